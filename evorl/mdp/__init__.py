@@ -1,0 +1,1 @@
+"""Worlds: everything that hands out decisions."""

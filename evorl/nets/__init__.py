@@ -1,0 +1,1 @@
+"""Networks and distributions built from a Spec."""

@@ -1,0 +1,1 @@
+"""Small, self-contained helpers; none of them imports evorl."""
