@@ -1,16 +1,38 @@
-"""The loop around one learner."""
+"""The loop around one learner: collect, update, record; now and then judge and save."""
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from types import FrameType
+from typing import Any, Literal
+
+import numpy as np
+import torch
 
 from evorl.cluster.local import Local
-from evorl.mdp.core import World
-from evorl.record.core import Record
-from evorl.rl.core import Hyper
+from evorl.mdp.core import Arena, StateDict, World
+from evorl.record import checkpoint
+from evorl.record.core import Record, Recorder
+from evorl.record.provenance import write_json
+from evorl.record.terminal import Terminal
+from evorl.rl.actor import Actor
+from evorl.rl.core import Batch, Episode, Hyper, Metrics, NotFinite
+from evorl.rl.judge import fitness, judge
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural, Positive
+
+log = logging.getLogger("evorl")
+WINDOW = 100  # finished episodes that train/return averages over
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,15 +50,17 @@ class Budget:
 class Evaluation:
     """When and how a policy is judged while it trains."""
 
-    every: Natural = 0
-    """Environment steps between evaluations; 0 judges only at the end."""
+    every: Natural | None = None
+    """Environment steps between evaluations; null is a tenth of the world's budget, 0 only at the end."""
     episodes: Count = 60
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    every: Natural = 1_000_000
-    """Environment steps between checkpoints; 0 saves only at the end."""
+    """When a run saves itself, and what it keeps."""
+
+    every: Natural | None = None
+    """Environment steps between checkpoints; null is a twentieth of the world's budget, 0 only at the end."""
     keep: Count = 2
     """Newest checkpoints kept, besides the best."""
 
@@ -59,11 +83,249 @@ class Experiment:
 class Interrupted(Exception):
     """A signal asked the run to stop; it saved first."""
 
-    def __init__(self, signal: int) -> None:
-        super().__init__(f"interrupted by signal {signal}")
-        self.signal = signal
+    def __init__(self, number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
+        self.signal = number
 
 
-def train(experiment: Experiment, directory: Path, *, resume: bool = False, init: Path | None = None) -> dict[str, object]:
-    """Train in a run directory that exists; return what result.json holds. Raises `Interrupted` after a clean save."""
-    raise NotImplementedError
+class Run:
+    """One learner, its actors and its counters: everything that a checkpoint holds."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        hyper = experiment.rl
+        self.experiment = experiment
+        self.steps = 0  # environment steps
+        self.iteration = 0  # batches learned from
+        self.window: dict[str, deque[float]] = {}  # numbers of the last finished episodes
+        self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
+        self.arenas = [
+            experiment.mdp.arena(hyper.slots, seeds.Episodes(experiment.seed, f"train {member}"))
+            for member in range(hyper.members)
+        ]
+        try:
+            self._build(hyper, self.arenas[0])
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self, hyper: Hyper, arena: Arena) -> None:
+        self.learner = hyper.learner(arena.spec, self.experiment.seed, device(self.experiment.device))
+        self.batch = Batch.empty(arena.spec, hyper.horizon, hyper.members * hyper.slots, hyper.net.lstm)
+        self.actors = [
+            Actor(one, self.learner, self.experiment.seed, member, self.batch.columns(k, k + hyper.slots))
+            for member, (one, k) in enumerate(zip(self.arenas, range(0, 10**9, hyper.slots), strict=False))
+        ]
+
+    def iterate(self) -> Metrics:
+        """Collect one batch and learn from it. Raises `NotFinite`, naming the step."""
+        started = time.monotonic()
+        try:
+            outcomes = [actor.collect(self.iteration) for actor in self.actors]
+            sampled = time.monotonic()
+            cost = sum(steps for steps, _ in outcomes)
+            metrics = self.learner.update(self.batch, self.steps, self.iteration)
+        except NotFinite as error:
+            raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from error
+        ended = time.monotonic()
+        self.steps += cost
+        self.iteration += 1
+        for _, episodes in outcomes:
+            self._remember(episodes)
+        metrics |= {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
+        return metrics | {
+            "speed/steps_per_second": cost / (ended - started),
+            "speed/sample_seconds": sampled - started,
+            "speed/update_seconds": ended - sampled,
+        }
+
+    def _remember(self, episodes: list[Episode]) -> None:
+        names = self.arenas[0].spec.rewards
+        for episode in episodes:
+            numbers = {"train/return": episode.ret, "train/episode_length": episode.length}
+            if len(names) > 1:
+                numbers |= {f"train/return_{n}": x for n, x in zip(names, episode.rewards, strict=True)}
+            numbers |= {f"train/{name}": x for name, x in episode.results.items()}
+            for name, x in numbers.items():
+                self.window.setdefault(name, deque(maxlen=WINDOW)).append(x)
+
+    def judge(self) -> Metrics:
+        """Evaluate the present policy; the same seeds every time."""
+        e = self.experiment
+        metrics = judge(self.learner, e.mdp, e.seed, e.eval.episodes)
+        if self.best is None or fitness(metrics) > self.best[0]:
+            self.best = (fitness(metrics), self.steps)
+        return metrics
+
+    def state_dict(self) -> StateDict:
+        return {
+            "steps": self.steps, "iteration": self.iteration, "best": None if self.best is None else list(self.best),
+            "window": {name: list(numbers) for name, numbers in self.window.items()},
+            "learner": self.learner.state_dict(),
+            "actors": {str(i): actor.state_dict() for i, actor in enumerate(self.actors)},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.steps, self.iteration = state["steps"], state["iteration"]
+        self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
+        self.window = {name: deque(numbers, maxlen=WINDOW) for name, numbers in state["window"].items()}
+        self.learner.load_state_dict(state["learner"])
+        for i, actor in enumerate(self.actors):
+            actor.load_state_dict(state["actors"][str(i)])
+
+    def close(self) -> None:
+        for arena in self.arenas:
+            arena.close()
+
+
+def device(name: str) -> torch.device:
+    """The device of a config's ``device`` key. Raises `BadRequest` where there is none."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise BadRequest("no CUDA device here; use device=cpu or device=auto", "device")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def train(experiment: Experiment, open_directory: Callable[[], Path], *, init: Path | None = None) -> dict[str, Any]:
+    """Train until the budget is spent; return what result.json holds.
+
+    ``open_directory`` gives the run directory and is called once everything else is built, so a request that
+    cannot be met leaves nothing behind. A directory that holds a checkpoint is continued from it, exactly.
+    ``init`` is another run's directory whose newest policy this one starts from. Raises `BadRequest`,
+    `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays).
+    """
+    run = Run(experiment)
+    try:
+        if init is not None:
+            _begin_from(run, init)
+        directory = open_directory()
+        with checkpoint.lock(directory):
+            return _Session(run, directory).go()
+    finally:
+        run.close()
+
+
+def _begin_from(run: Run, directory: Path) -> None:
+    found = checkpoint.newest(directory)
+    if found is None:
+        raise BadRequest(f"{directory} holds no checkpoint", "init")
+    try:
+        run.learner.load_policy(found[1]["learner"])
+    except (KeyError, ValueError) as error:
+        raise BadRequest(f"the policy of {directory} does not fit: {error}", "init") from error
+
+
+class _Session:
+    """A run in its directory, from (re)start to end."""
+
+    def __init__(self, run: Run, directory: Path) -> None:
+        self.run, self.directory = run, directory
+        e = run.experiment
+        usual = e.mdp.budget
+        self.limit = e.budget.steps or usual
+        self.eval_every = usual // 10 if e.eval.every is None else e.eval.every
+        self.save_every = usual // 20 if e.checkpoint.every is None else e.checkpoint.every
+        found = checkpoint.newest(directory)
+        self.saved = -1  # step of the newest checkpoint
+        if found is not None:
+            run.load_state_dict(found[1]["run"])
+            self.saved = run.steps
+        self.recorder = Recorder(directory, e.record, plain(e), None if found is None else found[1]["recorder"])
+        self.terminal = Terminal(budget=self.limit, start=run.steps)
+        self.judged: tuple[int, Metrics] | None = None
+
+    def go(self) -> dict[str, Any]:
+        with self.recorder, self.terminal, _signals() as caught:
+            while not self._over():
+                before = self.run.steps
+                self._write(self.run.iterate())
+                if _due(self.eval_every, before, self.run.steps):
+                    self._judge()
+                if caught or _due(self.save_every, before, self.run.steps) or self._judged_now():
+                    self._save()
+                if caught:
+                    raise Interrupted(caught[0])
+            if not self._judged_now():
+                self._judge()
+            if self.saved != self.run.steps:
+                self._save()
+            return self._finish()
+
+    def _over(self) -> bool:
+        budget = self.run.experiment.budget
+        return (
+            self.run.steps >= self.limit
+            or (budget.seconds is not None and self.recorder.time >= budget.seconds)
+            or (budget.fitness is not None and self.judged is not None and fitness(self.judged[1]) >= budget.fitness)
+        )
+
+    def _judged_now(self) -> bool:
+        return self.judged is not None and self.judged[0] == self.run.steps
+
+    def _judge(self) -> None:
+        self.judged = (self.run.steps, self.run.judge())
+        self._write(self.judged[1])
+
+    def _write(self, metrics: Metrics) -> None:
+        self.recorder.write(self.run.steps, metrics)
+        self.terminal.update(self.run.steps, metrics)
+
+    def _save(self) -> None:
+        """A full disk costs a warning: the last good checkpoint stays and the run goes on."""
+        best = None if self.run.best is None else self.run.best[1]
+        state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict()}
+        try:
+            checkpoint.save(self.directory, self.run.steps, state, self.run.experiment.checkpoint.keep, best)
+            self.saved = self.run.steps
+        except OSError as error:
+            log.warning(
+                "checkpoint at step %d NOT saved: %s; the run goes on with the last good one", self.run.steps, error
+            )
+
+    def _finish(self) -> dict[str, Any]:
+        assert self.judged is not None
+        metrics = {name.removeprefix("eval/"): x for name, x in self.judged[1].items()}
+        seconds = self.recorder.time
+        best = self.run.best
+        result = {
+            "steps": self.run.steps,
+            "seconds": seconds,
+            "steps_per_second": self.run.steps / seconds,
+            "fitness": fitness(self.judged[1]),
+            "eval": {**metrics, "episodes": self.run.experiment.eval.episodes},
+            "best": None if best is None else {"fitness": best[0], "step": best[1]},
+        }
+        write_json(self.directory / "result.json", result)
+        return result
+
+
+def plain(experiment: Experiment) -> dict[str, Any]:
+    """The experiment as nested plain data."""
+    import msgspec
+
+    data: dict[str, Any] = msgspec.to_builtins(experiment)
+    return data
+
+
+def _due(every: int, before: int, after: int) -> bool:
+    """Whether a multiple of ``every`` lies in (before, after]; 0 never."""
+    return every > 0 and after // every > before // every
+
+
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collects the first SIGINT or SIGTERM for the next boundary; a second one leaves at once."""
+    caught: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if caught:
+            os._exit(128 + number)  # the last complete checkpoint is intact by construction
+        caught.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -228,6 +228,10 @@ class World(ABC):
     def ready(self) -> None:
         """Raise `BadRequest` when this world cannot run here: unknown id, extra not installed. Cheap, writes nothing."""
 
+    def judge(self) -> World:
+        """The world that evaluations play: this one, unless training plays both sides of a game."""
+        return self
+
     @abstractmethod
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Start ``slots`` episodes at once; slot s plays the keys episodes(s, 0), episodes(s, 1), ..."""

@@ -1,0 +1,180 @@
+"""Policy and value networks built from a world's Spec.
+
+    inputs -> encoder (image: Nature CNN; else flattened) -> [LSTM] -> hidden layers -> policy head, value head
+
+Actor and critic have their own hidden layers unless ``shared``; they still cost one product per layer,
+since their weights are stacked: at small widths a network's time is the number of its operations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from evorl.mdp.core import Box, Input, Spec
+from evorl.nets.distributions import outputs
+from evorl.util.types import Count, Natural
+
+
+@dataclass(frozen=True, kw_only=True)
+class Net:
+    """Shape of the network."""
+
+    hidden: tuple[Count, ...] = (64, 64)
+    """Widths of the hidden layers of actor and critic."""
+    activation: Literal["tanh", "relu", "silu"] = "tanh"
+    shared: bool = False
+    """One stack of hidden layers for actor and critic."""
+    lstm: Natural = 0
+    """Width of the recurrent core; 0 has none."""
+    std: Literal["free", "state"] = "free"
+    """Box actions: one learned standard deviation per component, or one that depends on the state."""
+    log_std: float = 0.0
+    """Its initial logarithm (of the action range's half width, where bounds are finite)."""
+
+
+class Output(NamedTuple):
+    """What a forward pass gives for N = T * B rows."""
+
+    raw: Tensor  # [..., outputs]
+    log_std: Tensor | None  # [K] when free
+    value: Tensor  # [..., R]
+    carry: Tensor | None  # [2, B, H] after the last step
+
+
+class Layer(nn.Module):
+    """G linear maps at once: [G, N, I] -> [G, N, O]; the first layer reads one shared [N, I]."""
+
+    def __init__(self, groups: int, inputs: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(groups, inputs, width))
+        self.bias = nn.Parameter(torch.zeros(groups, 1, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() == 3:
+            return torch.baddbmm(self.bias, x, self.weight)
+        groups, inputs, width = self.weight.shape
+        wide = torch.addmm(self.bias.reshape(-1), x, self.weight.transpose(0, 1).reshape(inputs, groups * width))
+        return wide.view(-1, groups, width).transpose(0, 1)
+
+
+class NatureCNN(nn.Sequential):
+    """Image encoder of Mnih et al. 2015 (Methods, "Model architecture"): uint8 [N, C, H, W] -> [N, 512]."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        channels, height, width = shape
+        for size, stride in ((8, 4), (4, 2), (3, 1)):
+            height, width = (height - size) // stride + 1, (width - size) // stride + 1
+        if min(height, width) < 1:
+            raise ValueError(f"an image input of {shape} is too small for the Nature CNN, which needs at least 36 x 36")
+        super().__init__(
+            nn.Conv2d(channels, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 1),
+            nn.ReLU(), nn.Flatten(), nn.Linear(64 * height * width, 512), nn.ReLU(),
+        )  # fmt: skip
+
+    def forward(self, image: Tensor) -> Tensor:
+        out: Tensor = super().forward(image.float() / 255.0)
+        return out
+
+
+class LSTM(nn.Module):
+    """A long short-term memory (Hochreiter & Schmidhuber 1997; forget gate of Gers et al. 2000).
+
+    Its state is zeroed where an episode starts, also in the middle of a trace, so training through
+    time sees exactly what acting saw.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.weight_x = nn.Parameter(torch.empty(inputs, 4 * width))
+        self.weight_h = nn.Parameter(torch.empty(width, 4 * width))
+        self.bias = nn.Parameter(torch.zeros(4 * width))
+        self.width = width
+
+    def forward(self, x: Tensor, carry: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+        """x [T, B, I], carry [2, B, H], start bool [T, B] -> outputs [T, B, H] and the last carry."""
+        h, c = carry[0], carry[1]
+        drive = x @ self.weight_x + self.bias
+        keep = (~start).to(x.dtype).unsqueeze(-1)
+        outs = []
+        for t in range(x.shape[0]):
+            h, c = h * keep[t], c * keep[t]
+            i, f, g, o = torch.addmm(drive[t], h, self.weight_h).chunk(4, -1)
+            c = torch.sigmoid(f + 1.0) * c + torch.sigmoid(i) * torch.tanh(g)  # +1: remember at first (Jozefowicz 2015)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            outs.append(h)
+        return torch.stack(outs), torch.stack([h, c])
+
+
+class Policy(nn.Module):
+    """Actor and critic of one policy; see the module's docstring for the layout."""
+
+    def __init__(self, spec: Spec, net: Net) -> None:
+        super().__init__()
+        self.spec, self.net = spec, net
+        self.encoders = nn.ModuleList(_encoder(one) for one in spec.inputs)
+        width = sum(512 if _is_image(one) else math.prod(one.shape) for one in spec.inputs)
+        self.core = LSTM(width, net.lstm) if net.lstm else None
+        width = net.lstm or width
+        groups = 1 if net.shared else 2
+        widths = (width, *net.hidden)
+        self.hidden = nn.ModuleList(Layer(groups, i, o) for i, o in zip(widths[:-1], widths[1:], strict=True))
+        self.activation = {"tanh": torch.tanh, "relu": torch.relu, "silu": nn.functional.silu}[net.activation]
+        self.policy = nn.Linear(widths[-1], outputs(spec.action, net.std == "state"))
+        self.value = nn.Linear(widths[-1], len(spec.rewards))
+        free = isinstance(spec.action, Box) and net.std == "free"
+        self.log_std = nn.Parameter(torch.full((len(spec.action.low),), net.log_std)) if free else None  # type: ignore[union-attr]
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Orthogonal weights (Saxe et al. 2014), zero biases; a policy head so small that all actions begin equal."""
+        gain = math.sqrt(2)
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Conv2d)):
+                scale = {id(self.policy): 0.01, id(self.value): 1.0}.get(id(module), gain)
+                nn.init.orthogonal_(module.weight, scale, generator=generator)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, Layer):
+                for weight in module.weight:
+                    nn.init.orthogonal_(weight, gain, generator=generator)
+            elif isinstance(module, LSTM):
+                for weight in (module.weight_x, module.weight_h):
+                    for gate in weight.chunk(4, -1):
+                        nn.init.orthogonal_(gate, 1.0, generator=generator)
+
+    def carry(self, rows: int) -> Tensor | None:
+        """The recurrent state of episodes about to begin, [2, B, H]; None without a core."""
+        return torch.zeros(2, rows, self.net.lstm) if self.net.lstm else None
+
+    def forward(self, inputs: tuple[Tensor, ...], carry: Tensor | None = None, start: Tensor | None = None) -> Output:
+        """Rows [N, ...]; with a recurrent core [T, B, ...] with carry [2, B, H] and start bool [T, B]."""
+        lead = inputs[0].shape[: inputs[0].dim() - len(self.spec.inputs[0].shape)]
+        rows = [encode(x.flatten(0, len(lead) - 1)) for encode, x in zip(self.encoders, inputs, strict=True)]
+        x = rows[0] if len(rows) == 1 else torch.cat(rows, -1)
+        if self.core is not None:
+            assert carry is not None and start is not None
+            x, carry = self.core(x.view(*lead, -1), carry, start)
+            x = x.flatten(0, 1)
+        for layer in self.hidden:
+            x = self.activation(layer(x))
+        actor, critic = (x[0], x[-1]) if x.dim() == 3 else (x, x)
+        raw, value = self.policy(actor), self.value(critic)
+        if len(lead) > 1:
+            raw, value = raw.view(*lead, -1), value.view(*lead, -1)
+        return Output(raw, self.log_std, value, carry)
+
+
+def _is_image(one: Input) -> bool:
+    return len(one.shape) == 3 and one.dtype == "uint8"
+
+
+def _encoder(one: Input) -> nn.Module:
+    return NatureCNN(one.shape) if _is_image(one) else _Flatten()
+
+
+class _Flatten(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1).float()

@@ -1,0 +1,104 @@
+"""Running statistics that a policy carries with it.
+
+They change only between batches, so every decision and every gradient of a batch sees the same numbers,
+and merging is in float64 in a fixed order, so a resumed run has the same bits.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Input, StateDict
+
+CLIP = 10.0  # deviations; a normalised number never leaves [-CLIP, CLIP]
+
+
+class Running:
+    """Mean and variance of rows seen so far, merged batchwise (Chan, Golub & LeVeque 1979)."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.count = 0.0
+        self.mean = torch.zeros(shape, dtype=torch.float64)
+        self.m2 = torch.zeros(shape, dtype=torch.float64)
+
+    def update(self, rows: Tensor) -> None:
+        """Merge rows [N, ...]."""
+        rows = rows.double()
+        n, mean = float(len(rows)), rows.mean(0)
+        m2 = (rows - mean).square().sum(0)
+        total, delta = self.count + n, mean - self.mean
+        self.m2 = self.m2 + m2 + delta.square() * (self.count * n / total)
+        self.mean = self.mean + delta * (n / total)
+        self.count = total
+
+    @property
+    def std(self) -> Tensor:
+        return (self.m2 / max(self.count, 1.0)).sqrt() if self.count else torch.ones_like(self.m2)
+
+    def state_dict(self) -> StateDict:
+        return {"count": self.count, "mean": self.mean, "m2": self.m2}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.count = float(state["count"])
+        self.mean, self.m2 = torch.as_tensor(state["mean"]).clone(), torch.as_tensor(state["m2"]).clone()
+
+
+class Moments:
+    """Shifts and scales the float inputs of a policy; images pass unchanged."""
+
+    def __init__(self, inputs: tuple[Input, ...]) -> None:
+        self.running = {i: Running(one.shape) for i, one in enumerate(inputs) if one.dtype == "float32"}
+        self.count_tensors = 2 * len(self.running)
+
+    def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
+        """Mean and reciprocal deviation of each float input, as `normalize` takes them."""
+        pairs = [(r.mean, 1.0 / (r.std + 1e-8)) for r in self.running.values()]
+        return tuple(x.float().to(device) for pair in pairs for x in pair)
+
+    def normalize(self, statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        out = list(inputs)
+        for k, i in enumerate(self.running):
+            mean, scale = statistics[2 * k : 2 * k + 2]
+            out[i] = ((inputs[i] - mean) * scale).clamp(-CLIP, CLIP)
+        return tuple(out)
+
+    def update(self, inputs: tuple[Tensor, ...]) -> None:
+        """Merge a batch of inputs, each [T, B, ...]."""
+        for i, running in self.running.items():
+            running.update(inputs[i].flatten(0, 1))
+
+    def state_dict(self) -> StateDict:
+        return {str(i): running.state_dict() for i, running in self.running.items()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        for i, running in self.running.items():
+            running.load_state_dict(state[str(i)])
+
+
+class ReturnScale:
+    """Divides each named reward by the running deviation of its discounted return (as OpenAI's VecNormalize does)."""
+
+    def __init__(self, gamma: Tensor) -> None:
+        self.gamma = gamma
+        self.running = Running(tuple(gamma.shape))
+        self.returns: Tensor | None = None  # [B, R], of the episodes in flight
+
+    def __call__(self, reward: Tensor, done: Tensor) -> Tensor:
+        """reward [T, B, R] and done [T, B] -> scaled reward; the statistics include this batch."""
+        now = torch.zeros_like(reward[0]) if self.returns is None else self.returns
+        seen = torch.empty_like(reward)
+        for t in range(len(reward)):
+            now = now * self.gamma + reward[t]
+            seen[t] = now
+            now = now * (~done[t]).unsqueeze(-1)
+        self.returns = now
+        self.running.update(seen.flatten(0, 1))
+        return (reward / (self.running.std.float() + 1e-8)).clamp(-CLIP, CLIP)
+
+    def state_dict(self) -> StateDict:
+        return {"running": self.running.state_dict(), "returns": self.returns}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.running.load_state_dict(state["running"])
+        self.returns = None if state["returns"] is None else torch.as_tensor(state["returns"]).clone()

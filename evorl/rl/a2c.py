@@ -1,0 +1,43 @@
+"""Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783), synchronous: one gradient step per batch.
+
+With ``lam: 1`` the advantage is the paper's: the return to the end of the fragment, bootstrapped there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Spec
+from evorl.nets.policy import Output
+from evorl.ops.losses import policy_gradient, value_loss
+from evorl.rl.core import Hyper
+from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient
+from evorl.util.schedule import Schedule
+from evorl.util.types import Count, Fraction, NonNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class A2C(Hyper):
+    horizon: Count = 8
+    lam: Fraction | dict[str, Fraction] = 1.0
+    lr: Schedule = 1e-3
+    entropy_coef: NonNegative = 0.01
+    normalize_advantage: bool = False
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        return Learner(self, spec, seed, device)
+
+
+class Learner(PolicyGradient):
+    hyper: A2C
+
+    def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
+        """The gradient of section 4 (algorithm S3), with the entropy bonus."""
+        policy = policy_gradient(log_prob, mini.advantage)
+        value = value_loss(out.value, mini.target)
+        bonus = entropy.mean()
+        total = policy + self.hyper.critic_coef * value - self.hyper.entropy_coef * bonus
+        return Loss(total, {"loss/policy": policy, "loss/value": value, "policy/entropy": bonus})

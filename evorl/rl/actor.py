@@ -1,0 +1,219 @@
+"""Playing: an arena and a policy give batches to learn from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Arena, Array, Decisions, StateDict
+from evorl.nets.distributions import draw_noise, noise_size
+from evorl.rl.core import Batch, Decision, Episode, Learner, NotFinite
+from evorl.util import seed as seeds
+
+ALL: Any = slice(None)
+
+
+class Player:
+    """An arena played by a learner's policy, each slot in its fixed row of every forward pass.
+
+    All rows are computed each time, so a row's last bits never depend on which other slots wait.
+    """
+
+    def __init__(self, arena: Arena, learner: Learner) -> None:
+        self.arena, self.learner = arena, learner
+        self.carry = learner.carry(arena.slots)
+        self.start = np.ones(arena.slots, bool)  # the slot's next decision is its episode's first
+        self.returns = np.zeros((arena.slots, len(arena.spec.rewards)))
+        self.lengths = np.zeros(arena.slots, np.int64)
+        self.wait_for_all()
+
+    def wait_for_all(self) -> None:
+        """Receive until every slot waits: how a fresh or restored arena begins."""
+        waiting = np.zeros(self.arena.slots, bool)
+        while not waiting.all():
+            self.now = self.arena.recv()
+            waiting[self.now.slots] = True
+
+    def decide(self, noise: Tensor) -> Decision:
+        """What the policy does in every slot's current state under noise [B, noise_size]."""
+        start = None if self.carry is None else torch.from_numpy(self.start)
+        return self.learner.act(_tensors(self.now.inputs), _tensor(self.now.legal), noise, self.carry, start)
+
+    def send(self, rows: Array, decision: Decision) -> None:
+        """Answer the slots in ``rows`` with their decisions."""
+        every = len(rows) == self.arena.slots
+        sel = ALL if every else rows
+        if self.carry is not None and decision.carry is not None:
+            if every:
+                self.carry = decision.carry
+            else:
+                self.carry[:, torch.from_numpy(rows)] = decision.carry[:, torch.from_numpy(rows)]
+        self.lengths[sel] += 1
+        self.arena.send(rows, decision.played.numpy()[sel])
+
+    def recv(self) -> tuple[Decisions, list[tuple[int, Episode]]]:
+        """The decisions that wait, and the episodes that ended before them. Raises `NotFinite`."""
+        now = self.now = self.arena.recv()
+        rows = now.slots
+        sel = ALL if len(rows) == self.arena.slots else rows
+        _check_finite(now, rows, self.arena.spec.inputs)
+        self.returns[sel] += now.reward[sel]
+        done = (now.terminated | now.truncated)[sel]
+        self.start[sel] = done
+        if not done.any():
+            return now, []
+        ended = np.arange(self.arena.slots)[sel][done]
+        named = {slot: self._episode(slot, result) for slot, result in now.results}
+        self.returns[ended] = 0
+        self.lengths[ended] = 0
+        return now, list(named.items())
+
+    def _episode(self, slot: int, result: dict[str, float]) -> Episode:
+        """A world that reshapes its rewards reports the raw return itself."""
+        others = {k: v for k, v in result.items() if k not in ("return", "length")}
+        rewards = tuple(self.returns[slot].tolist())
+        return Episode(
+            result.get("return", sum(rewards)), result.get("length", float(self.lengths[slot])), rewards, others
+        )
+
+    def final_values(self) -> Tensor:
+        """The critic's value [B, R] of the state where each truncated episode was cut (other rows mean nothing)."""
+        start = None if self.carry is None else torch.zeros(self.arena.slots, dtype=torch.bool)
+        noise = torch.zeros(self.arena.slots, noise_size(self.arena.spec.action))
+        legal = self.now.final_legal if self.now.final_legal is not None else self.now.legal
+        return self.learner.act(_tensors(self.now.final), _tensor(legal), noise, self.carry, start).value
+
+    def state_dict(self) -> StateDict:
+        return {
+            "arena": self.arena.state_dict(), "carry": self.carry, "start": self.start,
+            "returns": self.returns, "lengths": self.lengths,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.arena.load_state_dict(state["arena"])
+        self.wait_for_all()
+        self.carry = None if state["carry"] is None else torch.as_tensor(state["carry"])
+        self.start, self.returns, self.lengths = (np.array(state[k]) for k in ("start", "returns", "lengths"))
+
+
+class Actor:
+    """A logical shard of a run's sampling: fills its columns of the run's batch.
+
+    Noise is keyed by slot and decision number, never by arrival, so an irregular world gives the same batch
+    in whatever order its slots come to wait.
+    """
+
+    def __init__(self, arena: Arena, learner: Learner, seed: int, member: int, batch: Batch) -> None:
+        self.player = Player(arena, learner)
+        self.seed, self.member, self.batch = seed, member, batch
+        self.store = _Columns(batch)
+
+    def collect(self, iteration: int) -> tuple[int, list[Episode]]:
+        """T decisions of every slot; returns the environment steps they took and the episodes that ended.
+
+        A slot that has its T decisions waits with its next one until the following call.
+        """
+        player, store = self.player, self.store
+        slots, horizon = player.arena.slots, store.reward.shape[0]
+        generator = seeds.generator(self.seed, "act", self.member, iteration)
+        noise = torch.from_numpy(draw_noise(player.arena.spec.action, generator, (horizon, slots)))
+        every = np.arange(slots)
+        t = np.zeros(slots, np.int64)  # decisions each slot has made in this batch
+        rows, cost, ended = every, 0, []
+        store.final_value[:] = 0
+        if self.batch.carry is not None:
+            self.batch.carry.copy_(player.carry)
+        while True:
+            rows = rows[t[rows] < horizon]
+            if len(rows):
+                step = int(t[0]) if len(rows) == slots and (t == t[0]).all() else t.clip(max=horizon - 1)
+                decision = player.decide(noise[step] if isinstance(step, int) else noise[step, every])
+                store.put(t, rows, player, decision)
+                player.send(rows, decision)
+            elif (t == horizon).all():
+                break
+            now, over = player.recv()
+            rows, cost = now.slots, cost + now.cost
+            store.put_outcome(t, rows, player)
+            ended += [episode for _, episode in over]
+            t[rows] += 1
+        last = player.decide(torch.zeros_like(noise[0]))  # V of the states to bootstrap from
+        store.put_last(player, last)
+        return cost, ended
+
+    def state_dict(self) -> StateDict:
+        """Between collections: the slots that wait, and the episodes they are in."""
+        return self.player.state_dict()
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.player.load_state_dict(state)
+
+
+class _Columns:
+    """NumPy views of a batch's storage, written in place: observations are copied once, here."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.inputs = [x.numpy() for x in batch.inputs]
+        self.legal = None if batch.legal is None else batch.legal.numpy()
+        self.start, self.action, self.log_prob = batch.start.numpy(), batch.action.numpy(), batch.log_prob.numpy()
+        self.value, self.final_value = batch.value.numpy(), batch.final_value.numpy()
+        self.reward, self.done = batch.reward.numpy(), batch.done.numpy()
+
+    def put(self, t: Array, rows: Array, player: Player, decision: Decision) -> None:
+        """Decision t[row] of each row: what was seen and what was done."""
+        at, sel = _index(t, rows)
+        self._see(at, sel, player)
+        self.action[at] = decision.action.numpy()[sel]
+        self.log_prob[at] = decision.log_prob.numpy()[sel]
+        self.value[at] = decision.value.numpy()[sel]
+
+    def put_outcome(self, t: Array, rows: Array, player: Player) -> None:
+        """What followed decision t[row] of each row."""
+        at, sel = _index(t, rows)
+        now = player.now
+        self.reward[at] = now.reward[sel]
+        self.done[at] = player.start[sel]
+        if now.truncated[rows].any():
+            value = player.final_values().numpy()
+            self.final_value[at] = np.where(now.truncated[:, None], value, 0)[sel]
+
+    def put_last(self, player: Player, decision: Decision) -> None:
+        self._see(-1, ALL, player)
+        self.value[-1] = decision.value.numpy()
+
+    def _see(self, at: Any, sel: Any, player: Player) -> None:
+        for store, seen in zip(self.inputs, player.now.inputs, strict=True):
+            store[at] = seen[sel]
+        if self.legal is not None and player.now.legal is not None:
+            self.legal[at] = player.now.legal[sel]
+        self.start[at] = player.start[sel]
+
+
+def _index(t: Array, rows: Array) -> tuple[Any, Any]:
+    """Where rows at their own times lie in [T, B] storage, and in [B] rows; plain slices when in lockstep."""
+    first = int(t[rows[0]])
+    if len(rows) == len(t) and (t == first).all():
+        return first, ALL
+    return (t[rows], rows), rows
+
+
+def _tensor(array: Array | None) -> Tensor | None:
+    return None if array is None else torch.from_numpy(array)
+
+
+def _tensors(arrays: tuple[Array, ...]) -> tuple[Tensor, ...]:
+    return tuple(torch.from_numpy(x) for x in arrays)
+
+
+def _check_finite(now: Decisions, rows: Array, inputs: tuple[Any, ...]) -> None:
+    """Raise `NotFinite` where an observation or a reward is NaN or infinite."""
+    named = [(f"input {one.name!r}", x) for one, x in zip(inputs, now.inputs, strict=True) if x.dtype.kind == "f"]
+    for name, x in [*named, ("the reward", now.reward)]:
+        if np.isfinite(np.add.reduce(x, axis=None)):  # one quick pass; a finite sum has finite parts
+            continue
+        for slot in rows:
+            if not np.isfinite(x[slot]).all():
+                raise NotFinite(f"{name} of slot {slot} is not finite: {x[slot]}")

@@ -1,0 +1,177 @@
+"""How one policy learns: the parts every algorithm shares.
+
+Letters in shapes: T decisions of a slot in a batch, B slots (all members side by side), R named rewards,
+K action components, L legal-mask entries.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Box, Spec, StateDict, heads
+from evorl.nets.policy import Net
+from evorl.util.schedule import Schedule
+from evorl.util.types import Count, Fraction, NonNegative, Positive
+
+Metrics = dict[str, float]
+
+
+class Decision(NamedTuple):
+    """A batch of decisions, one row per slot."""
+
+    action: Tensor  # [B, K] in the policy's own units; what the learner stores
+    played: Tensor  # [B, K] what the world receives
+    log_prob: Tensor  # [B]
+    value: Tensor  # [B, R]
+    carry: Tensor | None  # [2, B, H]
+
+
+class Episode(NamedTuple):
+    """One finished episode."""
+
+    ret: float  # undiscounted, all rewards together
+    length: float  # decisions, or what the world reports as its length
+    rewards: tuple[float, ...]  # the return of each named reward
+    results: dict[str, float]  # what the world says of it
+
+
+@dataclass
+class Batch:
+    """T decisions of each of B slots, in preallocated storage that the next collection overwrites.
+
+    ``next_value`` is the value of what followed a decision: of the next state within an episode, of the
+    state where a truncated episode was cut, 0 after a termination. ``done`` cuts the recursion either way.
+    """
+
+    inputs: tuple[Tensor, ...]  # each [T+1, B, ...]; the last row is the state to bootstrap from
+    legal: Tensor | None  # bool [T+1, B, L]
+    start: Tensor  # bool [T+1, B]: an episode's first decision
+    action: Tensor  # int64 or float32 [T, B, K]
+    log_prob: Tensor  # [T, B] under the policy that acted
+    value: Tensor  # [T+1, B, R]
+    final_value: Tensor  # [T, B, R]: where truncated, the value of the state the episode was cut at; else 0
+    reward: Tensor  # [T, B, R]
+    done: Tensor  # bool [T, B]
+    carry: Tensor | None  # [2, B, H] before the first decision
+    cost: int = 0  # environment steps this batch took
+
+    @classmethod
+    def empty(cls, spec: Spec, horizon: int, slots: int, lstm: int) -> Batch:
+        """Storage for T = horizon and B = slots."""
+        t, b, r = horizon, slots, len(spec.rewards)
+        legal = sum(heads(spec.action))
+        action = (
+            torch.zeros(t, b, len(spec.action.low))
+            if isinstance(spec.action, Box)
+            else torch.zeros(t, b, len(heads(spec.action)), dtype=torch.int64)
+        )
+        return cls(
+            inputs=tuple(torch.zeros(t + 1, b, *one.shape, dtype=getattr(torch, one.dtype)) for one in spec.inputs),
+            legal=torch.ones(t + 1, b, legal, dtype=torch.bool) if spec.masked else None,
+            start=torch.ones(t + 1, b, dtype=torch.bool),
+            action=action,
+            log_prob=torch.zeros(t, b),
+            value=torch.zeros(t + 1, b, r),
+            final_value=torch.zeros(t, b, r),
+            reward=torch.zeros(t, b, r),
+            done=torch.zeros(t, b, dtype=torch.bool),
+            carry=torch.zeros(2, b, lstm) if lstm else None,
+        )
+
+    def columns(self, first: int, last: int) -> Batch:
+        """Slots first..last-1 as a view of this storage."""
+        return replace(
+            self,
+            inputs=tuple(x[:, first:last] for x in self.inputs),
+            **{
+                name: None if getattr(self, name) is None else getattr(self, name)[:, first:last]
+                for name in ("legal", "start", "action", "log_prob", "value", "final_value", "reward", "done", "carry")
+            },
+        )
+
+    @property
+    def next_value(self) -> Tensor:
+        """[T, B, R]"""
+        return torch.where(self.done.unsqueeze(-1), self.final_value, self.value[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyper(ABC):
+    """Hyper-parameters that every policy-gradient learner has; each field is a Hydra key of its ``conf/rl`` file."""
+
+    members: Count = 1
+    """Logical shards of the sampling; part of the experiment, not of the machine."""
+    slots: Count = 64
+    """Episodes at once in each member."""
+    horizon: Count = 128
+    """Decisions of each slot in a batch (T)."""
+    gamma: Fraction | dict[str, Fraction] = 0.99
+    """Discount per decision; one number, or one for each named reward."""
+    lam: Fraction | dict[str, Fraction] = 0.95
+    """GAE's lambda; one number, or one for each named reward."""
+    lr: Schedule = 3e-4
+    """Learning rate, or its schedule over environment steps."""
+    adam_epsilon: Positive = 1e-5
+    critic_coef: NonNegative = 0.5
+    entropy_coef: NonNegative = 0.0
+    max_grad_norm: Positive = 0.5
+    normalize_advantage: bool = True
+    normalize_inputs: bool = False
+    """Shift and scale inputs by running statistics, saved with the policy and frozen in evaluation."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running deviation of the discounted return."""
+    threads: Count = 1
+    """Threads of torch; part of the experiment, since large sums change their last bits with it."""
+    net: Net = field(default_factory=Net)
+
+    @abstractmethod
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        """A learner with fresh weights."""
+
+    def per_reward(self, name: str, rewards: tuple[str, ...]) -> Tensor:
+        """The field ``name`` (gamma or lam) for each named reward, [R]. Raises ValueError for a missing or unknown one."""
+        given: float | Mapping[str, float] = getattr(self, name)
+        if not isinstance(given, Mapping):
+            return torch.full((len(rewards),), float(given))
+        if set(given) != set(rewards):
+            raise ValueError(f"rl.{name} names {sorted(given)}, the world's rewards are {sorted(rewards)}")
+        return torch.tensor([float(given[reward]) for reward in rewards])
+
+
+class Learner(Protocol):
+    """One policy and how it improves. No loop, no sockets, no files."""
+
+    spec: Spec
+
+    def carry(self, slots: int) -> Tensor | None:
+        """The recurrent state [2, B, H] of episodes about to begin; None for a memoryless policy."""
+        ...
+
+    def act(
+        self,
+        inputs: tuple[Tensor, ...],
+        legal: Tensor | None,
+        noise: Tensor,
+        carry: Tensor | None,
+        start: Tensor | None,
+    ) -> Decision:
+        """Decide for B rows under the given noise [B, noise_size]; zero noise is the deterministic policy."""
+        ...
+
+    def update(self, batch: Batch, step: int, iteration: int) -> Metrics:
+        """Learn from a batch; ``step`` (environment steps so far) drives the schedules. Raises `NotFinite`."""
+        ...
+
+    def state_dict(self) -> StateDict: ...
+
+    def load_state_dict(self, state: StateDict) -> None: ...
+
+
+class NotFinite(ArithmeticError):
+    """A NaN or an infinity; the message names what, where and at which step."""

@@ -1,0 +1,278 @@
+"""What REINFORCE, A2C and PPO share: acting, advantages, descent on minibatches, running statistics.
+
+An algorithm's own file says which loss it descends and how often; this one says how.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from evorl.mdp.core import Spec, StateDict
+from evorl.nets.capture import Function, capture
+from evorl.nets.distributions import log_prob_entropy, sample, to_world
+from evorl.nets.flat import Layout
+from evorl.nets.policy import Output, Policy
+from evorl.nets.statistics import Moments, ReturnScale
+from evorl.ops.losses import explained_variance, normalize
+from evorl.ops.returns import gae
+from evorl.rl.core import Batch, Decision, Hyper, Metrics, NotFinite
+from evorl.util import seed as seeds
+from evorl.util.schedule import value as scheduled
+
+
+class Minibatch(NamedTuple):
+    """Rows to learn from: [N, ...], or [T, N, ...] for a recurrent policy. Old means: of the policy that acted."""
+
+    action: Tensor  # [..., K]
+    log_prob: Tensor  # old
+    value: Tensor  # [..., R], old
+    advantage: Tensor
+    target: Tensor  # [..., R]
+
+
+class Loss(NamedTuple):
+    """A loss to minimise, and named numbers about it."""
+
+    total: Tensor
+    stats: dict[str, Tensor]
+
+
+class PolicyGradient:
+    """A policy, its optimiser and its running statistics.
+
+    The parameters are one flat vector, so the optimiser's step and the gradient's norm are single operations;
+    feed-forward updates are captured once and replayed (see `evorl.nets.capture`).
+    """
+
+    passes: ClassVar[int] = 1
+
+    def __init__(self, hyper: Hyper, spec: Spec, seed: int, device: torch.device) -> None:
+        self.hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
+        torch.set_num_threads(hyper.threads)
+        self.policy = Policy(spec, hyper.net)
+        self.policy.initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
+        self.layout = Layout.of(self.policy)
+        self.theta = torch.nn.Parameter(self.layout.flatten(dict(self.policy.named_parameters())).to(device))
+        self.policy.to(device)
+        self.optimizer = torch.optim.Adam([self.theta], lr=1.0, eps=hyper.adam_epsilon, fused=True)
+        self.gamma = hyper.per_reward("gamma", spec.rewards)
+        self.lam = hyper.per_reward("lam", spec.rewards)
+        self.moments = Moments(spec.inputs) if hyper.normalize_inputs else None
+        self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
+        self._captured: dict[Any, Function] = {}
+        self._names: tuple[str, ...] = ()
+
+    # -------------------------------------------------------------- acting
+
+    def carry(self, slots: int) -> Tensor | None:
+        return self.policy.carry(slots)
+
+    def act(
+        self,
+        inputs: tuple[Tensor, ...],
+        legal: Tensor | None,
+        noise: Tensor,
+        carry: Tensor | None,
+        start: Tensor | None,
+    ) -> Decision:
+        given = [*inputs, noise]
+        given += [x for x in (legal, carry, start) if x is not None]
+        if self.device.type != "cpu":
+            given = [x.to(self.device, non_blocking=True) for x in given]
+        shape = ("act", *(x.shape for x in given))
+        arguments = (self.theta.detach(), *self._statistics(), *given)
+        if shape not in self._captured:
+            self._captured[shape] = capture(self._act, *arguments)
+        out = [x.cpu() for x in self._captured[shape](*arguments)]
+        return Decision(out[0], out[1], out[2], out[3], out[4] if carry is not None else None)
+
+    def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        statistics, given = self._split_statistics(given)
+        count = len(self.spec.inputs)
+        inputs, noise, rest = given[:count], given[count], list(given[count + 1 :])
+        legal = rest.pop(0) if self.spec.masked else None
+        carry, start = rest if rest else (None, None)
+        with torch.no_grad():
+            if carry is not None and start is not None:
+                out = self.forward(theta, statistics, tuple(x[None] for x in inputs), carry, start[None])
+                out = Output(out.raw[0], out.log_std, out.value[0], out.carry)
+            else:
+                out = self.forward(theta, statistics, inputs)
+            space = self.spec.action
+            action = sample(space, out.raw, out.log_std, legal, noise)
+            log_prob, _ = log_prob_entropy(space, out.raw, out.log_std, legal, action)
+            result = (action, to_world(space, action), log_prob, out.value)
+        return result if out.carry is None else (*result, out.carry)
+
+    def forward(
+        self,
+        theta: Tensor,
+        statistics: tuple[Tensor, ...],
+        inputs: tuple[Tensor, ...],
+        carry: Tensor | None = None,
+        start: Tensor | None = None,
+    ) -> Output:
+        """The policy's outputs as a function of its flat parameters."""
+        if self.moments is not None:
+            inputs = self.moments.normalize(statistics, inputs)
+        out: Output = functional_call(self.policy, self.layout.unflatten(theta), (inputs, carry, start))
+        return out
+
+    def _statistics(self) -> tuple[Tensor, ...]:
+        return () if self.moments is None else self.moments.tensors(self.device)
+
+    def _split_statistics(self, given: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        count = 0 if self.moments is None else self.moments.count_tensors
+        return given[:count], given[count:]
+
+    # -------------------------------------------------------------- learning
+
+    @abstractmethod
+    def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
+        """The algorithm's loss on a minibatch, from the present policy's log-probabilities and entropy."""
+
+    def update(self, batch: Batch, step: int, iteration: int) -> Metrics:
+        rate = scheduled(self.hyper.lr, step)
+        self.optimizer.param_groups[0]["lr"] = rate
+        reward = batch.reward if self.reward_scale is None else self.reward_scale(batch.reward, batch.done)
+        # one advantage and one target per named reward; the policy follows their sum
+        advantage = gae(reward, batch.value[:-1], batch.next_value, batch.done, self.gamma, self.lam)
+        target = advantage + batch.value[:-1]
+        data = Minibatch(batch.action, batch.log_prob, batch.value[:-1], self.weight(advantage, target).sum(-1), target)
+        metrics = self.descend(batch, data, iteration)
+        metrics["optimizer/lr"] = rate
+        metrics["value/explained_variance"] = float(explained_variance(batch.value[:-1], target))
+        if self.moments is not None:
+            self.moments.update(tuple(x[:-1] for x in batch.inputs))
+        return metrics
+
+    def descend(self, batch: Batch, data: Minibatch, iteration: int) -> Metrics:
+        """Gradient steps over shuffled minibatches; stops before a pass once the last one's KL exceeds its target."""
+        columns = self._columns(batch, data)
+        total = torch.zeros(0)
+        steps = 0
+        for number in range(self.passes):
+            stats = [self._step(rows, columns) for rows in self._shuffled(batch, iteration, number)]
+            now = torch.stack(stats)
+            if not torch.isfinite(now).all():
+                self._refuse(now, number)
+            total = now.sum(0) if steps == 0 else total + now.sum(0)
+            steps += len(stats)
+            if self._far(dict(zip(self._names, now.mean(0).tolist(), strict=True))):
+                break
+        metrics = dict(zip(self._names, (total / steps).tolist(), strict=True))
+        return {**metrics, "optimizer/updates": float(steps)}
+
+    def weight(self, advantage: Tensor, target: Tensor) -> Tensor:
+        """What multiplies the score function of each named reward, [T, B, R]."""
+        return advantage
+
+    def _far(self, stats: Metrics) -> bool:
+        """Whether the policy has moved so far from the one that acted that this batch is used up."""
+        return False
+
+    def minibatch(self, decisions: int) -> int:
+        """Decisions in each gradient step, given those of the batch."""
+        return decisions
+
+    def _columns(self, batch: Batch, data: Minibatch) -> list[Tensor]:
+        """Everything a gradient step reads: rows [T*B, ...], or [T, B, ...] for a recurrent policy."""
+        horizon, slots = batch.done.shape
+        columns = [*(x[:-1] for x in batch.inputs), *data]
+        if batch.legal is not None:
+            columns.append(batch.legal[:-1])
+        if batch.carry is not None:
+            return [x.to(self.device) for x in (*columns, batch.start[:-1], batch.carry)]
+        return [x.reshape(horizon * slots, *x.shape[2:]).to(self.device) for x in columns]
+
+    def _shuffled(self, batch: Batch, iteration: int, number: int) -> Iterator[Tensor]:
+        """Row numbers of each minibatch of a pass: decisions, or whole slots for a recurrent policy."""
+        horizon, slots = batch.done.shape
+        size = min(self.minibatch(horizon * slots), horizon * slots)
+        rows, size = (slots, max(1, size // horizon)) if batch.carry is not None else (horizon * slots, size)
+        order = seeds.generator(self.seed, "shuffle", iteration, number).permutation(rows)
+        shuffled = torch.from_numpy(order).to(self.device)
+        return (shuffled[i : i + size] for i in range(0, rows - size + 1, size))
+
+    def _step(self, rows: Tensor, columns: list[Tensor]) -> Tensor:
+        """One gradient step on these rows; returns the numbers about it."""
+        arguments = (self.theta.detach(), *self._statistics(), rows, *columns)
+        if self.policy.core is not None:  # a trace unrolled through time would take longer to capture than to run
+            gradient, stats = self._gradient(*arguments)
+        else:
+            shape = ("gradient", *(x.shape for x in arguments))
+            if shape not in self._captured:
+                self._captured[shape] = capture(self._gradient, *arguments)
+            gradient, stats = self._captured[shape](*arguments)
+        self.theta.grad = gradient
+        self.optimizer.step()
+        return stats
+
+    def _gradient(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """The clipped gradient [D] of the loss on some rows, and its named numbers (see ``_names``)."""
+        statistics, (rows, *columns) = self._split_statistics(given)
+        count = len(self.spec.inputs)
+        carry = start = None
+        if self.policy.core is not None:
+            *columns, carry = columns
+            carry = carry.index_select(1, rows)
+            columns = [x.index_select(1, rows) for x in columns]
+            *columns, start = columns
+        else:
+            columns = [x.index_select(0, rows) for x in columns]
+        mini = Minibatch(*columns[count : count + 5])
+        if self.hyper.normalize_advantage:
+            mini = mini._replace(advantage=normalize(mini.advantage))
+        legal = columns[-1] if self.spec.masked else None
+        theta = theta.detach().requires_grad_()
+        out = self.forward(theta, statistics, tuple(columns[:count]), carry, start)
+        log_prob, entropy = log_prob_entropy(self.spec.action, out.raw, out.log_std, legal, mini.action)
+        total, stats = self.loss(out, log_prob, entropy, mini)
+        (gradient,) = torch.autograd.grad(total, theta)
+        norm = gradient.norm()
+        gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        stats = {**stats, "loss/total": total, "optimizer/grad_norm": norm}
+        self._names = tuple(stats)
+        return gradient, torch.stack([x.detach() for x in stats.values()])
+
+    def _refuse(self, stats: Tensor, number: int) -> None:
+        for row, numbers in enumerate(stats.tolist()):
+            for name, x in zip(self._names, numbers, strict=True):
+                if not -float("inf") < x < float("inf"):
+                    raise NotFinite(f"{name} is {x} in gradient step {row} of pass {number}")
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        moments = self.optimizer.state.get(self.theta, {})
+        return {
+            "policy": {k: v.detach().cpu() for k, v in self.layout.unflatten(self.theta).items()},
+            "optimizer": {k: v.detach().cpu() for k, v in moments.items()},
+            "moments": None if self.moments is None else self.moments.state_dict(),
+            "reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict(),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.load_policy(state)
+        if state["optimizer"]:
+            self.optimizer.state[self.theta] = {
+                k: torch.as_tensor(v).to(self.device if k != "step" else "cpu").clone()
+                for k, v in state["optimizer"].items()
+            }
+        if self.reward_scale is not None:
+            self.reward_scale.load_state_dict(state["reward_scale"])
+
+    def load_policy(self, state: StateDict) -> None:
+        """The weights and input statistics alone, as another run left them. Raises ValueError where they do not fit."""
+        theta = self.layout.flatten({k: torch.as_tensor(v) for k, v in state["policy"].items()})
+        self.theta.data.copy_(theta)
+        if self.moments is not None:
+            if state["moments"] is None:
+                raise ValueError("the weights were trained without normalize_inputs")
+            self.moments.load_state_dict(state["moments"])

@@ -1,0 +1,64 @@
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv 1707.06347), clipped surrogate, with GAE.
+
+Several passes over shuffled minibatches of each batch; the ratio of a multi-discrete action is the product
+over its heads. Kept beyond the paper: advantages normalised per minibatch, gradients clipped by norm,
+optional value clipping, and a stop of the passes once the policy has moved ``target_kl`` away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Spec
+from evorl.nets.policy import Output
+from evorl.ops.losses import approximate_kl, ppo_clip, value_loss
+from evorl.rl.core import Hyper, Metrics
+from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient
+from evorl.util.types import Count, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPO(Hyper):
+    clip: Positive = 0.2
+    """Range of the probability ratio, the paper's epsilon."""
+    passes: Count = 4
+    """Passes over each batch, the paper's K epochs."""
+    minibatch: Count = 1024
+    """Decisions in each gradient step."""
+    value_clip: Positive | None = None
+    """Keep a new value within this distance of the old one in the loss; null does not."""
+    target_kl: Positive | None = None
+    """Start no further pass once the mean KL of a pass exceeds it; null never stops."""
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        return Learner(self, spec, seed, device)
+
+
+class Learner(PolicyGradient):
+    hyper: PPO
+
+    def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
+        """Eq. 9: clipped surrogate, value error, entropy bonus (negated: we minimise)."""
+        h = self.hyper
+        policy, clipped = ppo_clip(log_prob, mini.log_prob, mini.advantage, h.clip)  # eq. 7
+        value = value_loss(out.value, mini.target, mini.value, h.value_clip)
+        bonus = entropy.mean()
+        total = policy + h.critic_coef * value - h.entropy_coef * bonus
+        kl = approximate_kl(log_prob, mini.log_prob)
+        return Loss(total, {
+            "loss/policy": policy, "loss/value": value, "policy/entropy": bonus, "policy/kl": kl,
+            "policy/clip_fraction": clipped,
+        })  # fmt: skip
+
+    @property
+    def passes(self) -> int:  # type: ignore[override]
+        return self.hyper.passes
+
+    def minibatch(self, decisions: int) -> int:
+        return self.hyper.minibatch
+
+    def _far(self, stats: Metrics) -> bool:
+        return self.hyper.target_kl is not None and stats["policy/kl"] > self.hyper.target_kl

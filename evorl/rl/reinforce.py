@@ -1,0 +1,49 @@
+"""REINFORCE (Williams 1992), eq. 11 of its episodic form: the return that followed, minus a baseline.
+
+The return is the Monte-Carlo one where the episode ends within the batch; a longer episode is cut at the
+batch's end and continued by the baseline's estimate, so choose ``horizon`` as long as an episode to have it pure.
+``baseline: false`` multiplies by the bare return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Spec
+from evorl.nets.policy import Output
+from evorl.ops.losses import policy_gradient, value_loss
+from evorl.rl.core import Hyper
+from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient
+from evorl.util.schedule import Schedule
+from evorl.util.types import Count, Fraction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reinforce(Hyper):
+    slots: Count = 16
+    horizon: Count = 512
+    lam: Fraction | dict[str, Fraction] = 1.0
+    lr: Schedule = 3e-3
+    baseline: bool = True
+    """Subtract the critic's value from the return."""
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        return Learner(self, spec, seed, device)
+
+
+class Learner(PolicyGradient):
+    hyper: Reinforce
+
+    def weight(self, advantage: Tensor, target: Tensor) -> Tensor:
+        """With lambda = 1 the advantage is return minus baseline and the target is the return itself."""
+        return advantage if self.hyper.baseline else target
+
+    def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
+        policy = policy_gradient(log_prob, mini.advantage)
+        value = value_loss(out.value, mini.target)
+        bonus = entropy.mean()
+        total = policy + self.hyper.critic_coef * value - self.hyper.entropy_coef * bonus
+        return Loss(total, {"loss/policy": policy, "loss/value": value, "policy/entropy": bonus})
