@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -36,10 +36,10 @@ def capture(function: Function, *example: Tensor) -> Function:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch.export, the successor, has no such light executor
         traced: Any = torch.jit.trace(graph, example, check_trace=False)
-    run = traced.forward
+    run, optimized_execution = traced.forward, cast(Any, torch.jit).optimized_execution
 
     def replay(*arguments: Tensor) -> tuple[Tensor, ...]:
-        with torch.no_grad(), torch.jit.optimized_execution(False):  # one executor from the first call on: same bits
+        with torch.no_grad(), optimized_execution(False):  # one executor from the first call on: same bits
             out: tuple[Tensor, ...] = run(*arguments)
         return out
 

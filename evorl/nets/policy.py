@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import torch
@@ -122,7 +123,7 @@ class Policy(nn.Module):
         width = net.lstm or width
         groups = 1 if net.shared else 2
         widths = (width, *net.hidden)
-        self.hidden = nn.ModuleList(Layer(groups, i, o) for i, o in zip(widths[:-1], widths[1:], strict=True))
+        self.hidden = nn.ModuleList(Layer(groups, i, o) for i, o in pairwise(widths))
         self.activation = {"tanh": torch.tanh, "relu": torch.relu, "silu": nn.functional.silu}[net.activation]
         self.policy = nn.Linear(widths[-1], outputs(spec.action, net.std == "state"))
         self.value = nn.Linear(widths[-1], len(spec.rewards))
@@ -136,7 +137,8 @@ class Policy(nn.Module):
             if isinstance(module, (nn.Linear, nn.Conv2d)):
                 scale = {id(self.policy): 0.01, id(self.value): 1.0}.get(id(module), gain)
                 nn.init.orthogonal_(module.weight, scale, generator=generator)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
             elif isinstance(module, Layer):
                 for weight in module.weight:
                     nn.init.orthogonal_(weight, gain, generator=generator)

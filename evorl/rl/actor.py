@@ -124,7 +124,7 @@ class Actor:
         t = np.zeros(slots, np.int64)  # decisions each slot has made in this batch
         rows, cost, ended = every, 0, []
         store.final_value[:] = 0
-        if self.batch.carry is not None:
+        if self.batch.carry is not None and player.carry is not None:
             self.batch.carry.copy_(player.carry)
         while True:
             rows = rows[t[rows] < horizon]

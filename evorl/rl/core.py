@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Protocol
 
 import torch
@@ -86,14 +86,9 @@ class Batch:
 
     def columns(self, first: int, last: int) -> Batch:
         """Slots first..last-1 as a view of this storage."""
-        return replace(
-            self,
-            inputs=tuple(x[:, first:last] for x in self.inputs),
-            **{
-                name: None if getattr(self, name) is None else getattr(self, name)[:, first:last]
-                for name in ("legal", "start", "action", "log_prob", "value", "final_value", "reward", "done", "carry")
-            },
-        )
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given["inputs"] = tuple(x[:, first:last] for x in self.inputs)
+        return Batch(**{k: x[:, first:last] if isinstance(x, Tensor) else x for k, x in given.items()})
 
     @property
     def next_value(self) -> Tensor:
@@ -135,7 +130,7 @@ class Hyper(ABC):
         """A learner with fresh weights."""
 
     def per_reward(self, name: str, rewards: tuple[str, ...]) -> Tensor:
-        """The field ``name`` (gamma or lam) for each named reward, [R]. Raises ValueError for a missing or unknown one."""
+        """The field ``name`` (gamma or lam) for each named reward, [R]. Raises ValueError where names do not fit."""
         given: float | Mapping[str, float] = getattr(self, name)
         if not isinstance(given, Mapping):
             return torch.full((len(rewards),), float(given))
