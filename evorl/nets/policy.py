@@ -63,7 +63,7 @@ class Layer(nn.Module):
         return wide.view(-1, groups, width).transpose(0, 1)
 
 
-class NatureCNN(nn.Sequential):
+class NatureCNN(nn.Module):
     """Image encoder of Mnih et al. 2015 (Methods, "Model architecture"): uint8 [N, C, H, W] -> [N, 512]."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -72,13 +72,14 @@ class NatureCNN(nn.Sequential):
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
         if min(height, width) < 1:
             raise ValueError(f"an image input of {shape} is too small for the Nature CNN, which needs at least 36 x 36")
-        super().__init__(
+        super().__init__()
+        self.layers = nn.Sequential(
             nn.Conv2d(channels, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 1),
             nn.ReLU(), nn.Flatten(), nn.Linear(64 * height * width, 512), nn.ReLU(),
         )  # fmt: skip
 
     def forward(self, image: Tensor) -> Tensor:
-        out: Tensor = super().forward(image.float() / 255.0)
+        out: Tensor = self.layers(image.float() / 255.0)
         return out
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -86,7 +86,7 @@ class Batch:
 
     def columns(self, first: int, last: int) -> Batch:
         """Slots first..last-1 as a view of this storage."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        given: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         given["inputs"] = tuple(x[:, first:last] for x in self.inputs)
         return Batch(**{k: x[:, first:last] if isinstance(x, Tensor) else x for k, x in given.items()})
 
@@ -166,6 +166,10 @@ class Learner(Protocol):
     def state_dict(self) -> StateDict: ...
 
     def load_state_dict(self, state: StateDict) -> None: ...
+
+    def load_policy(self, state: StateDict) -> None:
+        """Only what acting needs, from a learner's state. Raises ValueError where it does not fit."""
+        ...
 
 
 class NotFinite(ArithmeticError):

@@ -1,0 +1,144 @@
+"""The door that judges a finished or running experiment again.
+
+    python -m evorl.evaluate run=RUN_DIR episodes=100 checkpoint=best video=true
+
+An evaluation is a pure function of (checkpoint, world, seed, episodes): with the run's own seed and number of
+episodes the numbers equal, bit for bit, what the run recorded for that checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evorl import config
+from evorl.util.errors import BadRequest, nearest
+from evorl.util.types import Count, Natural, Positive
+
+if TYPE_CHECKING:
+    from evorl.mdp.core import Arena, Array
+    from evorl.rl.core import Learner
+    from evorl.train import Experiment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What the command line asks for; each field is a key."""
+
+    run: str
+    """A run directory."""
+    checkpoint: str = "latest"
+    """latest, best, or a step that the run keeps."""
+    episodes: Count | None = None
+    """Evaluation games; null takes the run's own number."""
+    seed: Natural | None = None
+    """Of the evaluation's episodes; null takes the run's own."""
+    video: bool = False
+    """Write a film of one episode into the run directory."""
+    fps: Positive = 30.0
+    trust: tuple[str, ...] = ()
+    """Import roots outside evorl that the run's config may name."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code of ``evorl.evaluate`` with these arguments."""
+    return config.door(lambda: evaluate(config.request(Request, sys.argv[1:] if argv is None else argv)))
+
+
+def evaluate(request: Request) -> None:
+    run_dir = Path(request.run)
+    experiment = config.stored(run_dir, request.trust)
+    path, state = _checkpoint(run_dir, request.checkpoint)
+    learner = _learner(experiment, state)
+    from evorl.rl.judge import fitness, judge
+
+    episodes = request.episodes or experiment.eval.episodes
+    seed = experiment.seed if request.seed is None else request.seed
+    metrics = judge(learner, experiment.mdp, seed, episodes)
+    report = {
+        "run": run_dir.name, "step": state["run"]["steps"], "seed": seed, "episodes": episodes,
+        "fitness": fitness(metrics), **{name.removeprefix("eval/"): x for name, x in metrics.items()},
+    }  # fmt: skip
+    _print(report, path)
+    if request.video:
+        print(f"video: {_film(experiment, learner, run_dir, int(report['step']), seed, request.fps)}")
+    print(json.dumps(report))
+
+
+def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
+    from evorl.record import checkpoint
+
+    kept = {path.name: path for path in sorted((run_dir / "checkpoints").glob("[0-9]*"))}
+    if which == "latest":
+        found = checkpoint.newest(run_dir)
+        if found is None:
+            raise BadRequest(f"{run_dir} holds no checkpoint", "run")
+        return found
+    if which == "best":
+        newest = checkpoint.newest(run_dir)
+        best = None if newest is None else newest[1]["run"]["best"]
+        if best is None:
+            raise BadRequest(f"{run_dir} has judged nothing yet", "checkpoint")
+        which = str(best[1])
+    if which not in kept:
+        choices = ["latest", "best", *kept]
+        raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
+    return kept[which], checkpoint.load(kept[which])
+
+
+def _learner(experiment: Experiment, state: dict[str, Any]) -> Learner:
+    from evorl.train import device
+    from evorl.util.seed import Episodes
+
+    arena = experiment.mdp.judge().arena(1, Episodes(experiment.seed, "evaluate", evaluation=True))
+    try:
+        learner = experiment.rl.learner(arena.spec, experiment.seed, device(experiment.device))
+    finally:
+        arena.close()
+    learner.load_policy(state["run"]["learner"])
+    return learner
+
+
+def _print(report: dict[str, Any], path: Path) -> None:
+    print(f"{path}: {report['episodes']} episodes of seed {report['seed']}")
+    for name, number in report.items():
+        if isinstance(number, float):
+            print(f"  {name:28} {number:10.3f}")
+
+
+def _film(experiment: Experiment, learner: Learner, run_dir: Path, step: int, seed: int, fps: float) -> Path:
+    """Film the first evaluation episode of the deterministic policy."""
+    from evorl.record.video import write_video
+    from evorl.util.seed import Episodes
+
+    arena = experiment.mdp.judge().arena(1, Episodes(seed, "evaluate", evaluation=True))
+    try:
+        return write_video(run_dir / "videos" / f"{step}", _frames(arena, learner), fps)
+    finally:
+        arena.close()
+
+
+def _frames(arena: Arena, learner: Learner) -> Iterator[Array]:
+    import torch
+
+    from evorl.nets.distributions import noise_size
+    from evorl.rl.actor import Player
+
+    player = Player(arena, learner)
+    still = torch.zeros(1, noise_size(arena.spec.action))
+    over = False
+    while not over:
+        frame = arena.render(0)
+        if frame is None:
+            raise BadRequest("this world draws no pictures", "video")
+        yield frame
+        player.send(player.now.slots, player.decide(still))
+        over = bool(player.recv()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
