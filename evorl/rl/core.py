@@ -86,9 +86,9 @@ class Batch:
 
     def columns(self, first: int, last: int) -> Batch:
         """Slots first..last-1 as a view of this storage."""
-        given: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        given["inputs"] = tuple(x[:, first:last] for x in self.inputs)
-        return Batch(**{k: x[:, first:last] if isinstance(x, Tensor) else x for k, x in given.items()})
+        whole: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        part: dict[str, Any] = {k: x[:, first:last] if isinstance(x, Tensor) else x for k, x in whole.items()}
+        return Batch(**{**part, "inputs": tuple(x[:, first:last] for x in self.inputs)})
 
     @property
     def next_value(self) -> Tensor:
