@@ -1,0 +1,40 @@
+"""Numbers that change as a run goes on.
+
+A schedule is a config value: a plain number is constant, ``{start, end, steps, kind}`` anneals. Its horizon
+is its own, in environment steps: a longer budget does not stretch it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from evorl.util.types import NonNegative, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anneal:
+    """From ``start`` to ``end`` within ``steps`` environment steps, then constant."""
+
+    start: NonNegative
+    end: NonNegative
+    steps: Positive
+    kind: Literal["linear", "cosine"] = "linear"
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.start, self.end, self.steps))):
+            raise ValueError("start, end and steps must be finite")
+
+
+Schedule = NonNegative | Anneal
+
+
+def value(schedule: Schedule, step: float) -> float:
+    """The schedule's number after ``step`` environment steps of the run."""
+    if not isinstance(schedule, Anneal):
+        return float(schedule)
+    progress = min(max(step / schedule.steps, 0.0), 1.0)
+    if schedule.kind == "cosine":
+        progress = (1 - math.cos(math.pi * progress)) / 2  # Loshchilov & Hutter 2017, eq. 5, a single period
+    return (1 - progress) * schedule.start + progress * schedule.end
