@@ -1,0 +1,182 @@
+"""Speed of the coroutine arena: a no-op two-sided world of 256 battles, played by a 64-64 network on one core.
+
+Prints decisions per second with everybody quick, and with one battle that takes 100 ms for every step; the
+others may lose less than 5 %. Run: python benchmarks/speed/arena.py [--seconds 5] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from evorl.mdp.arena import BattleArena
+from evorl.mdp.core import Array, Battle, Controller, Discrete, Input, Spec, State, Step
+from evorl.mdp.delay import Delayed
+from evorl.util.seed import Episodes
+
+BATTLES, SIDES, SIZE, LENGTH = 256, 2, 8, 1000
+SPEC = Spec(inputs=(Input("nothing", (SIZE,)),), action=Discrete(4), players=SIDES)
+STATE = State((np.zeros(SIZE, np.float32),))
+REWARD = np.zeros(1, np.float32)
+
+
+class Idle:
+    """One side of a game in which nothing happens, LENGTH times."""
+
+    def __init__(self) -> None:
+        self.left = LENGTH
+
+    @property
+    def state(self) -> State:
+        return STATE
+
+    async def __call__(self, action: Array) -> Step:
+        self.left -= 1
+        return Step(REWARD, truncated=self.left == 0)
+
+    def result(self) -> Mapping[str, float]:
+        return {}
+
+
+class NoBattle:
+    def __init__(self) -> None:
+        self.controllers: Sequence[Controller] = [Idle() for _ in range(SIDES)]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing runs in the background."""
+
+
+class NoWorld:
+    """A factory of such games."""
+
+    spec = SPEC
+
+    def reset(self, *players: int, seed: int) -> Battle:
+        return NoBattle()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class SomeSlow(NoWorld):
+    """The episodes with the given keys take 100 ms for each decision."""
+
+    def __init__(self, keys: set[int]) -> None:
+        self.keys = keys
+
+    def reset(self, *players: int, seed: int) -> Battle:
+        quick = NoWorld()
+        return (Delayed(quick, (100.0, 100.0)) if seed in self.keys else quick).reset(*players, seed=seed)
+
+
+def policy() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(SIZE, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, SPEC.action.n))
+
+
+def measure(slow: int, seconds: float) -> float:
+    """Decisions per second, of the quick battles alone where some are slow."""
+    episodes = Episodes(0)
+    world = SomeSlow({int(episodes(game, 0)) for game in range(slow)})
+    arena = BattleArena(world, BATTLES * SIDES, episodes, lambda seed: tuple(range(SIDES)))
+    net = policy()
+    quick, start = 0, time.perf_counter()
+    try:
+        with torch.inference_mode():
+            while (now := time.perf_counter()) - start < seconds:
+                rows = arena.recv()
+                actions = net(torch.from_numpy(rows.inputs[0])).argmax(1, keepdim=True).numpy()
+                arena.send(rows.slots, actions[rows.slots])
+                quick += int((rows.slots >= slow * SIDES).sum())
+    finally:
+        arena.close()
+    return quick / (now - start)
+
+
+@dataclass(frozen=True)
+class Result:
+    decisions_per_second: float
+    """Median over the rounds, all 256 battles quick."""
+    others_kept: float
+    """Median over the rounds of (quick battles' decisions/s with a slow one) / (their share without it)."""
+    rounds: list[tuple[float, float]]
+    machine: dict[str, Any]
+
+
+def run(seconds: float, rounds: int) -> Result:
+    """The two measures in turn, so that both see the same machine."""
+    torch.set_num_threads(1)
+    measure(0, min(1.0, seconds))  # warm up
+    pairs = [(measure(0, seconds), measure(1, seconds)) for _ in range(rounds)]
+    share = (BATTLES - 1) / BATTLES
+    kept = statistics.median(slow / (share * quick) for quick, slow in pairs)
+    return Result(statistics.median(quick for quick, _ in pairs), kept, pairs, machine())
+
+
+def machine() -> dict[str, Any]:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "command": "python " + " ".join(sys.argv),
+    }
+
+
+def table(result: Result) -> str:
+    lines = [
+        "# The coroutine arena",
+        "",
+        f"A no-op two-sided world, {BATTLES} battles ({BATTLES * SIDES} slots), 64-64 network over all rows, 1 thread.",
+        "",
+        "| measure | value |",
+        "|---|---|",
+        f"| decisions per second, all quick | {result.decisions_per_second:,.0f} |",
+        f"| kept by the others while one battle takes 100 ms a step | {100 * result.others_kept:.1f} % |",
+        "",
+        *(f"- {name}: {value}" for name, value in result.machine.items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of one measurement")
+    parser.add_argument("--rounds", type=int, default=5, help="alternating measurements of each kind")
+    parser.add_argument("--out", type=Path, help="folder for arena.json and arena.md")
+    args = parser.parse_args()
+    result = run(args.seconds, args.rounds)
+    print(table(result))
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "arena.json").write_text(json.dumps(asdict(result), indent=2) + "\n")
+        (args.out / "arena.md").write_text(table(result))
+
+
+if __name__ == "__main__":
+    main()

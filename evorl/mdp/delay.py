@@ -1,0 +1,79 @@
+"""Slow and irregular on purpose: a wrapper that makes every decision of a world take wall time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from evorl.mdp.core import MDP, Array, Battle, Controller, Spec, State, Step
+from evorl.util.seed import generator
+
+
+class Delayed:
+    """The same world, where each decision first sleeps for a keyed random time.
+
+    ``delay_ms`` is the [low, high] range in milliseconds, drawn uniformly per decision from a
+    generator keyed by (episode key, player). What happens in the world stays the same, only later.
+    """
+
+    def __init__(self, mdp: MDP, delay_ms: tuple[float, float]) -> None:
+        self.mdp = mdp
+        self.delay_ms = delay_ms
+
+    @property
+    def spec(self) -> Spec:
+        return self.mdp.spec
+
+    def reset(self, *players: int, seed: int) -> Battle:
+        sleeps = [generator("delay", seed, player) for player in players]
+        return _Battle(self.mdp.reset(*players, seed=seed), self.delay_ms, sleeps)
+
+    def close(self) -> None:
+        self.mdp.close()
+
+
+class _Battle:
+    def __init__(self, battle: Battle, delay_ms: tuple[float, float], sleeps: list[np.random.Generator]) -> None:
+        self._battle = battle
+        self._delay_ms = delay_ms
+        self._sleeps = sleeps
+
+    @property
+    def controllers(self) -> Sequence[Controller]:
+        inner = self._battle.controllers
+        return [_Controller(c, self._delay_ms, sleep) for c, sleep in zip(inner, self._sleeps, strict=True)]
+
+    def render(self) -> Array | None:
+        draw = getattr(self._battle, "render", None)
+        return None if draw is None else draw()
+
+    async def __aenter__(self) -> Self:
+        await self._battle.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._battle.__aexit__(kind, error, trace)
+
+
+class _Controller:
+    def __init__(self, inner: Controller, delay_ms: tuple[float, float], sleep: np.random.Generator) -> None:
+        self._inner = inner
+        self._delay_ms = delay_ms
+        self._sleep = sleep
+
+    @property
+    def state(self) -> State:
+        return self._inner.state
+
+    async def __call__(self, action: Array) -> Step:
+        await asyncio.sleep(self._sleep.uniform(*self._delay_ms) / 1000)
+        return await self._inner(action)
+
+    def result(self) -> Mapping[str, float]:
+        return self._inner.result()

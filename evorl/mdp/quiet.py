@@ -1,0 +1,69 @@
+"""An event loop that runs until enough has happened and nothing more can happen at once.
+
+An asyncio loop tells its selector to block exactly when nothing is ready to run. So the selector
+is where quiet is noticed: no polling, no extra passes, no private field of asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Iterable
+from typing import Any
+
+PATIENCE = 64
+"""Passes without progress after which a loop that stays busy (some task polls) counts as quiet."""
+CANCEL_TIMEOUT_S = 5.0
+
+
+class QuietLoop:
+    """A loop that stands still between calls of `run`."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.SelectorEventLoop(_Selector(self._pause))
+        self._score: Callable[[], int] = int
+        self._target = 1
+        self._last = self._passes = 0
+
+    def run(self, score: Callable[[], int], target: int = 1) -> None:
+        """Run until ``score() >= target`` and nothing else is runnable (or nothing but tasks that poll)."""
+        self._score, self._target = score, target
+        self._last = self._passes = 0
+        self.loop.run_forever()
+
+    def cancel(self, tasks: Iterable[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
+        """Cancel tasks and run until they ended; returns those that refuse to."""
+        left = {task for task in tasks if not task.done()}
+        for task in left:
+            task.cancel()
+        self._score = int  # 0 for ever: only the end of these tasks stops the loop
+        return self.loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_TIMEOUT_S))[1] if left else left
+
+    def close(self) -> None:
+        self._score = int
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
+    def _pause(self, busy: bool) -> bool:
+        """Called at every pass: whether to leave the loop now."""
+        score = self._score()
+        self._passes = self._passes + 1 if score == self._last else 0
+        self._last = score
+        if score < self._target or (busy and self._passes <= PATIENCE):
+            return False
+        self.loop.stop()
+        return True
+
+
+class _Selector(selectors.DefaultSelector):
+    def __init__(self, pause: Callable[[bool], bool]) -> None:
+        super().__init__()
+        self._pause = pause
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = super().select(0)
+        busy = bool(events) or (timeout is not None and timeout <= 0)
+        if self._pause(busy) or busy:
+            return events
+        return super().select(timeout)

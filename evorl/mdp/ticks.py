@@ -1,0 +1,74 @@
+"""The background tasks of a battle: its clock, its rule players, whatever runs beside the asked sides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+
+class Ticks:
+    """Runs background tasks and hands out the futures that sides wait on.
+
+    Leaving ends every task. When a task dies, or the last one returns, whoever still
+    waits fails with the true cause, so that a battle can break but never hang:
+
+        async with Ticks() as ticks:
+            ticks.start(clock())            # resolves the future some time later
+            moved = await ticks.future()
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waits: set[asyncio.Future[Any]] = set()
+        self._error: BaseException | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if error is None and self._error is not None and not isinstance(self._error, Idle):
+            raise self._error
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine until it returns or the battle is left."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def future(self) -> asyncio.Future[Any]:
+        """A future to wait on, which the background tasks resolve. Raises what one of them died of."""
+        if self._error is not None:
+            raise self._error
+        future = asyncio.get_running_loop().create_future()
+        self._waits.add(future)
+        future.add_done_callback(self._waits.discard)
+        return future
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            error: BaseException | None = None
+        else:
+            error = task.exception()
+        if error is None and not self._tasks:
+            error = Idle("the last background task of the battle ended while a side still waited")
+        if error is not None and self._error is None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        for future in self._waits:
+            if not future.done():
+                future.set_exception(error)
+
+
+class Idle(RuntimeError):
+    """Nothing is left that could answer a waiting side."""
