@@ -86,7 +86,7 @@ class _Game:
     battle: Battle | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class _Seat:
     """What the arena keeps for one slot."""
 
@@ -154,8 +154,9 @@ class BattleArena:
         rows = self._rows
         rows.terminated[slots] = rows.truncated[slots] = False
         actions = np.array(actions, self._dtype)  # a copy: the caller may use its array again
+        seats = self._seats
         for slot, action in zip(slots.tolist(), actions, strict=True):
-            seat = self._seats[slot]
+            seat = seats[slot]
             if not seat.waits:
                 raise ValueError(f"slot {slot} does not wait for an answer")
             seat.waits = False
@@ -254,25 +255,27 @@ class BattleArena:
                 raise RuntimeError("the battle cancelled one of its own sides")
 
     async def _side(self, slot: int, controller: Controller) -> None:
-        seat, rows = self._seats[slot], self._rows
+        """One side of one episode. The loop below runs once per decision: what it calls is bound beforehand."""
+        seat, rows, log = self._seats[slot], self._rows, self._seats[slot].log
+        wait, fresh, reward = self._quiet.loop.create_future, self._fresh, self._rows.reward
         if seat.broken:
             await self._cut(slot, seat)
         while True:
             state = controller.state
-            action = self._again(slot, seat, state) if seat.feed else await self._ask(slot, seat, state)
-            seat.log += action.tobytes()
+            if seat.feed:
+                action = self._again(slot, seat, state)
+            else:
+                show(rows, slot, state)
+                seat.answer = answer = wait()
+                seat.waits = seat.shown = True
+                fresh.append(slot)
+                action = await answer
+            log += action.tobytes()
             step = await controller(action)
-            rows.reward[slot] = step.reward
+            reward[slot] = step.reward
             seat.cost = step.cost
             if step.terminated or step.truncated:
                 return self._end(slot, seat, controller, step)
-
-    def _ask(self, slot: int, seat: _Seat, state: State) -> asyncio.Future[Array]:
-        show(self._rows, slot, state)
-        seat.waits = seat.shown = True
-        self._fresh.append(slot)
-        seat.answer = future = self._quiet.loop.create_future()
-        return future
 
     def _again(self, slot: int, seat: _Seat, state: State) -> Array:
         """The next action of a log that is replayed; what its last one answered is what the slot was shown."""

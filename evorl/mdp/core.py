@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,16 +90,14 @@ class Spec:
 # ------------------------------------------------------------------ worlds as coroutines
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):  # as Step a tuple: one is made at every decision, and a frozen dataclass costs thrice as much
     """What one side sees when it must decide."""
 
     inputs: tuple[Array, ...]
     legal: Array | None = None  # bool [L]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What happened to one side between two of its decisions.
 
     ``cost`` counts the environment steps (advances of the game) that passed.

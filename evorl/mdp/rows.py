@@ -30,7 +30,7 @@ def blank(spec: Spec, slots: int) -> Decisions:
 
 def show(rows: Decisions, slot: int, state: State) -> None:
     """Write a state as the slot's present one."""
-    for row, value in zip(rows.inputs, state.inputs, strict=True):
+    for row, value in zip(rows.inputs, state.inputs):  # noqa: B905 (runs at every decision; `check` compares lengths)
         row[slot] = value
     if rows.legal is not None:
         rows.legal[slot] = state.legal
