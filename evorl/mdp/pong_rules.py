@@ -1,0 +1,232 @@
+"""The rules of two-sided vector Pong, for G games at once.
+
+The field is 160 x 160 pixels, its upper edge at y = 34 of a picture of 210 x 160. The ball is
+4 x 4, the bats 5 x 15, 16 pixels from their side. Positions are upper left corners, in whole pixels;
+velocities (pixels per step) are real. One step of a game:
+
+1. The clock of the round rises; both bats move by ``bat_speed`` up or down and stop at the field's edge.
+2. The ball's corner moves by its velocity, truncated toward zero. Then the first of these, and only it:
+   it touches the upper or the lower wall while moving toward it (vy flips, it lies at the wall);
+   it reached the plane of a bat in this very step and the bat is where it crossed the plane, the edges
+   included (vx flips, vy grows by ``spin`` times the bat's intended move, even where the field's edge
+   stopped the bat; it lies on the plane where it crossed, truncated).
+3. The ball beyond the left or right edge is a point for the other side; a round of more than
+   ``round_steps`` steps is a tie. Either serves the next round from the centre and resets its clock;
+   the bats stay where they are. A point on the last step counts as a point.
+
+What a side sees, 10 numbers: its own and the other bat's y, then the last four positions (x, y) of the
+ball, oldest first, all relative to the field and divided by 160. The right side sees 1 - x. At the start
+of an episode the three positions before the first are (0.5, 0.5). After a point the history goes on: it
+holds the last positions of the old round. The ball's corner is its left one for both sides, so the right
+side sees a mirrored game but for these 4 pixels.
+
+Randomness: episode ``key`` has its own stream (`evorl.util.seed.uniform`). Draw 0 chooses the
+learner's side (right from 0.5 on); draws 3r + 1, 3r + 2, 3r + 3 are round r's serve: |vy| within its
+range, the sign of vx, the sign of vy (positive from 0.5 on); draw 2^32 + 2t + side is the random player's
+action after t steps of the episode.
+
+Source: the Pong of Lamarckian (Bai et al. 2022, arXiv 2209.10055), written anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from evorl.mdp.core import Array
+from evorl.util import seed
+from evorl.util.types import Count, NonNegative
+
+SIZE = 160  # the field's width and height
+TOP = 34
+BALL = 4
+BAT_WIDTH, BAT_INSET = 5, 16
+MIDDLE_X, MIDDLE_Y = (SIZE - BALL) // 2, TOP + (SIZE - BALL) // 2  # where the ball's corner is served
+TO_EDGE = (SIZE - BALL) // 2  # from the middle to an edge, for the ball's corner
+TO_BAT = TO_EDGE - BAT_INSET - BAT_WIDTH  # from the middle to a bat's plane
+UP, STAY, DOWN = range(3)
+RANDOM_PLAYER = 2**32  # the random players' first draw
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The numbers of the game."""
+
+    rounds: Count = 20
+    round_steps: Count = 1000
+    """Steps after which a round is a tie."""
+    bat_speed: Count = 4
+    """Pixels per step."""
+    bat_height: Annotated[int, Meta(ge=1, le=SIZE)] = 15
+    """Pixels."""
+    ball_speed: Count = 4
+    """Horizontal pixels per step."""
+    serve: tuple[NonNegative, NonNegative] = (0.3, 1.0)
+    """Range of a serve's vertical speed, as a fraction of ball_speed."""
+    spin: NonNegative = 0.7
+    """What the ball takes of a bat's vertical speed."""
+
+    def __post_init__(self) -> None:
+        if self.serve[0] > self.serve[1]:
+            raise ValueError(f"serve: the range {list(self.serve)} is empty")
+
+
+class Games:
+    """The state of G games: with the keys, all that decides what follows.
+
+    Side 0 is the left, side 1 the right one. ``y`` holds the tops of the left bat, the right bat and the ball.
+    """
+
+    SAVED = ("key", "y", "x", "vx", "vy", "time", "deadline", "round", "score")
+
+    def __init__(self, rules: Rules, keys: Array) -> None:
+        count = len(keys)
+        self.key = np.zeros(count, np.uint64)
+        self.y = np.zeros((3, count))
+        self.bats, self.ball = self.y[:2], self.y[2]
+        self.x, self.vx, self.vy = np.zeros((3, count))
+        self.time = np.zeros(count, np.int64)  # steps since the episode began
+        self.deadline = np.zeros(count, np.int64)  # the time beyond which the round is a tie
+        self.round = np.zeros(count, np.int64)
+        self.score = np.zeros((2, count), np.int64)
+        self.serves = np.zeros((2, rules.rounds + 1, count))  # vx and vy of each round; follows from the key
+        self.scratch = Scratch(count)
+        begin(rules, self, np.arange(count), keys)
+
+
+class Scratch:
+    """Memory of `advance`, so that a step allocates next to nothing."""
+
+    def __init__(self, count: int) -> None:
+        self.x, self.y, self.a = np.zeros((3, count))
+        self.near, self.wall, self.bat = np.zeros((3, count), np.bool_)
+
+
+def begin(rules: Rules, games: Games, which: Array, keys: Array) -> None:
+    """Start the episodes ``keys`` in the games ``which`` (both [n])."""
+    games.key[which] = keys
+    games.bats[:, which] = TOP + SIZE // 2 - rules.bat_height // 2
+    games.time[which] = 0
+    games.round[which] = 0
+    games.score[:, which] = 0
+    games.serves[:, :, which] = draw_serves(rules, keys)
+    _serve(rules, games, which)
+
+
+def draw_serves(rules: Rules, keys: Array) -> Array:
+    """Velocities (vx, vy) of every serve of the given episodes, [2, rounds + 1, n]; the last one is never played."""
+    counters = np.arange(1, 3 * (rules.rounds + 1) + 1).reshape(-1, 3, 1)
+    draws = seed.uniform(keys, counters)
+    low, high = rules.serve
+    vx = np.where(draws[:, 1] < 0.5, -1.0, 1.0) * rules.ball_speed
+    vy = np.where(draws[:, 2] < 0.5, -1.0, 1.0) * rules.ball_speed * (low + (high - low) * draws[:, 0])
+    return np.stack([vx, vy])
+
+
+def _serve(rules: Rules, games: Games, which: Array) -> None:
+    games.x[which] = MIDDLE_X
+    games.ball[which] = MIDDLE_Y
+    games.vx[which], games.vy[which] = games.serves[:, games.round[which], which]
+    games.deadline[which] = games.time[which] + rules.round_steps
+
+
+def advance(rules: Rules, games: Games, moves: Array) -> tuple[Array, Array]:
+    """One step of every game, in place. ``moves``: the bats' intended moves in pixels, [2, G].
+
+    Returns the games whose round ended, [n], and who won it, [n]: 1 left, -1 right, 0 nobody.
+    """
+    games.time += 1
+    bats = games.bats
+    bats += moves
+    np.maximum(bats, TOP, out=bats)
+    np.minimum(bats, TOP + SIZE - rules.bat_height, out=bats)
+    _move_ball(rules, games, moves)
+    return _end_rounds(rules, games)
+
+
+def _move_ball(rules: Rules, games: Games, moves: Array) -> None:
+    scratch, x, y = games.scratch, games.x, games.ball
+    before = scratch.near
+    _at_least(x, MIDDLE_X, TO_BAT, scratch, before)
+    np.copyto(scratch.x, x)
+    np.copyto(scratch.y, y)
+    x += games.vx
+    y += games.vy
+    np.trunc(y, out=y)
+    _at_least(x, MIDDLE_X, TO_BAT, scratch, scratch.bat)
+    np.greater(scratch.bat, before, out=scratch.bat)  # reached a plane in this step
+    _at_wall(games)
+    np.greater(scratch.bat, scratch.wall, out=scratch.bat)
+    reached = scratch.bat.nonzero()[0]
+    if len(reached):
+        _bounce_off_bats(rules, games, moves, reached)
+    bounced = scratch.wall.nonzero()[0]
+    if len(bounced):
+        vy = games.vy[bounced]
+        y[bounced] = MIDDLE_Y + np.copysign(TO_EDGE, vy)
+        games.vy[bounced] = -vy
+
+
+def _at_least(position: Array, middle: int, distance: int, scratch: Scratch, out: Array) -> None:
+    np.subtract(position, middle, out=scratch.a)
+    np.abs(scratch.a, out=scratch.a)
+    np.greater_equal(scratch.a, distance, out=out)
+
+
+def _at_wall(games: Games) -> None:
+    """Where the ball touches a wall and moves toward it."""
+    scratch = games.scratch
+    _at_least(games.ball, MIDDLE_Y, TO_EDGE, scratch, scratch.wall)
+    np.subtract(games.ball, MIDDLE_Y, out=scratch.a)
+    np.multiply(scratch.a, games.vy, out=scratch.a)
+    np.greater(scratch.a, 0, out=scratch.near)
+    np.logical_and(scratch.wall, scratch.near, out=scratch.wall)
+
+
+def _bounce_off_bats(rules: Rules, games: Games, moves: Array, which: Array) -> None:
+    side = (games.vx[which] > 0).astype(np.intp)
+    plane = np.where(side, MIDDLE_X + TO_BAT, MIDDLE_X - TO_BAT)
+    gap = plane - games.scratch.x[which]
+    cross = gap / games.vx[which] * games.vy[which] + games.scratch.y[which]
+    bat = games.y[side, which]
+    hit = ((cross + BALL >= bat) & (cross <= bat + rules.bat_height)).nonzero()[0]
+    which = which[hit]
+    games.x[which] = plane[hit]
+    games.ball[which] = np.trunc(cross[hit])
+    games.vx[which] *= -1
+    games.vy[which] += rules.spin * moves[side[hit], which]
+
+
+def _end_rounds(rules: Rules, games: Games) -> tuple[Array, Array]:
+    scratch = games.scratch
+    _at_least(games.x, MIDDLE_X, TO_EDGE + 1, scratch, scratch.near)
+    np.greater(games.time, games.deadline, out=scratch.bat)
+    np.logical_or(scratch.near, scratch.bat, out=scratch.near)
+    ended = scratch.near.nonzero()[0]
+    if not len(ended):
+        return ended, ended
+    beyond = games.x[ended] - MIDDLE_X
+    point = np.where(np.abs(beyond) > TO_EDGE, np.sign(beyond), 0)
+    games.score[0, ended] += point > 0
+    games.score[1, ended] += point < 0
+    games.round[ended] += 1
+    _serve(rules, games, ended)
+    return ended, point
+
+
+def rule_moves(rules: Rules, games: Games, out: Array) -> None:
+    """The rule player's moves for both sides, [2, G]: down where its bat's centre is above the ball's, else up."""
+    np.less(games.bats, games.ball - (rules.bat_height - BALL) / 2, out=out)
+    out *= 2 * rules.bat_speed
+    out -= rules.bat_speed
+
+
+def random_moves(rules: Rules, games: Games, out: Array) -> None:
+    """Moves of a player that knows nothing, for both sides, [2, G]."""
+    counters = RANDOM_PLAYER + 2 * games.time + np.arange(2)[:, None]
+    np.floor(3 * seed.uniform(games.key, counters), out=out)
+    out -= 1
+    out *= rules.bat_speed
