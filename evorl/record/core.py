@@ -1,0 +1,158 @@
+"""The record of a run: ``metrics.jsonl`` first; TensorBoard and W&B read it and can fail without hurting the run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self
+
+import msgspec
+
+from evorl.record import files, metrics
+
+StateDict = dict[str, Any]
+
+_MOST_PENDING = 1 << 24  # bytes kept in memory while the disk is full: hours of rows
+_log = logging.getLogger("evorl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Where the numbers of a run go, besides ``metrics.jsonl``."""
+
+    tensorboard: bool = True
+    """Also write TensorBoard's event files into the run directory."""
+    wandb: Literal["disabled", "offline", "online"] = "disabled"
+    project: str = "evorl"
+    """W&B project."""
+    group: str | None = None
+    """W&B group; null leaves the run without one."""
+    name: str | None = None
+    """W&B run name; null takes the run directory's."""
+
+
+class Sink(Protocol):
+    """A reader of the metrics file in a thread or process of its own."""
+
+    def check(self) -> None:
+        """Warn, once, when it has failed; never waits."""
+        ...
+
+    def close(self, ok: bool) -> None:
+        """Let it read to the end, for a second or two; ``ok`` says that the run did not fail."""
+        ...
+
+
+class Recorder:
+    """Appends rows to ``metrics.jsonl`` in a run directory, each handed to the system at once.
+
+    ``resume`` is an earlier `state_dict`: the file is cut back to where it was then, so the rows of a run
+    that was killed and resumed have no gap and no duplicate. Without it the file starts empty.
+    """
+
+    def __init__(self, directory: Path, record: Record, config: Mapping[str, Any], resume: StateDict | None = None):
+        state = resume or {"offset": 0, "time": 0.0, "steps": {}}
+        self._file = os.open(directory / "metrics.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._offset = _cut(self._file, state["offset"])
+        self._began: float = time.monotonic() - state["time"]
+        self._steps: dict[str, int] = dict(state["steps"])
+        self._prefixes: dict[str, str] = {}
+        self._pending, self._starved = b"", False
+        self._sinks = _sinks(directory, record, config, self._offset, purge=max(self._steps.values(), default=-1) + 1)
+
+    @property
+    def time(self) -> float:
+        """Seconds since the run began, the time between a stop and a resume left out."""
+        return time.monotonic() - self._began
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Append one row: the numbers of these metrics after ``step`` environment steps.
+
+        Numbers that are not finite become null. A full disk costs a warning; the rows wait in memory for space.
+        Raises ValueError for an unregistered name, and for a step that is not above the last one of its prefix.
+        """
+        self._advance(step, {self._prefix(name) for name in values})
+        row = {"step": step, "time": round(self.time, 3)}
+        row.update((name, value if type(value) is int else float(value)) for name, value in values.items())
+        if len(self._pending) < _MOST_PENDING:
+            self._pending += msgspec.json.encode(row) + b"\n"
+        self._flush()
+        for sink in self._sinks:
+            sink.check()
+
+    def state_dict(self) -> StateDict:
+        """What `resume` needs; the rows so far are on stable storage when it returns."""
+        self._flush()
+        os.fsync(self._file)
+        return {"offset": self._offset, "time": self.time, "steps": dict(self._steps)}
+
+    def close(self, ok: bool = True) -> None:
+        """Finish; ``ok`` tells the sinks that the run did not fail. A sink that hangs costs two seconds."""
+        if self._file >= 0:
+            self._flush()
+            os.close(self._file)
+            self._file = -1
+            for sink in self._sinks:
+                sink.close(ok)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(ok=kind is None)
+
+    def _prefix(self, name: str) -> str:
+        prefix = self._prefixes.get(name)
+        if prefix is None:
+            metrics.check([name])
+            prefix = self._prefixes[name] = name.partition("/")[0]
+        return prefix
+
+    def _advance(self, step: int, prefixes: set[str]) -> None:
+        for prefix in prefixes:
+            if step <= self._steps.get(prefix, -1):
+                raise ValueError(f"step {step} of {prefix}/ does not follow step {self._steps[prefix]}")
+        self._steps.update(dict.fromkeys(prefixes, step))
+
+    def _flush(self) -> None:
+        try:
+            files.append(self._file, self._pending)
+        except OSError as error:
+            os.ftruncate(self._file, self._offset)  # no half lines
+            if not self._starved:
+                _log.warning("metrics.jsonl cannot grow (%s): its rows wait in memory", error.strerror)
+            self._starved = True
+        else:
+            self._offset += len(self._pending)
+            self._pending, self._starved = b"", False
+
+
+def _cut(file: int, offset: int) -> int:
+    """Shorten a file of lines to an offset; return its size. One that ends before keeps its whole lines."""
+    size = min(offset, os.fstat(file).st_size)
+    while size and os.pread(file, 1, size - 1) != b"\n":
+        size -= 1
+    if size != offset:
+        _log.warning("metrics.jsonl is not the file that the checkpoint knew: rows before this point are missing")
+    os.ftruncate(file, size)
+    return size
+
+
+def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: int, purge: int) -> list[Sink]:
+    sinks: list[Sink] = []
+    if record.tensorboard:
+        from evorl.record.tensorboard import TensorBoard
+
+        sinks.append(TensorBoard(directory, offset, purge))
+    if record.wandb != "disabled":
+        from evorl.record.wandb import WandB
+
+        sinks.append(WandB(directory, record, config))
+    return sinks

@@ -1,0 +1,102 @@
+"""The one list of metric names: the same for every algorithm, each with its unit and meaning.
+
+A word in angle brackets stands for a name that a world brings along: a reward, or a
+result of an episode. ``python -m evorl.record.metrics`` prints ``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import NamedTuple
+
+from evorl.util.errors import nearest
+
+
+class Metric(NamedTuple):
+    unit: str
+    meaning: str
+
+
+METRICS: dict[str, Metric] = {
+    # While it trains: episodes played with the stochastic policy.
+    "train/return": Metric("reward", "undiscounted return, all named rewards summed, mean of the last 100 episodes"),
+    "train/return_<reward>": Metric("reward", "the same of one named reward, where a world has several"),
+    "train/episode_length": Metric("decisions", "mean length of the last 100 episodes"),
+    "train/episodes": Metric("episodes", "episodes finished since the run began"),
+    "train/<result>": Metric("the world's own", "mean of a named result (win, score) over the last 100 episodes"),
+    # Judged: whole episodes on seeds of their own, with normalisers frozen.
+    "eval/return_mean": Metric("reward", "mean return of the deterministic policy"),
+    "eval/return_std": Metric("reward", "its standard deviation over episodes"),
+    "eval/return_min": Metric("reward", "its smallest"),
+    "eval/return_max": Metric("reward", "its largest"),
+    "eval/stochastic_return_mean": Metric("reward", "mean return of the stochastic policy"),
+    "eval/stochastic_return_std": Metric("reward", "its standard deviation over episodes"),
+    "eval/stochastic_return_min": Metric("reward", "its smallest"),
+    "eval/stochastic_return_max": Metric("reward", "its largest"),
+    "eval/length_mean": Metric("decisions", "mean length of the deterministic policy's episodes"),
+    "eval/<result>_mean": Metric("the world's own", "mean of a named result, deterministic policy"),
+    # What the update minimised and how it went; means over the update's minibatches.
+    "loss/policy": Metric("-", "the policy's objective, negated"),
+    "loss/value": Metric("reward²", "error of the value estimate, before its coefficient"),
+    "loss/total": Metric("-", "what the optimiser saw: every term with its coefficient"),
+    "policy/entropy": Metric("nats", "mean entropy of the action distribution"),
+    "policy/kl": Metric("nats", "KL(old ‖ new), estimated by the mean of r - 1 - ln r"),
+    "policy/clip_fraction": Metric("fraction", "decisions whose ratio left the clip range"),
+    "policy/std": Metric("action units", "mean standard deviation of a continuous policy"),
+    "policy/lag": Metric("updates", "updates between the weights that acted and those that learn, mean over decisions"),
+    "value/explained_variance": Metric(
+        "fraction", "1 - Var(target - value) / Var(target); 1 is perfect, 0 is a constant"
+    ),
+    "optimizer/lr": Metric("-", "learning rate in use"),
+    "optimizer/grad_norm": Metric("-", "mean global norm of the gradient, before clipping"),
+    "optimizer/updates": Metric("gradient steps", "gradient steps since the run began"),
+    # A population.
+    "population/best": Metric("fitness", "best fitness so far"),
+    "population/mean": Metric("fitness", "mean fitness of the current population"),
+    "population/std": Metric("fitness", "its standard deviation"),
+    # What it cost.
+    "speed/steps_per_second": Metric("env steps/s", "since the row before, evaluation and saving aside"),
+    "speed/sample_seconds": Metric("s", "time spent playing since the row before"),
+    "speed/update_seconds": Metric("s", "time spent learning since the row before"),
+    "budget/steps_fraction": Metric("fraction", "of budget.steps used"),
+    "budget/seconds_fraction": Metric("fraction", "of budget.seconds used"),
+}
+
+
+def unknown(name: str) -> bool:
+    """Whether no entry of `METRICS`, plain or with a world's own word, has this name."""
+    return name not in METRICS and not _pattern().fullmatch(name)
+
+
+def check(names: Iterable[str]) -> None:
+    """Raise ValueError for the first name that is not registered."""
+    for name in names:
+        if unknown(name):
+            raise ValueError(f"{name!r} is no registered metric (evorl.record.metrics){nearest(name, METRICS)}")
+
+
+def page() -> str:
+    """The text of ``docs/metrics.md``."""
+    lines = ["# Metrics", "", *_INTRODUCTION, "", "| name | unit | meaning |", "|---|---|---|"]
+    lines += [f"| `{name}` | {unit} | {meaning} |" for name, (unit, meaning) in METRICS.items()]
+    return "\n".join(lines) + "\n"
+
+
+_INTRODUCTION = (
+    "Every line of `metrics.jsonl` has `step` (environment steps of the whole run), `time` (seconds since the run",
+    "began, time between a stop and a resume left out) and some of the numbers below. A number that is not finite is",
+    "`null`. A word in angle brackets stands for a name the world brings along.",
+    "",
+    "This page is printed by `python -m evorl.record.metrics`.",
+)
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    return re.compile("|".join(re.sub(r"<\w+>", r"[^/\\s]+", name) for name in METRICS if "<" in name))
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,98 @@
+"""Where a run came from: what it takes to know it again, and nothing about its user."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import evorl
+from evorl.record.files import write_json as write_json
+
+_PACKAGES = (
+    *("torch", "numpy", "gymnasium", "hydra-core", "omegaconf", "ray", "pyzmq", "msgspec", "safetensors"),
+    *("mujoco", "ale-py", "box2d", "wandb", "tensorboard"),
+)
+_GIT_TIMEOUT_S = 0.5  # it takes a hundredth of that
+
+
+def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None) -> None:
+    """Write ``provenance.json``; a resumed run appends to its list "resumed" instead."""
+    file = run_dir / "provenance.json"
+    now = provenance(seed, sys.argv if argv is None else argv)
+    if file.exists():
+        first = json.loads(file.read_text())
+        first.setdefault("resumed", []).append(now)
+        now = first
+    write_json(file, now)
+
+
+def provenance(seed: int, argv: list[str]) -> dict[str, Any]:
+    """Versions, git commit, words of the command, seed, machine, threads and the time (UTC)."""
+    torch = sys.modules.get("torch")
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "argv": [Path(argv[0]).name, *argv[1:]] if argv else [],  # the program's folder may name its user
+        "seed": seed,
+        "versions": versions(),
+        "git": git(Path(evorl.__file__).parent.parent),
+        "machine": machine(),
+        "threads": torch.get_num_threads() if torch else None,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of Python, evorl and the installed packages that can change a result, without importing them."""
+    found = {"python": platform.python_version(), "evorl": evorl.__version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git(root: Path) -> dict[str, Any] | None:
+    """The commit of a checkout and whether tracked files differ from it; None outside one, or without git."""
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_GIT_TIMEOUT_S,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},  # only look
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = done.stdout.splitlines()
+    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid")), None)
+    return {"commit": commit, "dirty": any(not line.startswith("#") for line in lines)}
+
+
+def machine() -> dict[str, Any]:
+    """The platform, processor, cores and memory (GiB)."""
+    return {
+        "platform": platform.platform(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+    }
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

@@ -1,0 +1,81 @@
+"""TensorBoard: a thread that turns the rows of ``metrics.jsonl`` into an event file."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evorl.record.follow import Row, follow
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+_PERIOD_S = 1.0
+_PATIENCE_S = 2.0
+_log = logging.getLogger("evorl")
+
+
+class TensorBoard:
+    """Writes the rows after ``offset``. What earlier event files say from step ``purge`` on is void."""
+
+    def __init__(self, directory: Path, offset: int, purge: int) -> None:
+        self._over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(directory, offset, purge), name="tensorboard", daemon=True
+        )
+        self._thread.start()
+
+    def check(self) -> None:
+        """Nothing to do: the thread warns by itself."""
+
+    def close(self, ok: bool) -> None:
+        self._over.set()
+        self._thread.join(_PATIENCE_S)
+        if self._thread.is_alive():
+            _log.warning("TensorBoard's events did not reach the disk in time; metrics.jsonl has every row")
+
+    def _run(self, directory: Path, offset: int, purge: int) -> None:
+        try:
+            write_events(directory, follow(directory / "metrics.jsonl", offset, self._wait), purge)
+        except Exception as error:
+            _log.warning("TensorBoard stopped (%s: %s); metrics.jsonl goes on", type(error).__name__, error)
+
+    def _wait(self) -> bool:
+        return self._over.wait(_PERIOD_S)
+
+
+def write_events(directory: Path, rows: Iterable[Row], purge: int) -> None:
+    """Write one event file of these rows, each flushed when it comes."""
+    # Imported here, in the sink's thread: it takes as long as everything else at the start of a run.
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with (directory / _file_name()).open("xb") as file:
+        writer = RecordWriter(file)
+        for event in (
+            Event(wall_time=time.time(), file_version="brain.Event:2"),
+            Event(wall_time=time.time(), step=purge, session_log=SessionLog(status=SessionLog.START)),
+        ):
+            writer.write(event.SerializeToString())
+        writer.flush()
+        for row in rows:
+            writer.write(_event(row).SerializeToString())
+            writer.flush()
+
+
+def _event(row: Row) -> Event:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    values = [Summary.Value(tag=name, simple_value=value) for name, value in row.metrics.items()]
+    return Event(wall_time=time.time(), step=row.step, summary=Summary(value=values))
+
+
+def _file_name() -> str:
+    # TensorBoard reads the files of a directory in the order of their names. No host name: a run may be published.
+    seconds, nanoseconds = divmod(time.time_ns(), 10**9)
+    return f"events.out.tfevents.{seconds:010d}.{nanoseconds:09d}"

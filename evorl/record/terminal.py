@@ -1,0 +1,228 @@
+"""What a person sees while a run goes: a live table on a terminal, plain lines in a pipe."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+_LIVE_PERIOD_S = 0.2
+_PLAIN_PERIOD_S = 5.0
+
+# What is shown of the metrics: label, name, format. One row of the live table each.
+_ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "episodes": (
+        ("return", "train/return", "{:+.2f}"),
+        ("length", "train/episode_length", "{:.0f}"),
+        ("finished", "train/episodes", "{:,.0f}"),
+    ),
+    "learning": (
+        ("policy", "loss/policy", "{:+.4f}"),
+        ("value", "loss/value", "{:.4g}"),
+        ("entropy", "policy/entropy", "{:.3f}"),
+        ("kl", "policy/kl", "{:.4f}"),
+        ("lr", "optimizer/lr", "{:.1e}"),
+    ),
+    "evaluation": (
+        ("return", "eval/return_mean", "{:+.2f}"),
+        ("std", "eval/return_std", "{:.2f}"),
+        ("min", "eval/return_min", "{:+.2f}"),
+        ("max", "eval/return_max", "{:+.2f}"),
+    ),
+    "population": (("best", "population/best", "{:+.4g}"), ("mean", "population/mean", "{:+.4g}")),
+}
+
+
+def first_line(what: str, where: Path | str) -> None:
+    """Say what will run and where it is kept, before anything heavy is imported."""
+    print(f"evorl · {what} · {where}", flush=True)
+
+
+class Terminal:
+    """Shows a run's progress on stdout and the warnings of the "evorl" logger beside it.
+
+    ``budget`` is in steps, ``seconds`` its limit in time. Time left goes to the sooner of the two, at the pace since
+    ``start`` (the step at which this process took over).
+    """
+
+    def __init__(self, budget: int, seconds: float | None = None, start: int = 0, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._budget, self._seconds = budget, seconds
+        self._start = self._step = start
+        self._began = time.monotonic()
+        self._shown_at = -float("inf")
+        self._metrics: dict[str, float] = {}
+        self._evaluated: int | None = None
+        self._live: Live | None = None
+        self._handler = _Handler(self)
+
+    def __enter__(self) -> Self:
+        logger = logging.getLogger("evorl")
+        self._propagated, logger.propagate = logger.propagate, False
+        logger.addHandler(self._handler)
+        if self._stream.isatty():
+            from rich.live import Live
+
+            self._live = Live(console=_console(self._stream), auto_refresh=False, transient=False)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._show()
+            self._live.stop()
+            self._live = None
+        logger = logging.getLogger("evorl")
+        logger.removeHandler(self._handler)
+        logger.propagate = self._propagated
+
+    def update(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take the newest numbers; show them when it is time, and evaluations at once."""
+        self._step = step
+        self._metrics.update(metrics)
+        judged = any(name.startswith("eval/") for name in metrics)
+        if judged:
+            self._evaluated = step
+        period = _LIVE_PERIOD_S if self._live else _PLAIN_PERIOD_S
+        if judged or time.monotonic() - self._shown_at >= period:
+            self._show(judged)
+
+    def say(self, text: str) -> None:
+        """Print a line, above the live table where there is one."""
+        if self._live:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=self._stream, flush=True)
+
+    def _show(self, judged: bool = False) -> None:
+        self._shown_at = time.monotonic()
+        if self._live:
+            self._live.update(self._table(), refresh=True)
+        else:
+            self.say(self._line("evaluation" if judged else None))
+
+    # ------------------------------------------------------------------ what it says
+
+    def _line(self, only: str | None) -> str:
+        rows = [only] if only else [title for title in _ROWS if title != "evaluation"]
+        numbers = [f"{label} {text}" for title in rows for label, text in self._numbers(title)]
+        if only:
+            return "  ".join([f"evaluation at {count(self._step)}", *numbers])
+        return "  ".join([*self._progress(), *numbers])
+
+    def _table(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        head = Table.grid(padding=(0, 2))
+        head.add_row(ProgressBar(total=1.0, completed=self._fraction(), width=24), *self._progress())
+        body = Table.grid(padding=(0, 2))
+        for title in _ROWS:
+            if numbers := self._numbers(title):
+                label = f"{title} at {count(self._evaluated or 0)}" if title == "evaluation" else title
+                body.add_row(
+                    f"[dim]{label}[/]", "   ".join(f"[dim]{name}[/] [bold]{text}[/]" for name, text in numbers)
+                )
+        return Group(head, body)
+
+    def _progress(self) -> list[str]:
+        words = [f"{count(self._step)} / {count(self._budget)} steps", f"{self._fraction():.0%}"]
+        if "speed/steps_per_second" in self._metrics:
+            words.append(f"{count(self._metrics['speed/steps_per_second'])}/s")
+        words.append(clock(self._elapsed()))
+        left = self._left()
+        return [*words, f"{clock(left)} left"] if left is not None else words
+
+    def _numbers(self, title: str) -> list[tuple[str, str]]:
+        shown = [(label, name, form) for label, name, form in _ROWS[title] if name in self._metrics]
+        if title == "evaluation":
+            shown += [
+                (name[5:-5], name, "{:.3g}")
+                for name in self._metrics
+                if name.startswith("eval/") and name.endswith("_mean") and name not in _NO_RESULTS
+            ]
+        return [(label, form.format(self._metrics[name])) for label, name, form in shown]
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _fraction(self) -> float:
+        used = self._step / self._budget
+        if self._seconds:
+            used = max(used, self._elapsed() / self._seconds)
+        return min(used, 1.0)
+
+    def _left(self) -> float | None:
+        """Seconds to the end of the budget; None before there is a pace."""
+        done = self._step - self._start
+        if done <= 0:
+            return None
+        left = max(self._budget - self._step, 0) * self._elapsed() / done
+        return left if self._seconds is None else max(min(left, self._seconds - self._elapsed()), 0.0)
+
+
+_NO_RESULTS = ("eval/return_mean", "eval/length_mean", "eval/stochastic_return_mean")
+
+
+def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = None) -> None:
+    """Print how a run ended: ``result`` is what result.json holds."""
+    stream = stream or sys.stdout
+    lines = [("fitness", f"{result['fitness']:.4g}")] if result.get("fitness") is not None else []
+    lines += [(name.replace("_", " "), _short(value)) for name, value in result.get("eval", {}).items()]
+    lines.append(("steps", f"{result['steps']:,} in {clock(result['seconds'])}"))
+    lines.append(("kept in", str(directory)))
+    width = max(len(name) for name, _ in lines)
+    console = _console(stream) if stream.isatty() else None
+    for name, value in lines:
+        if console:
+            console.print(f"[dim]{name:<{width}}[/]  [bold]", end="")
+            console.print(value, style="bold", markup=False, highlight=False, soft_wrap=True)
+        else:
+            print(f"{name:<{width}}  {value}", file=stream, flush=True)
+
+
+def count(number: float) -> str:
+    """A count in three figures or so: 950, 12.3k, 4.56M."""
+    for scale, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= scale:
+            return f"{number / scale:.3g}{suffix}"
+    return f"{number:.0f}"
+
+
+def clock(seconds: float) -> str:
+    """A duration: 0:38, 12:05, 3:02:59."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream)
+
+
+class _Handler(logging.Handler):
+    """Shows warnings without tearing the live table."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(logging.WARNING)
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._terminal.say(f"{record.levelname.lower()}: {record.getMessage()}")

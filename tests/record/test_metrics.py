@@ -1,0 +1,36 @@
+from pathlib import Path
+
+import pytest
+
+from evorl.record import metrics
+
+
+def test_page_is_the_registry() -> None:
+    page = Path(__file__).parents[2] / "docs" / "metrics.md"
+    assert page.read_text() == metrics.page(), "run: python -m evorl.record.metrics > docs/metrics.md"
+
+
+@pytest.mark.parametrize(
+    "name", [*(n for n in metrics.METRICS if "<" not in n), "eval/win_mean", "train/return_damage"]
+)
+def test_registered(name: str) -> None:
+    assert not metrics.unknown(name)
+    metrics.check([name])
+
+
+@pytest.mark.parametrize(
+    "name", ["loss/polcy", "return", "", "eval/win", "train/a/b", "train/<result>x y", "xloss/policy"]
+)
+def test_unregistered(name: str) -> None:
+    assert metrics.unknown(name)
+    with pytest.raises(ValueError, match="no registered metric"):
+        metrics.check(["train/return", name])
+
+
+def test_suggests_the_nearest() -> None:
+    with pytest.raises(ValueError, match="did you mean loss/policy"):
+        metrics.check(["loss/polcy"])
+
+
+def test_every_metric_has_unit_and_meaning() -> None:
+    assert all(unit and meaning for unit, meaning in metrics.METRICS.values())
