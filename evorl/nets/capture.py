@@ -1,8 +1,8 @@
 """Record a function of tensors once, replay it without Python or autograd in between.
 
 A small network's update is a few hundred tiny operations, and most of its time is their overhead.
-Autograd still derives every gradient: `capture` lets it run once, records the operations it performed,
-forward and backward, and replays that straight line. The replay calls the same kernels in the same order.
+Autograd still derives every gradient: `capture` lets it run once and tapes the operations it performed,
+forward and backward; the replay calls the same kernels in the same order.
 """
 
 from __future__ import annotations
@@ -13,34 +13,63 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 Function = Callable[..., tuple[Tensor, ...]]
+
+_BOOKKEEPING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)  # autograd's, no arithmetic
 
 
 def capture(function: Function, *example: Tensor) -> Function:
     """A replay of ``function`` for arguments of exactly the example's shapes and dtypes.
 
     The function must be straight-line: no branch on a tensor's value, no random numbers; whatever
-    is not an argument is frozen into the record. Arguments keep their values while recording.
+    is not an argument is frozen into the record. The example's tensors keep their values.
     """
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     example = tuple(x.detach().clone() for x in example)
-    with torch.enable_grad():
-        graph = make_fx(function)(*example)
-    for node in list(graph.graph.nodes):  # bookkeeping of autograd, not arithmetic
-        if node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
-            node.replace_all_uses_with(node.args[0])
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
+    with torch.enable_grad(), _Tape() as tape:
+        results = function(*example)
+
+    def straight_line(*arguments: Tensor) -> tuple[Tensor, ...]:
+        now = {id(old): new for old, new in zip(example, arguments, strict=True)}
+
+        def present(x: Any) -> Any:
+            return now.get(id(x), x) if isinstance(x, Tensor) else x
+
+        for operation, args, kwargs, out in tape.calls:
+            if operation in _BOOKKEEPING:
+                now[id(out)] = present(args[0])
+                continue
+            new = operation(*tree_map(present, args), **tree_map(present, kwargs))
+            now.update({id(o): n for o, n in zip(tree_leaves(out), tree_leaves(new), strict=True)})
+        return tuple(present(x) for x in results)
+
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch.export, the successor, has no such light executor
-        traced: Any = torch.jit.trace(graph, example, check_trace=False)
-    run, optimized_execution = traced.forward, cast(Any, torch.jit).optimized_execution
+        warnings.simplefilter("ignore")  # deprecated for torch.export, which has no executor as light as this one
+        run = cast(Any, torch.jit.trace)(straight_line, example, check_trace=False)
+    one_executor = cast(Any, torch.jit).optimized_execution
 
     def replay(*arguments: Tensor) -> tuple[Tensor, ...]:
-        with torch.no_grad(), optimized_execution(False):  # one executor from the first call on: same bits
+        with torch.no_grad(), one_executor(False):  # the same executor from the first call on: the same bits
             out: tuple[Tensor, ...] = run(*arguments)
         return out
 
     return replay
+
+
+class _Tape(TorchDispatchMode):
+    """Every operation performed while it is entered, with its arguments and results (kept, so that ids stay theirs)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing here is ever compiled; the default would import the compiler, seconds of start-up
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.calls.append((func, args, kwargs or {}, out))
+        return out

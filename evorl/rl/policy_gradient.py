@@ -19,6 +19,7 @@ from evorl.nets.distributions import log_prob_entropy, sample, to_world
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Output, Policy
 from evorl.nets.statistics import Moments, ReturnScale
+from evorl.ops.adam import adam
 from evorl.ops.losses import explained_variance, normalize
 from evorl.ops.returns import gae
 from evorl.rl.core import Batch, Decision, Hyper, Metrics, NotFinite
@@ -58,9 +59,14 @@ class PolicyGradient:
         self.policy = Policy(spec, hyper.net)
         self.policy.initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
         self.layout = Layout.of(self.policy)
-        self.theta = torch.nn.Parameter(self.layout.flatten(dict(self.policy.named_parameters())).to(device))
+        self.theta = self.layout.flatten(dict(self.policy.named_parameters())).to(device)
         self.policy.to(device)
-        self.optimizer = torch.optim.Adam([self.theta], lr=1.0, eps=hyper.adam_epsilon, fused=True)
+        self.lr = torch.zeros((), device=device)
+        self.adam = {
+            "m": torch.zeros_like(self.theta),
+            "v": torch.zeros_like(self.theta),
+            "t": torch.zeros_like(self.lr),
+        }
         self.gamma = hyper.per_reward("gamma", spec.rewards)
         self.lam = hyper.per_reward("lam", spec.rewards)
         self.moments = Moments(spec.inputs) if hyper.normalize_inputs else None
@@ -86,7 +92,7 @@ class PolicyGradient:
         if self.device.type != "cpu":
             given = [x.to(self.device, non_blocking=True) for x in given]
         shape = ("act", *(x.shape for x in given))
-        arguments = (self.theta.detach(), *self._statistics(), *given)
+        arguments = (self.theta, *self._statistics(), *given)
         if shape not in self._captured:
             self._captured[shape] = capture(self._act, *arguments)
         out = [x.cpu() for x in self._captured[shape](*arguments)]
@@ -139,7 +145,7 @@ class PolicyGradient:
 
     def update(self, batch: Batch, step: int, iteration: int) -> Metrics:
         rate = scheduled(self.hyper.lr, step)
-        self.optimizer.param_groups[0]["lr"] = rate
+        self.lr.fill_(rate)
         reward = batch.reward if self.reward_scale is None else self.reward_scale(batch.reward, batch.done)
         # one advantage and one target per named reward; the policy follows their sum
         advantage = gae(reward, batch.value[:-1], batch.next_value, batch.done, self.gamma, self.lam)
@@ -202,20 +208,30 @@ class PolicyGradient:
 
     def _step(self, rows: Tensor, columns: list[Tensor]) -> Tensor:
         """One gradient step on these rows; returns the numbers about it."""
-        arguments = (self.theta.detach(), *self._statistics(), rows, *columns)
+        arguments = (self.theta, *self.adam.values(), self.lr, *self._statistics(), rows, *columns)
         if self.policy.core is not None:  # a trace unrolled through time would take longer to capture than to run
-            gradient, stats = self._gradient(*arguments)
-        else:
-            shape = ("gradient", *(x.shape for x in arguments))
-            if shape not in self._captured:
-                self._captured[shape] = capture(self._gradient, *arguments)
-            gradient, stats = self._captured[shape](*arguments)
-        self.theta.grad = gradient
-        self.optimizer.step()
+            (stats,) = self._improve(*arguments)
+            return stats
+        shape = ("improve", *(x.shape for x in arguments))
+        if shape not in self._captured:
+            self._captured[shape] = capture(self._improve, *arguments)
+        (stats,) = self._captured[shape](*arguments)
         return stats
 
-    def _gradient(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        """The clipped gradient [D] of the loss on some rows, and its named numbers (see ``_names``)."""
+    def _improve(
+        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
+    ) -> tuple[Tensor, ...]:
+        """One optimiser step, in place; returns the numbers about it, named by ``_names``."""
+        gradient, stats = self._gradient(theta, *given)
+        norm = gradient.norm()
+        gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        adam(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
+        stats["optimizer/grad_norm"] = norm
+        self._names = tuple(stats)
+        return (torch.stack(list(stats.values())),)
+
+    def _gradient(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The gradient [D] of the loss on some rows, and named numbers about the loss."""
         statistics, (rows, *columns) = self._split_statistics(given)
         count = len(self.spec.inputs)
         carry = start = None
@@ -235,11 +251,7 @@ class PolicyGradient:
         log_prob, entropy = log_prob_entropy(self.spec.action, out.raw, out.log_std, legal, mini.action)
         total, stats = self.loss(out, log_prob, entropy, mini)
         (gradient,) = torch.autograd.grad(total, theta)
-        norm = gradient.norm()
-        gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        stats = {**stats, "loss/total": total, "optimizer/grad_norm": norm}
-        self._names = tuple(stats)
-        return gradient, torch.stack([x.detach() for x in stats.values()])
+        return gradient, {name: x.detach() for name, x in ({**stats, "loss/total": total}).items()}
 
     def _refuse(self, stats: Tensor, number: int) -> None:
         for row, numbers in enumerate(stats.tolist()):
@@ -250,28 +262,24 @@ class PolicyGradient:
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        moments = self.optimizer.state.get(self.theta, {})
         return {
-            "policy": {k: v.detach().cpu() for k, v in self.layout.unflatten(self.theta).items()},
-            "optimizer": {k: v.detach().cpu() for k, v in moments.items()},
+            "policy": {k: v.cpu().clone() for k, v in self.layout.unflatten(self.theta).items()},
+            "optimizer": {k: v.cpu().clone() for k, v in self.adam.items()},
             "moments": None if self.moments is None else self.moments.state_dict(),
             "reward_scale": None if self.reward_scale is None else self.reward_scale.state_dict(),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
         self.load_policy(state)
-        if state["optimizer"]:
-            self.optimizer.state[self.theta] = {
-                k: torch.as_tensor(v).to(self.device if k != "step" else "cpu").clone()
-                for k, v in state["optimizer"].items()
-            }
+        for name, x in self.adam.items():
+            x.copy_(torch.as_tensor(state["optimizer"][name]))
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(state["reward_scale"])
 
     def load_policy(self, state: StateDict) -> None:
         """The weights and input statistics alone, as another run left them. Raises ValueError where they do not fit."""
         theta = self.layout.flatten({k: torch.as_tensor(v) for k, v in state["policy"].items()})
-        self.theta.data.copy_(theta)
+        self.theta.copy_(theta)
         if self.moments is not None:
             if state["moments"] is None:
                 raise ValueError("the weights were trained without normalize_inputs")

@@ -1,0 +1,21 @@
+"""Adam (Kingma & Ba 2015, algorithm 1) on one flat parameter vector.
+
+Written out rather than taken from torch.optim so that a captured update contains the whole step, and because
+constructing a torch optimiser imports torch's compiler, seconds of start-up. Tested equal to torch.optim.Adam.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+BETA1, BETA2 = 0.9, 0.999
+
+
+def adam(theta: Tensor, gradient: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, epsilon: float) -> None:
+    """One step, in place, on theta, m, v [D] and the step count t []; ``lr`` is a tensor []."""
+    t.add_(1)
+    m.lerp_(gradient, 1 - BETA1)  # m_t = b1 m + (1 - b1) g
+    v.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)  # v_t = b2 v + (1 - b2) g^2
+    rate = lr / (1 - BETA1**t)
+    scale = (1 - BETA2**t).sqrt()
+    theta.sub_(rate * m / (v.sqrt() / scale + epsilon))  # theta -= lr m^ / (sqrt(v^) + eps)
