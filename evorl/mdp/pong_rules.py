@@ -9,7 +9,8 @@ velocities (pixels per step) are real. One step of a game:
    it touches the upper or the lower wall while moving toward it (vy flips, it lies at the wall);
    it reached the plane of a bat in this very step and the bat is where it crossed the plane, the edges
    included (vx flips, vy grows by ``spin`` times the bat's intended move, even where the field's edge
-   stopped the bat; it lies on the plane where it crossed, truncated).
+   stopped the bat; it lies on the plane where it crossed, truncated). So a ball that touches a wall in
+   the step in which it reaches a bat's plane passes that bat.
 3. The ball beyond the left or right edge is a point for the other side; a round of more than
    ``round_steps`` steps is a tie. Either serves the next round from the centre and resets its clock;
    the bats stay where they are. A point on the last step counts as a point.
@@ -101,8 +102,8 @@ class Scratch:
     """Memory of `advance`, so that a step allocates next to nothing."""
 
     def __init__(self, count: int) -> None:
-        self.x, self.y, self.a = np.zeros((3, count))
-        self.near, self.wall, self.bat = np.zeros((3, count), np.bool_)
+        self.away, self.rise, self.height, self.before = np.zeros((4, count))
+        self.event, self.late = np.zeros((2, count), np.bool_)
 
 
 def begin(rules: Rules, games: Games, which: Array, keys: Array) -> None:
@@ -149,67 +150,63 @@ def advance(rules: Rules, games: Games, moves: Array) -> tuple[Array, Array]:
 
 def _move_ball(rules: Rules, games: Games, moves: Array) -> None:
     scratch, x, y = games.scratch, games.x, games.ball
-    before = scratch.near
-    _at_least(x, MIDDLE_X, TO_BAT, scratch, before)
-    np.copyto(scratch.x, x)
-    np.copyto(scratch.y, y)
     x += games.vx
+    np.copyto(scratch.before, y)
     y += games.vy
     np.trunc(y, out=y)
-    _at_least(x, MIDDLE_X, TO_BAT, scratch, scratch.bat)
-    np.greater(scratch.bat, before, out=scratch.bat)  # reached a plane in this step
-    _at_wall(games)
-    np.greater(scratch.bat, scratch.wall, out=scratch.bat)
-    reached = scratch.bat.nonzero()[0]
+    walls = _bounce_off_walls(games)
+    away = np.abs(np.subtract(x, MIDDLE_X, out=scratch.away), out=scratch.away)
+    np.greater_equal(away, TO_BAT, out=scratch.event)
+    np.less(away, TO_BAT + rules.ball_speed, out=scratch.late)  # else it was behind the bat before
+    np.logical_and(scratch.event, scratch.late, out=scratch.event)
+    scratch.event[walls] = False
+    reached = scratch.event.nonzero()[0]
     if len(reached):
         _bounce_off_bats(rules, games, moves, reached)
-    bounced = scratch.wall.nonzero()[0]
-    if len(bounced):
-        vy = games.vy[bounced]
-        y[bounced] = MIDDLE_Y + np.copysign(TO_EDGE, vy)
-        games.vy[bounced] = -vy
 
 
-def _at_least(position: Array, middle: int, distance: int, scratch: Scratch, out: Array) -> None:
-    np.subtract(position, middle, out=scratch.a)
-    np.abs(scratch.a, out=scratch.a)
-    np.greater_equal(scratch.a, distance, out=out)
-
-
-def _at_wall(games: Games) -> None:
-    """Where the ball touches a wall and moves toward it."""
+def _bounce_off_walls(games: Games) -> Array:
+    """Turn the balls that touch a wall and move toward it; returns their games."""
     scratch = games.scratch
-    _at_least(games.ball, MIDDLE_Y, TO_EDGE, scratch, scratch.wall)
-    np.subtract(games.ball, MIDDLE_Y, out=scratch.a)
-    np.multiply(scratch.a, games.vy, out=scratch.a)
-    np.greater(scratch.a, 0, out=scratch.near)
-    np.logical_and(scratch.wall, scratch.near, out=scratch.wall)
+    np.subtract(games.ball, MIDDLE_Y, out=scratch.rise)
+    np.abs(scratch.rise, out=scratch.height)
+    np.greater_equal(scratch.height, TO_EDGE, out=scratch.event)
+    near = scratch.event.nonzero()[0]
+    if len(near):
+        near = near[scratch.rise[near] * games.vy[near] > 0]
+        vy = games.vy[near]
+        games.ball[near] = np.copysign(TO_EDGE, vy) + MIDDLE_Y
+        games.vy[near] = -vy
+    return near
 
 
 def _bounce_off_bats(rules: Rules, games: Games, moves: Array, which: Array) -> None:
-    side = (games.vx[which] > 0).astype(np.intp)
-    plane = np.where(side, MIDDLE_X + TO_BAT, MIDDLE_X - TO_BAT)
-    gap = plane - games.scratch.x[which]
-    cross = gap / games.vx[which] * games.vy[which] + games.scratch.y[which]
+    """Turn the balls that reached a bat's plane where the bat is."""
+    vx, vy = games.vx[which], games.vy[which]
+    side = (vx > 0).astype(np.intp)
+    plane = np.copysign(TO_BAT, vx) + MIDDLE_X
+    gap = plane - (games.x[which] - vx)
+    cross = gap / vx * vy + games.scratch.before[which]
     bat = games.y[side, which]
     hit = ((cross + BALL >= bat) & (cross <= bat + rules.bat_height)).nonzero()[0]
     which = which[hit]
     games.x[which] = plane[hit]
     games.ball[which] = np.trunc(cross[hit])
-    games.vx[which] *= -1
-    games.vy[which] += rules.spin * moves[side[hit], which]
+    games.vx[which] = -vx[hit]
+    games.vy[which] = vy[hit] + rules.spin * moves[side[hit], which]
+    games.scratch.away[which] = TO_BAT
 
 
 def _end_rounds(rules: Rules, games: Games) -> tuple[Array, Array]:
     scratch = games.scratch
-    _at_least(games.x, MIDDLE_X, TO_EDGE + 1, scratch, scratch.near)
-    np.greater(games.time, games.deadline, out=scratch.bat)
-    np.logical_or(scratch.near, scratch.bat, out=scratch.near)
-    ended = scratch.near.nonzero()[0]
+    np.greater(scratch.away, TO_EDGE, out=scratch.event)
+    np.greater(games.time, games.deadline, out=scratch.late)
+    np.logical_or(scratch.event, scratch.late, out=scratch.event)
+    ended = scratch.event.nonzero()[0]
     if not len(ended):
         return ended, ended
     beyond = games.x[ended] - MIDDLE_X
-    point = np.where(np.abs(beyond) > TO_EDGE, np.sign(beyond), 0)
+    point = np.sign(beyond) * (np.abs(beyond) > TO_EDGE)
     games.score[0, ended] += point > 0
     games.score[1, ended] += point < 0
     games.round[ended] += 1

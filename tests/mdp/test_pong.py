@@ -136,8 +136,9 @@ def test_field_is_the_defined_one() -> None:
         Rules(rounds=10_000, round_steps=60),
         Rules(rounds=10_000, bat_speed=7, bat_height=30, ball_speed=9, spin=1.9, serve=(0.0, 3.0)),
         Rules(rounds=10_000, bat_speed=2, bat_height=160, ball_speed=1, serve=(0.0, 0.5)),
+        Rules(rounds=10_000, bat_height=120, ball_speed=117, serve=(0.0, 0.3)),
     ],
-    ids=["default", "ties", "wild", "walls"],
+    ids=["default", "ties", "wild", "walls", "field-wide"],
 )
 def test_every_state_equals_the_oracles(rules: Rules) -> None:
     count, steps = 12, 1200
