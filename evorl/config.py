@@ -1,0 +1,293 @@
+"""What the doors share: where conf/ is, composing it, checking it, and turning it into a typed experiment.
+
+Config stops here. Hydra composes; `experiment` makes frozen dataclasses of the result, once. Nothing
+that a config says is executed: a ``_target_`` names a dataclass of ours (or of a package that the command
+line itself trusts), and every failure is a `BadRequest` with the dotted key and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import sys
+import traceback
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from importlib import import_module
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from hydra import version
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import split_key
+from omegaconf.errors import OmegaConfBaseException
+
+from evorl.util.errors import BadRequest, nearest
+from evorl.util.typed import shown, typed, unknown
+
+if TYPE_CHECKING:
+    from evorl.train import Experiment
+
+T = TypeVar("T")
+
+_PACKAGE = Path(__file__).parent
+CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+"""Our config files: inside the package in a wheel, beside it in a checkout."""
+
+ROOMS = ("mdp", "rl", "cluster", "record")
+"""Keys of `Experiment` whose class a config file names."""
+FOLDERS = ("debug", "experiment")
+"""Folders of conf/ that are added with a plus: +debug=tiny."""
+DOOR = ("ec", "resume", "init", "replay", "trust")
+"""Top-level keys that are no field of `Experiment`."""
+
+
+@contextmanager
+def opened(path: Path = CONF, extra: str | None = None) -> Iterator[Hydra]:
+    """Hydra's composer over ``path`` and, like its --config-dir, an ``extra`` folder; one at a time in a process."""
+    if extra is not None and not Path(extra).is_dir():
+        raise BadRequest(f"there is no folder {extra}", "--config-dir")
+    version.setbase("1.3")
+    search = create_config_search_path(str(path.absolute()))
+    if extra is not None:
+        search.prepend("command-line", f"file://{Path(extra).absolute()}", SearchPathQuery(provider="schema"))
+    GlobalHydra.instance().clear()
+    try:
+        yield Hydra.create_main_hydra2("evorl", search)
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: RunMode = RunMode.RUN) -> DictConfig:
+    """The config of one job, Hydra's own node included. Raises `BadRequest`."""
+    given = parse(overrides)
+    try:
+        return hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise _explained(hydra, given, name, error) from None
+
+
+def parse(overrides: Sequence[str]) -> list[Override]:
+    """Command-line words as Hydra understands them. Raises `BadRequest` for one that it does not."""
+    return [_parse(text) for text in overrides]
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A composed config as plain data: every value there, interpolations resolved, without Hydra's own node."""
+    ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    missing = sorted(OmegaConf.missing_keys(ours))
+    if missing:
+        raise BadRequest(f"a value is needed: give {missing[0]}=...", missing[0])
+    try:
+        data = OmegaConf.to_container(ours, resolve=True)
+    except OmegaConfBaseException as error:
+        raise BadRequest(_first_line(error), str(error.full_key or "")) from None
+    assert isinstance(data, dict)
+    return {str(key): value for key, value in data.items()}
+
+
+def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experiment:
+    """A plain config as the typed experiment; ``trust`` names root modules outside evorl that may define classes.
+
+    Raises `BadRequest` for whatever cannot be run, with the dotted key.
+    """
+    from evorl.train import Experiment
+
+    kinds = typing.get_type_hints(Experiment, include_extras=True)
+    for name in config:
+        if name not in kinds and name not in DOOR:
+            raise unknown(name, [*kinds, *DOOR, *FOLDERS])
+    for name in config.get("ec") or {}:
+        raise unknown(name, [], "ec")
+    rooms = {name: _chosen(config.get(name), kinds[name], name, trust) for name in ROOMS}
+    rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - rooms}
+    try:
+        rooms["mdp"].ready()
+    except BadRequest as error:
+        raise error.under("mdp") from None
+    return Experiment(**rooms, **rest)
+
+
+def trusted(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The root modules that this very command line trusts; a config file cannot give trust. Raises `BadRequest`."""
+    given = next((one.value() for one in reversed(parse(overrides)) if one.key_or_group == "trust"), [])
+    names = tuple(str(name) for name in given) if isinstance(given, list) else (str(given),)
+    if [*(config.get("trust") or [])] not in ([], [*names]):
+        raise BadRequest("is taken from the command line only", "trust")
+    return names
+
+
+def recorded(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
+    """What a run directory's ``.hydra/`` holds, as data. Raises `BadRequest` (at ``key``) where there is none."""
+    path = directory / ".hydra" / f"{name}.yaml"
+    try:
+        data = msgspec.yaml.decode(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadRequest(f"{directory} is no run (it has no .hydra/{name}.yaml)", key) from None
+    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+        raise BadRequest(f"cannot read {path}: {_first_line(error)}", key) from None
+    if not isinstance(data, dict):
+        raise BadRequest(f"cannot read {path}: it holds no keys", key)
+    return {str(name): value for name, value in data.items()}
+
+
+def stored(directory: Path, trust: Sequence[str] = ()) -> Experiment:
+    """The experiment of a run directory. Raises `BadRequest`."""
+    return experiment(recorded(directory, "run"), trust)
+
+
+def request(kind: type[T], words: Sequence[str]) -> T:
+    """The KEY=VALUE words of a smaller door as its dataclass; strings are taken as they are. Raises `BadRequest`."""
+    if {"-h", "--help"} & {*words}:
+        print((sys.modules[kind.__module__].__doc__ or "").strip())
+        raise SystemExit(0)
+    kinds = typing.get_type_hints(kind)
+    pairs = {key: (word, text) for word in words for key, _, text in [word.partition("=")]}
+    values = {key: text if kinds.get(key) is str else _parse(word).value() for key, (word, text) in pairs.items()}
+    return typed(values, kind)
+
+
+def door(work: Callable[[], object]) -> int:
+    """Do the work of a door; return its exit code, with one line for a bad request and the true cause for a failure."""
+    try:
+        work()
+    except BadRequest as error:
+        print(f"evorl: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # whoever read our output has enough of it, as head has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except Exception as error:
+        from evorl.train import Interrupted
+
+        if isinstance(error, Interrupted):
+            print(f"evorl: {error}", file=sys.stderr)
+            return 128 + error.signal
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        print(f"evorl: {type(cause).__name__}: {cause}", file=sys.stderr)
+        traceback.print_exception(error)
+        return 1
+    return 0
+
+
+def require(config: DictConfig, key: str) -> None:
+    """Raise `BadRequest` unless the dotted ``key`` exists in ``config``."""
+    node: Any = config
+    *parents, _ = [*accumulate(split_key(key), lambda a, b: f"{a}.{b}")]
+    for parent, name in zip(["", *parents], split_key(key), strict=True):
+        if not OmegaConf.is_dict(node):
+            raise BadRequest(f"{parent} is a value; it has no keys", key)
+        if name not in node:
+            raise _unknown_key(config, node, parent, name)
+        node = node._get_node(name)  # as it stands: a missing value or an interpolation is fine here
+
+
+def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str) -> BadRequest:
+    key = f"{parent}.{name}" if parent else name
+    names = [str(one) for one in node if one != "hydra"]
+    if not names:
+        return BadRequest(f"no such key yet; +{key}=... adds it", key)
+    if parent:
+        return unknown(name, names, parent)
+    homes = [f"{room}.{name}" for room in names if name in _keys(config, room)]
+    if homes:
+        return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
+    return unknown(name, [*names, *FOLDERS])
+
+
+def _keys(config: DictConfig, room: str) -> list[Any]:
+    node = config._get_node(room)
+    return list(node) if isinstance(node, DictConfig) else []
+
+
+def _chosen(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
+    """The object that a room's config describes, of the class its ``_target_`` names."""
+    if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
+        raise BadRequest(f"names no _target_; choose a file: {room}=NAME", room)
+    kind = _located(node["_target_"], base, f"{room}._target_", trust)
+    return typed({name: value for name, value in node.items() if name != "_target_"}, kind, room)
+
+
+def _located(path: str, base: type, key: str, trust: Sequence[str]) -> type:
+    """The dataclass at a dotted path, a subclass of ``base``."""
+    root, (module, _, name) = path.partition(".")[0], path.rpartition(".")
+    if root not in ("evorl", *trust):
+        raise BadRequest(f"{path} is outside evorl; to run its code add 'trust=[{root}]' to the command line", key)
+    try:
+        found = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{module}.".startswith(f"{error.name}."):
+            raise BadRequest(f"{path} needs {error.name}, which is not installed", key) from error
+        raise BadRequest(f"there is no module {module}", key) from None
+    if not (inspect.isclass(found) and issubclass(found, base) and is_dataclass(found)) or inspect.isabstract(found):
+        raise BadRequest(f"{path} is no {base.__name__} dataclass", key)
+    return found
+
+
+def _parse(text: str) -> Override:
+    try:
+        found = OverridesParser.create().parse_override(text)
+    except (HydraException, ValueError):
+        raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
+    if not found.key_or_group:
+        raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
+    return found
+
+
+def _explained(hydra: Hydra, given: Sequence[Override], name: str, error: Exception) -> BadRequest:
+    """Why Hydra refused: the first wrong choice, sweep or key; else its own words."""
+    groups = [one for one in given if _options(hydra, one.key_or_group)]
+    try:
+        for one in groups:
+            _check_choice(hydra, one)
+        for one in given:
+            if one.is_sweep_override():
+                raise BadRequest("several values; add --multirun to run each, or [..] for a list", one.key_or_group)
+        base = hydra.compose_config(
+            name, [str(one.input_line) for one in groups], RunMode.RUN, with_log_configuration=False
+        )
+        for one in given:
+            if one not in groups and not one.is_add() and not one.is_force_add():
+                require(base, one.key_or_group)
+    except BadRequest as found:
+        return found
+    except (HydraException, OmegaConfBaseException, ValueError) as other:
+        error = other
+    return BadRequest(_first_line(error))
+
+
+def _check_choice(hydra: Hydra, one: Override) -> None:
+    """Refuse a group choice that names no file."""
+    group, value = one.key_or_group, one.value()
+    for choice in value if isinstance(value, list) else [value]:
+        folder, _, name = f"{group}/{choice}".rpartition("/")
+        options = _options(hydra, folder) or _options(hydra, group)
+        if not one.is_delete() and name not in options:
+            close = nearest(name, options) or f"; there are: {', '.join(options)}"
+            raise BadRequest(f"no choice {shown(choice)}{close}", group)
+
+
+def _options(hydra: Hydra, group: str) -> list[str]:
+    return hydra.config_loader.get_group_options(group, ObjectType.CONFIG) if group else []
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

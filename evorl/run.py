@@ -1,0 +1,269 @@
+"""The door that trains: compose, check every job, then run.
+
+    python -m evorl.run mdp=pong rl=ppo
+    python -m evorl.run --multirun mdp=pong rl=ppo rl.lr=1e-3,3e-4 seed=1,2,3
+    python -m evorl.run resume=RUN_DIR
+    python -m evorl.run init=RUN_DIR rl.lr=1e-4
+
+A run's directory is made once everything is checked and built; it is never overwritten.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":  # by its name, so that launchers can send this module's job to other processes
+    from evorl.__main__ import main as evorl
+
+    sys.exit(evorl(["run", *sys.argv[1:]]))
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from itertools import count, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import _run_hydra, get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import IntervalSweep, Override
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from evorl import __version__, config
+from evorl.record.files import replace
+from evorl.util.errors import BadRequest, nearest
+
+if TYPE_CHECKING:
+    from evorl.train import Experiment
+
+AMENDABLE = ("budget", "record", "eval", "checkpoint")
+"""Keys that a resumed run may change: none of them touches what is learned from a step."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Exit code of ``evorl.run`` with these arguments."""
+    return config.door(lambda: run(sys.argv[1:] if words is None else words))
+
+
+def run(words: Sequence[str]) -> None:
+    """Do what the command line asks for. Raises `BadRequest` before anything is written."""
+    parser = get_args_parser()
+    args = _arguments(parser, words)
+    path = Path(args.config_path) if args.config_path else config.CONF
+    name = args.config_name or "config"
+    past = next((one.value() for one in config.parse(args.overrides) if one.key_or_group == "resume"), None)
+    if past is not None:
+        return _resume(Path(str(past)), args)
+    with config.opened(path, args.config_dir) as hydra:
+        if _shows(args):
+            config.compose(hydra, args.overrides, name, RunMode.MULTIRUN)
+        elif args.multirun or "hydra.mode=MULTIRUN" in args.overrides:
+            return _sweep(hydra, args.overrides, name)
+        else:
+            return _single(config.compose(hydra, args.overrides, name))
+    _run_hydra(args, parser, job, str(path.absolute()), name)
+    return None
+
+
+def job(composed: DictConfig) -> float:
+    """Train as the config says, in the directory that Hydra chose; return the fitness. What launchers run."""
+    from evorl.train import Interrupted
+
+    directory = Path(HydraConfig.get().runtime.output_dir)
+    try:
+        return _train(composed, lambda: directory)
+    except Interrupted as stop:
+        raise SystemExit(128 + stop.signal) from None  # an Exception would let Hydra begin the next job
+
+
+# ------------------------------------------------------------------ one new run
+
+
+def _single(composed: DictConfig) -> None:
+    HydraConfig.instance().set_config(composed)
+    hydra = composed.hydra
+    choices = " ".join(f"{group}={hydra.runtime.choices[group]}" for group in ("mdp", "rl", "ec", "cluster"))
+    print(f"evorl {__version__}: {choices} seed={composed.seed}", flush=True)
+    _train(composed, lambda: _place(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra))
+
+
+def _train(composed: DictConfig, choose: Callable[[], Path]) -> float:
+    from evorl.record.provenance import write_provenance
+    from evorl.train import train
+
+    data, experiment = _checked(composed, HydraConfig.get().overrides.task)
+
+    def open_directory() -> Path:
+        directory = choose()
+        _write_config(directory, data)
+        write_provenance(directory, experiment.seed)
+        print(directory, flush=True)
+        return directory
+
+    result = train(experiment, open_directory, init=Path(data["init"]) if data["init"] else None)
+    return float(result["fitness"])
+
+
+def _checked(composed: DictConfig, words: Sequence[str]) -> tuple[dict[str, Any], Experiment]:
+    """The job as plain data and as a typed experiment. Raises `BadRequest`."""
+    data = config.plain(composed)
+    if data["replay"] is not None:
+        raise BadRequest("only asynchronous runs keep a journal to replay, and this version has none", "replay")
+    if data["resume"] is not None:
+        raise BadRequest("goes on with one run, alone on the command line", "resume")
+    if data["init"] is not None:
+        config.recorded(Path(str(data["init"])), "init")
+    return data, config.experiment(data, config.trusted(words, data))
+
+
+def _write_config(directory: Path, data: dict[str, Any]) -> None:
+    """``.hydra/`` as Hydra would write it, but resolved, and config.yaml last: it makes the directory a run."""
+    folder = directory / ".hydra"
+    folder.mkdir()
+    hydra = cast(DictConfig, HydraConfig.instance().cfg)
+    with read_write(hydra.hydra.runtime), open_dict(hydra.hydra.runtime):
+        hydra.hydra.runtime.output_dir = str(directory.absolute())
+    replace(folder / "hydra.yaml", OmegaConf.to_yaml(hydra).encode())
+    replace(folder / "overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
+    replace(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(data)).encode())
+
+
+def _place(path: str, key: str, words: Sequence[str]) -> Path:
+    """A new, empty directory: the one that the command line names, or the usual one with a number where it is taken."""
+    place = Path(path)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if any(word.startswith(f"{key}=") for word in words):
+            place.mkdir(exist_ok=True)
+            if any(place.iterdir()):
+                raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", key)
+            return place
+        return _numbered(place)
+    except OSError as error:
+        raise BadRequest(f"cannot make {place}: {error.strerror}", key) from error
+
+
+def _numbered(place: Path) -> Path:
+    for number in count(1):
+        try:
+            place.mkdir()  # exclusive: of many processes, one gets it
+            return place
+        except FileExistsError:
+            place = place.with_name(f"{place.name.removesuffix(f'-{number - 1}')}-{number}")
+    raise AssertionError
+
+
+# ------------------------------------------------------------------ many runs
+
+
+def _sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
+    """Check every job, then leave them to Hydra's sweeper and launcher."""
+    words = [*(word for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
+    base = config.compose(hydra, words, name, RunMode.MULTIRUN)
+    HydraConfig.instance().set_config(base)
+    jobs = _jobs(base)
+    print(f"evorl {__version__}: {len(jobs)} jobs", flush=True)
+    for job_words in jobs:
+        _checked(config.compose(hydra, [*base.hydra.overrides.hydra, *job_words], name), job_words)
+    place = _place(base.hydra.sweep.dir, "hydra.sweep.dir", base.hydra.overrides.hydra)
+    hydra.multirun(name, job, [*words, f"hydra.sweep.dir={_quoted(str(place))}"])
+
+
+def _jobs(base: DictConfig) -> list[list[str]]:
+    """The words of every job that Hydra's basic sweeper makes; of an interval, its two ends."""
+    given = {str(key): f"{key}={value}" for key, value in (base.hydra.sweeper.get("params") or {}).items()}
+    values = [_values(one) for one in config.parse([*given.values(), *base.hydra.overrides.task])]
+    return [list(words) for words in product(*values)]
+
+
+def _values(one: Override) -> list[str]:
+    key = one.get_key_element()
+    if not one.is_sweep_override():
+        return [f"{key}={one.get_value_element_as_str()}"]
+    if one.is_discrete_sweep():
+        return [f"{key}={value}" for value in one.sweep_string_iterator()]
+    interval = one.value()
+    assert isinstance(interval, IntervalSweep)
+    return [f"{key}={interval.start}", f"{key}={interval.end}"]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "\\'") + "'"
+
+
+# ------------------------------------------------------------------ an old run
+
+
+def _resume(directory: Path, args: argparse.Namespace) -> None:
+    if args.multirun or _shows(args):
+        raise BadRequest("goes on with one run, alone on the command line", "resume")
+    past = config.recorded(directory, "resume")
+    now = _amended(past, directory, args.overrides)
+    print(f"evorl {__version__}: resume {directory}", flush=True)
+    experiment = config.experiment(now, config.trusted(args.overrides, {}))
+    result = directory / "result.json"
+    if result.exists() and now["budget"] == past["budget"]:
+        print(result.read_text().strip())
+        return
+    from evorl.record.provenance import write_provenance
+    from evorl.train import train
+
+    def open_directory() -> Path:
+        write_provenance(directory, experiment.seed)
+        if now != past:
+            replace(directory / ".hydra" / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(now)).encode())
+        if result.exists():  # of a smaller budget
+            result.rename(result.with_suffix(f".{json.loads(result.read_bytes())['steps']}.json"))
+        return directory
+
+    train(experiment, open_directory)
+
+
+def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dict[str, Any]:
+    """The config of a run with what a resume may change. Raises `BadRequest` for a key that differs otherwise."""
+    now = OmegaConf.create(past)
+    choices = config.recorded(directory, "resume", "hydra")["hydra"]["runtime"]["choices"]
+    for one in config.parse(words):
+        key, value = one.key_or_group, one.value()
+        if key in ("resume", "trust"):
+            continue
+        if key in choices:
+            old: Any = choices[key]
+        else:
+            config.require(now, key)
+            old = OmegaConf.select(now, key)
+        if key.partition(".")[0] in AMENDABLE and key not in choices:
+            OmegaConf.update(now, key, value)
+        elif old != value:
+            raise BadRequest(f"is {old} in that run, and stays; init={directory} starts a new run from its policy", key)
+    data = OmegaConf.to_container(now, resolve=False)
+    assert isinstance(data, dict)
+    return {str(key): value for key, value in data.items()}
+
+
+# ------------------------------------------------------------------ the command line
+
+
+def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    parser.exit_on_error = False
+    try:
+        args, rest = parser.parse_known_intermixed_args(list(words))
+    except argparse.ArgumentError as error:
+        raise BadRequest(str(error)) from None
+    if rest:
+        known = [option for action in parser._actions for option in action.option_strings]
+        raise BadRequest(f"unknown option{nearest(rest[0], known)}", rest[0])
+    if args.experimental_rerun:
+        raise BadRequest(
+            "reads a pickle, which could run code; resume=RUN_DIR goes on with a run", "--experimental-rerun"
+        )
+    if args.resolve and not args.cfg and not args.help:
+        raise BadRequest("goes with --cfg", "--resolve")
+    return args
+
+
+def _shows(args: argparse.Namespace) -> bool:
+    """Whether the command line asks to be told something rather than to train."""
+    return bool(args.help or args.hydra_help or args.cfg or args.shell_completion or args.info is not None)

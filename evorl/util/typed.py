@@ -1,0 +1,98 @@
+"""Plain data as typed, frozen dataclasses: strict types, bounds, and errors that name the dotted key."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from evorl.util.errors import BadRequest, nearest
+
+T = TypeVar("T")
+
+
+def typed(data: object, kind: type[T], key: str = "") -> T:
+    """``data`` (nested mappings, lists and scalars) as a dataclass ``kind`` that sits at the dotted ``key``.
+
+    Types are strict, but a whole float such as 1e6 serves for an integer, and a list for a tuple.
+    Raises `BadRequest` for an unknown or missing name, a wrong type, a number that is not finite or out of
+    bounds, and for the combinations that a ``__post_init__`` refuses.
+    """
+    fitted = _fit(data, inspect.type_info(kind), key)
+    try:
+        return msgspec.convert(fitted, kind)
+    except msgspec.ValidationError as error:
+        raise _refusal(error, data, key) from None
+
+
+def unknown(name: str, choices: Iterable[str], key: str = "") -> BadRequest:
+    """The refusal of a name within ``key``, with the nearest of the valid ones."""
+    prefix = f"{key}." if key else ""
+    close = nearest(name, choices) or f"; there are: {', '.join(choices) or 'none'}"
+    return BadRequest(f"unknown key{close.replace('mean ', f'mean {prefix}', 1)}", f"{prefix}{name}")
+
+
+def shown(value: object) -> str:
+    """A config value as a person would write it."""
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return repr(value)
+
+
+def _fit(value: Any, kind: inspect.Type, key: str) -> Any:
+    """Make whole floats integers where those are asked for, and refuse what `msgspec.convert` would let pass."""
+    match kind:
+        case inspect.DataclassType() if isinstance(value, Mapping):
+            return _fit_fields(value, kind, key)
+        case inspect.UnionType():
+            for arm in kind.types:
+                value = _fit(value, arm, key)
+        case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list | tuple):
+            return [_fit(one, kind.item_type, key) for one in value]
+        case inspect.TupleType() if isinstance(value, list | tuple) and len(value) == len(kind.item_types):
+            return [_fit(one, item, key) for one, item in zip(value, kind.item_types, strict=True)]
+        case inspect.LiteralType() if isinstance(value, str) and value not in kind.values:
+            choices = [str(one) for one in kind.values]
+            close = nearest(value, choices)
+            raise BadRequest(f"expected one of {', '.join(choices)}, got {shown(value)}{close}", key)
+        case inspect.IntType() if isinstance(value, float) and value.is_integer():
+            return int(value)
+        case inspect.FloatType() if isinstance(value, float) and not math.isfinite(value):
+            raise BadRequest(f"expected a finite number, got {value}", key)
+    return value
+
+
+def _fit_fields(value: Mapping[str, Any], kind: inspect.DataclassType, key: str) -> dict[str, Any]:
+    fields = {field.name: field for field in kind.fields}
+    for name in value:
+        if name not in fields:
+            raise unknown(str(name), fields, key)
+    for name, field in fields.items():
+        if field.required and name not in value:
+            raise BadRequest("a value is needed", _dotted(key, name))
+    return {name: _fit(one, fields[name].type, _dotted(key, name)) for name, one in value.items()}
+
+
+def _refusal(error: msgspec.ValidationError, data: Any, key: str) -> BadRequest:
+    """What msgspec found, in the words of the config: the dotted key and the value that was given."""
+    text, _, path = str(error).partition(" - at `$")
+    names = re.findall(r"[^.\[\]`]+", path)
+    at = _dotted(key, ".".join(name for name in names if not name.isdecimal()))
+    cause = error.__cause__
+    if isinstance(cause, BadRequest):
+        return BadRequest(str(cause.args[0]), _dotted(at, cause.key))
+    if isinstance(cause, ValueError):
+        return BadRequest(str(cause), at)
+    for name in names:
+        data = data[int(name)] if isinstance(data, list | tuple) else data[name]
+    wanted = text.replace("`", "").replace("object", "keys").replace("array", "list").split(", got ")[0]
+    return BadRequest(f"{wanted[0].lower()}{wanted[1:]}, got {shown(data)}", at)
+
+
+def _dotted(*names: str) -> str:
+    return ".".join(name for name in names if name)
