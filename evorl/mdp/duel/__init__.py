@@ -1,0 +1,3 @@
+"""A real-time fight of two asymmetric characters, simulated tick by tick."""
+
+from evorl.mdp.duel.world import Duel as Duel

@@ -1,0 +1,90 @@
+"""The fighters in numbers: every one is a config value, so that a population can balance them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from evorl.util.types import Fraction, NonNegative, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skill:
+    """What a side can do. Times in seconds, lengths in field units."""
+
+    cast: Positive
+    """How long it takes; its side cannot decide meanwhile."""
+    cooldown: NonNegative = 0.0
+    """Until it may be used again, counted from its end."""
+    energy: NonNegative = 0.0
+    range: NonNegative = 0.0
+    """How far it moves, reaches or flies."""
+    damage: NonNegative = 0.0
+    """Hit points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Character:
+    """What both fighters have. The skills are the fields of type `Skill`, in their order."""
+
+    health: Positive = 100.0
+    energy: Positive = 100.0
+    regeneration: NonNegative = 12.0
+    """Energy per second."""
+    wait: Skill = Skill(cast=0.2)
+    """Do nothing; always legal."""
+    step: Skill = Skill(cast=0.2, range=0.5)
+    """Walk; always legal."""
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        return tuple(value for each in fields(self) if isinstance(value := getattr(self, each.name), Skill))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knight(Character):
+    """Slow to reach its foe, terrible once there."""
+
+    health: Positive = 124.0
+    strike: Skill = Skill(cast=0.4, cooldown=0.3, energy=12.0, range=1.7, damage=16.0)
+    """A blow at the end of the cast, at a foe within reach in the direction taken."""
+    charge: Skill = Skill(cast=0.5, cooldown=3.0, energy=30.0, range=4.0, damage=10.0)
+    """A dash that stops at the foe and hurts it."""
+    block: Skill = Skill(cast=0.6, cooldown=0.8, energy=10.0)
+    """The shield up: hurt from the front counts less."""
+    absorbed: Fraction = 0.85
+    """Share of the damage that the shield takes away."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Archer(Character):
+    """Frail, and dangerous from afar."""
+
+    health: Positive = 80.0
+    step: Skill = Skill(cast=0.2, range=0.54)
+    shoot: Skill = Skill(cast=0.5, cooldown=0.3, energy=10.0, range=8.0, damage=8.0)
+    """An arrow at the end of the cast, at the foe where it then is, if it is in the direction taken."""
+    volley: Skill = Skill(cast=0.9, cooldown=3.0, energy=35.0, range=6.0, damage=8.0)
+    """Three arrows in a fan."""
+    roll: Skill = Skill(cast=0.4, cooldown=2.0, energy=20.0, range=2.4)
+    """A dash during which nothing hurts."""
+    arrow_speed: Positive = 9.0
+    """Units per second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """The square between four walls, with a round pillar in its middle. Lengths in field units."""
+
+    size: Positive = 10.0
+    pillar: NonNegative = 1.0
+    """Radius of the pillar, which stops fighters and arrows."""
+    body: Positive = 0.4
+    """Radius of a fighter."""
+    dt: Positive = 0.1
+    """Simulated seconds per tick: one environment step."""
+    limit: Positive = 40.0
+    """Simulated seconds until the fight is a draw."""
+
+    def __post_init__(self) -> None:
+        if 2 * self.pillar + 6 * self.body > self.size:
+            raise ValueError(f"size: {self.size} leaves no room around a pillar of radius {self.pillar}")

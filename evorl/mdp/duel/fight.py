@@ -1,0 +1,236 @@
+"""The rules of the duel: a real-time fight in ticks of simulated time, a pure function of seed and commands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from evorl.mdp.duel.characters import Archer, Character, Ground, Knight
+from evorl.util.seed import generator
+
+KNIGHT, ARCHER = 0, 1
+SKILLS = ("wait", "step", "strike | shoot", "charge | volley", "block | roll")
+WAIT, STEP = 0, 1
+STRIKE, CHARGE, BLOCK = 2, 3, 4
+SHOOT, VOLLEY, ROLL = 2, 3, 4
+DIRECTIONS = tuple((math.cos(k * math.pi / 4), math.sin(k * math.pi / 4)) for k in range(8))
+SWING = math.cos(math.radians(45))  # half-angle in which a strike hits
+AIM = math.cos(math.radians(23))  # half-angle in which an archer takes aim: the 8 sectors overlap a little
+FRONT = 0.3  # cosine from which an attack counts as coming from the front
+FAN = math.radians(15)
+ARROW = 0.1  # half the width of an arrow
+REACH = 0.3  # from body to body at which a charge hits
+
+
+@dataclass(slots=True)
+class Fighter:
+    """One side's changing state; times in ticks."""
+
+    character: Character
+    casts: tuple[int, ...]
+    cooldowns: tuple[int, ...]
+    x: float
+    y: float
+    health: float
+    energy: float
+    ready: list[int] = field(default_factory=lambda: [0] * len(SKILLS))  # until the skill may be used
+    skill: int = WAIT  # the present or last one
+    left: int = 0  # until it ends; free to decide at 0
+    heading: tuple[float, float] = (0.0, 0.0)
+    vx: float = 0.0
+    vy: float = 0.0
+    spent: bool = False  # this charge has hit
+    dealt: float = 0.0
+    taken: float = 0.0
+
+
+@dataclass(slots=True)
+class Arrow:
+    x: float
+    y: float
+    vx: float
+    vy: float
+    left: int
+    damage: float
+
+
+class Fight:
+    """Knight (side 0) against archer (side 1). Between two calls of `advance` at least one side is free."""
+
+    def __init__(self, knight: Knight, archer: Archer, ground: Ground, seed: int) -> None:
+        self.ground, self.knight, self.archer = ground, knight, archer
+        self.limit = max(1, round(ground.limit / ground.dt))
+        self.tick = 0
+        self.arrows: list[Arrow] = []
+        self._hurts: list[tuple[int, float, float, float]] = []
+        draw = generator("duel", seed, "start")
+        left, right = draw.uniform(0.15, 0.25) * ground.size, draw.uniform(0.75, 0.85) * ground.size
+        if draw.random() < 0.5:
+            left, right = right, left
+        low, high = draw.uniform(0.2, 0.8, 2) * ground.size
+        self.fighters = (self._fighter(knight, left, float(low)), self._fighter(archer, right, float(high)))
+
+    def _fighter(self, character: Character, x: float, y: float) -> Fighter:
+        dt = self.ground.dt
+        casts = tuple(max(1, round(skill.cast / dt)) for skill in character.skills)
+        cooldowns = tuple(round(skill.cooldown / dt) for skill in character.skills)
+        return Fighter(character, casts, cooldowns, x, y, character.health, character.energy)
+
+    @property
+    def terminated(self) -> bool:
+        return self.fighters[0].health <= 0 or self.fighters[1].health <= 0
+
+    @property
+    def over(self) -> bool:
+        return self.tick >= self.limit or self.terminated
+
+    def legal(self, side: int) -> list[bool]:
+        """Which skills the side may use now; waiting and stepping always."""
+        me = self.fighters[side]
+        return [r == 0 and me.energy >= s.energy for r, s in zip(me.ready, me.character.skills, strict=True)]
+
+    def clear(self) -> bool:
+        """Whether the pillar leaves the line between the two free."""
+        a, b = self.fighters
+        half = self.ground.size / 2
+        return _gap(a.x, a.y, b.x, b.y, half, half) > self.ground.pillar
+
+    def distance(self) -> float:
+        a, b = self.fighters
+        return math.hypot(a.x - b.x, a.y - b.y)
+
+    def command(self, side: int, skill: int, direction: int) -> None:
+        """Begin a skill. Raises ValueError when it is not legal or the side is busy."""
+        me = self.fighters[side]
+        if me.left or not self.legal(side)[skill]:
+            raise ValueError(f"side {side} cannot use skill {skill} ({SKILLS[skill]}) now")
+        chosen = me.character.skills[skill]
+        me.skill, me.left, me.heading, me.spent = skill, me.casts[skill], DIRECTIONS[direction], False
+        me.energy -= chosen.energy
+        if skill > STEP:
+            me.ready[skill] = me.casts[skill] + me.cooldowns[skill]
+        moves = skill == STEP or skill == (CHARGE, ROLL)[side]
+        pace = chosen.range / me.left if moves else 0.0
+        me.vx, me.vy = pace * me.heading[0], pace * me.heading[1]
+
+    def advance(self) -> None:
+        """Let time pass until a side is free or the fight is over."""
+        while True:
+            self._pass_tick()
+            if self.over or not self.fighters[0].left or not self.fighters[1].left:
+                return
+
+    def _pass_tick(self) -> None:
+        for side in (KNIGHT, ARCHER):
+            self._move(side)
+        if self.arrows:
+            self.arrows = [arrow for arrow in self.arrows if self._fly(arrow)]
+        for side, me in enumerate(self.fighters):
+            if me.left == 1:
+                self._release(side)
+        for hurt in self._hurts:
+            self._hurt(*hurt)
+        self._hurts.clear()
+        for me in self.fighters:
+            me.left -= 1
+            me.ready = [wait - 1 if wait else 0 for wait in me.ready]
+            me.energy = min(me.character.energy, me.energy + me.character.regeneration * self.ground.dt)
+        self.tick += 1
+
+    # -------------------------------------------------------------- moving
+
+    def _move(self, side: int) -> None:
+        me, foe = self.fighters[side], self.fighters[1 - side]
+        if me.vx or me.vy:
+            x, y = self.slide(me.x + me.vx, me.y + me.vy)
+            before, after = math.hypot(me.x - foe.x, me.y - foe.y), math.hypot(x - foe.x, y - foe.y)
+            rolls = side == ARCHER and me.skill == ROLL
+            if rolls or after >= 2 * self.ground.body or after > before:
+                me.x, me.y = x, y
+        if side == KNIGHT and me.skill == CHARGE and not me.spent:
+            self._charge(me, foe)
+
+    def slide(self, x: float, y: float) -> tuple[float, float]:
+        """The nearest place to (x, y) outside the walls and the pillar."""
+        low, high = self.ground.body, self.ground.size - self.ground.body
+        x, y = min(max(x, low), high), min(max(y, low), high)
+        half, radius = self.ground.size / 2, self.ground.pillar + self.ground.body
+        dx, dy = x - half, y - half
+        gap = math.hypot(dx, dy)
+        if self.ground.pillar == 0 or gap >= radius:
+            return x, y
+        if gap < 1e-9:
+            return half + radius, half
+        return half + dx * radius / gap, half + dy * radius / gap
+
+    def _charge(self, me: Fighter, foe: Fighter) -> None:
+        if self.distance() <= 2 * self.ground.body + REACH:
+            self._hurts.append((ARCHER, self.knight.charge.damage, foe.x - me.x, foe.y - me.y))
+            me.spent, me.vx, me.vy = True, 0.0, 0.0
+
+    # -------------------------------------------------------------- arrows
+
+    def _fly(self, arrow: Arrow) -> bool:
+        """Move an arrow by a tick; whether it is still in the air."""
+        x, y = arrow.x + arrow.vx, arrow.y + arrow.vy
+        size, foe = self.ground.size, self.fighters[KNIGHT]
+        half = size / 2
+        if self.ground.pillar and _gap(arrow.x, arrow.y, x, y, half, half) <= self.ground.pillar:
+            return False
+        if _gap(arrow.x, arrow.y, x, y, foe.x, foe.y) <= self.ground.body + ARROW:
+            self._hurts.append((KNIGHT, arrow.damage, arrow.vx, arrow.vy))
+            return False
+        arrow.x, arrow.y, arrow.left = x, y, arrow.left - 1
+        return arrow.left > 0 and 0 <= x <= size and 0 <= y <= size
+
+    def _loose(self, me: Fighter, skill: int, turn: float) -> None:
+        foe, (ux, uy) = self.fighters[KNIGHT], me.heading
+        dx, dy = foe.x - me.x, foe.y - me.y
+        gap = math.hypot(dx, dy)
+        if gap > 0 and (dx * ux + dy * uy) >= AIM * gap:
+            ux, uy = dx / gap, dy / gap
+        ux, uy = ux * math.cos(turn) - uy * math.sin(turn), ux * math.sin(turn) + uy * math.cos(turn)
+        chosen, pace = me.character.skills[skill], self.archer.arrow_speed * self.ground.dt
+        left = max(1, round(chosen.range / pace))
+        self.arrows.append(Arrow(me.x, me.y, ux * pace, uy * pace, left, chosen.damage))
+
+    # -------------------------------------------------------------- hurting
+
+    def _release(self, side: int) -> None:
+        """What happens at the end of a cast."""
+        me = self.fighters[side]
+        if side == KNIGHT and me.skill == STRIKE:
+            self._strike(me, self.fighters[ARCHER])
+        elif side == ARCHER and me.skill == SHOOT:
+            self._loose(me, SHOOT, 0.0)
+        elif side == ARCHER and me.skill == VOLLEY:
+            for turn in (-FAN, 0.0, FAN):
+                self._loose(me, VOLLEY, turn)
+
+    def _strike(self, me: Fighter, foe: Fighter) -> None:
+        dx, dy = foe.x - me.x, foe.y - me.y
+        gap = math.hypot(dx, dy)
+        if gap <= self.knight.strike.range and dx * me.heading[0] + dy * me.heading[1] >= SWING * gap:
+            self._hurts.append((ARCHER, self.knight.strike.damage, dx, dy))
+
+    def _hurt(self, side: int, damage: float, dx: float, dy: float) -> None:
+        """Take health for an attack that came along (dx, dy), unless the skill under way spares it."""
+        me, other = self.fighters[side], self.fighters[1 - side]
+        if side == ARCHER and me.skill == ROLL:
+            return
+        if side == KNIGHT and me.skill == BLOCK:
+            facing = -(dx * me.heading[0] + dy * me.heading[1])
+            if facing >= FRONT * math.hypot(dx, dy):
+                damage *= 1 - self.knight.absorbed
+        damage = min(damage, me.health)
+        me.health -= damage
+        me.taken += damage
+        other.dealt += damage
+
+
+def _gap(ax: float, ay: float, bx: float, by: float, px: float, py: float) -> float:
+    """Distance of the point p from the segment a-b."""
+    dx, dy = bx - ax, by - ay
+    square = dx * dx + dy * dy
+    t = 0.0 if square == 0 else min(1.0, max(0.0, ((px - ax) * dx + (py - ay) * dy) / square))
+    return math.hypot(ax + t * dx - px, ay + t * dy - py)

@@ -1,0 +1,112 @@
+"""A simple player for each fighter: what it would do now, from the state of the fight alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from evorl.mdp.duel.fight import (
+    ARCHER,
+    BLOCK,
+    CHARGE,
+    DIRECTIONS,
+    KNIGHT,
+    ROLL,
+    SHOOT,
+    STEP,
+    STRIKE,
+    VOLLEY,
+    WAIT,
+    Fight,
+)
+
+SLIP = 0.1
+"""Chance that a rule player does something at random instead."""
+CLOSE = 2.2  # an archer's distance to flee at
+NEAR = 4.5  # an archer's distance for a volley
+ARRIVING = 2.5  # an arrow's distance for the shield
+
+Command = tuple[int, int]
+
+
+def play(fight: Fight, side: int, draw: np.random.Generator) -> Command:
+    """The rule player's (skill, direction)."""
+    if draw.random() < SLIP:
+        return shuffle(fight, side, draw)
+    return RULES[side](fight)
+
+
+def shuffle(fight: Fight, side: int, draw: np.random.Generator) -> Command:
+    """Any legal skill in any direction."""
+    skills = [skill for skill, may in enumerate(fight.legal(side)) if may]
+    return skills[draw.integers(len(skills))], int(draw.integers(len(DIRECTIONS)))
+
+
+def knight(fight: Fight) -> Command:
+    """Come near, behind the shield when arrows do; charge and strike."""
+    may, gap, toward = fight.legal(KNIGHT), fight.distance(), facing(fight, KNIGHT)
+    if gap <= fight.knight.strike.range and may[STRIKE]:
+        return STRIKE, toward
+    if may[BLOCK] and gap > ARRIVING and _arrow_near(fight):
+        return BLOCK, toward
+    if may[CHARGE] and gap <= fight.knight.charge.range and fight.clear():
+        return CHARGE, toward
+    return STEP, nearer(fight, KNIGHT)
+
+
+def archer(fight: Fight) -> Command:
+    """Keep away; shoot whenever the line is free."""
+    may, gap = fight.legal(ARCHER), fight.distance()
+    if gap < CLOSE:
+        return (ROLL if may[ROLL] else STEP), farther(fight, ARCHER)
+    if fight.clear():
+        if may[VOLLEY] and gap < NEAR:
+            return VOLLEY, facing(fight, ARCHER)
+        if may[SHOOT] and gap <= fight.archer.shoot.range:
+            return SHOOT, facing(fight, ARCHER)
+        return (STEP if gap < NEAR else WAIT), farther(fight, ARCHER)
+    return STEP, nearer(fight, ARCHER)
+
+
+RULES: tuple[Callable[[Fight], Command], Callable[[Fight], Command]] = (knight, archer)
+
+
+def facing(fight: Fight, side: int) -> int:
+    """The direction in which the foe is."""
+    me, foe = fight.fighters[side], fight.fighters[1 - side]
+    return round(math.atan2(foe.y - me.y, foe.x - me.x) / (math.pi / 4)) % len(DIRECTIONS)
+
+
+def nearer(fight: Fight, side: int) -> int:
+    """The direction of the step that brings the side nearest to its foe, around the pillar."""
+    return max(range(len(DIRECTIONS)), key=lambda k: -_gap_after(fight, side, k))
+
+
+def farther(fight: Fight, side: int) -> int:
+    """The direction of a dash that ends far from the foe, and not in a corner."""
+    middle = fight.ground.size / 2
+
+    def worth(direction: int) -> float:
+        x, y = _after(fight, side, direction)
+        foe = fight.fighters[1 - side]
+        return math.hypot(x - foe.x, y - foe.y) - 0.3 * math.hypot(x - middle, y - middle)
+
+    return max(range(len(DIRECTIONS)), key=worth)
+
+
+def _gap_after(fight: Fight, side: int, direction: int) -> float:
+    foe = fight.fighters[1 - side]
+    x, y = _after(fight, side, direction)
+    return math.hypot(x - foe.x, y - foe.y)
+
+
+def _after(fight: Fight, side: int, direction: int) -> tuple[float, float]:
+    me, (ux, uy) = fight.fighters[side], DIRECTIONS[direction]
+    return fight.slide(me.x + 2 * ux, me.y + 2 * uy)
+
+
+def _arrow_near(fight: Fight) -> bool:
+    me = fight.fighters[KNIGHT]
+    return any(math.hypot(arrow.x - me.x, arrow.y - me.y) < ARRIVING for arrow in fight.arrows)

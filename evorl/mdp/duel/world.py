@@ -1,0 +1,169 @@
+"""The duel as a world: battles in which each side decides at its own irregular moments.
+
+Time is simulated and passes only while both sides are busy, so a fight repeats itself exactly for the
+same seed and actions, however long anybody takes to answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+
+from evorl.mdp.arena import BattleWorld
+from evorl.mdp.core import Array, Controller, Input, MultiDiscrete, Spec, State, Step
+from evorl.mdp.duel.characters import Archer, Ground, Knight
+from evorl.mdp.duel.fight import ARCHER, DIRECTIONS, KNIGHT, SKILLS, Fight
+from evorl.mdp.duel.picture import picture
+from evorl.mdp.duel.rules import play
+from evorl.mdp.duel.view import SIZE, observe
+from evorl.mdp.ticks import Ticks
+from evorl.util.seed import generator, uniform
+
+SPEC = Spec(
+    inputs=(Input("fight", (SIZE,)),),
+    action=MultiDiscrete((len(SKILLS), len(DIRECTIONS))),
+    rewards=("damage", "win"),
+    players=2,
+    masked=True,
+)
+ALL_DIRECTIONS = [True] * len(DIRECTIONS)
+FITNESS_WIN = 0.9  # share of the fitness that winning makes; the rest is the lead in remaining health
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duel(BattleWorld):
+    """Knight against archer. An action is (skill, one of 8 directions); a step is a tick of simulated time.
+
+    Rewards: "damage" is the share of the foe's health taken minus the share of the own lost since the last
+    decision, "win" is 1 or -1 at a death. Nobody dead at the time limit is a draw, and a truncation.
+    """
+
+    side: Literal["knight", "archer", "random", "both"] = "random"
+    """Whom the learner plays (random: drawn for each episode); a rule player plays the other one."""
+    knight: Knight = field(default_factory=Knight)
+    archer: Archer = field(default_factory=Archer)
+    ground: Ground = field(default_factory=Ground)
+    budget: int = 10_000_000
+
+    @property
+    def spec(self) -> Spec:
+        return SPEC
+
+    def judge(self) -> Duel:
+        """Against the rule player, where training plays both."""
+        return replace(self, side="random") if self.side == "both" else self
+
+    def players(self, seed: int) -> tuple[int, ...]:
+        match self.side:
+            case "knight":
+                return (KNIGHT,)
+            case "archer":
+                return (ARCHER,)
+            case "random":
+                return (KNIGHT,) if uniform(np.asarray(seed, np.uint64), 0) < 0.5 else (ARCHER,)
+            case "both":
+                return (KNIGHT, ARCHER)
+
+    def reset(self, *players: int, seed: int) -> DuelBattle:
+        return DuelBattle(Fight(self.knight, self.archer, self.ground, seed), players, seed)
+
+
+class DuelBattle:
+    """One fight: a clock that runs while both sides are busy, and a rule player for each side not asked for."""
+
+    def __init__(self, fight: Fight, players: Sequence[int], seed: int) -> None:
+        self.fight = fight
+        self.controllers: Sequence[Controller] = [_Side(self, player) for player in players]
+        self._rules = [side for side in (KNIGHT, ARCHER) if side not in players]
+        self._seed = seed
+        self._ticks = Ticks()
+        self._freed: dict[int, asyncio.Future[None]] = {}  # who is busy, and waits to decide again
+
+    async def __aenter__(self) -> Self:
+        self._both_busy = asyncio.Event()
+        self._ticks.start(self._clock())
+        for side in self._rules:
+            self._ticks.start(self._rule_player(side))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._ticks.__aexit__(kind, error, trace)
+
+    async def act(self, side: int, skill: int, direction: int) -> None:
+        """Use a skill; return when the side may decide again, or the fight is over."""
+        self.fight.command(side, skill, direction)
+        self._freed[side] = freed = self._ticks.future()
+        if len(self._freed) == 2:
+            self._both_busy.set()
+        await freed
+
+    def render(self) -> Array:
+        return picture(self.fight)
+
+    async def _clock(self) -> None:
+        fight = self.fight
+        while not fight.over:
+            await self._both_busy.wait()
+            self._both_busy.clear()
+            fight.advance()
+            for side in (KNIGHT, ARCHER):
+                if fight.over or not fight.fighters[side].left:
+                    self._freed.pop(side).set_result(None)
+
+    async def _rule_player(self, side: int) -> None:
+        draw = generator("duel", self._seed, "rule", side)
+        while not self.fight.over:
+            await self.act(side, *play(self.fight, side, draw))
+
+
+class _Side:
+    """A side that the caller decides for."""
+
+    def __init__(self, battle: DuelBattle, side: int) -> None:
+        self._battle = battle
+        self._side = side
+        self._tick = 0
+        self._lead = 0.0
+
+    @property
+    def state(self) -> State:
+        fight = self._battle.fight
+        return State((observe(fight, self._side),), np.array(fight.legal(self._side) + ALL_DIRECTIONS))
+
+    async def __call__(self, action: Array) -> Step:
+        skill, direction = action.tolist()
+        await self._battle.act(self._side, skill, direction)
+        fight = self._battle.fight
+        lead, cost = self._damage_lead(), fight.tick - self._tick
+        reward = np.array([lead - self._lead, self._outcome()], np.float32)
+        self._lead, self._tick = lead, fight.tick
+        return Step(reward, fight.terminated, fight.over and not fight.terminated, cost)
+
+    def result(self) -> Mapping[str, float]:
+        fight = self._battle.fight
+        me, foe = fight.fighters[self._side], fight.fighters[1 - self._side]
+        win = (1 + self._outcome()) / 2
+        lead = me.health / me.character.health - foe.health / foe.character.health
+        return {
+            "fitness": FITNESS_WIN * win + (1 - FITNESS_WIN) * (1 + lead) / 2,
+            "win": win,
+            "damage_dealt": me.dealt,
+            "damage_taken": me.taken,
+            "seconds": fight.tick * fight.ground.dt,
+        }
+
+    def _damage_lead(self) -> float:
+        me, foe = self._battle.fight.fighters[self._side], self._battle.fight.fighters[1 - self._side]
+        return me.dealt / foe.character.health - me.taken / me.character.health
+
+    def _outcome(self) -> float:
+        """1 when the foe alone is dead, -1 when this side alone is, else 0."""
+        me, foe = self._battle.fight.fighters[self._side], self._battle.fight.fighters[1 - self._side]
+        return float(foe.health <= 0) - float(me.health <= 0)
