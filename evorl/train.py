@@ -22,8 +22,8 @@ from evorl.cluster.local import Local
 from evorl.mdp.core import Arena, StateDict, World
 from evorl.record import checkpoint
 from evorl.record.core import Record, Recorder
-from evorl.record.provenance import write_json
-from evorl.record.terminal import Terminal
+from evorl.record.files import write_json
+from evorl.record.terminal import Terminal, summary
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, Episode, Hyper, Metrics, NotFinite
 from evorl.rl.judge import fitness, judge
@@ -223,14 +223,17 @@ class _Session:
         self.limit = e.budget.steps or usual
         self.eval_every = usual // 10 if e.eval.every is None else e.eval.every
         self.save_every = usual // 20 if e.checkpoint.every is None else e.checkpoint.every
-        found = checkpoint.newest(directory)
         self.saved = -1  # step of the newest checkpoint
+        self.judged: tuple[int, Metrics] | None = None  # the newest evaluation
+        recorded = None
+        found = checkpoint.newest(directory)
         if found is not None:
-            run.load_state_dict(found[1]["run"])
-            self.saved = run.steps
-        self.recorder = Recorder(directory, e.record, plain(e), None if found is None else found[1]["recorder"])
-        self.terminal = Terminal(budget=self.limit, start=run.steps)
-        self.judged: tuple[int, Metrics] | None = None
+            _, state = found
+            run.load_state_dict(state["run"])
+            self.saved, recorded = run.steps, state["recorder"]
+            self.judged = None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
+        self.recorder = Recorder(directory, e.record, plain(e), recorded)
+        self.terminal = Terminal(self.limit, e.budget.seconds, run.steps)
 
     def go(self) -> dict[str, Any]:
         with self.recorder, self.terminal, _signals() as caught:
@@ -271,7 +274,8 @@ class _Session:
     def _save(self) -> None:
         """A full disk costs a warning: the last good checkpoint stays and the run goes on."""
         best = None if self.run.best is None else self.run.best[1]
-        state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict()}
+        judged = None if self.judged is None else {"step": self.judged[0], "metrics": self.judged[1]}
+        state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": judged}
         try:
             checkpoint.save(self.directory, self.run.steps, state, self.run.experiment.checkpoint.keep, best)
             self.saved = self.run.steps
@@ -294,6 +298,7 @@ class _Session:
             "best": None if best is None else {"fitness": best[0], "step": best[1]},
         }
         write_json(self.directory / "result.json", result)
+        summary(result, self.directory)
         return result
 
 
