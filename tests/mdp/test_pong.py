@@ -307,6 +307,22 @@ def test_bats_spin_the_ball_even_where_the_edge_stops_them() -> None:
     assert games.vy[0] == 1.0 + 0.7 * -4 and games.ball[0] == 40  # crossing at 40.75
 
 
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize(
+    ("ball", "bat", "hit"),
+    [(100, 104, True), (100, 105, False), (100, 85, True), (100, 84, False), (34, 34, True), (190, 179, True)],
+    ids=["its top", "above it", "its bottom", "below it", "upper wall", "lower wall"],
+)
+def test_a_bat_hits_with_its_very_edge(side: int, ball: int, bat: int, hit: bool) -> None:
+    """Also a ball that runs along a wall."""
+    games = Games(Rules(), keys(1))
+    games.x[:], games.ball[:], games.vx[:], games.vy[:] = (23, 133)[side], ball, (-4, 4)[side], 0.0
+    games.bats[:] = bat
+    advance(Rules(), games, np.zeros((2, 1)))
+    assert games.x[0] == ((21, 135) if hit else (19, 137))[side] and games.ball[0] == ball
+    assert games.vx[0] == (-4, 4)[side] * (-1 if hit else 1)
+
+
 def test_actions_move_the_own_bat() -> None:
     for side, own in (("left", 0), ("right", 1)):
         for action, moved in ((UP, -4), (STAY, 0), (DOWN, 4)):
