@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
 from evorl.util.seed import Episodes
 
 Array = NDArray[Any]
 StateDict = dict[str, Any]
-"""Nested dictionaries (string keys) of NumPy arrays, torch tensors, numbers, strings, booleans, None and lists of these."""
+"""Nested dictionaries (string keys) of NumPy arrays, torch tensors, plain JSON values and lists of these."""
 
 
 @dataclass(frozen=True)
@@ -223,8 +222,8 @@ class World(ABC):
     budget: int = 1_000_000
     """Environment steps a run trains for when ``budget.steps`` is not given."""
 
-    def ready(self) -> None:
-        """Raise `BadRequest` when this world cannot run here: unknown id, extra not installed. Cheap, writes nothing."""
+    def ready(self) -> None:  # noqa: B027 (most worlds are always ready)
+        """Raise `BadRequest` when this world cannot run here: unknown id, extra not installed. Cheap."""
 
     def judge(self) -> World:
         """The world that evaluations play: this one, unless training plays both sides of a game."""

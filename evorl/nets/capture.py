@@ -62,7 +62,7 @@ class _Tape(TorchDispatchMode):
     """Every operation performed while it is entered, with its arguments and results (kept, so that ids stay theirs)."""
 
     def __init__(self) -> None:
-        super().__init__()
+        cast(Any, super()).__init__()
         self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
 
     @classmethod

@@ -94,6 +94,6 @@ def to_world(action: Action, chosen: Tensor) -> Tensor:
         return chosen
     low, high = torch.tensor(action.low), torch.tensor(action.high)
     finite = torch.isfinite(low) & torch.isfinite(high)
-    centre = torch.where(finite, (low + high) / 2, 0.0).to(chosen.device)
-    half = torch.where(finite, (high - low) / 2, 1.0).to(chosen.device)
+    centre = torch.where(finite, low / 2 + high / 2, 0.0).to(chosen.device)
+    half = torch.where(finite, high / 2 - low / 2, 1.0).to(chosen.device)
     return (centre + half * chosen).clamp(low.to(chosen.device), high.to(chosen.device))

@@ -147,6 +147,8 @@ class Policy(nn.Module):
                 for weight in (module.weight_x, module.weight_h):
                     for gate in weight.chunk(4, -1):
                         nn.init.orthogonal_(gate, 1.0, generator=generator)
+        if isinstance(self.spec.action, Box) and self.net.std == "state":
+            nn.init.constant_(self.policy.bias[len(self.spec.action.low) :], self.net.log_std)
 
     def carry(self, rows: int) -> Tensor | None:
         """The recurrent state of episodes about to begin, [2, B, H]; None without a core."""
@@ -180,4 +182,4 @@ def _encoder(one: Input) -> nn.Module:
 
 class _Flatten(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1).float()
+        return x.reshape(len(x), -1).float()
