@@ -21,7 +21,7 @@ class Ticks:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._waits: set[asyncio.Future[Any]] = set()
+        self._waits: list[asyncio.Future[Any]] = []
         self._error: BaseException | None = None
 
     async def __aenter__(self) -> Self:
@@ -48,16 +48,13 @@ class Ticks:
         if self._error is not None:
             raise self._error
         future = asyncio.get_running_loop().create_future()
-        self._waits.add(future)
-        future.add_done_callback(self._waits.discard)
+        self._waits = [each for each in self._waits if not each.done()]  # a few: one for each side
+        self._waits.append(future)
         return future
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if task.cancelled():
-            error: BaseException | None = None
-        else:
-            error = task.exception()
+        error = None if task.cancelled() else task.exception()
         if error is None and not self._tasks:
             error = Idle("the last background task of the battle ended while a side still waited")
         if error is not None and self._error is None:
@@ -68,6 +65,7 @@ class Ticks:
         for future in self._waits:
             if not future.done():
                 future.set_exception(error)
+                future.exception()  # seen: nobody need be left to await it
 
 
 class Idle(RuntimeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from evorl.mdp.duel.characters import Archer, Character, Ground, Knight
+from evorl.mdp.duel.characters import Archer, Character, Ground, Knight, Skill
 from evorl.util.seed import generator
 
 KNIGHT, ARCHER = 0, 1
@@ -27,6 +27,7 @@ class Fighter:
     """One side's changing state; times in ticks."""
 
     character: Character
+    skills: tuple[Skill, ...]
     casts: tuple[int, ...]
     cooldowns: tuple[int, ...]
     x: float
@@ -71,10 +72,10 @@ class Fight:
         self.fighters = (self._fighter(knight, left, float(low)), self._fighter(archer, right, float(high)))
 
     def _fighter(self, character: Character, x: float, y: float) -> Fighter:
-        dt = self.ground.dt
-        casts = tuple(max(1, round(skill.cast / dt)) for skill in character.skills)
-        cooldowns = tuple(round(skill.cooldown / dt) for skill in character.skills)
-        return Fighter(character, casts, cooldowns, x, y, character.health, character.energy)
+        skills, dt = character.skills, self.ground.dt
+        casts = tuple(max(1, round(skill.cast / dt)) for skill in skills)
+        cooldowns = tuple(round(skill.cooldown / dt) for skill in skills)
+        return Fighter(character, skills, casts, cooldowns, x, y, character.health, character.energy)
 
     @property
     def terminated(self) -> bool:
@@ -87,7 +88,7 @@ class Fight:
     def legal(self, side: int) -> list[bool]:
         """Which skills the side may use now; waiting and stepping always."""
         me = self.fighters[side]
-        return [r == 0 and me.energy >= s.energy for r, s in zip(me.ready, me.character.skills, strict=True)]
+        return [r == 0 and me.energy >= s.energy for r, s in zip(me.ready, me.skills, strict=True)]
 
     def clear(self) -> bool:
         """Whether the pillar leaves the line between the two free."""
@@ -102,9 +103,9 @@ class Fight:
     def command(self, side: int, skill: int, direction: int) -> None:
         """Begin a skill. Raises ValueError when it is not legal or the side is busy."""
         me = self.fighters[side]
-        if me.left or not self.legal(side)[skill]:
+        if me.left or me.ready[skill] or me.energy < me.skills[skill].energy:
             raise ValueError(f"side {side} cannot use skill {skill} ({SKILLS[skill]}) now")
-        chosen = me.character.skills[skill]
+        chosen = me.skills[skill]
         me.skill, me.left, me.heading, me.spent = skill, me.casts[skill], DIRECTIONS[direction], False
         me.energy -= chosen.energy
         if skill > STEP:
@@ -190,7 +191,7 @@ class Fight:
         if gap > 0 and (dx * ux + dy * uy) >= AIM * gap:
             ux, uy = dx / gap, dy / gap
         ux, uy = ux * math.cos(turn) - uy * math.sin(turn), ux * math.sin(turn) + uy * math.cos(turn)
-        chosen, pace = me.character.skills[skill], self.archer.arrow_speed * self.ground.dt
+        chosen, pace = me.skills[skill], self.archer.arrow_speed * self.ground.dt
         left = max(1, round(chosen.range / pace))
         self.arrows.append(Arrow(me.x, me.y, ux * pace, uy * pace, left, chosen.damage))
 

@@ -74,7 +74,7 @@ class Duel(BattleWorld):
 
 
 class DuelBattle:
-    """One fight: a clock that runs while both sides are busy, and a rule player for each side not asked for."""
+    """One fight: whoever answers last lets time pass; a rule player in the background for each side not asked for."""
 
     def __init__(self, fight: Fight, players: Sequence[int], seed: int) -> None:
         self.fight = fight
@@ -85,8 +85,6 @@ class DuelBattle:
         self._freed: dict[int, asyncio.Future[None]] = {}  # who is busy, and waits to decide again
 
     async def __aenter__(self) -> Self:
-        self._both_busy = asyncio.Event()
-        self._ticks.start(self._clock())
         for side in self._rules:
             self._ticks.start(self._rule_player(side))
         return self
@@ -100,22 +98,20 @@ class DuelBattle:
         """Use a skill; return when the side may decide again, or the fight is over."""
         self.fight.command(side, skill, direction)
         self._freed[side] = freed = self._ticks.future()
-        if len(self._freed) == 2:
-            self._both_busy.set()
+        if len(self._freed) == len(self.fight.fighters):
+            self._pass_time()
         await freed
 
     def render(self) -> Array:
         return picture(self.fight)
 
-    async def _clock(self) -> None:
-        fight = self.fight
-        while not fight.over:
-            await self._both_busy.wait()
-            self._both_busy.clear()
-            fight.advance()
-            for side in (KNIGHT, ARCHER):
-                if fight.over or not fight.fighters[side].left:
-                    self._freed.pop(side).set_result(None)
+    def _pass_time(self) -> None:
+        self.fight.advance()
+        for side in (KNIGHT, ARCHER):
+            if self.fight.over or not self.fight.fighters[side].left:
+                freed = self._freed.pop(side)
+                if not freed.done():  # cancelled where the battle is being left
+                    freed.set_result(None)
 
     async def _rule_player(self, side: int) -> None:
         draw = generator("duel", self._seed, "rule", side)
