@@ -1,0 +1,62 @@
+# `make train` and `make test` do all of their own set-up; `make help` lists the rest.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input --quiet
+TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
+EXTRAS := dev,mujoco,box2d,video
+PYTHON ?=
+
+.PHONY: help train test setup check learn faults speed
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+train: $(VENV)/.core ## train; ARGS="mdp=cartpole rl=ppo seed=2" chooses what (else mdp=pong rl=ppo)
+	@$(PY) -m evorl.run $(or $(ARGS),mdp=pong rl=ppo)
+
+test: check ## set up, then every check of a landing
+	@$(PY) -m pytest -n 2 -m "not learn and not fault" $(ARGS)
+
+setup: $(VENV)/.all ## make .venv with every extra that the tests use
+
+check: $(VENV)/.all ## ruff, mypy and import-linter
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@$(VENV)/bin/lint-imports
+
+learn: $(VENV)/.all ## the long learning tests
+	@$(PY) -m pytest -m learn $(ARGS)
+
+faults: $(VENV)/.all ## the long fault-injection tests
+	@$(PY) -m pytest -m fault $(ARGS)
+
+speed: $(VENV)/.all ## every benchmark of benchmarks/speed, one after the other
+	@set -e; for script in benchmarks/speed/[a-z]*.py; do echo "== $$script"; $(PY) $$script; done
+
+# Stamps: a later call starts at once, until pyproject.toml asks for something else.
+$(VENV)/.core: pyproject.toml | $(VENV)/bin/pip
+	@echo "installing PyTorch into $(VENV) (once; the largest part)"
+	@$(PIP) install '$(TORCH)'
+	@echo "installing what evorl needs"
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.all: $(VENV)/.core
+	@echo "installing what the tests need"
+	@$(PIP) install --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV)/bin/pip:
+	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
+		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
+			echo "making $(VENV) with $$($$python --version)"; \
+			$$python -m venv $(VENV) && exit; \
+			echo "$$python has no venv module: install it (on Debian and Ubuntu: apt install python3-venv)" >&2; \
+			exit 1; \
+		fi; \
+	done; \
+	echo "evorl needs Python 3.11 or newer, and found none; name one: make $(MAKECMDGOALS) PYTHON=/path/to/python" >&2; \
+	exit 1
