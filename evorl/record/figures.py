@@ -1,0 +1,267 @@
+"""Learning curves drawn with Matplotlib: one panel per metric, one colour per group, shades for the interval."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.record.curves import Band, half_width
+from evorl.record.panels import Curve, Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#777777")
+"""Okabe and Ito (2008): told apart by readers with any kind of colour vision."""
+INK, MUTED, RULE = "#1f2328", "#636c76", "#e3e6ea"
+DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
+"""Line styles and the signs that stand for them in front of a label, for groups beyond the colours."""
+
+_SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_STYLE: dict[str, Any] = {
+    "font.size": 9.5,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlepad": 9.0,
+    "grid.color": RULE,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "ytick.major.size": 0.0,
+    "legend.frameon": False,
+    "lines.solid_capstyle": "round",
+    "svg.hashsalt": "evorl",
+    "text.parse_math": False,
+    "path.simplify_threshold": 0.3,
+}
+
+
+def single(shown: Panel, *, direct: bool = True) -> Figure:
+    """A figure of one panel; ``direct`` writes each group's label at the end of its line."""
+    from matplotlib.figure import Figure
+
+    with style():
+        labels = [_wrap(dash_sign(curve.rank) + curve.label) for curve in shown.curves]
+        lines = sum(label.count("\n") + 2 for label in labels) if direct else 0
+        figure = Figure(figsize=(5.6, max(3.4, 0.15 * lines)) if direct else (4.6, 2.9))
+        axes = figure.subplots(gridspec_kw={"left": 0.15, "right": 0.98, "bottom": 0.17, "top": 0.88})
+        draw(axes, shown)
+        if direct:
+            _label_lines(axes, shown, labels)
+    return figure
+
+
+def multiples(panels: Sequence[Panel], columns: int = 3) -> Figure:
+    """Small multiples under one legend."""
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    columns = min(columns, len(panels))
+    with style():
+        figure = Figure(figsize=(3.6 * columns, 2.6 * rows), layout="constrained")
+        grid = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes, shown in zip(grid, panels, strict=False):
+            draw(axes, shown)
+        for axes in grid[len(panels) :]:
+            axes.set_axis_off()
+        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)  # type: ignore[union-attr, call-arg]
+        _legend(figure, panels)
+    return figure
+
+
+def render(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
+    """The picture's bytes, as large as what is in it."""
+    out = io.BytesIO()
+    with style():
+        metadata = {"Date": None} if kind == "svg" else {}
+        figure.savefig(out, format=kind, dpi=180, bbox_inches="tight", pad_inches=0.08, metadata=metadata)
+    return out.getvalue() if kind == "png" else _rounded(out.getvalue())
+
+
+def render_inset(figure: Figure) -> bytes:
+    """An SVG for a page: of the figure's own size, see-through, its letters left as text in the page's font."""
+    import matplotlib
+
+    out = io.BytesIO()
+    with style(), matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", transparent=True)
+    return _rounded(out.getvalue())
+
+
+def _rounded(svg: bytes) -> bytes:
+    """Paths to a hundredth of a point: half the size, and nothing to be seen of it."""
+    return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), svg)
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Matplotlib's settings for a figure of ours; the caller's own come back at the end."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
+        yield
+
+
+def draw(axes: Axes, shown: Panel) -> None:
+    """Draw one panel: curves over time, or where each run has one value only, those values as dots."""
+    axes.set_title(shown.metric)
+    if shown.at_end_only:
+        _draw_dots(axes, shown)
+    else:
+        for curve in shown.curves:
+            _draw_curve(axes, curve)
+        _limit(axes, shown)
+        _format_axis(axes, shown)
+
+
+def spread(places: Sequence[float], gap: float) -> list[float]:
+    """Move numbers apart until neighbours are at least ``gap`` from each other, keeping their order and middle."""
+    order = np.argsort(places, kind="stable")
+    blocks: list[tuple[float, int]] = []  # (middle, how many): neighbours that touch share a block
+    for place in np.asarray(places, np.float64)[order]:
+        middle, size = float(place), 1
+        while blocks and middle - blocks[-1][0] < gap * (size + blocks[-1][1]) / 2:
+            before, many = blocks.pop()
+            middle, size = (middle * size + before * many) / (size + many), size + many
+        blocks.append((middle, size))
+    moved = [middle + gap * (k - (size - 1) / 2) for middle, size in blocks for k in range(size)]
+    return [moved[i] for i in np.argsort(order)]
+
+
+def _colour(curve: Curve) -> str:
+    return COLOURS[curve.rank % len(COLOURS)]
+
+
+def _dashes(curve: Curve) -> Any:
+    return DASHES[curve.rank // len(COLOURS) % len(DASHES)][0]
+
+
+def dash_sign(rank: int) -> str:
+    """What tells a label from that of an earlier group of the same colour."""
+    return DASHES[rank // len(COLOURS) % len(DASHES)][1]
+
+
+def _draw_curve(axes: Axes, curve: Curve) -> None:
+    """The mean is solid with its interval where every run has got, and dashed without it beyond."""
+    for x, y in curve.raw:
+        stride = max(1, len(x) // 400)
+        axes.plot(x[::stride], y[::stride], color=_colour(curve), linewidth=0.6, alpha=0.3, zorder=2)
+    shape, n = curve.band, len(curve.raw)
+    full = np.where(shape.count == n, shape.mean, np.nan)
+    axes.fill_between(shape.grid, full - shape.half, full + shape.half, color=_colour(curve), alpha=0.16, linewidth=0)
+    marker = "o" if len(shape.grid) <= 12 else ""
+    line: dict[str, Any] = {"color": _colour(curve), "linewidth": 1.7, "marker": marker, "markersize": 3.0, "zorder": 3}
+    axes.plot(shape.grid, full, linestyle=_dashes(curve), **line)
+    if (shape.count < n).any():
+        axes.plot(shape.grid, _beyond(shape, n), **line | {"linestyle": (0, (2, 2)), "linewidth": 1.1})
+
+
+def _beyond(shape: Band, n: int) -> Floats:
+    """The mean where some runs are missing, with the neighbouring points so that the line does not break."""
+    part = shape.count < n
+    touching = part | np.append(part[1:], False) | np.append(False, part[:-1])
+    return np.where(touching, shape.mean, np.nan)
+
+
+def _draw_dots(axes: Axes, shown: Panel) -> None:
+    """One row per group: a dot per run, the mean and its interval."""
+    for row, curve in enumerate(shown.curves):
+        values = [float(y[0]) for _, y in curve.raw]
+        axes.plot(values, [row] * len(values), "o", color=_colour(curve), alpha=0.45, markersize=5, markeredgewidth=0)
+        axes.plot(np.mean(values), row, "|", color=_colour(curve), markersize=15, markeredgewidth=2)
+        axes.errorbar(np.mean(values), row, xerr=half_width(values), color=_colour(curve), linewidth=1.4)
+    axes.set_ylim(len(shown.curves) - 0.4, -0.6)
+    axes.set_yticks([])
+    axes.margins(x=0.08)
+    axes.grid(axis="x")
+    axes.set_xlabel("at the end of each run")
+    axes.xaxis.set_major_formatter(_value)
+
+
+def _limit(axes: Axes, shown: Panel) -> None:
+    """Leave the whole of the lines in sight; an interval of two or three seeds may run out of the picture."""
+    drawn = np.concatenate([y for curve in shown.curves for _, y in curve.raw])
+    low, high = float(drawn.min()), float(drawn.max())
+    room = (high - low) or abs(high) or 1.0
+    complete = [(curve.band, curve.band.count == len(curve.raw)) for curve in shown.curves]
+    edges = [(shape.mean + sign * shape.half)[full] for shape, full in complete for sign in (-1, 1)]
+    wide = np.concatenate([edge[np.isfinite(edge)] for edge in edges])
+    low = max(low - 0.25 * room, min(low, wide.min(initial=low))) - 0.05 * room
+    high = min(high + 0.25 * room, max(high, wide.max(initial=high))) + 0.05 * room
+    axes.set_ylim(low, high)
+
+
+def _format_axis(axes: Axes, shown: Panel) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel(shown.unit)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(_value)
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(_value)
+    axes.margins(x=0.01)
+
+
+def _value(x: float, _: Any) -> str:
+    """``0.25``, ``−15``, ``25k``, ``1.5M``."""
+    scale, suffix = next(((scale, suffix) for scale, suffix in _SUFFIXES if abs(x) >= scale), (1.0, ""))
+    return f"{round(x / scale, 12):g}{suffix}".replace("-", "−")
+
+
+def _wrap(label: str) -> str:
+    return "\n".join(textwrap.wrap(label, 30, break_long_words=True))
+
+
+def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str]) -> None:
+    """Write each label beside the end of its line, in its colour, none over another."""
+    low, high = axes.get_ylim()
+    if shown.at_end_only:
+        places = [1 - (row + 0.6) / len(labels) for row in range(len(labels))]
+    else:
+        ends = [float(curve.band.mean[-1]) for curve in shown.curves]
+        height = axes.figure.get_figheight() * 0.77 * 72  # type: ignore[union-attr]
+        lines = max(label.count("\n") + 1 for label in labels)
+        places = spread([(end - low) / (high - low) for end in ends], gap=(lines * 10.5 + 3) / height)
+    for curve, label, place in zip(shown.curves, labels, places, strict=True):
+        axes.annotate(
+            label,
+            (1.02, place),
+            xycoords="axes fraction",
+            va="center",
+            color=_colour(curve),
+            fontsize=8.5,
+            linespacing=1.1,
+        )
+
+
+def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
+    from matplotlib.lines import Line2D
+
+    known = {curve.rank: curve for shown in panels for curve in shown.curves}
+    curves = [known[rank] for rank in sorted(known)]
+    handles = [Line2D([], [], color=_colour(curve), linestyle=_dashes(curve), linewidth=2) for curve in curves]
+    widest = max(len(curve.label) for curve in curves)
+    columns = max(1, min(len(curves), int(figure.get_figwidth() * 11 / (widest + 8))))
+    figure.legend(handles, [curve.label for curve in curves], loc="outside upper left", ncols=columns)

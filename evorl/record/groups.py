@@ -1,0 +1,100 @@
+"""Runs sorted into groups by what differs in their configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evorl.record.runs import Run
+
+IGNORED = ("seed", "resume", "replay")
+"""Keys that say which repetition a run is or where its files lie, not what it tries."""
+IGNORED_GROUPS = ("record.", "hydra.")
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs whose configs agree; ``values`` holds the few keys that tell it from the other groups."""
+
+    values: Mapping[str, Any]
+    runs: Sequence[Run]
+
+    @property
+    def label(self) -> str:
+        return ", ".join(f"{key}={show(value)}" for key, value in self.values.items()) or "all runs"
+
+
+def show(value: Any) -> str:
+    """A config value as it is written on the command line; a key that a config lacks is a dash."""
+    if value is MISSING:
+        return "–"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(show(item) for item in value)}]"
+    return str(value)
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = _Missing()
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """Every key that is not the same in all runs, ignoring seeds and records, with its value in each run."""
+    leaves = [_leaves(run) for run in runs]
+    keys = sorted({key for leaf in leaves for key in leaf})
+    columns = {key: [leaf.get(key, MISSING) for leaf in leaves] for key in keys}
+    return {key: column for key, column in columns.items() if len({repr(value) for value in column}) > 1}
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """Runs grouped by every difference; the label leaves out what a differing choice of a whole group explains."""
+    varied = differences(runs)
+    keys = [key for key in varied if _telling(key, varied)]
+    members: dict[tuple[str, ...], list[int]] = {}
+    for index in sorted(range(len(runs)), key=lambda i: [_order(varied[key][i]) for key in keys]):
+        members.setdefault(tuple(repr(varied[key][index]) for key in keys), []).append(index)
+    return [
+        Group({key: varied[key][rows[0]] for key in keys}, sorted((runs[i] for i in rows), key=_by_seed))
+        for rows in members.values()
+    ]
+
+
+def _leaves(run: Run) -> dict[str, Any]:
+    """The config's leaves that matter; what a group is made of goes by the group's name (``rl``: ``ppo``)."""
+    leaves: dict[str, Any] = {}
+    for key, value in run.config.items():
+        if key.endswith("._target_"):
+            group = key.removesuffix("._target_")
+            leaves[group] = run.choices.get(group, str(value).rpartition(".")[2])
+        elif key not in IGNORED and not key.startswith(IGNORED_GROUPS):
+            leaves[key] = run.choices.get(key, value)
+    return leaves
+
+
+def _telling(key: str, varied: Mapping[str, list[Any]]) -> bool:
+    """Whether a key differs even among runs that chose the same file for the group it belongs to."""
+    words = key.split(".")
+    groups = [".".join(words[:n]) for n in range(1, len(words))]
+    chosen = next((varied[group] for group in groups if group in varied), None)
+    if chosen is None:
+        return True
+    pairs = {(repr(choice), repr(value)) for choice, value in zip(chosen, varied[key], strict=True)}
+    return len(pairs) > len({choice for choice, _ in pairs})
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return (0, float(value), "")
+    return (1, 0.0, show(value))
+
+
+def _by_seed(run: Run) -> tuple[tuple[int, float, str], str]:
+    return _order(run.seed), str(run.directory)

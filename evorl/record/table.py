@@ -1,0 +1,141 @@
+"""Tables over runs and groups of runs: numbers with their 95 % intervals, as CSV and as Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evorl.record.curves import half_width
+from evorl.record.groups import Group, show
+from evorl.record.runs import Run, flatten, is_number
+
+Row = dict[str, Any]
+"""Column name -> value; the rows of a table share their columns, and None is an empty cell."""
+
+INTERVAL = " ±95%"
+"""Marks the column with the half-width of a mean's 95 % interval over seeds."""
+
+_FIRST = ("steps", "seconds", "steps_per_second", "train/return", "eval.return_mean", "eval.return_std", "fitness")
+_JUDGED = ("steps_per_second", "train/return", "fitness")  # these and every mean have an interval over seeds
+_DETAILS = ("_min", "_max", ".episodes", "stochastic_return_std")  # in the CSV only
+
+
+def measures(run: Run) -> dict[str, float]:
+    """The numbers that sum a run up: the newest of its metrics, and the result's where it has ended."""
+    found = {f"eval.{name[5:]}": series.values[-1] for name, series in run.series.items() if name.startswith("eval/")}
+    result = flatten(run.result or {})
+    found |= {key: value for key, value in result.items() if key.startswith("eval.") and is_number(value)}
+    found |= {"steps": run.steps, "seconds": run.seconds}
+    found["steps_per_second"] = run.steps / run.seconds if run.seconds else math.nan
+    found["train/return"] = run.last("train/return")
+    found["fitness"] = result.get("fitness")
+    return {key: float(value) for key, value in found.items() if is_number(value)}
+
+
+def run_rows(groups: Sequence[Group]) -> list[Row]:
+    """One row per run: where it is, its state, what it varies, its seed and its measures."""
+    runs = [(group, run, measures(run)) for group in groups for run in group.runs]
+    columns = _columns([measured for _, _, measured in runs])
+    return [
+        {"run": str(run.directory), "state": run.state}
+        | _varied(group)
+        | {"seed": run.seed}
+        | {column: measured.get(column) for column in columns}
+        for group, run, measured in runs
+    ]
+
+
+def group_rows(groups: Sequence[Group]) -> list[Row]:
+    """One row per group: what it varies, its runs, and each measure's mean over those that have it, and interval."""
+    measured = [[measures(run) for run in group.runs] for group in groups]
+    columns = _columns([row for rows in measured for row in rows])
+    return [
+        _varied(group)
+        | {"runs": len(group.runs), "state": _states(group.runs)}
+        | {"seeds": " ".join(str(run.seed) for run in group.runs)}
+        | _means(rows, columns)
+        for group, rows in zip(groups, measured, strict=True)
+    ]
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Every digit of every number, one row per line; an empty cell is a number that is not there."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """A pipe table for people: four digits, a mean and its interval in one cell."""
+    shown = readable(rows)
+    lines = [list(shown[0]), ["---"] * len(shown[0]), *(list(row.values()) for row in shown)]
+    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+
+
+def readable(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """The cells as text for people; columns that are empty in every row and details are left out."""
+    used = [key for key in rows[0] if any(row[key] not in (None, "") for row in rows)]
+    shown = [key for key in used if not key.endswith((INTERVAL, *_DETAILS)) and not _is_spread(key, used)]
+    return [{_heading(key, used): _cell(row, key) for key in shown} for row in rows]
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Four significant digits unless told, thousands apart by thin spaces: ``0.02573``, ``13.4``, ``1 250 000``."""
+    if 1e4 <= abs(value) < 1e15:
+        return f"{value:,.0f}".replace(",", "\u2009")
+    return f"{value:.{digits}g}"
+
+
+def _means(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> Row:
+    means: Row = {}
+    for column in columns:
+        values = [row[column] for row in rows if column in row]
+        means[column] = float(np.mean(values)) if values else None
+        if column in _JUDGED or column.endswith("_mean"):
+            means[column + INTERVAL] = half_width(values) if len(values) > 1 else None
+    return means
+
+
+def _columns(measured: Sequence[dict[str, float]]) -> list[str]:
+    names = {name for row in measured for name in row}
+    return [name for name in _FIRST if name in names] + sorted(names.difference(_FIRST))
+
+
+def _varied(group: Group) -> Row:
+    return {key: show(value) for key, value in group.values.items()}
+
+
+def _states(runs: Sequence[Run]) -> str:
+    counts = Counter(run.state for run in runs)
+    return ", ".join(f"{counts[state]} {state}" for state in ("done", "running", "stopped") if counts[state])
+
+
+def _is_spread(key: str, columns: Sequence[str]) -> bool:
+    """Whether a column is the standard deviation of another, and is shown behind its ±."""
+    mean = key.removesuffix("_std") + "_mean"
+    return key.endswith("_std") and mean in columns and mean + INTERVAL not in columns
+
+
+def _heading(key: str, columns: Sequence[str]) -> str:
+    spread = key.removesuffix("_mean") + "_std"
+    if key == "steps_per_second":
+        return "steps/s"
+    return f"{key} ± std" if _is_spread(spread, columns) and spread in columns else key
+
+
+def _cell(row: Row, key: str) -> str:
+    value = row[key]
+    if not is_number(value):
+        return "" if value is None else str(value)
+    wide = row.get(key + INTERVAL)
+    if wide is None and key + INTERVAL not in row and key.endswith("_mean"):
+        wide = row.get(key.removesuffix("_mean") + "_std")
+    return f"{number(value)} ± {number(wide, 2)}" if wide is not None else number(value)

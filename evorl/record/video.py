@@ -1,0 +1,77 @@
+"""Pictures in sequence written as a video file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Frame = NDArray[np.uint8]
+
+WATCHABLE = 480
+"""Pixels that the longer side of a picture has at least, by enlarging small ones a whole number of times."""
+
+
+def write_video(path: Path, frames: Iterable[Frame], fps: float) -> Path:
+    """Write frames (uint8 [H, W, 3], all of one size) at ``fps`` pictures a second; return the file's path.
+
+    The file is an MP4 where imageio-ffmpeg is installed (the ``video`` extra), else a GIF, and its
+    suffix says so. It appears whole under its name or not at all. Raises `ValueError` for no frames,
+    for a frame of another shape or type, and for an impossible ``fps``.
+    """
+    if not 0 < fps <= 1000:
+        raise ValueError(f"fps must be above 0 and at most 1000, got {fps}")
+    mp4 = importlib.util.find_spec("imageio_ffmpeg") is not None
+    target = path.with_suffix(".mp4" if mp4 else ".gif")
+    beside = target.with_name(f".{target.stem}.partial{target.suffix}")
+    try:
+        (_write_mp4 if mp4 else _write_gif)(beside, _prepare(frames), fps)
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return target
+
+
+def _prepare(frames: Iterable[Frame]) -> Iterator[Frame]:
+    """Check, enlarge to a watchable size and pad to the even sides that video codecs ask for."""
+    shape: tuple[int, ...] | None = None
+    for frame in frames:
+        shape = shape or frame.shape
+        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != shape:
+            raise ValueError(f"a frame must be uint8 {[*shape[:2], 3]}, got {frame.dtype} {[*frame.shape]}")
+        factor = -(-WATCHABLE // max(frame.shape[:2]))
+        large = frame.repeat(factor, axis=0).repeat(factor, axis=1)
+        height, width = large.shape[:2]
+        yield np.pad(large, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    if shape is None:
+        raise ValueError("a video needs at least one frame")
+
+
+def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
+    """H.264, one frame in memory at a time."""
+    import imageio_ffmpeg  # type: ignore[import-untyped]
+
+    first = next(frames)
+    writer: Generator[None, Any, None] = imageio_ffmpeg.write_frames(
+        str(path), first.shape[1::-1], fps=fps, codec="libx264", macro_block_size=2, ffmpeg_log_level="error"
+    )
+    with closing(writer):
+        next(writer)
+        writer.send(np.ascontiguousarray(first))
+        for frame in frames:
+            writer.send(np.ascontiguousarray(frame))
+
+
+def _write_gif(path: Path, frames: Iterator[Frame], fps: float) -> None:
+    """A GIF counts in hundredths of a second, and viewers slow down what is quicker than two of them."""
+    from PIL import Image
+
+    first, *rest = (Image.fromarray(frame) for frame in frames)
+    duration = max(20, 10 * round(100 / fps))
+    first.save(path, save_all=True, append_images=rest, duration=duration, loop=0)

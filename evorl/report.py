@@ -1,0 +1,122 @@
+"""The door that turns run directories into tables, pictures and one page.
+
+``python -m evorl.report RUN_DIR_OR_GLOB... out=DIR``
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import evorl
+from evorl.record import files
+from evorl.record.runs import find_runs, read_run
+from evorl.util.errors import BadRequest, nearest
+
+USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR]   (out=report unless given)"
+MARK = "report.json"
+"""Names a directory as a report of ours, and lists the files in it that are."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Write the report that the command line asks for; return the exit code."""
+    words = sys.argv[1:] if words is None else words
+    if not words or {"-h", "--help"} & set(words):
+        print(USAGE, file=sys.stdout if words else sys.stderr)
+        return 0 if words else 2
+    try:
+        directories, out = parse(words)
+        write_report(directories, out)
+    except BadRequest as error:
+        print(f"evorl.report: {error}", file=sys.stderr)
+        return 2
+    print(out / "index.html")
+    return 0
+
+
+def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
+    """The run directories that are meant, and where the report goes. Raises `BadRequest`."""
+    directories: list[Path] = []
+    out = Path("report")
+    for word in words:
+        if word.startswith("out="):
+            out = _out(word.removeprefix("out="))
+        else:
+            directories += find_runs(_places(word))
+    if not directories:
+        raise BadRequest(f"no run directory given; {USAGE}")
+    return find_runs(directories), _writable(out)  # a run that was named twice is one
+
+
+def write_report(directories: Sequence[Path], out: Path) -> None:
+    """Read the runs, and write (or refresh) their report. Nothing is written before everything is computed."""
+    from evorl.record.digest import compose  # brings Matplotlib: a wrong request is refused without it
+
+    content = compose([read_run(directory) for directory in directories])
+    out.mkdir(parents=True, exist_ok=True)
+    stale = set(_marked(out)) - set(content)
+    files.write_json(out / MARK, {"report": evorl.__version__, "files": sorted(content)})
+    for name, data in content.items():
+        files.replace(out / name, data)
+    for name in stale:
+        (out / name).unlink(missing_ok=True)
+
+
+def _places(word: str) -> list[Path]:
+    """The directories that a word of the command line names, or that match it as a pattern."""
+    names = [word] if os.path.exists(word) else sorted(glob.glob(word, recursive=True))
+    if not names:
+        raise _unknown(word)
+    return [Path(name) for name in names if len(names) == 1 or Path(name).is_dir()]
+
+
+def _out(value: str) -> Path:
+    if not value:
+        raise BadRequest("needs a directory", key="out")
+    return Path(value)
+
+
+def _writable(out: Path) -> Path:
+    """A report goes where nothing is, or in place of an older report."""
+    if os.path.lexists(out) and not _is_report(out):
+        raise BadRequest(f"{out} exists and is no report of ours; choose another directory", key="out")
+    above = next(parent for parent in out.absolute().parents if parent.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise BadRequest(f"cannot make {out}: {above} is not a directory one may write in", key="out")
+    return out
+
+
+def _is_report(out: Path) -> bool:
+    return (out / MARK).is_file() and "report" in _mark(out)
+
+
+def _mark(out: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((out / MARK).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _marked(out: Path) -> list[str]:
+    """The plain file names that an earlier report left here."""
+    return [name for name in _mark(out).get("files", []) if isinstance(name, str) and re.fullmatch(r"\w[\w.]*", name)]
+
+
+def _unknown(word: str) -> BadRequest:
+    key, equals, _ = word.partition("=")
+    if equals and re.fullmatch(r"[\w.+~-]+", key):
+        return BadRequest(f"unknown key{nearest(key, ['out'])}; the one key is out=DIR", key=key)
+    above = Path(word).parent
+    names = [str(above / name) for name in os.listdir(above)] if above.is_dir() else []
+    return BadRequest(f"{word}: no such run directory{nearest(word, names)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
