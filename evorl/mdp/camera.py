@@ -13,12 +13,17 @@ from evorl.util.errors import BadRequest
 
 
 class Camera:
-    """An environment that draws. It comes to the episode it is asked for, and steps no environment of a slot."""
+    """An environment that draws. It comes to the episode it is asked for, and steps no environment of a slot.
 
-    def __init__(self, make: Callable[..., Any]) -> None:
+    With ``anew``, each episode has an environment of its own.
+    """
+
+    def __init__(self, make: Callable[..., Any], anew: bool = False) -> None:
         if "DISPLAY" not in os.environ:
             os.environ.setdefault("MUJOCO_GL", "egl")
             os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        self._make = make
+        self._anew = anew
         self._env = make(render_mode="rgb_array")
         self._seed = -1
         self._played: list[Any] = []
@@ -27,8 +32,8 @@ class Camera:
         """The picture after an episode's actions so far; those that follow the last call's alone are played."""
         done = len(self._played)
         if seed != self._seed or not _same(actions[:done], self._played):
-            self._env.reset(seed=seed)
-            self._seed, done = seed, 0
+            self._begin(seed)
+            done = 0
         for action in actions[done:]:
             self._env.step(action)
         self._played = list(actions)
@@ -37,10 +42,16 @@ class Camera:
     def show(self, state: Array) -> Array:
         """The picture of a classic control task's state [D]; what is not part of it (the last torque) is not drawn."""
         if self._seed < 0:
-            self._env.reset(seed=0)
-            self._seed = 0
+            self._begin(0)
         self._env.unwrapped.state = state
         return self._draw()
+
+    def _begin(self, seed: int) -> None:
+        if self._anew and self._seed >= 0:
+            self._env.close()
+            self._env = self._make(render_mode="rgb_array")
+        self._env.reset(seed=seed)
+        self._seed = seed
 
     def _draw(self) -> Array:
         """uint8 [H, W, 3]. Raises `BadRequest` where what draws is not installed."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -30,6 +31,9 @@ _EXTRAS = {
     "ale_py": ("atari", ("ale_py",)),
 }
 """Environments by the start of their entry point: the extra of ours they need, and the modules it brings."""
+
+_REMEMBER = ("gymnasium.envs.box2d.bipedal_walker", "gymnasium.envs.box2d.car_racing")
+"""Environments (by the start of their entry point) that never renew their Box2D world: each episode leaves a trace."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,8 @@ class Gymnasium(World):
             return Simulated(SIMULATORS[self.id], slots, self.time_limit, self.make)
         from evorl.mdp.stepped import Stepped
 
-        return Stepped(self.make, slots, self.frame_skip)
+        anew = str(_registered(self.id).entry_point).startswith(_REMEMBER)
+        return Stepped(self.make, slots, self.frame_skip, anew)
 
     def make(self, **extra: Any) -> Any:
         """Gymnasium's environment with its registered wrappers, but without those that only check its use."""
@@ -133,17 +138,28 @@ def _newer(id: str) -> str:
 
 @contextmanager
 def _hushed(spec: Any) -> Iterator[None]:
-    """Silence MuJoCo 4 about outdated attributes in gymnasium's models, and forbid it its log file for good."""
-    if not str(spec.entry_point).startswith("gymnasium.envs.mujoco"):
+    """Keep quiet, while an environment is made, about what its author must mend.
+
+    MuJoCo 4 finds outdated attributes in gymnasium's models (and is forbidden its log file for good);
+    Box2D's bindings warn of their own types, and crash the interpreter where warnings are errors.
+    """
+    log = _mujoco_log() if str(spec.entry_point).startswith("gymnasium.envs.mujoco") else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if log is not None:
+            log(False)
         yield
-        return
+        if log is not None:
+            log(True)
+
+
+def _mujoco_log() -> Callable[[bool], None] | None:
+    """Switches MuJoCo's messages on the console, and its log file off; None before MuJoCo 4."""
     mujoco = importlib.import_module("mujoco")
-    if not hasattr(mujoco, "MjLogConfig"):
-        yield
-        return
-    log = mujoco.MjLogConfig.get()
-    log.logto_file = log.logto_console = False
-    mujoco.MjLogConfig.set(log)
-    yield
-    log.logto_console = True
-    mujoco.MjLogConfig.set(log)
+
+    def switch(console: bool) -> None:
+        config = mujoco.MjLogConfig.get()
+        config.logto_console, config.logto_file = console, False
+        mujoco.MjLogConfig.set(config)
+
+    return switch if hasattr(mujoco, "MjLogConfig") else None

@@ -22,17 +22,20 @@ LOG = logging.getLogger("evorl")
 class Stepped:
     """``slots`` environments from ``make()``. An action is repeated ``frame_skip`` times, up to the episode's end.
 
+    With ``anew``, each episode has an environment of its own: for those that remember earlier episodes.
+
     An episode is its seed and its actions: a state holds those, and loading plays them
     again. The log therefore grows with the episodes now going on, and no further.
     An environment that raises is made anew and its episode begins again under the same
     seed; `WorldError` when one seed failed three times.
     """
 
-    def __init__(self, make: Callable[..., Any], slots: int, frame_skip: int = 1) -> None:
+    def __init__(self, make: Callable[..., Any], slots: int, frame_skip: int = 1, anew: bool = False) -> None:
         self._make = make
         self._envs = [make() for _ in range(slots)]
         self._name = self._envs[0].unwrapped.spec.id
         self._frame_skip = frame_skip
+        self._anew = anew
         parts = spaces.observation(self._envs[0].observation_space)
         self.spec = Spec(tuple(part for part, _ in parts), spaces.action(self._envs[0].action_space))
         rows = blank(self.spec, slots)
@@ -92,6 +95,8 @@ class Stepped:
     def _reset(self, slot: int) -> None:
         while True:
             try:
+                if self._anew:
+                    self._renew(slot)
                 seen, _ = self._envs[slot].reset(seed=self._seeds[slot])
                 self._show(slot, seen)
                 break
@@ -107,12 +112,15 @@ class Stepped:
             trace = "".join(traceback.format_exception(error))
             raise WorldError(f"{where}: failed {FAILURES} times in one episode:\n{trace}") from error
         LOG.warning("%s: starting the episode again after %r", where, error)
-        with suppress(Exception):
-            self._envs[slot].close()
-        self._envs[slot] = self._make()
+        self._renew(slot)
         self.broken.add(slot)
         self.reward[slot] = 0.0
         self.terminated[slot] = False
+
+    def _renew(self, slot: int) -> None:
+        with suppress(Exception):  # it may be broken
+            self._envs[slot].close()
+        self._envs[slot] = self._make()
 
     def _actions(self, slot: int) -> Array:
         """The slot's actions [T, K] of its present episode."""
@@ -122,7 +130,7 @@ class Stepped:
     def render(self, slot: int) -> Array | None:
         if "rgb_array" not in self._envs[slot].metadata.get("render_modes", ()):
             return None
-        self._camera = self._camera or Camera(self._make)
+        self._camera = self._camera or Camera(self._make, self._anew)
         actions = spaces.encode(self._envs[slot].action_space, self._actions(slot))
         return self._camera.follow(self._seeds[slot], [each for each in actions for _ in range(self._frame_skip)])
 

@@ -1,0 +1,646 @@
+"""The gymnasium world: right ends, exact resume, our simulators against gymnasium's own environments."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import msgspec
+import numpy as np
+import pytest
+import yaml
+from gymnasium import spaces as gym_spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from evorl.mdp import spaces
+from evorl.mdp.core import Arena, Array, Box, Decisions, Discrete, Input, MultiDiscrete, WorldError, heads
+from evorl.mdp.gymnasium import Gymnasium
+from evorl.mdp.lockstep import Lockstep
+from evorl.mdp.simulators import SIMULATORS, Simulated
+from evorl.mdp.stepped import Stepped
+from evorl.util.errors import BadRequest
+from evorl.util.seed import Episodes, Keys, seed31
+
+CONF = Path(__file__).parents[2] / "conf" / "mdp"
+FILES = sorted(path.stem for path in CONF.glob("*.yaml") if "gymnasium" in path.read_text())
+SCRIPT = "evorl-test/Script-v0"
+
+
+class Script(gymnasium.Env[Array, int]):
+    """Episode e lasts 1 + 3e mod 5 steps and ends terminated, truncated or both; it shows (e, step, last action).
+
+    Seed 2e begins episode e, no seed the episode after the last one.
+    """
+
+    observation_space = gym_spaces.Box(-np.inf, np.inf, (3,), np.float64)
+    action_space = gym_spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        self.episode = self.episode + 1 if seed is None else seed // 2
+        self.time = 0
+        return np.array([self.episode, 0.0, -1.0]), {}
+
+    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        over = self.time == 1 + 3 * self.episode % 5
+        kind = self.episode % 3
+        seen = np.array([self.episode, self.time, action], np.float64)
+        return seen, self.episode + self.time / 10 - action, over and kind != 1, over and kind != 0, {}
+
+
+class Fragile(Script):
+    """Breaks at the second step of episode 10, or at its reset, as often as it is told."""
+
+    breaks: tuple[str, int] = ("step", 0)
+
+    def fail(self, where: str) -> None:
+        kind, times = type(self).breaks
+        if kind == where and times and self.episode == 10:
+            type(self).breaks = kind, times - 1
+            raise RuntimeError("the engine fell off")
+
+    def reset(self, **given: Any) -> tuple[Array, dict[str, Any]]:
+        seen = super().reset(**given)
+        self.fail("reset")
+        return seen
+
+    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        if self.time == 1:
+            self.fail("step")
+        return super().step(action)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered() -> Iterator[None]:
+    gymnasium.register(SCRIPT, entry_point=Script)
+    gymnasium.register("evorl-test/Fragile-v0", entry_point=Fragile)
+    yield
+    for id in (SCRIPT, "evorl-test/Fragile-v0"):
+        del gymnasium.registry[id]
+
+
+class Numbered(Episodes):
+    """Keys whose 31-bit seed is twice (10 slot + episode)."""
+
+    def __call__(self, slot: Any, episode: Any) -> Keys:
+        return np.asarray((10 * np.asarray(slot, np.uint64) + np.asarray(episode, np.uint64)) << np.uint64(34))
+
+
+def script(slots: int = 2, **given: Any) -> Arena:
+    return Gymnasium(**{"id": SCRIPT, **given}).arena(slots, Numbered(0))
+
+
+def play(arena: Arena, actions: Any) -> Decisions:
+    arena.send(np.arange(arena.slots), np.asarray(actions).reshape(arena.slots, -1))
+    return arena.recv()
+
+
+def sampled(arena: Arena, rng: np.random.Generator) -> Array:
+    match arena.spec.action:
+        case Box(low, _):
+            return rng.uniform(-2.5, 2.5, (arena.slots, len(low))).astype(np.float32)
+        case action:
+            return rng.integers(heads(action), size=(arena.slots, len(heads(action))))
+
+
+def record(d: Decisions) -> dict[str, Any]:
+    """Everything a decision says, `final` where it is valid."""
+    return {
+        "inputs": [each.copy() for each in d.inputs],
+        "final": [each[d.truncated].copy() for each in d.final],
+        **{name: getattr(d, name).copy() for name in ("slots", "reward", "terminated", "truncated")},
+        "results": d.results,
+        "cost": d.cost,
+    }
+
+
+def rollout(arena: Arena, steps: int, seed: int = 0) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    return [record(arena.recv())] + [record(play(arena, sampled(arena, rng))) for _ in range(steps)]
+
+
+def same(some: Any, others: Any) -> None:
+    np.testing.assert_equal(some, others)
+
+
+# ------------------------------------------------------------------ ends
+
+
+def test_two_slots_equal_the_table_written_by_hand() -> None:
+    """Slot 0 plays episodes 0 (1 step, terminated), 1 (4 steps, truncated); slot 1 10 (1, truncated), 11 (4, both)."""
+    arena = script()
+    first = arena.recv()
+    same(first.inputs[0], [[0, 0, -1], [10, 0, -1]])
+    same((first.reward, first.terminated, first.truncated), ([[0], [0]], [False, False], [False, False]))
+    assert first.inputs[0].dtype == np.float32 and first.cost == 0
+    table = [
+        # actions, next inputs, rewards, terminated, truncated, one-step target with V(s) = 100 e + step, gamma 1
+        ([1, 2], [[1, 0, -1], [11, 0, -1]], [-0.9, 8.1], [1, 0], [0, 1], [-0.9, 8.1 + 1001]),
+        ([3, 0], [[1, 1, 3], [11, 1, 0]], [-1.9, 11.1], [0, 0], [0, 0], [-1.9 + 101, 11.1 + 1101]),
+        ([0, 1], [[1, 2, 0], [11, 2, 1]], [1.2, 10.2], [0, 0], [0, 0], [1.2 + 102, 10.2 + 1102]),
+        ([2, 2], [[1, 3, 2], [11, 3, 2]], [-0.7, 9.3], [0, 0], [0, 0], [-0.7 + 103, 9.3 + 1103]),
+        ([1, 3], [[2, 0, -1], [12, 0, -1]], [0.4, 8.4], [0, 1], [1, 0], [0.4 + 104, 8.4]),
+    ]
+    for actions, inputs, reward, terminated, truncated, target in table:
+        d = play(arena, actions)
+        same(d.inputs[0], inputs)
+        np.testing.assert_allclose(d.reward[:, 0], reward, rtol=1e-6)
+        same((d.terminated, d.truncated), (np.array(terminated, bool), np.array(truncated, bool)))
+        after = np.where(d.truncated[:, None], d.final[0], d.inputs[0])
+        value = np.where(d.terminated, 0, 100 * after[:, 0] + after[:, 1])
+        np.testing.assert_allclose(d.reward[:, 0] + value, target, rtol=1e-6)
+        assert d.cost == 2
+    assert [(slot, result["length"]) for slot, result in d.results] == [(0, 4), (1, 4)]
+    np.testing.assert_allclose([result["return"] for _, result in d.results], [-1, 39])
+
+
+Transition = tuple[float, ...]
+
+
+def act(seen: Array) -> Array:
+    """A policy that looks: so a wrong observation makes wrong transitions."""
+    return np.asarray((seen[:, 0] + seen[:, 1] + 2 * seen[:, 2]) % 4, np.int64)
+
+
+def moves(before: Array, actions: Array, reward: Array, terminated: Array, truncated: Array, after: Array) -> list[Any]:
+    columns = (before, actions, np.round(reward, 4), terminated, truncated & ~terminated, after)
+    return [tuple(np.hstack([np.atleast_1d(c[slot]) for c in columns]).tolist()) for slot in range(len(before))]
+
+
+def ours(steps: int) -> set[Transition]:
+    arena, found = script(), set[Transition]()
+    seen = arena.recv().inputs[0].copy()
+    for _ in range(steps):
+        actions = act(seen)
+        d = play(arena, actions)
+        over = d.terminated | d.truncated
+        # where an episode terminated, the state it ended in is nobody's business: nothing is bootstrapped from it
+        after = np.where(d.truncated[:, None], d.final[0], np.where(over[:, None], 0, d.inputs[0]))
+        found.update(moves(seen, actions, d.reward[:, 0], d.terminated, d.truncated, after))
+        seen = d.inputs[0].copy()
+    return found
+
+
+def theirs(steps: int, mode: AutoresetMode) -> set[Transition]:
+    envs = SyncVectorEnv([lambda: gymnasium.make(SCRIPT)] * 2, autoreset_mode=mode)
+    seen, _ = envs.reset(seed=[0, 20])
+    found, resetting = set[Transition](), np.zeros(2, bool)
+    for _ in range(steps):
+        actions = act(seen)
+        shown, reward, terminated, truncated, info = envs.step(actions)
+        over = terminated | truncated
+        after = shown.copy()
+        for slot in np.flatnonzero(over):
+            if mode is AutoresetMode.SAME_STEP:
+                after[slot] = info["final_obs"][slot]
+        after[terminated] = 0
+        now = moves(seen, actions, reward.astype(np.float32), terminated, truncated, after)
+        found.update(now[slot] for slot in np.flatnonzero(~resetting))
+        if mode is AutoresetMode.NEXT_STEP:
+            resetting = over  # their next step ignores the action and resets
+        if mode is AutoresetMode.DISABLED and over.any():
+            shown, _ = envs.reset(options={"reset_mask": over})
+        seen = shown.copy()
+    envs.close()
+    return found
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_transitions_are_those_of_gymnasium_in_each_autoreset_mode(mode: AutoresetMode) -> None:
+    """The same number of steps is not the same number of transitions, so each contains what the other saw first."""
+    a, b = ours(12), theirs(24, mode)
+    assert a <= b and theirs(12, mode) <= ours(12) and len(a) == 24
+
+
+def test_slots_do_not_depend_on_each_other() -> None:
+    few, many = (Gymnasium(id="LunarLander-v3").arena(slots, Episodes(3)) for slots in (2, 4))
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        actions = sampled(many, rng)
+        wide, narrow = play(many, actions), play(few, actions[:2])
+        same(wide.inputs[0][:2], narrow.inputs[0])
+        same([r for r in wide.results if r[0] < 2], narrow.results)
+    few.close()
+    many.close()
+
+
+# ------------------------------------------------------------------ options
+
+
+def test_frame_skip_repeats_adds_and_stops_at_the_end() -> None:
+    arena = script(frame_skip=3)
+    d = play(arena, [0, 0])  # episodes 0 and 10 last one step
+    assert d.cost == 2 and [r["length"] for _, r in d.results] == [1, 1]
+    d = play(arena, [1, 1])  # steps 1, 2, 3 of 4
+    np.testing.assert_allclose(d.reward[:, 0], [0.6, 30.6], rtol=1e-6)
+    assert d.cost == 6 and not d.results
+    d = play(arena, [1, 1])
+    assert d.cost == 2 and [r["length"] for _, r in d.results] == [4, 4]
+
+
+def test_the_time_limit_counts_repeats() -> None:
+    arena = script(frame_skip=2, time_limit=3)
+    play(arena, [0, 0])
+    play(arena, [0, 0])
+    d = play(arena, [0, 0])
+    same(d.truncated, [True, True])  # episode 11 would have terminated a step later
+    same(d.final[0][:, 1], [3, 3])
+    assert [r["length"] for _, r in d.results] == [3, 3]
+
+
+def test_scale_and_clip_change_what_the_learner_sees_alone() -> None:
+    raw, shaped = script(), script(reward_scale=0.5, reward_clip=(-0.5, 3.0))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        actions = sampled(raw, rng)
+        a, b = play(raw, actions), play(shaped, actions)
+        same(b.reward, np.clip(a.reward * np.float32(0.5), -0.5, 3.0))
+        assert a.results == b.results
+    scaled = script(reward_scale=-2.0)
+    np.testing.assert_allclose(play(scaled, [1, 2]).reward[:, 0], [1.8, -16.2], rtol=1e-6)
+
+
+def test_not_a_number_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(self: Script, action: int) -> Any:
+        return np.array([np.nan, np.inf, 0.0]), float("nan"), False, False, {}
+
+    monkeypatch.setattr(Script, "step", step)
+    d = play(script(), [0, 0])
+    same(d.inputs[0][0], [np.nan, np.inf, 0])
+    assert np.isnan(d.reward).all()
+
+
+def test_impossible_requests() -> None:
+    with pytest.raises(ValueError, match="reward_clip"):
+        Gymnasium(reward_clip=(1.0, 1.0))
+    with pytest.raises(ValueError, match="all 2 slots"):
+        script().send(np.array([0]), np.array([[0]]))
+
+
+# ------------------------------------------------------------------ simulators
+
+
+@pytest.mark.parametrize("id", SIMULATORS)
+def test_simulators_have_the_bits_of_gymnasium(id: str) -> None:
+    """State, observation, reward and ends of every step, in float64, over several episodes of each of 7 slots."""
+    engine = Simulated(SIMULATORS[id], 7, None, Gymnasium(id=id).make)
+    arena, episodes = Lockstep(engine, 7, Episodes(7)), Episodes(7)
+    envs = [gymnasium.make(id) for _ in range(7)]
+    episode = [0] * 7
+    for slot, env in enumerate(envs):
+        same(arena.recv().inputs[0][slot], env.reset(seed=seed31(int(episodes(slot, 0))))[0])
+    rng = np.random.default_rng(1)
+    for _ in range(620):
+        actions = sampled(arena, rng)
+        d = play(arena, actions)
+        rewards = np.broadcast_to(engine.reward, 7)
+        for slot, env in enumerate(envs):
+            action = actions[slot] if isinstance(arena.spec.action, Box) else int(actions[slot, 0])
+            seen, reward, terminated, truncated, _ = env.step(action)
+            assert (rewards[slot], d.terminated[slot]) == (reward, terminated)
+            assert d.truncated[slot] == (truncated and not terminated)
+            if terminated or truncated:
+                same(d.final[0][slot], seen)
+                episode[slot] += 1
+                seen, _ = env.reset(seed=seed31(int(episodes(slot, episode[slot]))))
+            same(d.inputs[0][slot], seen)
+            same(engine.state_dict()["state"][:, slot], np.asarray(env.unwrapped.state, np.float64))
+    assert min(episode) >= 1
+
+
+def test_a_car_that_climbs_the_hill() -> None:
+    """Random actions never end a MountainCar episode early: pushing along the velocity does."""
+    world = Gymnasium(id="MountainCar-v0")
+    pair = [world.arena(3, Episodes(0)), Lockstep(Stepped(world.make, 3), 3, Episodes(0))]
+    done = 0
+    for _ in range(300):
+        actions = np.where(pair[0].recv().inputs[0][:, 1] < 0, 0, 2)
+        a, b = (record(play(arena, actions)) for arena in pair)
+        same(a, b)
+        done += int(a["terminated"].sum())
+    assert done >= 3
+
+
+@pytest.mark.parametrize("id", SIMULATORS)
+@pytest.mark.parametrize("limit", [None, 17])
+def test_both_engines_are_one_arena(id: str, limit: int | None) -> None:
+    world = Gymnasium(id=id, time_limit=limit, reward_scale=0.1, reward_clip=(-0.5, 0.5))
+    assert world.simulated
+    simulated = world.arena(4, Episodes(2))
+    stepped = Lockstep(Stepped(world.make, 4), 4, Episodes(2), 0.1, (-0.5, 0.5))
+    assert simulated.spec == stepped.spec
+    same(rollout(simulated, 210), rollout(stepped, 210))
+
+
+def test_unusual_options_leave_the_simulator() -> None:
+    assert not Gymnasium(id="Pendulum-v1", kwargs={"g": 9.81}).simulated
+    assert not Gymnasium(id="CartPole-v1", frame_skip=2).simulated
+    heavy = Gymnasium(id="Pendulum-v1", kwargs={"g": 100.0}).arena(1, Episodes(0))
+    light = Gymnasium(id="Pendulum-v1").arena(1, Episodes(0))
+    assert (play(heavy, [[0.0]]).inputs[0] != play(light, [[0.0]]).inputs[0]).any()
+
+
+# ------------------------------------------------------------------ exact resume
+
+
+def plain(state: Any) -> bool:
+    """Nothing but what a checkpoint may hold."""
+    if isinstance(state, dict):
+        return all(isinstance(key, str) and plain(value) for key, value in state.items())
+    if isinstance(state, np.ndarray):
+        return state.dtype.kind in "biuf"
+    return isinstance(json.dumps(state), str)
+
+
+@pytest.mark.parametrize(
+    ("world", "before", "after"),
+    [
+        (Gymnasium(id="CartPole-v1"), 75, 80),
+        (Gymnasium(id="Pendulum-v1"), 210, 200),
+        (Gymnasium(id="Acrobot-v1", time_limit=30), 30, 40),  # stands at a first state, which is kept in float32
+        (Gymnasium(id="LunarLander-v3"), 120, 120),
+        (Gymnasium(id="BipedalWalker-v3", frame_skip=2), 60, 60),
+        (Gymnasium(id="HalfCheetah-v5", time_limit=50), 70, 70),
+        (Gymnasium(id="Humanoid-v5"), 30, 30),
+        (Gymnasium(id=SCRIPT, frame_skip=2), 0, 10),
+    ],
+    ids=lambda value: value.id if isinstance(value, Gymnasium) else None,
+)
+def test_a_loaded_state_goes_on_exactly(world: Gymnasium, before: int, after: int) -> None:
+    going, fresh = (world.arena(3, Numbered(4) if world.id == SCRIPT else Episodes(4)) for _ in range(2))
+    rollout(fresh, 5, seed=9)
+    rollout(going, before)
+    state = going.state_dict()
+    assert plain(state)
+    fresh.load_state_dict(state)
+    d = fresh.recv()
+    same(d.inputs, going.recv().inputs)
+    assert not d.reward.any() and not d.terminated.any() and not d.truncated.any() and not d.results and d.cost == 0
+    same(rollout(fresh, after, seed=1)[1:], rollout(going, after, seed=1)[1:])
+    same(fresh.state_dict(), going.state_dict())
+    going.close()
+    fresh.close()
+
+
+def test_loading_refuses_what_does_not_repeat_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = script(3)
+    play(arena, [0, 0, 0])
+    state = arena.state_dict()
+    with pytest.raises(ValueError, match="3 slots"):
+        script(2).load_state_dict(state)
+    step = Script.step
+    monkeypatch.setattr(Script, "step", lambda self, action: (step(self, action)[0] + 1, 0.0, False, False, {}))
+    play(arena, [0, 0, 0])
+    monkeypatch.setattr(Script, "step", step)
+    with pytest.raises(WorldError, match="another state"):
+        script(3).load_state_dict(arena.state_dict())
+
+
+def test_the_action_log_is_as_long_as_the_longest_episode() -> None:
+    engine = Stepped(Gymnasium(id=SCRIPT).make, 2)
+    arena = Lockstep(engine, 2, Numbered(0))
+    for _ in range(200):
+        play(arena, [0, 0])
+        assert engine.state_dict()["lengths"] == engine.lengths.tolist()
+        assert len(engine._log) <= 5
+
+
+# ------------------------------------------------------------------ failures
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_broken_episode_begins_again_under_its_key(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fragile, "breaks", ("step", times))
+    monkeypatch.setattr(Script, "step", lambda self, action: Script_step(self, action, length=3))
+    arena = script(id="evorl-test/Fragile-v0")
+    for _ in range(times):
+        play(arena, [1, 1])
+        d = play(arena, [2, 2])
+        same((d.terminated, d.truncated), ([False, False], [False, True]))
+        same(d.final[0][1], [10, 1, 1])
+        same(d.inputs[0][1], [10, 0, -1])
+        assert d.reward[1, 0] == 0.0 and d.cost == 1 and not [r for r in d.results if r[0] == 1]
+        d = play(arena, [0, 0]) if times == 1 else d
+    while not (ended := [result for slot, result in d.results if slot == 1]):
+        d = play(arena, [0, 0])
+    assert ended[0]["length"] == 3 and ended[0]["return"] == pytest.approx(30.6)
+
+
+def Script_step(self: Script, action: int, length: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+    """A script whose episodes all terminate after so many steps."""
+    self.time += 1
+    seen = np.array([self.episode, self.time, action], np.float64)
+    return seen, self.episode + self.time / 10, self.time == length, False, {}
+
+
+@pytest.mark.parametrize("where", ["step", "reset"])
+def test_the_third_failure_of_one_key_ends_the_world(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fragile, "breaks", (where, 3))
+    monkeypatch.setattr(Script, "step", lambda self, action: Script_step(self, action, length=9))
+
+    def until_it_ends() -> None:
+        arena = script(id="evorl-test/Fragile-v0")
+        for _ in range(6):
+            play(arena, [0, 0])
+
+    with pytest.raises(WorldError, match=r"Fragile-v0, slot 1, seed 20") as caught:
+        until_it_ends()
+    assert str(caught.value).rstrip().endswith("RuntimeError: the engine fell off")
+    monkeypatch.setattr(Fragile, "breaks", (where, 2))
+    until_it_ends()
+
+
+# ------------------------------------------------------------------ requests
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "words"),
+    [
+        ({"id": "Cartpole-v1"}, "id", "did you mean CartPole-v1"),
+        ({"id": "HalfCheetah-v9"}, "id", "did you mean HalfCheetah-v5"),
+        ({"id": "HalfCheetah-v3"}, "id", "did you mean HalfCheetah-v5"),
+        ({"id": "Pusher-v4"}, "id", "did you mean Pusher-v5"),
+        ({"id": "no_such_module:Thing-v0"}, "id", "No module named 'no_such_module'"),
+        ({"id": "LunarLander-v3", "kwargs": {"gravitas": 1}}, "kwargs", "gravitas"),
+        ({"id": "LunarLander-v3", "kwargs": {"gravity": 5.0}}, "kwargs", "gravity"),
+    ],
+)
+def test_bad_requests_name_the_key_and_the_remedy(given: dict[str, Any], key: str, words: str) -> None:
+    with pytest.raises(BadRequest, match=words) as caught:
+        Gymnasium(**given).ready()
+    assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("id", "module", "extra"),
+    [("Hopper-v5", "mujoco", "mujoco"), ("BipedalWalker-v3", "Box2D", "box2d"), ("ALE/Pong-v5", "ale_py", "atari")],
+)
+def test_a_missing_extra_says_how_to_install_it(
+    id: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    for name in [name for name in sys.modules if name.startswith(f"gymnasium.envs.{extra}")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(BadRequest, match=rf"pip install 'evorl-suite\[{extra}\]'"):
+        Gymnasium(id=id).ready()
+
+
+def test_ready_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Gymnasium(id="HalfCheetah-v5").ready()  # MuJoCo 4 finds an outdated attribute in its model
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_space_without_a_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Script, "observation_space", gym_spaces.Text(5))
+    with pytest.raises(BadRequest, match="observation space"):
+        Gymnasium(id=SCRIPT).ready()
+    monkeypatch.setattr(Script, "observation_space", gym_spaces.Discrete(3))
+    monkeypatch.setattr(Script, "action_space", gym_spaces.Box(0, 9, (2,), np.int64))
+    with pytest.raises(BadRequest, match="action space"):
+        Gymnasium(id=SCRIPT).ready()
+
+
+# ------------------------------------------------------------------ configs
+
+
+def conf(name: str) -> dict[str, Any]:
+    chosen: dict[str, Any] = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    base = conf("gymnasium") if chosen.pop("defaults", None) else {}
+    return {**base, **chosen}
+
+
+def test_the_file_restates_every_default() -> None:
+    given = conf("gymnasium")
+    assert given.pop("_target_") == f"{Gymnasium.__module__}.{Gymnasium.__qualname__}"
+    assert msgspec.convert(given, Gymnasium) == Gymnasium()
+    assert list(given) == list(asdict(Gymnasium()))
+    pendulum = msgspec.convert({"id": "Pendulum-v1", "kwargs": {"g": 9.81, "render_mode": None}}, Gymnasium)
+    assert pendulum.kwargs == {"g": 9.81, "render_mode": None}
+
+
+def test_all_files_are_found() -> None:
+    assert len(FILES) == 13
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_world_of_each_file_plays(name: str) -> None:
+    given = conf(name)
+    given.pop("_target_")
+    world = msgspec.convert(given, Gymnasium)
+    world.ready()
+    arena = world.arena(2, Episodes(0))
+    played = rollout(arena, 25)
+    for each, spec in zip(played[-1]["inputs"], arena.spec.inputs, strict=True):
+        assert each.shape == (2, *spec.shape) and each.dtype == spec.dtype and np.isfinite(each).all()
+    same(played, rollout(world.arena(2, Episodes(0)), 25))
+    arena.close()
+
+
+# ------------------------------------------------------------------ spaces and pictures
+
+
+def parts(space: Any) -> tuple[tuple[Input, ...], Callable[[Any], list[Any]]]:
+    found = spaces.observation(space)
+    return tuple(part for part, _ in found), lambda seen: [read(seen) for _, read in found]
+
+
+def test_nested_observations_are_several_inputs() -> None:
+    space = gym_spaces.Dict(
+        position=gym_spaces.Box(-1, 1, (2, 3), np.float64),
+        more=gym_spaces.Tuple([gym_spaces.Discrete(3, start=5), gym_spaces.Box(0, 255, (8, 6, 3), np.uint8)]),
+    )
+    inputs, read = parts(space)
+    expected = {Input("position", (2, 3)), Input("more/0", (3,)), Input("more/1", (3, 8, 6), "uint8")}
+    assert set(inputs) == expected
+    image = np.arange(144, dtype=np.uint8).reshape(8, 6, 3)
+    values = dict(zip(inputs, read({"position": np.ones((2, 3)), "more": (6, image)}), strict=True))
+    same(values[Input("more/0", (3,))], [0, 1, 0])
+    assert values[Input("more/1", (3, 8, 6), "uint8")][2, 4, 5] == image[4, 5, 2]
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (gym_spaces.Discrete(4), Input("observation", (4,))),
+        (gym_spaces.Box(0, 255, (9, 7), np.uint8), Input("observation", (1, 9, 7), "uint8")),
+        (gym_spaces.Box(0, 255, (4, 84, 84), np.uint8), Input("observation", (4, 84, 84), "uint8")),
+        (gym_spaces.Box(0, 255, (128,), np.uint8), Input("observation", (128,))),
+        (gym_spaces.Box(0, 1, (), np.float32), Input("observation", (1,))),
+    ],
+)
+def test_observation_forms(space: Any, expected: Input) -> None:
+    inputs, read = parts(space)
+    assert inputs == (expected,)
+    row = np.zeros(expected.shape, expected.dtype)
+    row[...] = read(space.sample())[0]
+
+
+@pytest.mark.parametrize(
+    ("space", "form", "actions", "first"),
+    [
+        (gym_spaces.Discrete(3, start=-1), Discrete(3), [[0], [2]], -1),
+        (gym_spaces.MultiDiscrete([2, 3], start=[1, 5]), MultiDiscrete((2, 3)), [[0, 2], [1, 1]], [1, 7]),
+        (gym_spaces.MultiBinary((2, 2)), MultiDiscrete((2, 2, 2, 2)), [[0, 1, 1, 0]], [[0, 1], [1, 0]]),
+        (gym_spaces.Box(-1, 2, (2, 1), np.float64), Box((-1, -1), (2, 2)), [[0.5, 1.5]], [[0.5], [1.5]]),
+    ],
+)
+def test_action_forms(space: Any, form: Any, actions: Any, first: Any) -> None:
+    assert spaces.action(space) == form
+    given = np.array(actions, np.float32 if isinstance(form, Box) else np.int64)
+    encoded = spaces.encode(space, given)
+    assert len(encoded) == len(actions) and all(map(space.contains, encoded))
+    same(encoded[0], first)
+    assert not isinstance(encoded[0], np.ndarray) or not np.shares_memory(encoded[0], given)
+
+
+def test_both_engines_draw_the_same_pictures() -> None:
+    world = Gymnasium(id="CartPole-v1")
+    pair = [world.arena(2, Episodes(0)), Lockstep(Stepped(world.make, 2), 2, Episodes(0))]
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        actions = sampled(pair[0], rng)
+        drawn = [(play(arena, actions), arena.render(1))[1] for arena in pair]
+        same(*drawn)
+    assert drawn[0] is not None and drawn[0].dtype == np.uint8 and drawn[0].shape == (400, 600, 3)
+    assert len(np.unique(drawn[0])) > 2
+    for arena in pair:
+        arena.close()
+
+
+def test_a_camera_follows_the_slot_it_is_asked_for() -> None:
+    arena = Gymnasium(id="LunarLander-v3", frame_skip=2).arena(2, Episodes(0))
+    rng = np.random.default_rng(0)
+    first = [arena.render(slot) for slot in (0, 1)]
+    for _ in range(10):
+        play(arena, sampled(arena, rng))
+    later = [arena.render(slot) for slot in (0, 1, 0)]
+    same(later[0], later[2])
+    assert not np.array_equal(later[0], later[1]) and not np.array_equal(first[0], later[0])
+    arena.close()
+
+
+def test_a_world_that_draws_nothing() -> None:
+    assert script().render(0) is None
+
+
+def test_drawing_without_pygame_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    with pytest.raises(BadRequest, match="pip install pygame-ce"):
+        Gymnasium(id="CartPole-v1").arena(1, Episodes(0)).render()
+
+
+def test_classic_control_runs_without_importing_gymnasium() -> None:
+    """Start-up time counts: a run of CartPole needs our simulator alone."""
+    code = (
+        "import sys; import numpy as np; from evorl.mdp.gymnasium import Gymnasium; from evorl.util.seed import Episodes;"
+        "world = Gymnasium(); world.ready(); arena = world.arena(2, Episodes(0));"
+        "arena.send(arena.recv().slots, np.zeros((2, 1), np.int64)); assert 'gymnasium' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=CONF.parents[1])
