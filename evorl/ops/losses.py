@@ -66,7 +66,8 @@ def approximate_kl(logp: Tensor, old_logp: Tensor) -> Tensor:
 @torch.no_grad()
 def normalize(advantage: Tensor) -> Tensor:
     """Shifted and scaled to mean 0 and standard deviation 1 over all its elements; all zero where they are equal."""
-    return F.layer_norm(advantage, advantage.shape, eps=1e-12)  # (x - mean) / sqrt(variance + eps) in one operation
+    # (x - mean) / sqrt(variance + eps) in one operation; eps shows only where the deviation is below 1e-5
+    return F.layer_norm(advantage, advantage.shape, eps=1e-12)
 
 
 @torch.no_grad()
