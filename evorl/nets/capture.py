@@ -26,6 +26,7 @@ def capture(function: Function, *example: Tensor) -> Function:
 
     The function must be straight-line: no branch on a tensor's value, no random numbers; whatever
     is not an argument is frozen into the record. The example's tensors keep their values.
+    Raises RuntimeError for the gradient of a convolution, whose arguments the tracer does not know.
     """
     example = tuple(x.detach().clone() for x in example)
     with torch.enable_grad(), _Tape() as tape:

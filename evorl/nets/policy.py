@@ -150,6 +150,11 @@ class Policy(nn.Module):
         if isinstance(self.spec.action, Box) and self.net.std == "state":
             nn.init.constant_(self.policy.bias[len(self.spec.action.low) :], self.net.log_std)
 
+    @property
+    def light(self) -> bool:
+        """Whether an update is few and small operations, so that their overhead is most of its time."""
+        return self.core is None and not any(_is_image(one) for one in self.spec.inputs)
+
     def carry(self, rows: int) -> Tensor | None:
         """The recurrent state of episodes about to begin, [2, B, H]; None without a core."""
         return torch.zeros(2, rows, self.net.lstm) if self.net.lstm else None

@@ -50,11 +50,14 @@ class Moments:
     def __init__(self, inputs: tuple[Input, ...]) -> None:
         self.running = {i: Running(one.shape) for i, one in enumerate(inputs) if one.dtype == "float32"}
         self.count_tensors = 2 * len(self.running)
+        self._tensors: dict[torch.device, tuple[Tensor, ...]] = {}  # until the numbers change
 
     def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
         """Mean and reciprocal deviation of each float input, as `normalize` takes them."""
-        pairs = [(r.mean, 1.0 / (r.std + 1e-8)) for r in self.running.values()]
-        return tuple(x.float().to(device) for pair in pairs for x in pair)
+        if device not in self._tensors:
+            pairs = [(r.mean, 1.0 / (r.std + 1e-8)) for r in self.running.values()]
+            self._tensors[device] = tuple(x.float().to(device) for pair in pairs for x in pair)
+        return self._tensors[device]
 
     def normalize(self, statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         out = list(inputs)
@@ -65,6 +68,7 @@ class Moments:
 
     def update(self, inputs: tuple[Tensor, ...]) -> None:
         """Merge a batch of inputs, each [T, B, ...]."""
+        self._tensors.clear()
         for i, running in self.running.items():
             running.update(inputs[i].flatten(0, 1))
 
@@ -72,6 +76,7 @@ class Moments:
         return {str(i): running.state_dict() for i, running in self.running.items()}
 
     def load_state_dict(self, state: StateDict) -> None:
+        self._tensors.clear()
         for i, running in self.running.items():
             running.load_state_dict(state[str(i)])
 

@@ -48,7 +48,7 @@ class PolicyGradient:
     """A policy, its optimiser and its running statistics.
 
     The parameters are one flat vector, so the optimiser's step and the gradient's norm are single operations;
-    feed-forward updates are captured once and replayed (see `evorl.nets.capture`).
+    updates of light networks are captured once and replayed (see `evorl.nets.capture`).
     """
 
     passes: ClassVar[int] = 1
@@ -209,7 +209,7 @@ class PolicyGradient:
     def _step(self, rows: Tensor, columns: list[Tensor]) -> Tensor:
         """One gradient step on these rows; returns the numbers about it."""
         arguments = (self.theta, *self.adam.values(), self.lr, *self._statistics(), rows, *columns)
-        if self.policy.core is not None:  # a trace unrolled through time would take longer to capture than to run
+        if not self.policy.light:  # unrolled through time a trace takes longer to capture than to run
             (stats,) = self._improve(*arguments)
             return stats
         shape = ("improve", *(x.shape for x in arguments))
@@ -279,8 +279,8 @@ class PolicyGradient:
     def load_policy(self, state: StateDict) -> None:
         """The weights and input statistics alone, as another run left them. Raises ValueError where they do not fit."""
         theta = self.layout.flatten({k: torch.as_tensor(v) for k, v in state["policy"].items()})
+        if (self.moments is None) != (state["moments"] is None):
+            raise ValueError(f"the weights were trained with{'out' * (state['moments'] is None)} normalize_inputs")
         self.theta.copy_(theta)
         if self.moments is not None:
-            if state["moments"] is None:
-                raise ValueError("the weights were trained without normalize_inputs")
             self.moments.load_state_dict(state["moments"])

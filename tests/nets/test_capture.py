@@ -1,0 +1,169 @@
+"""Captured functions: the same numbers as eager autograd, the same bits every time."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from evorl.mdp.core import Action, Box, Discrete, Input, MultiDiscrete, Spec
+from evorl.nets.capture import capture
+from evorl.nets.distributions import draw_noise, log_prob_entropy, noise_size, sample
+from evorl.nets.flat import Layout
+from evorl.nets.policy import Net, Policy
+from evorl.ops.losses import approximate_kl, ppo_clip, value_loss
+from evorl.util.seed import generator
+
+torch.set_num_threads(1)
+
+Case = tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]
+
+
+def normals(*words: int | str, shape: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(generator("test", *words).standard_normal(shape)).float()
+
+
+def ppo_case(action: Action, net: Net) -> Case:
+    """The gradient of PPO's loss on 16 rows, and the loss."""
+    inputs = (Input("x", (5,)), Input("y", (2,)))
+    spec = Spec(inputs, action, rewards=("a", "b"), masked=not isinstance(action, Box))
+    policy = Policy(spec, net)
+    policy.initialise(torch.Generator().manual_seed(0))
+    layout = Layout.of(policy)
+    theta = layout.flatten(dict(policy.named_parameters()))
+    theta = theta + normals("theta", shape=tuple(theta.shape)) * 0.05
+    seen = tuple(normals(one.name, shape=(16, *one.shape)) for one in inputs)
+    legal = torch.ones(16, noise_size(action), dtype=torch.bool)
+    legal[::3, 0] = False
+    mask = legal if spec.masked else None
+
+    def gradient(theta: Tensor, chosen: Tensor, old: Tensor, advantage: Tensor, target: Tensor, *seen: Tensor):
+        theta = theta.detach().requires_grad_()
+        out = functional_call(policy, layout.unflatten(theta), (seen,))
+        log_prob, entropy = log_prob_entropy(action, out.raw, out.log_std, mask, chosen)
+        surrogate, clipped = ppo_clip(log_prob, old, advantage, 0.2)
+        loss = surrogate + 0.5 * value_loss(out.value, target, out.value.detach() + 0.1, 0.2) - 0.01 * entropy.mean()
+        (g,) = torch.autograd.grad(loss, theta)
+        return g, loss.detach(), clipped, approximate_kl(log_prob, old)
+
+    noise = torch.from_numpy(draw_noise(action, generator("noise"), (16,)))
+    raw = functional_call(policy, layout.unflatten(theta), (seen,))
+    chosen = sample(action, raw.raw, raw.log_std, mask, noise)
+    old, _ = log_prob_entropy(action, raw.raw, raw.log_std, mask, chosen)
+    old = old + normals("old", shape=(16,)) * 0.2
+    return gradient, (theta, chosen, old, normals("a", shape=(16,)), normals("t", shape=(16, 2)), *seen)
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "discrete": lambda: ppo_case(Discrete(4), Net(hidden=(8, 8))),
+    "multi, shared relu": lambda: ppo_case(MultiDiscrete((3, 2)), Net(hidden=(8,), shared=True, activation="relu")),
+    "box, free": lambda: ppo_case(Box((-1.0, -1.0), (1.0, 1.0)), Net(hidden=(8, 6), activation="silu")),
+    "box, state": lambda: ppo_case(Box((-1.0, -1.0), (1.0, 1.0)), Net(hidden=(8,), std="state")),
+}
+cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+@cases
+def test_replay_equals_eager_autograd(case: Callable[[], Case]) -> None:
+    function, arguments = case()
+    replay = capture(function, *arguments)
+    for trial in range(2):  # the captured arguments, then others
+        theta = arguments[0] + trial * normals("step", shape=tuple(arguments[0].shape)) * 0.1
+        given = (theta, *arguments[1:3], arguments[3] * (1 - 2 * trial), *arguments[4:])
+        for got, want in zip(replay(*given), function(*given), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-7)
+            assert not got.requires_grad
+
+
+@cases
+def test_every_replay_has_the_same_bits(case: Callable[[], Case]) -> None:
+    function, arguments = case()
+    first = capture(function, *arguments)
+    runs = [first(*arguments) for _ in range(4)]
+    runs += [capture(function, *arguments)(*arguments) for _ in range(2)]
+    other = tuple(x.clone() if i else x * 1.5 for i, x in enumerate(arguments))
+    runs.append(capture(function, *other)(*arguments))  # what it was recorded with leaves no mark
+    for run in runs[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(run, runs[0], strict=True))
+
+
+def test_arguments_keep_their_values_while_recording() -> None:
+    function, arguments = CASES["discrete"]()
+    before = [x.clone() for x in arguments]
+    capture(function, *arguments)(*arguments)
+    assert all(torch.equal(x, b) for x, b in zip(arguments, before, strict=True))
+
+
+def test_what_is_written_in_place_is_written_by_replays_alone() -> None:
+    def step(theta: Tensor, velocity: Tensor, rate: Tensor) -> tuple[Tensor, ...]:
+        leaf = theta.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(leaf.square().sum(), leaf)
+        velocity.mul_(0.5).add_(gradient)
+        theta.sub_(rate * velocity)
+        return (theta.square().sum(),)
+
+    theta, velocity, rate = normals("theta", shape=(4,)), torch.zeros(4), torch.tensor(0.1)
+    kept = theta.clone()
+    replay = capture(step, theta, velocity, rate)
+    assert torch.equal(theta, kept) and (velocity == 0).all()
+    want, speed = kept.clone(), torch.zeros(4)
+    for rate_now in (0.1, 0.1, 0.5):
+        (norm,) = replay(theta, velocity, rate.fill_(rate_now))
+        speed = speed * 0.5 + 2 * want
+        want = want - rate_now * speed
+        torch.testing.assert_close(theta, want)
+        torch.testing.assert_close(norm, want.square().sum())
+
+
+def test_an_argument_may_be_returned() -> None:
+    replay = capture(lambda x, y: (x, y, x + y), torch.ones(2), torch.zeros(2))
+    x, y = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    assert [out.tolist() for out in replay(x, y)] == [[1, 2], [3, 4], [4, 6]]
+
+
+def test_acting_on_images_is_captured_and_their_gradient_is_refused() -> None:
+    convolution = torch.nn.Conv2d(1, 4, 3)
+    weight = convolution.weight.detach()
+
+    def forward(weight: Tensor, image: Tensor) -> tuple[Tensor, ...]:
+        return (torch.conv2d(image.float() / 255, weight).relu(),)
+
+    def gradient(weight: Tensor, image: Tensor) -> tuple[Tensor, ...]:
+        leaf = weight.detach().requires_grad_()
+        return torch.autograd.grad(forward(leaf, image)[0].sum(), leaf)
+
+    image = torch.from_numpy(generator("image").integers(0, 256, (2, 1, 9, 9)).astype("uint8"))
+    assert torch.equal(capture(forward, weight, image)(weight, image)[0], forward(weight, image)[0])
+    with pytest.raises(RuntimeError, match="unsupported argument type"):
+        capture(gradient, weight, image)
+
+
+def digest() -> str:
+    """The bits of every case's replay."""
+    total = hashlib.sha256()
+    for case in CASES.values():
+        function, arguments = case()
+        for out in capture(function, *arguments)(*arguments):
+            total.update(out.numpy().tobytes())
+    return total.hexdigest()
+
+
+def test_a_fresh_process_gives_the_same_bits(request: pytest.FixtureRequest) -> None:
+    here = request.path
+    paths = [str(here.parent), str(here.parents[2])]
+    code = f"import sys; sys.path[:0] = {paths}; import {here.stem} as test; print(test.digest())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+        env={"PYTHONHASHSEED": "7"},
+    )
+    assert done.stdout.strip() == digest()

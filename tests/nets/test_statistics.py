@@ -1,0 +1,159 @@
+"""Running statistics against their definitions over all rows at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from evorl.mdp.core import Input
+from evorl.nets.statistics import CLIP, Moments, ReturnScale, Running
+from evorl.util.seed import generator
+
+torch.set_num_threads(1)
+
+INPUTS = (Input("x", (3,)), Input("eye", (1, 2, 2), "uint8"), Input("y", (2, 2)), Input("s", ()))
+
+
+def normals(*words: int | str, shape: tuple[int, ...], shift: float = 0.0) -> Tensor:
+    return torch.from_numpy(generator("test", *words).standard_normal(shape)).float() * 3 + shift
+
+
+def batch(number: int, horizon: int = 6, slots: int = 4) -> tuple[Tensor, ...]:
+    image = torch.from_numpy(generator("eye", number).integers(0, 256, (horizon, slots, 1, 2, 2)).astype("uint8"))
+    x, y, s = (
+        normals(n, number, shape=(horizon, slots, *shape), shift=5)
+        for n, shape in zip("xys", [(3,), (2, 2), ()], strict=True)
+    )
+    return x, image, y, s
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.0, 100.0, -1e4]), st.integers(0, 99))
+def test_batches_merge_to_all_rows_at_once(sizes: list[int], shift: float, seed: int) -> None:
+    rows = normals("rows", seed, shape=(sum(sizes), 2), shift=shift)
+    running = Running((2,))
+    for part in rows.split(sizes):
+        running.update(part)
+    assert running.count == len(rows)
+    torch.testing.assert_close(running.mean, rows.double().mean(0), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(running.std, rows.double().std(0, correction=0), rtol=1e-9, atol=1e-9)
+
+
+def test_nothing_seen_yet_changes_nothing() -> None:
+    moments = Moments(INPUTS)
+    seen = tuple(x[0] for x in batch(0))
+    for out, x in zip(moments.normalize(moments.tensors(torch.device("cpu")), seen), seen, strict=True):
+        torch.testing.assert_close(out, x.clamp(-CLIP, CLIP) if x.is_floating_point() else x)
+
+
+def test_inputs_are_shifted_and_scaled_each_by_its_own() -> None:
+    moments = Moments(INPUTS)
+    batches = [batch(k) for k in range(3)]
+    for one in batches:
+        moments.update(one)
+    out = moments.normalize(moments.tensors(torch.device("cpu")), tuple(x[0] for x in batches[0]))
+    for i, x in enumerate(batches[0]):
+        if INPUTS[i].dtype == "uint8":
+            assert out[i] is not None and torch.equal(out[i], x[0])
+            continue
+        rows = torch.cat([one[i].flatten(0, 1) for one in batches]).double()
+        want = (x[0].double() - rows.mean(0)) / rows.std(0, correction=0)
+        torch.testing.assert_close(out[i].double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_normalised_inputs_are_clipped() -> None:
+    moments = Moments(INPUTS[:1])
+    moments.update((normals("x", shape=(5, 5, 3)),))
+    (out,) = moments.normalize(moments.tensors(torch.device("cpu")), (torch.tensor([[1e6, -1e6, 0.0]]),))
+    assert out[0, :2].tolist() == [CLIP, -CLIP]
+
+
+def test_an_input_that_never_changes_becomes_zero() -> None:
+    moments = Moments(INPUTS[:1])
+    for _ in range(3):
+        moments.update((torch.full((5, 7, 3), 0.1),))
+    (out,) = moments.normalize(moments.tensors(torch.device("cpu")), (torch.full((2, 3), 0.1),))
+    assert (out == 0).all()
+
+
+def test_tensors_follow_updates_and_loads() -> None:
+    moments, cpu = Moments(INPUTS), torch.device("cpu")
+    fresh = moments.tensors(cpu)
+    moments.update(batch(0))
+    first = moments.tensors(cpu)
+    state = moments.state_dict()
+    assert not torch.equal(first[0], fresh[0])
+    moments.update(batch(1))
+    assert not torch.equal(moments.tensors(cpu)[0], first[0])
+    moments.load_state_dict(state)
+    assert all(torch.equal(a, b) for a, b in zip(moments.tensors(cpu), first, strict=True))
+    assert len(first) == moments.count_tensors == 6
+
+
+def test_moments_round_trip_and_go_on_alike() -> None:
+    one, other = Moments(INPUTS), Moments(INPUTS)
+    one.update(batch(0))
+    state = one.state_dict()
+    other.load_state_dict(state)
+    for moments in (one, other):
+        moments.update(batch(1))
+    for a, b in zip(one.tensors(torch.device("cpu")), other.tensors(torch.device("cpu")), strict=True):
+        assert torch.equal(a, b)
+    again = Moments(INPUTS)
+    again.load_state_dict(state)  # a state is a snapshot: what came later has not changed it
+    again.update(batch(1))
+    assert torch.equal(again.tensors(torch.device("cpu"))[0], one.tensors(torch.device("cpu"))[0])
+
+
+# ------------------------------------------------------------------ rewards
+
+
+def returns_of(reward: Tensor, done: Tensor, gamma: Tensor) -> Tensor:
+    """The discounted return so far of every decision's episode, by explicit sums."""
+    out = torch.zeros_like(reward)
+    for b in range(reward.shape[1]):
+        begin = 0
+        for t in range(reward.shape[0]):
+            out[t, b] = sum(gamma ** (t - k) * reward[k, b] for k in range(begin, t + 1))
+            begin = t + 1 if done[t, b] else begin
+    return out
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_rewards_are_divided_by_the_deviation_of_the_return(parts: int) -> None:
+    """Also across batches: an episode in flight keeps its return."""
+    gamma = torch.tensor([0.9, 0.5])
+    reward, done = normals("r", shape=(12, 5, 2)), torch.from_numpy(generator("d").random((12, 5)) < 0.2)
+    scale = ReturnScale(gamma)
+    seen = returns_of(reward, done, gamma).double()
+    for k in range(parts):
+        last = 12 // parts * (k + 1)
+        rows = slice(12 // parts * k, last)
+        got = scale(reward[rows], done[rows])
+        deviation = seen[:last].flatten(0, 1).std(0, correction=0)
+        want = (reward[rows].double() / deviation).clamp(-CLIP, CLIP)
+        torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_scaled_rewards_are_clipped_and_silence_stays_silence() -> None:
+    reward = torch.zeros(200, 1, 1)
+    done = torch.zeros(200, 1, dtype=torch.bool)
+    scale = ReturnScale(torch.tensor([0.0]))
+    assert (scale(reward, done) == 0).all()
+    reward[7] = 1000.0
+    assert scale(reward, done).max() == CLIP
+
+
+def test_return_scale_round_trip() -> None:
+    gamma = torch.tensor([0.9])
+    parts = normals("r", shape=(12, 5, 1)).split(4)
+    done = torch.zeros(4, 5, dtype=torch.bool)
+    one, other = ReturnScale(gamma), ReturnScale(gamma)
+    other.load_state_dict(one.state_dict())  # nothing seen yet
+    assert torch.equal(one(parts[0], done), other(parts[0], done))
+    one(parts[1], done)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one(parts[2], done), other(parts[2], done))
