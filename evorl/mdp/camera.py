@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,6 @@ class Camera:
     """
 
     def __init__(self, make: Callable[..., Any], anew: bool = False) -> None:
-        if "DISPLAY" not in os.environ:
-            os.environ.setdefault("MUJOCO_GL", "egl")
-            os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         self._make = make
         self._anew = anew
         self._env = make(render_mode="rgb_array")
@@ -54,17 +53,31 @@ class Camera:
         self._seed = seed
 
     def _draw(self) -> Array:
-        """uint8 [H, W, 3]. Raises `BadRequest` where what draws is not installed."""
-        import gymnasium
-
+        """uint8 [H, W, 3]. Raises `BadRequest` where nothing can be drawn: most need pygame, MuJoCo needs EGL."""
         try:
-            picture = self._env.render()
-        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-            raise BadRequest(f"drawing needs more than is installed: pip install pygame-ce ({error})") from error
+            with _headless():
+                picture = self._env.render()
+        except Exception as error:
+            name = self._env.unwrapped.spec.id
+            remedy = "pip install pygame-ce" if find_spec("pygame") is None else "MuJoCo's worlds need the library EGL"
+            raise BadRequest(f"{name} cannot be drawn here: {error}; {remedy}") from error
         return np.ascontiguousarray(picture)
 
     def close(self) -> None:
         self._env.close()
+
+
+@contextmanager
+def _headless() -> Iterator[None]:
+    """Where there is no display, name drawers that need none, until the picture is drawn: children inherit nothing."""
+    given = {} if "DISPLAY" in os.environ else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
+    added = [name for name in given if name not in os.environ]
+    os.environ.update({name: given[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:

@@ -113,7 +113,7 @@ def _registered(id: str) -> Any:
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except Exception as error:  # whatever that module does
             raise _missing(id, module, error) from error
     if name not in gymnasium.registry:
         raise BadRequest(f"{id} is not registered with gymnasium{nearest(name, gymnasium.registry)}", "id")
@@ -131,7 +131,10 @@ def _missing(id: str, entry: str, error: Exception) -> BadRequest:
 def _newer(id: str) -> str:
     from gymnasium.envs import registration
 
-    space, name, version = registration.parse_env_id(id.rpartition(":")[2])
+    name = id.rpartition(":")[2]
+    if name not in registration.registry:
+        return ""
+    space, name, version = registration.parse_env_id(name)
     latest = registration.find_highest_version(space, name)
     return "" if latest in (None, version) else f"; did you mean {registration.get_env_id(space, name, latest)}?"
 
@@ -148,9 +151,11 @@ def _hushed(spec: Any) -> Iterator[None]:
         warnings.simplefilter("ignore", DeprecationWarning)
         if log is not None:
             log(False)
-        yield
-        if log is not None:
-            log(True)
+        try:
+            yield
+        finally:
+            if log is not None:
+                log(True)
 
 
 def _mujoco_log() -> Callable[[bool], None] | None:

@@ -59,7 +59,8 @@ class Stepped:
                 self._advance(slot, action)
             except Exception as error:
                 self._fail(slot, error)
-                self.truncated[slot] = True
+                self.broken.add(slot)
+                self.reward[slot], self.terminated[slot], self.truncated[slot] = 0.0, False, True
 
     def _advance(self, slot: int, action: Any) -> None:
         """One decision of one slot, written to its rows once it is whole."""
@@ -113,9 +114,6 @@ class Stepped:
             raise WorldError(f"{where}: failed {FAILURES} times in one episode:\n{trace}") from error
         LOG.warning("%s: starting the episode again after %r", where, error)
         self._renew(slot)
-        self.broken.add(slot)
-        self.reward[slot] = 0.0
-        self.terminated[slot] = False
 
     def _renew(self, slot: int) -> None:
         with suppress(Exception):  # it may be broken
@@ -153,7 +151,6 @@ class Stepped:
             self._replay(slot, log)
         if any(row.tobytes() != state["inputs"][str(i)].tobytes() for i, row in enumerate(self.inputs)):
             raise WorldError(f"{self._name} cannot be resumed: replaying its actions led to another state")
-        self.broken.clear()
         longest = max(map(len, logs))
         self._begun = [longest - len(log) for log in logs]
         self._log = _side_by_side(logs, longest)

@@ -55,13 +55,14 @@ class Script(gymnasium.Env[Array, int]):
 
 
 class Fragile(Script):
-    """Breaks at the second step of episode 10, or at its reset, as often as it is told."""
+    """Breaks at the second step of one episode, or at its reset, as often as it is told."""
 
     breaks: tuple[str, int] = ("step", 0)
+    victim = 10
 
     def fail(self, where: str) -> None:
         kind, times = type(self).breaks
-        if kind == where and times and self.episode == 10:
+        if kind == where and times and self.episode == type(self).victim:
             type(self).breaks = kind, times - 1
             raise RuntimeError("the engine fell off")
 
@@ -439,6 +440,15 @@ def Script_step(self: Script, action: int, length: int) -> tuple[Array, float, b
     return seen, self.episode + self.time / 10, self.time == length, False, {}
 
 
+def test_a_failed_reset_leaves_the_last_step_of_the_episode_before_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Fragile, "breaks", ("reset", 1))
+    monkeypatch.setattr(Fragile, "victim", 1)
+    sound, fragile = script(), script(id="evorl-test/Fragile-v0")
+    for _ in range(8):
+        same(record(play(fragile, [0, 3])), record(play(sound, [0, 3])))
+    assert Fragile.breaks == ("reset", 0)
+
+
 @pytest.mark.parametrize("where", ["step", "reset"])
 def test_the_third_failure_of_one_key_ends_the_world(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fragile, "breaks", (where, 3))
@@ -467,6 +477,8 @@ def test_the_third_failure_of_one_key_ends_the_world(where: str, monkeypatch: py
         ({"id": "HalfCheetah-v3"}, "id", "did you mean HalfCheetah-v5"),
         ({"id": "Pusher-v4"}, "id", "did you mean Pusher-v5"),
         ({"id": "no_such_module:Thing-v0"}, "id", "No module named 'no_such_module'"),
+        ({"id": ".:"}, "id", "does not run here"),
+        ({"id": ""}, "id", "not registered"),
         ({"id": "LunarLander-v3", "kwargs": {"gravitas": 1}}, "kwargs", "gravitas"),
         ({"id": "LunarLander-v3", "kwargs": {"gravity": 5.0}}, "kwargs", "gravity"),
     ],
@@ -639,7 +651,8 @@ def test_drawing_without_pygame_says_what_to_install(monkeypatch: pytest.MonkeyP
 def test_classic_control_runs_without_importing_gymnasium() -> None:
     """Start-up time counts: a run of CartPole needs our simulator alone."""
     code = (
-        "import sys; import numpy as np; from evorl.mdp.gymnasium import Gymnasium; from evorl.util.seed import Episodes;"
+        "import sys; import numpy as np;"
+        "from evorl.mdp.gymnasium import Gymnasium; from evorl.util.seed import Episodes;"
         "world = Gymnasium(); world.ready(); arena = world.arena(2, Episodes(0));"
         "arena.send(arena.recv().slots, np.zeros((2, 1), np.int64)); assert 'gymnasium' not in sys.modules"
     )
