@@ -35,7 +35,7 @@ _TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.jso
 _log = logging.getLogger("evorl")
 
 
-class Damaged(Exception):
+class Damaged(BadRequest):
     """A checkpoint is not what was written; the message names the file."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -86,8 +87,10 @@ class Recorder:
             sink.check()
 
     def state_dict(self) -> StateDict:
-        """What `resume` needs; the rows so far are on stable storage when it returns."""
+        """What `resume` needs; the rows so far are on stable storage when it returns, else it raises OSError."""
         self._flush()
+        if self._pending:  # to go on from here would leave a gap
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
         os.fsync(self._file)
         return {"offset": self._offset, "time": self.time, "steps": dict(self._steps)}
 

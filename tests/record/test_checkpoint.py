@@ -271,7 +271,7 @@ def test_files_of_another_checkpoint_are_refused(tmp_path: Path) -> None:
     one, two = save(tmp_path, 1, {"a": 1}), save(tmp_path, 2, {"a": 2})
     text = (two / "state.json").read_bytes()
     (two / "state.json").write_bytes((one / "state.json").read_bytes())
-    with pytest.raises(Damaged, match="state.json"):
+    with pytest.raises(Damaged, match=r"state\.json"):
         checkpoint.load(two)
     (two / "state.json").write_bytes(text)
     two.rename(two.with_name("3"))
@@ -311,7 +311,10 @@ def test_a_header_that_lies_is_refused() -> None:
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from evorl.record.checkpoint import lock\nwith lock(Path(sys.argv[1])): pass"
+    code = (
+        "import sys; from pathlib import Path; from evorl.record.checkpoint import lock\n"
+        "with lock(Path(sys.argv[1])): pass"
+    )
 
     def other() -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
