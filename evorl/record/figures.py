@@ -64,7 +64,7 @@ def single(shown: Panel, *, direct: bool = True) -> Figure:
         labels = [_wrap(dash_sign(curve.rank) + curve.label) for curve in shown.curves]
         lines = sum(label.count("\n") + 2 for label in labels) if direct else 0
         figure = Figure(figsize=(5.6, max(3.4, 0.15 * lines)) if direct else (4.6, 2.9))
-        axes = figure.subplots(gridspec_kw={"left": 0.15, "right": 0.98, "bottom": 0.17, "top": 0.88})
+        axes = figure.subplots(gridspec_kw={"left": 0.15, "right": 0.955, "bottom": 0.17, "top": 0.88})
         draw(axes, shown)
         if direct:
             _label_lines(axes, shown, labels)
@@ -217,7 +217,7 @@ def _format_axis(axes: Axes, shown: Panel) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel(shown.unit)
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(_value)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(_value)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ def write_video(path: Path, frames: Iterable[Frame], fps: float) -> Path:
 
     The file is an MP4 where imageio-ffmpeg is installed (the ``video`` extra), else a GIF, and its
     suffix says so. It appears whole under its name or not at all. Raises `ValueError` for no frames,
-    for a frame of another shape or type, and for an impossible ``fps``.
+    for a frame of another shape or type, and for an impossible ``fps``,
+    `OSError` where the file cannot be written.
     """
     if not 0 < fps <= 1000:
         raise ValueError(f"fps must be above 0 and at most 1000, got {fps}")
@@ -54,18 +56,29 @@ def _prepare(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
-    """H.264, one frame in memory at a time."""
+    """H.264 through ffmpeg's standard input, one frame in memory at a time."""
+    first = next(frames)
+    with subprocess.Popen(_ffmpeg(path, first, fps), stdin=subprocess.PIPE, stderr=subprocess.PIPE) as ffmpeg:
+        assert ffmpeg.stdin is not None
+        try:
+            with suppress(BrokenPipeError):  # it gave up: it says why at its end
+                for frame in itertools.chain([first], frames):
+                    ffmpeg.stdin.write(frame.tobytes())
+        except BaseException:
+            ffmpeg.kill()
+            raise
+        _, complaint = ffmpeg.communicate()
+    if ffmpeg.returncode:
+        raise OSError(f"ffmpeg could not write {path}: {complaint.decode(errors='replace').strip()}")
+
+
+def _ffmpeg(path: Path, frame: Frame, fps: float) -> list[str]:
     import imageio_ffmpeg  # type: ignore[import-untyped]
 
-    first = next(frames)
-    writer: Generator[None, Any, None] = imageio_ffmpeg.write_frames(
-        str(path), first.shape[1::-1], fps=fps, codec="libx264", macro_block_size=2, ffmpeg_log_level="error"
-    )
-    with closing(writer):
-        next(writer)
-        writer.send(np.ascontiguousarray(first))
-        for frame in frames:
-            writer.send(np.ascontiguousarray(frame))
+    height, width = frame.shape[:2]
+    source = f"-f rawvideo -pix_fmt rgb24 -video_size {width}x{height} -framerate {fps} -i -"
+    target = "-an -c:v libx264 -crf 18 -pix_fmt yuv420p -movflags +faststart"
+    return [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *source.split(), *target.split(), str(path)]
 
 
 def _write_gif(path: Path, frames: Iterator[Frame], fps: float) -> None:

@@ -1,0 +1,123 @@
+"""Pictures of learning: nothing cut off, nothing over another, every mark where the numbers say."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from evorl.record.figures import multiples, render, render_inset, single, spread
+from evorl.record.groups import Group
+from evorl.record.page import inline
+from evorl.record.panels import Panel, panel
+from evorl.record.runs import Run, Series
+
+
+def make_groups(lengths: Sequence[Sequence[int]], scale: float = 1.0, label: str = "0.001") -> list[Group]:
+    rng = np.random.default_rng(0)
+    groups = []
+    for k, several in enumerate(lengths):
+        series = [
+            Series(np.arange(1.0, n + 1) * 1e5, np.arange(1.0, n + 1), scale * (k + rng.normal(size=n)))
+            for n in several
+        ]
+        runs = [Run(directory=Path(str(i)), config={}, series={"train/return": one}) for i, one in enumerate(series)]
+        groups.append(Group({"rl.lr": f"{label}{k}"}, runs))
+    return groups
+
+
+def make_panel(lengths: Sequence[Sequence[int]], scale: float = 1.0) -> Panel:
+    return panel(make_groups(lengths, scale), "train/return")
+
+
+@given(st.lists(st.floats(-10, 10), max_size=9), st.floats(0.01, 3))
+def test_spread_moves_labels_apart_and_keeps_their_order(places: list[float], gap: float) -> None:
+    moved = spread(places, gap)
+    order = np.argsort(places, kind="stable")
+    assert all(b - a >= gap - 1e-9 for a, b in zip(np.array(moved)[order], np.array(moved)[order][1:], strict=False))
+    assert sum(moved) == pytest.approx(sum(places), abs=1e-6)
+
+
+def test_spread_leaves_alone_what_is_apart() -> None:
+    assert spread([5.0, 1.0, 3.0], 1.0) == [5.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e7])
+@pytest.mark.parametrize("lengths", [[[40, 40], [40, 20]], [[1, 1, 1], [1]], [[2]], [[1], [5]]])
+def test_nothing_is_cut_off_the_pictures_of_the_page(lengths: Sequence[Sequence[int]], scale: float) -> None:
+    figure = single(make_panel(lengths, scale), direct=False)
+    _inside(figure)
+    assert ElementTree.fromstring(render_inset(figure)).tag.endswith("svg")
+
+
+def _inside(figure: Figure) -> None:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    axes = figure.axes[0]
+    for text in [axes.xaxis.label, axes.title, axes._left_title, *axes.get_xticklabels(), *axes.get_yticklabels()]:  # type: ignore[attr-defined]
+        x, y = text.get_position()
+        shown = bool(text.get_text()) and (text not in axes.get_yticklabels() or _within(y, axes.get_ylim()))
+        if shown and (text not in axes.get_xticklabels() or _within(x, axes.get_xlim())):
+            box = text.get_window_extent(canvas.get_renderer())
+            assert box.x0 >= 0 and box.y0 >= 0, text.get_text()
+            assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1, text.get_text()
+
+
+def _within(value: float, limits: tuple[float, float]) -> bool:
+    return min(limits) <= value <= max(limits)
+
+
+def test_direct_labels_do_not_touch() -> None:
+    groups = make_groups([[30]] * 9, scale=0.01, label="a-rather-long-value-of-a-key-that-wraps-")
+    figure = single(panel(groups, "train/return"))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    boxes = [text.get_window_extent(canvas.get_renderer()) for text in figure.axes[0].texts]
+    assert len(boxes) == 9
+    ordered = sorted(boxes, key=lambda box: box.y0)
+    assert all(low.y1 <= high.y0 for low, high in itertools.pairwise(ordered))
+
+
+def test_both_kinds_of_file() -> None:
+    figure = multiples([make_panel([[40, 40], [30]])] * 4)
+    with Image.open(io.BytesIO(render(figure, "png"))) as picture:
+        assert picture.format == "PNG" and picture.width > 1000
+    assert ElementTree.fromstring(render(figure, "svg")).tag.endswith("svg")
+
+
+def test_pictures_are_the_same_bytes_again() -> None:
+    first, second = (render(single(make_panel([[40, 40]])), "svg") for _ in range(2))
+    assert first == second
+
+
+def test_the_legend_counts_the_runs_that_have_the_metric() -> None:
+    shown = make_panel([[40, 40, 40], [30]])
+    assert [curve.label for curve in shown.curves] == ["rl.lr=0.0010 (n=3)", "rl.lr=0.0011 (n=1)"]
+
+
+def test_time_is_told_in_a_unit_that_fits() -> None:
+    groups = make_groups([[200], [200]])
+    assert panel(groups, "train/return", "seconds").unit == "time (seconds)"
+    longer = panel(make_groups([[400]]), "train/return", "seconds")
+    assert longer.unit == "time (minutes)" and longer.curves[0].raw[0][0][-1] == pytest.approx(400 / 60)
+
+
+def test_inline_pictures_share_no_names_and_follow_the_page() -> None:
+    svg = render_inset(single(make_panel([[40, 40]]), direct=False))
+    first, second = inline(svg, "a-"), inline(svg, "b-")
+    names = [set(re.findall(r'\bid="([^"]+)"', text)) for text in (first, second)]
+    assert names[0] and not names[0] & names[1]
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', first)) <= names[0]
+    assert "#0072b2" not in first and "var(--c0)" in first
+    ElementTree.fromstring(first.replace("xlink:href", "href"))

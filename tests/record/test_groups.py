@@ -1,0 +1,72 @@
+"""Which runs belong together, and what their group is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorl.record.groups import MISSING, differences, group_runs, show
+from evorl.record.runs import Run
+
+PPO: dict[str, Any] = {
+    "mdp._target_": "evorl.mdp.pong.Pong",
+    "rl._target_": "evorl.rl.ppo.PPO",
+    "rl.lr": 1e-3,
+    "rl.clip": 0.2,
+}
+A2C: dict[str, Any] = {"mdp._target_": "evorl.mdp.pong.Pong", "rl._target_": "evorl.rl.a2c.A2C", "rl.lr": 7e-4}
+
+
+def runs(*configs: dict[str, Any], choices: dict[str, str] | None = None) -> list[Run]:
+    return [Run(directory=Path(str(n)), config=config, choices=choices or {}) for n, config in enumerate(configs)]
+
+
+def labels(*configs: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    return [(group.label, [str(run.directory) for run in group.runs]) for group in group_runs(runs(*configs))]
+
+
+def test_seeds_and_records_make_no_group() -> None:
+    varied = [PPO | {"seed": seed, "record.wandb": mode} for seed, mode in ((3, "offline"), (1, "disabled"))]
+    assert labels(*varied) == [("all runs", ["1", "0"])]
+
+
+def test_numbers_are_in_order_of_size() -> None:
+    assert labels(*(PPO | {"rl.lr": lr} for lr in (1e-2, 3e-4, 1e-2, 0.1))) == [
+        ("rl.lr=0.0003", ["1"]),
+        ("rl.lr=0.01", ["0", "2"]),
+        ("rl.lr=0.1", ["3"]),
+    ]
+
+
+def test_the_choice_of_an_algorithm_explains_its_keys() -> None:
+    assert labels(PPO, A2C) == [("rl=A2C", ["1"]), ("rl=PPO", ["0"])]
+    assert differences(runs(PPO, A2C)) == {"rl": ["PPO", "A2C"], "rl.clip": [0.2, MISSING], "rl.lr": [1e-3, 7e-4]}
+
+
+def test_a_key_that_differs_within_a_choice_is_told_as_well() -> None:
+    assert labels(PPO, A2C, PPO | {"rl.lr": 1e-4}) == [
+        ("rl=A2C, rl.lr=0.0007", ["1"]),
+        ("rl=PPO, rl.lr=0.0001", ["2"]),
+        ("rl=PPO, rl.lr=0.001", ["0"]),
+    ]
+
+
+def test_a_group_goes_by_the_file_that_was_chosen() -> None:
+    first, second = runs(PPO, choices={"rl": "ppo"}) + runs(A2C, choices={"rl": "a2c"})
+    assert [group.label for group in group_runs([first, second])] == ["rl=a2c", "rl=ppo"]
+
+
+def test_a_whole_group_that_is_not_there() -> None:
+    one = Run(directory=Path("0"), config=PPO | {"ec": {}}, choices={"ec": "none"})
+    two = Run(directory=Path("1"), config=PPO | {"ec._target_": "x.PBT", "ec.population": 8}, choices={"ec": "pbt"})
+    assert [group.label for group in group_runs([one, two])] == ["ec=none", "ec=pbt"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "null"), (True, "true"), (1e-5, "1e-05"), ([1, 2.5], "[1,2.5]"), ("rule", "rule"), (MISSING, "–")],
+)
+def test_values_are_shown_as_on_the_command_line(value: Any, text: str) -> None:
+    assert show(value) == text

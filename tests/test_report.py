@@ -1,0 +1,264 @@
+"""The report door, on run directories made here: three seeds by two configs, one still going, one damaged."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from evorl.report import main
+
+T975 = {1: 12.706204736, 2: 4.302652730}
+FILES = {
+    *(f"{name}.{kind}" for name in ("train_return", "eval_return_mean", "metrics") for kind in ("png", "svg")),
+    *("train_return_by_time.png", "train_return_by_time.svg", "groups.csv", "runs.csv", "table.md", "index.html"),
+    "report.json",
+}
+
+
+def write_run(directory: Path, lr: float, seed: int, *, finished: bool = True, damaged: bool = False) -> None:
+    rng = np.random.default_rng([seed, int(1e6 * lr)])
+    (directory / ".hydra").mkdir(parents=True)
+    config = f"mdp:\n  _target_: x.Pong\nrl:\n  _target_: x.PPO\n  lr: {lr}\nseed: {seed}\nrecord:\n  every_s: {seed}\n"
+    (directory / ".hydra" / "config.yaml").write_text(config)
+    (directory / "provenance.json").write_text(json.dumps({"commit": "abc123", "argv": [f"seed={seed}"]}))
+    lines: list[dict[str, Any]] = []
+    for k in range(1, 61 if finished else 31):
+        train = {"train/return": k + rng.normal(), "loss/policy": rng.normal(), "speed/steps_per_second": 1e3}
+        lines.append({"step": 100 * k, "time": 0.1 * k} | train)
+        if k % 10 == 0:
+            lines.append({"step": 100 * k, "time": 0.1 * k, "eval/return_mean": k + rng.normal(), "eval/win_mean": 0.5})
+    texts = [json.dumps(line) for line in lines]
+    texts[5:5] = ["{damaged"] if damaged else []
+    partial = "" if finished else '{"step": 3100, "tim'
+    (directory / "metrics.jsonl").write_text("\n".join(texts) + "\n" + partial)
+    if finished:
+        judged = {"return_mean": 60 + rng.normal(), "return_std": 2.0, "episodes": 60, "win_mean": rng.random()}
+        result = {"steps": 6000, "seconds": 6.5, "steps_per_second": 923.0, "fitness": rng.normal(), "eval": judged}
+        (directory / "result.json").write_text(json.dumps(result))
+
+
+def write_sweep(place: Path) -> Path:
+    for job, (lr, seed) in enumerate((lr, seed) for lr in (0.01, 0.001) for seed in (1, 2, 3)):
+        write_run(place / str(job), lr, seed, finished=job != 2, damaged=job == 4)
+    return place
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    return write_sweep(tmp_path / "multirun")
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A sweep and the report on it, for the tests that only read them."""
+    place = tmp_path_factory.mktemp("reported")
+    sweep, out = write_sweep(place / "multirun"), place / "deep" / "report"
+    before = snapshot(sweep)
+    assert main([str(sweep), f"out={out}"]) == 0
+    assert snapshot(sweep) == before
+    return sweep, out
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def snapshot(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_the_files_of_a_report(reported: tuple[Path, Path]) -> None:
+    _, out = reported
+    assert {path.name for path in out.iterdir()} == FILES
+    for name in FILES:
+        if name.endswith(".png"):
+            with Image.open(out / name) as picture:
+                assert len(picture.convert("L").getcolors()) > 20, f"{name} is blank"  # type: ignore[arg-type]
+
+
+def test_the_numbers_of_each_run(reported: tuple[Path, Path]) -> None:
+    sweep, out = reported
+    rows = {row["run"]: row for row in read_csv(out / "runs.csv")}
+    assert len(rows) == 6
+    for job in range(6):
+        directory = sweep / str(job)
+        row = rows[str(directory)]
+        lines = [json.loads(text) for text in (directory / "metrics.jsonl").read_text().splitlines() if text[-1] == "}"]
+        done = job != 2
+        result = json.loads((directory / "result.json").read_text()) if done else {"eval": {}}
+        judged = [line for line in lines if "eval/return_mean" in line][-1]
+        assert row["state"] == ("done" if done else "running")
+        assert (row["rl.lr"], row["seed"]) == (("0.01", "0.001")[job // 3], str(job % 3 + 1))
+        assert float(row["steps"]) == (6000 if done else 3000)
+        assert float(row["seconds"]) == pytest.approx(6.5 if done else 3.0)
+        assert float(row["steps_per_second"]) == pytest.approx(6000 / 6.5 if done else 1000)
+        assert float(row["train/return"]) == [line["train/return"] for line in lines if "train/return" in line][-1]
+        assert float(row["eval.return_mean"]) == result["eval"].get("return_mean", judged["eval/return_mean"])
+        assert float(row["eval.win_mean"]) == result["eval"].get("win_mean", 0.5)
+        assert row["eval.return_std"] == ("2.0" if done else "")
+        assert row["fitness"] == (repr(result["fitness"]) if done else "")
+
+
+def test_the_numbers_of_each_group(reported: tuple[Path, Path]) -> None:
+    _, out = reported
+    runs = read_csv(out / "runs.csv")
+    groups = read_csv(out / "groups.csv")
+    assert [(row["rl.lr"], row["runs"], row["state"], row["seeds"]) for row in groups] == [
+        ("0.001", "3", "3 done", "1 2 3"),
+        ("0.01", "3", "2 done, 1 running", "1 2 3"),
+    ]
+    for row in groups:
+        for column in ("train/return", "eval.return_mean", "eval.win_mean", "fitness", "steps_per_second"):
+            texts = [run[column] for run in runs if run["rl.lr"] == row["rl.lr"]]
+            values = [float(text) for text in texts if text]
+            half = T975[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+            assert float(row[column]) == pytest.approx(statistics.fmean(values))
+            assert float(row[f"{column} ±95%"]) == pytest.approx(half, rel=1e-8)
+
+
+class Links(HTMLParser):
+    """What a page would fetch, and the cells of its tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "data")]
+
+
+def test_the_page_stands_alone(reported: tuple[Path, Path]) -> None:
+    _, out = reported
+    text = (out / "index.html").read_text()
+    links = Links()
+    links.feed(text)
+    assert all(link.startswith("#") for link in links.fetched)
+    assert not re.search(r"@import|url\((?!#)|<script|<link", text)
+    assert links.tags.count("svg") == 6 and links.tags.count("table") == 5
+    assert "prefers-color-scheme:dark" in text and 'name="viewport"' in text
+    for said in ("rl.lr=0.001 (n=3)", "1 of 6 runs not done", "1 damaged line left out", "abc123", "seed=2"):
+        assert said in text
+    assert "record.every_s" not in text
+
+
+def test_names_that_look_like_markup_are_shown_as_text(tmp_path: Path) -> None:
+    write_run(tmp_path / "<b>&amp;|", 0.01, 1)
+    write_run(tmp_path / "other", 0.01, 2)
+    assert main([str(tmp_path), f"out={tmp_path / 'report'}"]) == 0
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "&lt;b&gt;&amp;amp;|" in text and "<b>" not in text
+    assert r"<b>&amp;\|" in (tmp_path / "report" / "table.md").read_text()
+
+
+def test_globs_and_runs_named_twice(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(sweep / "[01]"), str(sweep / "1"), f"out={tmp_path / 'report'}"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'report' / 'index.html'}\n"
+    assert len(read_csv(tmp_path / "report" / "runs.csv")) == 2
+
+
+def test_a_seed_that_counts_twice_is_told(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_run(tmp_path / "runs" / name, 0.01, 4)
+    assert main([str(tmp_path / "runs"), f"out={tmp_path / 'report'}"]) == 0
+    assert "seed 4 counts more than once" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_a_run_without_a_metric_yet(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", 0.01, 1, finished=False)
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    assert main([str(tmp_path / "run"), f"out={tmp_path / 'report'}"]) == 0
+    assert read_csv(tmp_path / "report" / "runs.csv")[0]["state"] == "running"
+    assert "no metrics yet" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_a_report_of_ours_is_refreshed_and_what_others_left_in_it_stays(sweep: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    assert main([str(sweep), f"out={out}"]) == 0
+    (out / "mine.txt").write_text("kept")
+    (sweep / "0" / "metrics.jsonl").write_text('{"step": 10, "time": 1.0, "train/return": 1.0}\n')
+    assert main([str(sweep / "0"), f"out={out}"]) == 0
+    assert (out / "mine.txt").read_text() == "kept"
+    assert not (out / "metrics.png").exists() and not (out / "eval_return_mean.svg").exists()
+    assert len(read_csv(out / "runs.csv")) == 1
+
+
+@pytest.mark.parametrize("kind", ["empty", "full", "file", "run", "link"])
+def test_a_place_of_others_is_never_touched(sweep: Path, tmp_path: Path, kind: str) -> None:
+    place = sweep / "0" if kind == "run" else tmp_path / "place"
+    if kind in ("empty", "full"):
+        place.mkdir()
+    if kind == "full":
+        (place / "report.json").write_text("[]")
+    if kind == "file":
+        place.write_text("text")
+    if kind == "link":
+        place.symlink_to(tmp_path / "nowhere")
+    before = snapshot(tmp_path)
+    assert main([str(sweep), f"out={place}"]) == 2
+    assert snapshot(tmp_path) == before and not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["multirum"], "multirum: no such run directory; did you mean multirun?"),
+        (["multirun/0x"], "multirun/0x: no such run directory; did you mean multirun/0?"),
+        (["multirun", "ouput=x"], "ouput: unknown key; did you mean out?; the one key is out=DIR"),
+        (["multirun", "out="], "out: needs a directory"),
+        (["out=x"], "no run directory given"),
+        (["plain"], "no run in plain"),
+        (["file"], "no run in file"),
+        (["multirun", "out=file/x"], "out: cannot make file/x"),
+        (["broken"], "cannot read broken/.hydra/config.yaml"),
+    ],
+)
+def test_bad_requests(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    monkeypatch.chdir(sweep.parent)
+    Path("plain").mkdir()
+    Path("file").write_text("")
+    Path("broken/.hydra").mkdir(parents=True)
+    Path("broken/.hydra/config.yaml").write_text("a: [")
+    before = snapshot(sweep.parent)
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert message in said.err and said.err.count("\n") == 1 and said.out == ""
+    assert snapshot(sweep.parent) == before and not Path("x").exists() and not Path("report").exists()
+
+
+def test_help_and_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0 and "usage" in capsys.readouterr().out
+    assert main([]) == 2 and "usage" in capsys.readouterr().err
+
+
+def test_a_wrong_request_is_refused_at_once_from_the_command_line(tmp_path: Path) -> None:
+    code = "import sys; from evorl.report import main; assert main(['nope']) == 2; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": ROOT},
+    )
+    assert done.returncode == 0, done.stderr
+    assert not {"matplotlib", "torch", "gymnasium"} & set(done.stdout.split())
+
+
+ROOT = str(Path(__file__).parent.parent)
