@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -28,14 +30,16 @@ class Player:
         self.start = np.ones(arena.slots, bool)  # the slot's next decision is its episode's first
         self.returns = np.zeros((arena.slots, len(arena.spec.rewards)))
         self.lengths = np.zeros(arena.slots, np.int64)
+        self.names = [f"input {one.name!r}" for one in arena.spec.inputs]
         self.wait_for_all()
 
     def wait_for_all(self) -> None:
-        """Receive until every slot waits: how a fresh or restored arena begins."""
+        """Receive until every slot waits: how a fresh or restored arena begins. Raises `NotFinite`."""
         waiting = np.zeros(self.arena.slots, bool)
         while not waiting.all():
             self.now = self.arena.recv()
             waiting[self.now.slots] = True
+        self._check(self.now.inputs, np.arange(self.arena.slots))
 
     def decide(self, noise: Tensor) -> Decision:
         """What the policy does in every slot's current state under noise [B, noise_size]."""
@@ -59,13 +63,15 @@ class Player:
         now = self.now = self.arena.recv()
         rows = now.slots
         sel = ALL if len(rows) == self.arena.slots else rows
-        _check_finite(now, rows, self.arena.spec.inputs)
+        self._check(now.inputs, rows)
+        _check_finite(now.reward, rows, "the reward")
         self.returns[sel] += now.reward[sel]
         done = (now.terminated | now.truncated)[sel]
         self.start[sel] = done
         if not done.any():
             return now, []
         ended = np.arange(self.arena.slots)[sel][done]
+        self._check(now.final, ended[now.truncated[ended]])
         named = {slot: self._episode(slot, result) for slot, result in now.results}
         self.returns[ended] = 0
         self.lengths[ended] = 0
@@ -86,16 +92,23 @@ class Player:
         legal = self.now.final_legal if self.now.final_legal is not None else self.now.legal
         return self.learner.act(_tensors(self.now.final), _tensor(legal), noise, self.carry, start).value
 
+    def _check(self, inputs: tuple[Array, ...], rows: Array) -> None:
+        for x, name in zip(inputs, self.names, strict=True):
+            _check_finite(x, rows, name)
+
     def state_dict(self) -> StateDict:
         return {
-            "arena": self.arena.state_dict(), "carry": self.carry, "start": self.start,
-            "returns": self.returns, "lengths": self.lengths,
-        }  # fmt: skip
+            "arena": self.arena.state_dict(),
+            "carry": None if self.carry is None else self.carry.clone(),
+            "start": self.start.copy(),
+            "returns": self.returns.copy(),
+            "lengths": self.lengths.copy(),
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
         self.arena.load_state_dict(state["arena"])
         self.wait_for_all()
-        self.carry = None if state["carry"] is None else torch.as_tensor(state["carry"])
+        self.carry = None if state["carry"] is None else torch.as_tensor(state["carry"]).clone()
         self.start, self.returns, self.lengths = (np.array(state[k]) for k in ("start", "returns", "lengths"))
 
 
@@ -122,7 +135,8 @@ class Actor:
         noise = torch.from_numpy(draw_noise(player.arena.spec.action, generator, (horizon, slots)))
         every = np.arange(slots)
         t = np.zeros(slots, np.int64)  # decisions each slot has made in this batch
-        rows, cost, ended = every, 0, []
+        rows, cost = every, 0
+        ended: list[tuple[int, int, Episode]] = []
         store.final_value[:] = 0
         if self.batch.carry is not None and player.carry is not None:
             self.batch.carry.copy_(player.carry)
@@ -138,11 +152,11 @@ class Actor:
             now, over = player.recv()
             rows, cost = now.slots, cost + now.cost
             store.put_outcome(t, rows, player)
-            ended += [episode for _, episode in over]
+            ended += [(int(t[slot]), slot, episode) for slot, episode in over]
             t[rows] += 1
         last = player.decide(torch.zeros_like(noise[0]))  # V of the states to bootstrap from
         store.put_last(player, last)
-        return cost, ended
+        return cost, [episode for *_, episode in sorted(ended, key=itemgetter(0, 1))]  # whenever they arrived
 
     def state_dict(self) -> StateDict:
         """Between collections: the slots that wait, and the episodes they are in."""
@@ -208,12 +222,10 @@ def _tensors(arrays: tuple[Array, ...]) -> tuple[Tensor, ...]:
     return tuple(torch.from_numpy(x) for x in arrays)
 
 
-def _check_finite(now: Decisions, rows: Array, inputs: tuple[Any, ...]) -> None:
-    """Raise `NotFinite` where an observation or a reward is NaN or infinite."""
-    named = [(f"input {one.name!r}", x) for one, x in zip(inputs, now.inputs, strict=True) if x.dtype.kind == "f"]
-    for name, x in [*named, ("the reward", now.reward)]:
-        if np.isfinite(np.add.reduce(x, axis=None)):  # one quick pass; a finite sum has finite parts
-            continue
-        for slot in rows:
-            if not np.isfinite(x[slot]).all():
-                raise NotFinite(f"{name} of slot {slot} is not finite: {x[slot]}")
+def _check_finite(x: Array, rows: Array, name: str) -> None:
+    """Raise `NotFinite` where one of the rows holds a NaN or an infinity."""
+    if x.dtype.kind != "f" or math.isfinite(np.vdot(x, x)):  # one quick pass: squares do not cancel
+        return
+    for slot in rows:
+        if not np.isfinite(x[slot]).all():
+            raise NotFinite(f"{name} of slot {slot} is not finite: {x[slot]}")
