@@ -19,7 +19,8 @@ if __name__ == "__main__":  # by its name, so that launchers can send this modul
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -90,19 +91,22 @@ def _single(composed: DictConfig) -> None:
 
 
 def _train(composed: DictConfig, choose: Callable[[], Path]) -> float:
+    from evorl.record.checkpoint import lock
     from evorl.record.provenance import write_provenance
     from evorl.train import train
 
     data, experiment = _checked(composed, HydraConfig.get().overrides.task)
 
-    def open_directory() -> Path:
+    @contextmanager
+    def opened() -> Iterator[Path]:
         directory = choose()
-        _write_config(directory, data)
-        write_provenance(directory, experiment.seed)
-        print(directory, flush=True)
-        return directory
+        with lock(directory):
+            _write_config(directory, data)
+            write_provenance(directory, experiment.seed)
+            print(directory, flush=True)
+            yield directory
 
-    result = train(experiment, open_directory, init=Path(data["init"]) if data["init"] else None)
+    result = train(experiment, opened, init=Path(data["init"]) if data["init"] else None)
     return float(result["fitness"])
 
 
@@ -207,18 +211,21 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     if result.exists() and now["budget"] == past["budget"]:
         print(result.read_text().strip())
         return
+    from evorl.record.checkpoint import lock
     from evorl.record.provenance import write_provenance
     from evorl.train import train
 
-    def open_directory() -> Path:
-        write_provenance(directory, experiment.seed)
-        if now != past:
-            replace(directory / ".hydra" / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(now)).encode())
-        if result.exists():  # of a smaller budget
-            result.rename(result.with_suffix(f".{json.loads(result.read_bytes())['steps']}.json"))
-        return directory
+    @contextmanager
+    def opened() -> Iterator[Path]:
+        with lock(directory):
+            write_provenance(directory, experiment.seed)
+            if now != past:
+                replace(directory / ".hydra" / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(now)).encode())
+            if result.exists():  # of a smaller budget
+                result.rename(result.with_suffix(f".{json.loads(result.read_bytes())['steps']}.json"))
+            yield directory
 
-    train(experiment, open_directory)
+    train(experiment, opened)
 
 
 def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dict[str, Any]:

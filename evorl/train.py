@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -98,11 +98,11 @@ class Run:
         self.iteration = 0  # batches learned from
         self.window: dict[str, deque[float]] = {}  # numbers of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
-        self.arenas = [
-            experiment.mdp.arena(hyper.slots, seeds.Episodes(experiment.seed, f"train {member}"))
-            for member in range(hyper.members)
-        ]
+        self.arenas: list[Arena] = []
         try:
+            for member in range(hyper.members):
+                episodes = seeds.Episodes(experiment.seed, f"train {member}")
+                self.arenas.append(experiment.mdp.arena(hyper.slots, episodes))
             self._build(hyper, self.arenas[0])
         except BaseException:
             self.close()
@@ -184,20 +184,22 @@ def device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def train(experiment: Experiment, open_directory: Callable[[], Path], *, init: Path | None = None) -> dict[str, Any]:
+def train(
+    experiment: Experiment, opened: Callable[[], AbstractContextManager[Path]], *, init: Path | None = None
+) -> dict[str, Any]:
     """Train until the budget is spent; return what result.json holds.
 
-    ``open_directory`` gives the run directory and is called once everything else is built, so a request that
-    cannot be met leaves nothing behind. A directory that holds a checkpoint is continued from it, exactly.
+    ``opened`` opens and locks the run directory, and is called once everything else is built, so a request
+    that cannot be met leaves nothing behind. A directory that holds a checkpoint is continued from it, exactly.
     ``init`` is another run's directory whose newest policy this one starts from. Raises `BadRequest`,
-    `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays).
+    `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays), OSError where
+    the final checkpoint or the result cannot be written.
     """
     run = Run(experiment)
     try:
         if init is not None:
             _begin_from(run, init)
-        directory = open_directory()
-        with checkpoint.lock(directory):
+        with opened() as directory:
             return _Session(run, directory).go()
     finally:
         run.close()
@@ -208,7 +210,7 @@ def _begin_from(run: Run, directory: Path) -> None:
     if found is None:
         raise BadRequest(f"{directory} holds no checkpoint", "init")
     try:
-        run.learner.load_policy(found[1]["learner"])
+        run.learner.load_policy(found[1]["run"]["learner"])
     except (KeyError, ValueError) as error:
         raise BadRequest(f"the policy of {directory} does not fit: {error}", "init") from error
 
@@ -238,19 +240,27 @@ class _Session:
     def go(self) -> dict[str, Any]:
         with self.recorder, self.terminal, _signals() as caught:
             while not self._over():
-                before = self.run.steps
-                self._write(self.run.iterate())
-                if _due(self.eval_every, before, self.run.steps):
-                    self._judge()
-                if caught or _due(self.save_every, before, self.run.steps) or self._judged_now():
-                    self._save()
-                if caught:
-                    raise Interrupted(caught[0])
+                self._advance(caught)
             if not self._judged_now():
                 self._judge()
             if self.saved != self.run.steps:
                 self._save()
-            return self._finish()
+            result = self._result()
+            write_json(self.directory / "result.json", result)
+        summary(result, self.directory)
+        return result
+
+    def _advance(self, caught: list[int]) -> None:
+        """One batch, and what is due after it. Raises `Interrupted`, saved, where a signal was caught."""
+        before = self.run.steps
+        self._write(self.run.iterate())
+        if _due(self.eval_every, before, self.run.steps):
+            self._judge()
+        if caught:
+            self._save()
+            raise Interrupted(caught[0])
+        if _due(self.save_every, before, self.run.steps) or self._judged_now():
+            self._save_if_possible()
 
     def _over(self) -> bool:
         budget = self.run.experiment.budget
@@ -272,24 +282,25 @@ class _Session:
         self.terminal.update(self.run.steps, metrics)
 
     def _save(self) -> None:
-        """A full disk costs a warning: the last good checkpoint stays and the run goes on."""
         best = None if self.run.best is None else self.run.best[1]
         judged = None if self.judged is None else {"step": self.judged[0], "metrics": self.judged[1]}
         state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": judged}
-        try:
-            checkpoint.save(self.directory, self.run.steps, state, self.run.experiment.checkpoint.keep, best)
-            self.saved = self.run.steps
-        except OSError as error:
-            log.warning(
-                "checkpoint at step %d NOT saved: %s; the run goes on with the last good one", self.run.steps, error
-            )
+        checkpoint.save(self.directory, self.run.steps, state, self.run.experiment.checkpoint.keep, best)
+        self.saved = self.run.steps
 
-    def _finish(self) -> dict[str, Any]:
+    def _save_if_possible(self) -> None:
+        """A full disk costs a warning: the last good checkpoint stays and the run goes on."""
+        try:
+            self._save()
+        except OSError as error:
+            log.warning("checkpoint at step %d NOT saved (%s): the last good one stays", self.run.steps, error)
+
+    def _result(self) -> dict[str, Any]:
+        """What result.json holds."""
         assert self.judged is not None
         metrics = {name.removeprefix("eval/"): x for name, x in self.judged[1].items()}
-        seconds = self.recorder.time
-        best = self.run.best
-        result = {
+        seconds, best = self.recorder.time, self.run.best
+        return {
             "steps": self.run.steps,
             "seconds": seconds,
             "steps_per_second": self.run.steps / seconds,
@@ -297,9 +308,6 @@ class _Session:
             "eval": {**metrics, "episodes": self.run.experiment.eval.episodes},
             "best": None if best is None else {"fitness": best[0], "step": best[1]},
         }
-        write_json(self.directory / "result.json", result)
-        summary(result, self.directory)
-        return result
 
 
 def plain(experiment: Experiment) -> dict[str, Any]:
