@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import evorl
+from evorl import config
 from evorl.record import files
 from evorl.record.runs import find_runs, read_run
 from evorl.util.errors import BadRequest, nearest
@@ -25,19 +26,18 @@ MARK = "report.json"
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Write the report that the command line asks for; return the exit code."""
-    words = sys.argv[1:] if words is None else words
-    if not words or {"-h", "--help"} & set(words):
-        print(USAGE, file=sys.stdout if words else sys.stderr)
-        return 0 if words else 2
-    try:
-        directories, out = parse(words)
-        write_report(directories, out)
-    except BadRequest as error:
-        print(f"evorl.report: {error}", file=sys.stderr)
-        return 2
+    """Exit code of ``evorl.report`` with these arguments."""
+    return config.door(lambda: report(sys.argv[1:] if words is None else words))
+
+
+def report(words: Sequence[str]) -> None:
+    """Write the report that the command line asks for, and print where its page is. Raises `BadRequest`."""
+    if {"-h", "--help"} & {*words}:
+        print(USAGE)
+        return
+    directories, out = parse(words)
+    write_report(directories, out)
     print(out / "index.html")
-    return 0
 
 
 def parse(words: Iterable[str]) -> tuple[list[Path], Path]:

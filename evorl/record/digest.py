@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +22,13 @@ from evorl.record.table import group_rows, readable, run_rows, to_csv, to_markdo
 
 MAIN = ("train/return", "eval/return_mean")
 ORDER = ("train/", "eval/", "population/", "loss/", "policy/", "speed/")
+DETAILS = re.compile(r"eval/.*_(min|max|std)|budget/")
+"""Metrics without a picture: the tables say enough of them."""
 GROUPS = "Groups: mean ± 95 % interval over runs"
 RUNS = "Runs: evaluation mean ± standard deviation over episodes"
 CAPTION = (
     "Lines are means over seeds of each run's moving mean, dashed where only some of a group's runs have got; "
-    "shades are 95 % intervals by Student's t; thin lines are the runs as recorded. "
+    "shades are 95 % intervals by Student's t, from three runs on; thin lines are the runs as recorded. "
     "Where there is one value per run, dots are runs and a bar is the mean with its interval."
 )
 
@@ -64,7 +67,8 @@ def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], list[Panel]]:
     main = {name.replace("/", "_"): panel(groups, name) for name in MAIN if name in metrics}
     if MAIN[0] in metrics:
         main["train_return_by_time"] = panel(groups, MAIN[0], "seconds")
-    return main, [panel(groups, name) for name in sorted(metrics.difference(MAIN), key=_place)]
+    others = sorted((name for name in metrics.difference(MAIN) if not DETAILS.match(name)), key=_place)
+    return main, [panel(groups, name) for name in others]
 
 
 def _place(metric: str) -> tuple[int, str]:
@@ -81,13 +85,17 @@ def _page(runs: Sequence[Run], groups: Sequence[Group], main: Sequence[Panel], o
         title=_title(runs),
         subtitle=" · ".join([*facts, f"evorl {evorl.__version__}"]),
         legend=[(rank, f"{group.label} (n={len(group.runs)})") for rank, group in enumerate(groups)],
-        main=[render_inset(single(shown, direct=False)) for shown in main],
-        others=[render_inset(single(shown, direct=False)) for shown in others],
+        main=[_inset(shown) for shown in main],
+        others=[_inset(shown) for shown in others],
         caption=CAPTION,
         tables={GROUPS: readable(group_rows(groups)), RUNS: short},
         folded={title: table for title, table in folded.items() if table},
         notes=_notes(groups),
     )
+
+
+def _inset(shown: Panel) -> tuple[str, bytes]:
+    return f"{shown.title} by {shown.unit}", render_inset(single(shown, direct=False))
 
 
 def _names(runs: Sequence[Run]) -> tuple[str, dict[Path, str]]:

@@ -27,6 +27,9 @@ INK, MUTED, RULE = "#1f2328", "#636c76", "#e3e6ea"
 DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
 """Line styles and the signs that stand for them in front of a label, for groups beyond the colours."""
 
+LEAST_SHADED = 3
+"""Runs from which on an interval is drawn: that of two is 13 times their standard error, and hides what it is about."""
+
 _SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _STYLE: dict[str, Any] = {
     "font.size": 9.5,
@@ -126,7 +129,7 @@ def style() -> Iterator[None]:
 
 def draw(axes: Axes, shown: Panel) -> None:
     """Draw one panel: curves over time, or where each run has one value only, those values as dots."""
-    axes.set_title(shown.metric)
+    axes.set_title(shown.title)
     if shown.at_end_only:
         _draw_dots(axes, shown)
     else:
@@ -167,10 +170,12 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
     """The mean is solid with its interval where every run has got, and dashed without it beyond."""
     for x, y in curve.raw:
         stride = max(1, len(x) // 400)
-        axes.plot(x[::stride], y[::stride], color=_colour(curve), linewidth=0.6, alpha=0.3, zorder=2)
+        axes.plot(x[::stride], y[::stride], color=_colour(curve), linewidth=0.7, alpha=0.35, zorder=2)
     shape, n = curve.band, len(curve.raw)
     full = np.where(shape.count == n, shape.mean, np.nan)
-    axes.fill_between(shape.grid, full - shape.half, full + shape.half, color=_colour(curve), alpha=0.16, linewidth=0)
+    if n >= LEAST_SHADED:
+        low, high = full - shape.half, full + shape.half
+        axes.fill_between(shape.grid, low, high, color=_colour(curve), alpha=0.16, linewidth=0)
     marker = "o" if len(shape.grid) <= 12 else ""
     line: dict[str, Any] = {"color": _colour(curve), "linewidth": 1.7, "marker": marker, "markersize": 3.0, "zorder": 3}
     axes.plot(shape.grid, full, linestyle=_dashes(curve), **line)
@@ -189,14 +194,14 @@ def _draw_dots(axes: Axes, shown: Panel) -> None:
     """One row per group: a dot per run, the mean and its interval."""
     for row, curve in enumerate(shown.curves):
         values = [float(y[0]) for _, y in curve.raw]
-        axes.plot(values, [row] * len(values), "o", color=_colour(curve), alpha=0.45, markersize=5, markeredgewidth=0)
-        axes.plot(np.mean(values), row, "|", color=_colour(curve), markersize=15, markeredgewidth=2)
+        axes.plot(values, [row - 0.14] * len(values), "o", color=_colour(curve), alpha=0.5, markersize=6, mew=0)
+        axes.plot(np.mean(values), row, "|", color=_colour(curve), markersize=11, markeredgewidth=2)
         axes.errorbar(np.mean(values), row, xerr=half_width(values), color=_colour(curve), linewidth=1.4)
-    axes.set_ylim(len(shown.curves) - 0.4, -0.6)
+    axes.set_ylim(len(shown.curves) - 0.5, -0.5)
     axes.set_yticks([])
     axes.margins(x=0.08)
     axes.grid(axis="x")
-    axes.set_xlabel("at the end of each run")
+    axes.set_xlabel("one value per run")
     axes.xaxis.set_major_formatter(_value)
 
 
@@ -205,11 +210,12 @@ def _limit(axes: Axes, shown: Panel) -> None:
     drawn = np.concatenate([y for curve in shown.curves for _, y in curve.raw])
     low, high = float(drawn.min()), float(drawn.max())
     room = (high - low) or abs(high) or 1.0
-    complete = [(curve.band, curve.band.count == len(curve.raw)) for curve in shown.curves]
+    shaded = [curve for curve in shown.curves if len(curve.raw) >= LEAST_SHADED]
+    complete = [(curve.band, curve.band.count == len(curve.raw)) for curve in shaded]
     edges = [(shape.mean + sign * shape.half)[full] for shape, full in complete for sign in (-1, 1)]
-    wide = np.concatenate([edge[np.isfinite(edge)] for edge in edges])
-    low = max(low - 0.25 * room, min(low, wide.min(initial=low))) - 0.05 * room
-    high = min(high + 0.25 * room, max(high, wide.max(initial=high))) + 0.05 * room
+    wide = np.concatenate([drawn, *(edge[np.isfinite(edge)] for edge in edges)])
+    low = max(low - 0.25 * room, float(wide.min())) - 0.05 * room
+    high = min(high + 0.25 * room, float(wide.max())) + 0.05 * room
     axes.set_ylim(low, high)
 
 
@@ -238,7 +244,7 @@ def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str]) -> None:
     """Write each label beside the end of its line, in its colour, none over another."""
     low, high = axes.get_ylim()
     if shown.at_end_only:
-        places = [1 - (row + 0.6) / len(labels) for row in range(len(labels))]
+        places = [1 - (row + 0.5) / len(labels) for row in range(len(labels))]
     else:
         ends = [float(curve.band.mean[-1]) for curve in shown.curves]
         height = axes.figure.get_figheight() * 0.77 * 72  # type: ignore[union-attr]

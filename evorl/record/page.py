@@ -9,19 +9,20 @@ from html import escape
 
 from evorl.record.figures import COLOURS, INK, MUTED, RULE, dash_sign
 
+Picture = tuple[str, bytes]
 Table = Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What a report says, ready to be set: pictures are SVG documents."""
+    """What a report says, ready to be set: a picture is what it shows, in words, and an SVG document."""
 
     title: str
     subtitle: str
     legend: Sequence[tuple[int, str]]
     """Rank (which picks the colour) and label of each group."""
-    main: Sequence[bytes]
-    others: Sequence[bytes]
+    main: Sequence[Picture]
+    others: Sequence[Picture]
     caption: str
     tables: Mapping[str, Table]
     folded: Mapping[str, Table] = field(default_factory=dict)
@@ -60,7 +61,7 @@ def inline(svg: bytes, prefix: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{prefix}", text)
-    text = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 role="img">', text, count=1)
+    text = re.sub(r'<svg [^>]*?(viewBox="[^"]*")[^>]*>', r'<svg \1 aria-hidden="true">', text, count=1)
     for name, colour in _colours().items():
         text = text.replace(colour, f"var(--{name})")
     return text
@@ -70,8 +71,11 @@ def _colours() -> dict[str, str]:
     return {"ink": INK, "muted": MUTED, "rule": RULE} | {f"c{rank}": colour for rank, colour in enumerate(COLOURS)}
 
 
-def _pictures(pictures: Sequence[bytes], name: str) -> str:
-    figures = (f"<figure>{inline(svg, f'{name}{number}-')}</figure>" for number, svg in enumerate(pictures))
+def _pictures(pictures: Sequence[Picture], name: str) -> str:
+    figures = (
+        f'<figure role="img" aria-label="{escape(words)}">{inline(svg, f"{name}{number}-")}</figure>'
+        for number, (words, svg) in enumerate(pictures)
+    )
     return f'<section class="pictures">{"".join(figures)}</section>'
 
 

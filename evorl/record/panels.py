@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from evorl.record.curves import Band, band, common_grid, smooth
 from evorl.record.groups import Group
+from evorl.record.metrics import METRICS
 from evorl.record.runs import Series
 
 Floats = NDArray[np.float64]
@@ -34,8 +35,10 @@ class Curve:
 class Panel:
     """One metric of all groups that recorded it, against environment steps or time in a readable unit."""
 
-    metric: str
+    title: str
+    """The metric and its unit."""
     unit: str
+    """What the horizontal axis counts."""
     curves: Sequence[Curve]
 
     @property
@@ -59,7 +62,12 @@ def panel(groups: Sequence[Group], metric: str, axis: Literal["steps", "seconds"
         for rank, (group, points) in enumerate(zip(groups, raw, strict=True))
         if points
     ]
-    return Panel(metric=metric, unit=unit, curves=curves)
+    return Panel(title=_title(metric), unit=unit, curves=curves)
+
+
+def _title(metric: str) -> str:
+    unit = METRICS[metric].unit if metric in METRICS else "-"
+    return metric if unit == "-" else f"{metric} ({unit})"
 
 
 def _points(series: Series, axis: Literal["steps", "seconds"], scale: float) -> Points:

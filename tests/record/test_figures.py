@@ -121,3 +121,15 @@ def test_inline_pictures_share_no_names_and_follow_the_page() -> None:
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', first)) <= names[0]
     assert "#0072b2" not in first and "var(--c0)" in first
     ElementTree.fromstring(first.replace("xlink:href", "href"))
+
+
+def test_the_drawn_interval_is_the_one_computed_and_two_runs_have_none() -> None:
+    shown = make_panel([[40, 40, 30], [40, 40]])
+    shades = single(shown).axes[0].collections
+    assert len(shades) == 1
+    band = shown.curves[0].band
+    full = band.count == 3
+    corners = np.concatenate([path.vertices for path in shades[0].get_paths()])
+    assert corners[:, 0].max() == band.grid[full].max() == 30e5
+    np.testing.assert_allclose(corners[:, 1].max(), (band.mean + band.half)[full].max())
+    np.testing.assert_allclose(corners[:, 1].min(), (band.mean - band.half)[full].min())
