@@ -12,8 +12,9 @@ import hashlib
 import logging
 import traceback
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -128,7 +129,7 @@ class BattleArena:
         self._dtype, self._width = action_form(self.spec.action)
         self._fresh: list[int] = []  # slots that began to wait since the last recv
         self._failure: WorldError | None = None
-        self._quiet = QuietLoop()
+        self._quiet = QuietLoop(self._stalled)
         self._begin()
 
     # -------------------------------------------------------------- the Arena
@@ -210,18 +211,26 @@ class BattleArena:
         if self._failure is not None:
             raise self._failure
 
+    def _stalled(self) -> None:
+        """Raise when the battles wait for answers that the caller keeps back: nobody would ever come."""
+        held = [slot for slot, seat in enumerate(self._seats) if seat.waits]
+        if held:
+            raise RuntimeError(f"no battle of {_name(self._mdp)} goes on: the slots {held} were not answered")
+
     def _begin(self) -> None:
         rows, sides = self._rows, self._sides
         rows.reward[:] = 0
         rows.terminated[:] = rows.truncated[:] = False
         self._fresh.clear()
         self._failure = None
+        self._leaving = False
         self._seats = [_Seat(self._quiet.loop.create_future()) for _ in range(self.slots)]
         self._games = [_Game(g, range(g * sides, (g + 1) * sides)) for g in range(self.slots // sides)]
         self._tasks = [self._quiet.loop.create_task(self._play(game)) for game in self._games]
 
     def _end_games(self) -> None:
         """Cancel the games, then whatever their battles left behind."""
+        self._leaving = True
         self._quiet.cancel(self._tasks)
         for task in self._quiet.cancel(asyncio.all_tasks(self._quiet.loop)):
             LOG.warning("a task of %s does not end when cancelled: %r", _name(self._mdp), task)
@@ -234,9 +243,7 @@ class BattleArena:
             try:
                 await self._episode(game)
             except (Exception, asyncio.CancelledError) as error:
-                if _asked_to_stop():
-                    return
-                if self._failed(game, _cause(error)):
+                if self._leaving or self._failed(game, error):
                     return
             else:
                 game.number, game.failures = game.number + 1, 0
@@ -248,11 +255,8 @@ class BattleArena:
             self._seats[slot].log.clear()
         key = self._key(game)
         async with self._mdp.reset(*self._players(key), seed=key) as game.battle:
-            async with asyncio.TaskGroup() as group:
-                pairs = zip(game.slots, game.battle.controllers, strict=True)
-                sides = [group.create_task(self._side(slot, controller)) for slot, controller in pairs]
-            if any(side.cancelled() for side in sides):
-                raise RuntimeError("the battle cancelled one of its own sides")
+            pairs = zip(game.slots, game.battle.controllers, strict=True)
+            await _together([self._side(slot, controller) for slot, controller in pairs])
 
     async def _side(self, slot: int, controller: Controller) -> None:
         """One side of one episode. The loop below runs once per decision: what it calls is bound beforehand."""
@@ -354,15 +358,20 @@ class BattleArena:
         return int(self._episodes(game.index, game.number))
 
 
-def _asked_to_stop() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _cause(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+async def _together(sides: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines until all returned or one failed, which is raised; none is left running."""
+    tasks = [asyncio.ensure_future(side) for side in sides]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.cancelled():
+                raise RuntimeError("the battle cancelled one of its own sides")
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _name(mdp: MDP) -> str:

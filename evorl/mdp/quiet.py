@@ -14,13 +14,15 @@ from typing import Any
 PATIENCE = 64
 """Passes without progress after which a loop that stays busy (some task polls) counts as quiet."""
 CANCEL_TIMEOUT_S = 5.0
+STALL_S = 30.0
+"""Silence, with no timer running, after which the owner of the loop is told."""
 
 
 class QuietLoop:
-    """A loop that stands still between calls of `run`."""
+    """A loop that stands still between calls of `run`. ``stalled`` is called when nothing stirs for long."""
 
-    def __init__(self) -> None:
-        self.loop = asyncio.SelectorEventLoop(_Selector(self._pause))
+    def __init__(self, stalled: Callable[[], None]) -> None:
+        self.loop = asyncio.SelectorEventLoop(_Selector(self._pause, stalled))
         self._score: Callable[[], int] = int
         self._target = 1
         self._last = self._passes = 0
@@ -57,13 +59,16 @@ class QuietLoop:
 
 
 class _Selector(selectors.DefaultSelector):
-    def __init__(self, pause: Callable[[bool], bool]) -> None:
+    def __init__(self, pause: Callable[[bool], bool], stalled: Callable[[], None]) -> None:
         super().__init__()
-        self._pause = pause
+        self._pause, self._stalled = pause, stalled
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
         busy = bool(events) or (timeout is not None and timeout <= 0)
         if self._pause(busy) or busy:
             return events
-        return super().select(timeout)
+        events = super().select(STALL_S if timeout is None else timeout)
+        if timeout is None and not events:
+            self._stalled()
+        return events
