@@ -96,6 +96,7 @@ class Run:
         self.experiment = experiment
         self.steps = 0  # environment steps
         self.iteration = 0  # batches learned from
+        self.episodes = 0  # finished
         self.window: dict[str, deque[float]] = {}  # numbers of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
         self.arenas: list[Arena] = []
@@ -131,8 +132,10 @@ class Run:
         self.iteration += 1
         for _, episodes in outcomes:
             self._remember(episodes)
+            self.episodes += len(episodes)
         metrics |= {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
         return metrics | {
+            "train/episodes": self.episodes,
             "speed/steps_per_second": cost / (ended - started),
             "speed/sample_seconds": sampled - started,
             "speed/update_seconds": ended - sampled,
@@ -158,14 +161,15 @@ class Run:
 
     def state_dict(self) -> StateDict:
         return {
-            "steps": self.steps, "iteration": self.iteration, "best": None if self.best is None else list(self.best),
+            "steps": self.steps, "iteration": self.iteration, "episodes": self.episodes,
+            "best": None if self.best is None else list(self.best),
             "window": {name: list(numbers) for name, numbers in self.window.items()},
             "learner": self.learner.state_dict(),
             "actors": {str(i): actor.state_dict() for i, actor in enumerate(self.actors)},
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.steps, self.iteration = state["steps"], state["iteration"]
+        self.steps, self.iteration, self.episodes = state["steps"], state["iteration"], state["episodes"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.window = {name: deque(numbers, maxlen=WINDOW) for name, numbers in state["window"].items()}
         self.learner.load_state_dict(state["learner"])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from evorl.mdp.core import Box, Input, Spec
 from evorl.nets.distributions import outputs
+from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural
 
 
@@ -71,7 +72,7 @@ class NatureCNN(nn.Module):
         for size, stride in ((8, 4), (4, 2), (3, 1)):
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
         if min(height, width) < 1:
-            raise ValueError(f"an image input of {shape} is too small for the Nature CNN, which needs at least 36 x 36")
+            raise BadRequest(f"images of {shape} are too small for the Nature CNN, which needs at least 36 x 36", "mdp")
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(channels, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 1),

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Box, Spec, StateDict, heads
 from evorl.nets.policy import Net
+from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.types import Count, Fraction, NonNegative, Positive
 
@@ -130,12 +131,12 @@ class Hyper(ABC):
         """A learner with fresh weights."""
 
     def per_reward(self, name: str, rewards: tuple[str, ...]) -> Tensor:
-        """The field ``name`` (gamma or lam) for each named reward, [R]. Raises ValueError where names do not fit."""
+        """The field ``name`` (gamma or lam) for each named reward, [R]. Raises `BadRequest` for other names."""
         given: float | Mapping[str, float] = getattr(self, name)
         if not isinstance(given, Mapping):
             return torch.full((len(rewards),), float(given))
         if set(given) != set(rewards):
-            raise ValueError(f"rl.{name} names {sorted(given)}, the world's rewards are {sorted(rewards)}")
+            raise BadRequest(f"names {sorted(given)}, but the world's rewards are {sorted(rewards)}", f"rl.{name}")
         return torch.tensor([float(given[reward]) for reward in rewards])
 
 
