@@ -1,0 +1,352 @@
+"""Does a world keep its promises? `check` plays it, and says in one sentence which one it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evorl.mdp.arena import BattleArena
+from evorl.mdp.core import MDP, Arena, Array, Battle, Box, Controller, Decisions, Spec, State, Step, World, heads
+from evorl.mdp.rows import action_form
+from evorl.util.seed import Episodes, generator
+
+LONGEST = 100_000
+"""Decisions of a slot within which an episode has to end."""
+TIMEOUT_S = 30.0
+"""Wall time within which one of the sides of a battle has to come back."""
+
+
+class Nonconformity(AssertionError):
+    """The world breaks a promise; the message says which, and where."""
+
+
+def check(world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, varied: bool = True) -> None:
+    """Raise `Nonconformity`, with one clear sentence, unless the world is what evorl takes it for.
+
+    Plays random legal actions, keyed by ``seed``, until each of ``slots`` slots made ``decisions`` decisions and
+    an episode ended: shapes, dtypes, finite numbers, masks, ends, results, costs. Then the same keys have to give
+    the same course, other keys another one (unless ``varied`` is False: a world without chance), a saved state has
+    to go on bit for bit in a fresh arena, and nothing may be left behind. Battles are also left early.
+    """
+
+    def course(alike: bool = False, run: int = seed) -> _Course:
+        return _Course(world.arena(slots, Episodes(run, "conformance")), seed, alike)
+
+    with _nothing_left():
+        first = course().play(decisions, ends=1)
+        _require(first.cost > 0, "environment steps were played and the costs add up to 0")
+        again = course().play(decisions)
+        _agree(first.rows, again.rows, "with the same key and actions it saw something else")
+        if varied:
+            _check_chance(course, decisions)
+        _check_resume(course, decisions)
+        if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)):
+            asyncio.run(_check_battles(world, Episodes(seed, "conformance")))
+
+
+# ------------------------------------------------------------------ playing an arena
+
+
+class _Row(NamedTuple):
+    """What a slot was told at one of its decisions, in comparable form."""
+
+    seen: tuple[bytes, ...]
+    outcome: tuple[bytes, bool, bool]
+    final: tuple[bytes, ...]
+    result: tuple[tuple[str, float], ...]
+
+
+class _Course:
+    """An arena played with random legal actions; slots may be made to ``alike`` choose."""
+
+    def __init__(self, arena: Arena, seed: int, alike: bool) -> None:
+        self.arena, self.seed, self.alike = arena, seed, alike
+        self.rows: list[list[_Row]] = [[] for _ in range(arena.slots)]
+        self.restored = False  # its first rows go on from another course
+        self.waiting: set[int] = set()
+        self.ended = self.cost = 0
+
+    def play(self, decisions: int, ends: int = 0) -> _Course:
+        """Until every slot saw so many states and so many episodes ended; then close."""
+        try:
+            while self.shortest < decisions or self.ended < ends:
+                _require(self.shortest < LONGEST, f"no episode ended in {LONGEST} decisions: give it a time limit")
+                self.step()
+        finally:
+            self.arena.close()
+        self.arena.close()  # idempotent
+        return self
+
+    @property
+    def shortest(self) -> int:
+        return min(map(len, self.rows))
+
+    def step(self) -> None:
+        if self.waiting:
+            self._send()
+        self.recv()
+
+    def recv(self) -> Decisions:
+        now = self.now = self.arena.recv()
+        _check_decisions(now, self.arena)
+        slots = now.slots.tolist()
+        _require(not self.waiting & set(slots), "a slot that still waits for its answer was returned again")
+        results = _results(now)
+        for slot in slots:
+            self._note(slot, results.pop(slot, None))
+        _require(not results, f"results came for the slots {sorted(results)}, whose episodes did not end now")
+        self.waiting |= set(slots)
+        self.cost += now.cost
+        return now
+
+    def _note(self, slot: int, result: dict[str, float] | None) -> None:
+        now = self.now
+        terminated, truncated = bool(now.terminated[slot]), bool(now.truncated[slot])
+        over = terminated or truncated
+        if not self.rows[slot] and not self.restored:
+            _require(
+                not over and not now.reward[slot].any(), f"slot {slot} has a reward or an end before its first action"
+            )
+        _require(
+            over == (result is not None), f"slot {slot}: an ended episode has an entry in results, others have none"
+        )
+        self.ended += over
+        final = tuple(x[slot].tobytes() for x in now.final) if truncated else ()
+        outcome = (now.reward[slot].tobytes(), terminated, truncated)
+        self.rows[slot].append(_Row(_seen(now, slot), outcome, final, tuple(sorted((result or {}).items()))))
+
+    def _send(self) -> None:
+        spec, legal = self.arena.spec, self.now.legal
+        slots = sorted(self.waiting)
+        actions = [_action(spec, None if legal is None else legal[slot], self._draw(slot)) for slot in slots]
+        self.arena.send(np.array(slots, np.int64), np.stack(actions))
+        self.waiting.clear()
+
+    def _draw(self, slot: int) -> np.random.Generator:
+        return generator("conformance", self.seed, 0 if self.alike else slot, len(self.rows[slot]))
+
+
+def _seen(now: Decisions, slot: int) -> tuple[bytes, ...]:
+    parts = now.inputs if now.legal is None else (*now.inputs, now.legal)
+    return tuple(part[slot].tobytes() for part in parts)
+
+
+def _action(spec: Spec, legal: Array | None, draw: np.random.Generator) -> Array:
+    """A random legal action, [K]."""
+    dtype, _ = action_form(spec.action)
+    if isinstance(spec.action, Box):
+        low, high = np.array(spec.action.low), np.array(spec.action.high)
+        bounded = np.isfinite(low) & np.isfinite(high)
+        uniform = draw.uniform(np.where(bounded, low, 0), np.where(bounded, high, 0))
+        return np.where(bounded, uniform, np.clip(draw.normal(size=low.shape), low, high)).astype(dtype)
+    sizes = heads(spec.action)
+    masks = [np.ones(n, bool) for n in sizes] if legal is None else np.split(legal, np.cumsum(sizes)[:-1])
+    return np.array([draw.choice(np.flatnonzero(mask)) for mask in masks], dtype)
+
+
+# ------------------------------------------------------------------ promises of an arena
+
+
+def _check_decisions(now: Decisions, arena: Arena) -> None:
+    spec, count = arena.spec, arena.slots
+    slots = now.slots
+    _check_form("slots", slots, (len(slots),), "int64")
+    rising = len(slots) > 0 and slots[0] >= 0 and slots[-1] < count and bool((np.diff(slots) > 0).all())
+    _require(rising, f"slots must be rising numbers below {count}, not {slots.tolist()}")
+    _check_form("reward", now.reward, (count, len(spec.rewards)), "float32")
+    _check_form("terminated", now.terminated, (count,), "bool")
+    _check_form("truncated", now.truncated, (count,), "bool")
+    _require(np.isfinite(now.reward[slots]).all(), "a reward is not finite")
+    both = slots[now.terminated[slots] & now.truncated[slots]]
+    _require(not len(both), f"the slots {both.tolist()} are terminated and truncated at once")
+    _require(
+        isinstance(now.cost, int | np.integer) and now.cost >= 0, f"cost must be a whole number >= 0, not {now.cost!r}"
+    )
+    _check_inputs("inputs", now.inputs, spec, slots, count)
+    _check_inputs("final", now.final, spec, slots[now.truncated[slots]], count)
+    _check_legal("legal", now.legal, spec, slots, count)
+    if now.final_legal is not None:
+        _check_legal("final_legal", now.final_legal, spec, slots[now.truncated[slots]], count)
+
+
+def _check_inputs(name: str, arrays: tuple[Array, ...], spec: Spec, slots: Array, count: int) -> None:
+    _require(len(arrays) == len(spec.inputs), f"{name} has {len(arrays)} arrays, the spec has {len(spec.inputs)}")
+    for it, array in zip(spec.inputs, arrays, strict=True):
+        _check_form(f"{name} {it.name!r}", array, (count, *it.shape), it.dtype)
+        _require(np.isfinite(array[slots]).all(), f"{name} {it.name!r} is not finite")
+
+
+def _check_legal(name: str, legal: Array | None, spec: Spec, slots: Array, count: int) -> None:
+    _require((legal is not None) == spec.masked, f"{name} and the spec's masked={spec.masked} contradict each other")
+    if legal is None:
+        return
+    sizes = heads(spec.action)
+    _check_form(name, legal, (count, sum(sizes)), "bool")
+    for head, mask in enumerate(np.split(legal[slots], np.cumsum(sizes)[:-1], axis=1)):
+        _require(mask.any(axis=1).all(), f"{name} leaves no legal choice in head {head}")
+
+
+def _check_form(name: str, array: Any, shape: tuple[int, ...], dtype: str) -> None:
+    form = (getattr(array, "shape", None), str(getattr(array, "dtype", type(array).__name__)))
+    _require(form == (shape, dtype), f"{name} must be {dtype} {list(shape)}, not {form[1]} {list(form[0] or ())}")
+
+
+def _results(now: Decisions) -> dict[int, dict[str, float]]:
+    for slot, result in now.results:
+        for name, value in result.items():
+            fine = isinstance(name, str) and isinstance(value, int | float | np.number) and np.isfinite(value)
+            _require(fine, f"slot {slot}: the result {name!r} is not a finite number but {value!r}")
+    return dict(now.results)
+
+
+def _agree(a: list[list[_Row]], b: list[list[_Row]], what: str) -> None:
+    """The two courses are one as far as both go."""
+    for slot, (left, right) in enumerate(zip(a, b, strict=True)):
+        for number, (one, other) in enumerate(zip(left, right, strict=False)):
+            if one != other:
+                fields = [name for name, x, y in zip(_Row._fields, one, other, strict=True) if x != y]
+                raise Nonconformity(f"slot {slot}, decision {number}: {what} ({', '.join(fields)})")
+
+
+def _check_chance(course: Callable[..., _Course], decisions: int) -> None:
+    one, other = course(alike=True).play(decisions), course(alike=True, run=1).play(decisions)
+    cut = [[rows[:decisions] for rows in it.rows] for it in (one, other)]
+    _require(
+        cut[0] != cut[1], "the episode keys change nothing: other keys gave the same course (varied=False allows it)"
+    )
+    half = len(cut[0]) // 2
+    if half:
+        _require(cut[0][:half] != cut[0][-half:], "all slots see the same (varied=False allows it)")
+
+
+def _check_resume(course: Callable[..., _Course], decisions: int) -> None:
+    """State saved in the middle, restored in a fresh arena: both go on alike."""
+    one, other = course(), course()
+    try:
+        state = _save_midway(one, decisions)
+        kept = copy.deepcopy(state)
+        before, waiting = [len(rows) for rows in one.rows], set(one.waiting)
+        last = {slot: one.rows[slot][-1].seen for slot in waiting}
+        for _ in range(decisions):
+            one.step()
+        other.arena.load_state_dict(kept)
+        other.restored = True
+        _check_restored(other, waiting, last)
+        other.rows = [rows[:n] for rows, n in zip(one.rows, before, strict=True)]
+        other.play(one.shortest)
+        _agree(one.rows, other.rows, "an arena restored from a saved state went another way")
+    finally:
+        one.arena.close()
+        other.arena.close()
+
+
+def _save_midway(course: _Course, decisions: int) -> Any:
+    """The state at the first moment after half the decisions when it may be asked for."""
+    every = course.arena.slots
+    for _ in range(LONGEST):
+        course.step()
+        if course.shortest > decisions // 2 and (len(course.waiting) == every or isinstance(course.arena, BattleArena)):
+            state = course.arena.state_dict()
+            _check_plain(state, "state_dict()")
+            return state
+    raise Nonconformity("there was no moment at which every slot waited, so its state cannot be saved")
+
+
+def _check_restored(course: _Course, waiting: set[int], last: dict[int, tuple[bytes, ...]]) -> None:
+    now = course.recv()
+    _require(course.waiting == waiting, "a restored arena does not return the slots that waited when it was saved")
+    _require(now.cost == 0 and not now.results, "a restored arena counts steps or reports results again")
+    for slot in sorted(waiting):
+        (row,) = course.rows[slot]
+        _require(row.seen == last[slot], f"slot {slot}: a restored arena shows something else than when it was saved")
+        quiet = row.outcome == (bytes(len(row.outcome[0])), False, False)
+        _require(quiet, f"slot {slot}: a restored arena must show no reward and no end at first")
+
+
+def _check_plain(value: Any, where: str) -> None:
+    """Nested dictionaries of arrays and JSON scalars, as checkpoints can hold."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _require(isinstance(name, str), f"{where} has the key {name!r}, which is no string")
+            _check_plain(inner, f"{where}[{name!r}]")
+    elif isinstance(value, list):
+        for inner in value:
+            _check_plain(inner, f"{where}[..]")
+    else:
+        tensor = type(value).__module__.partition(".")[0] == "torch"
+        array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+        plain = value is None or isinstance(value, bool | int | float | str)
+        _require(plain or array or tensor, f"{where} holds a {type(value).__name__}, which a checkpoint cannot")
+
+
+@contextmanager
+def _nothing_left() -> Iterator[None]:
+    threads, children = set(threading.enumerate()), set(multiprocessing.active_children())
+    yield
+    left = [thread.name for thread in set(threading.enumerate()) - threads]
+    _require(not left, f"closed arenas leave threads behind: {left}")
+    left = [str(child.name) for child in set(multiprocessing.active_children()) - children]
+    _require(not left, f"closed arenas leave processes behind: {left}")
+
+
+# ------------------------------------------------------------------ promises of a battle
+
+
+async def _check_battles(world: Any, episodes: Episodes) -> None:
+    for number in range(3):
+        key = int(episodes(0, number))
+        players = world.players(key)
+        before = asyncio.all_tasks()
+        async with world.reset(*players, seed=key) as battle:
+            count = len(battle.controllers)
+            _require(count == len(players), f"a battle asked for {len(players)} sides has {count} controllers")
+            await _act(world, battle, generator("conformance", key), rounds=number)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        left = [task.get_coro().__qualname__ for task in asyncio.all_tasks() - before]  # type: ignore[union-attr]
+        _require(not left, f"a battle that was left early has tasks that go on: {left}")
+
+
+async def _act(world: MDP, battle: Battle, draw: np.random.Generator, rounds: int) -> None:
+    """Let every side act once, wait for the first to come back, so many times; then leave the others in the middle."""
+    spec = world.spec
+    pending: dict[asyncio.Future[Step], Controller] = {}
+    for _ in range(rounds):
+        for side in battle.controllers:
+            if side not in pending.values():
+                _check_state(side.state, spec)
+                pending[asyncio.ensure_future(side(_action(spec, side.state.legal, draw)))] = side
+        done, _ = await asyncio.wait(pending, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        _require(bool(done), f"no side of a battle came back within {TIMEOUT_S:.0f} s")
+        steps = [task.result() for task in done]
+        for step in steps:
+            _check_form(
+                "a step's reward", np.asarray(step.reward), (len(spec.rewards),), str(np.asarray(step.reward).dtype)
+            )
+            _require(step.cost >= 1, f"a step's cost must be at least 1, not {step.cost}")
+        if any(step.over for step in steps):
+            break
+        for task in done:
+            del pending[task]
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+
+
+def _check_state(state: State, spec: Spec) -> None:
+    arrays = tuple(np.asarray(value)[None] for value in state.inputs)
+    _check_inputs("a state's input", arrays, spec, np.array([0]), 1)
+    legal = None if state.legal is None else np.asarray(state.legal)[None]
+    _check_legal("a state's legal", legal, spec, np.array([0]), 1)
+
+
+def _require(fine: Any, sentence: str) -> None:
+    if not fine:
+        raise Nonconformity(sentence)
