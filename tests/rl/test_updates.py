@@ -1,0 +1,468 @@
+"""Updates of PPO, A2C and REINFORCE against a slow float64 oracle, and what surrounds an update."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from rl_toys import Games, Wandering, episodes
+from torch import Tensor, nn
+from torch.distributions import Categorical, Normal
+
+from evorl.mdp.core import Action, Box, Discrete, Input, MultiDiscrete, Spec, heads
+from evorl.nets.distributions import draw_noise, log_prob_entropy
+from evorl.nets.policy import Net, Policy
+from evorl.ops.losses import ppo_clip
+from evorl.record.metrics import check
+from evorl.rl.a2c import A2C
+from evorl.rl.actor import Actor
+from evorl.rl.core import Batch, Hyper, NotFinite
+from evorl.rl.policy_gradient import PolicyGradient
+from evorl.rl.ppo import PPO
+from evorl.rl.reinforce import Reinforce
+from evorl.util.errors import BadRequest
+from evorl.util.schedule import Anneal
+from evorl.util.seed import generator
+
+torch.set_num_threads(1)
+
+CPU = torch.device("cpu")
+SEED = 5
+INPUTS = (Input("x", (4,)), Input("y", (2,)))
+MULTI = Spec(INPUTS, MultiDiscrete((3, 2)), ("a", "b"), masked=True)
+DISCRETE = Spec(INPUTS, Discrete(4))
+BOX = Spec(INPUTS, Box((-1.0, -2.0), (1.0, 2.0)), ("a", "b", "c"))
+
+
+def learner_of(hyper: Any, spec: Spec, seed: int = SEED) -> PolicyGradient:
+    learner: PolicyGradient = hyper.learner(spec, seed, CPU)
+    return learner
+
+
+def normals(*words: int | str, shape: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(generator("test", *words).standard_normal(shape)).float()
+
+
+def random_batch(learner: PolicyGradient, horizon: int, slots: int, number: int = 0) -> Batch:
+    """Random states, rewards and ends; actions and values of the learner itself, log-probabilities a little off."""
+    spec = learner.spec
+    b = Batch.empty(spec, horizon, slots, learner.hyper.net.lstm)
+    for k, x in enumerate(b.inputs):
+        x.copy_(normals("input", k, number, shape=tuple(x.shape)))
+    rng = generator("ends", number)
+    b.done.copy_(torch.from_numpy(rng.random((horizon, slots)) < 0.2))
+    b.start[1:] = b.done
+    b.start[0] = torch.from_numpy(rng.random(slots) < 0.5)
+    b.reward.copy_(normals("reward", number, shape=tuple(b.reward.shape)))
+    truncated = b.done & torch.from_numpy(rng.random((horizon, slots)) < 0.5)
+    b.final_value.copy_(normals("final", number, shape=tuple(b.final_value.shape)) * truncated[..., None])
+    if b.legal is not None:
+        b.legal.copy_(torch.from_numpy(rng.random(tuple(b.legal.shape)) < 0.7))
+        b.legal[..., 0] = b.legal[..., heads(spec.action)[0]] = True
+    carry = None if b.carry is None else normals("carry", number, shape=tuple(b.carry.shape))
+    if b.carry is not None and carry is not None:
+        b.carry.copy_(carry)
+    for t in range(horizon + 1):
+        noise = torch.from_numpy(draw_noise(spec.action, generator("noise", number, t), (slots,)))
+        seen, legal = tuple(x[t] for x in b.inputs), None if b.legal is None else b.legal[t]
+        decision = learner.act(seen, legal, noise, carry, None if carry is None else b.start[t])
+        carry, b.value[t] = decision.carry, decision.value
+        if t < horizon:
+            b.action[t], b.log_prob[t] = decision.action, decision.log_prob
+    b.log_prob.add_(normals("off", number, shape=(horizon, slots)) * 0.3)
+    return b
+
+
+# ------------------------------------------------------------------ the oracle
+
+
+class Oracle:
+    """The same learner in float64: explicit loops, torch.distributions, torch's clipping and Adam."""
+
+    def __init__(self, learner: PolicyGradient) -> None:
+        self.hyper, self.spec, self.seed = learner.hyper, learner.spec, learner.seed
+        self.policy = Policy(self.spec, self.hyper.net).double()
+        self.policy.encoders = nn.ModuleList(nn.Flatten(1) for _ in self.spec.inputs)  # ours casts to float32
+        named = learner.layout.unflatten(learner.theta)
+        self.policy.load_state_dict({name: x.double() for name, x in named.items()})
+        self.adam = torch.optim.Adam(self.policy.parameters(), eps=self.hyper.adam_epsilon)
+
+    def of(self, name: str) -> list[float]:
+        given = getattr(self.hyper, name)
+        return [given[r] if isinstance(given, dict) else given for r in self.spec.rewards]
+
+    def advantages(self, b: Batch) -> Tensor:
+        """GAE by the sum of its definition, [T, B, R]."""
+        horizon, slots = b.done.shape
+        out = torch.zeros(horizon, slots, len(self.spec.rewards), dtype=torch.float64)
+        for i in range(slots):
+            for r, (gamma, lam) in enumerate(zip(self.of("gamma"), self.of("lam"), strict=True)):
+                for t in range(horizon):
+                    weight = 1.0
+                    for k in range(t, horizon):
+                        after = b.final_value[k, i, r] if b.done[k, i] else b.value[k + 1, i, r]
+                        delta = b.reward[k, i, r].double() + gamma * after.double() - b.value[k, i, r].double()
+                        out[t, i, r] += weight * delta
+                        weight *= gamma * lam
+                        if b.done[k, i]:
+                            break
+        return out
+
+    def minibatches(self, b: Batch, iteration: int, number: int) -> Iterator[Tensor]:
+        """Decisions [N] of each step; whole slots where there is a memory."""
+        horizon, slots = b.done.shape
+        asked = self.hyper.minibatch if isinstance(self.hyper, PPO) else horizon * slots
+        total, size = (slots, max(1, asked // horizon)) if self.hyper.net.lstm else (horizon * slots, asked)
+        order = torch.from_numpy(generator(self.seed, "shuffle", iteration, number).permutation(total))
+        for first in range(0, total - min(size, total) + 1, size):
+            yield order[first : first + size]
+
+    def distribution(
+        self, raw: Tensor, log_std: Tensor | None, legal: Tensor | None, action: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        space = self.spec.action
+        if isinstance(space, Box):
+            k = len(space.low)
+            sigma = log_std.exp() if log_std is not None else raw[..., k:].clamp(-5, 2).exp()
+            normal = Normal(raw[..., :k], sigma.expand_as(raw[..., :k]))
+            return normal.log_prob(action.double()).sum(-1), normal.entropy().sum(-1)
+        if legal is not None:
+            raw = torch.where(legal, raw, torch.tensor(-1e30, dtype=torch.float64))
+        parts = [Categorical(logits=part) for part in raw.split(heads(space), -1)]
+        return sum(p.log_prob(action[..., k]) for k, p in enumerate(parts)), sum(p.entropy() for p in parts)
+
+    def loss(self, b: Batch, rows: Tensor, advantage: Tensor, weight: Tensor) -> dict[str, Tensor]:
+        h = self.hyper
+        if h.net.lstm:
+            inputs = tuple(x[:-1, rows].double() for x in b.inputs)
+            out = self.policy(inputs, b.carry[:, rows].double(), b.start[:-1, rows])
+            pick = lambda x: x[:, rows]  # noqa: E731
+        else:
+            out = self.policy(tuple(x[:-1].flatten(0, 1)[rows].double() for x in b.inputs))
+            pick = lambda x: x.flatten(0, 1)[rows]  # noqa: E731
+        legal = None if b.legal is None else pick(b.legal[:-1])
+        log_prob, entropy = self.distribution(out.raw, out.log_std, legal, pick(b.action))
+        old, old_value = pick(b.log_prob).double(), pick(b.value[:-1]).double()
+        target, w = pick(advantage) + old_value, pick(weight)
+        if h.normalize_advantage:
+            w = (w - w.mean()) / w.std(correction=0)
+        ratio = (log_prob - old).exp()
+        error = (out.value - target) ** 2
+        if isinstance(h, PPO):
+            policy = -torch.minimum(ratio * w, ratio.clamp(1 - h.clip, 1 + h.clip) * w).mean()
+            if h.value_clip is not None:
+                near = old_value + (out.value - old_value).clamp(-h.value_clip, h.value_clip)
+                error = torch.maximum(error, (near - target) ** 2)
+        else:
+            policy = -(log_prob * w).mean()
+        total = policy + h.critic_coef * error.mean() - h.entropy_coef * entropy.mean()
+        stats = {
+            "loss/policy": policy,
+            "loss/value": error.mean(),
+            "policy/entropy": entropy.mean(),
+            "loss/total": total,
+        }
+        if isinstance(h, PPO):
+            outside = ((ratio > 1 + h.clip) & (w > 0)) | ((ratio < 1 - h.clip) & (w < 0))
+            stats |= {
+                "policy/kl": (ratio - 1 - (log_prob - old)).mean(),
+                "policy/clip_fraction": outside.double().mean(),
+            }
+        return stats
+
+    def update(self, b: Batch, rate: float, iteration: int) -> dict[str, float]:
+        h = self.hyper
+        self.adam.param_groups[0]["lr"] = rate
+        advantage = self.advantages(b)
+        target = advantage + b.value[:-1].double()
+        weight = (target if isinstance(h, Reinforce) and not h.baseline else advantage).sum(-1)
+        rows: list[dict[str, float]] = []
+        for number in range(h.passes if isinstance(h, PPO) else 1):
+            kls = []
+            for chosen in self.minibatches(b, iteration, number):
+                stats = self.loss(b, chosen, advantage, weight)
+                self.adam.zero_grad()
+                stats["loss/total"].backward()
+                norm = nn.utils.clip_grad_norm_(self.policy.parameters(), h.max_grad_norm)
+                self.adam.step()
+                rows.append({name: x.item() for name, x in (stats | {"optimizer/grad_norm": norm}).items()})
+                kls.append(rows[-1].get("policy/kl", 0.0))
+            if isinstance(h, PPO) and h.target_kl is not None and sum(kls) / len(kls) > h.target_kl:
+                break
+        metrics = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+        metrics["value/explained_variance"] = (1 - advantage.var(correction=0) / target.var(correction=0)).item()
+        return metrics | {"optimizer/lr": rate, "optimizer/updates": len(rows)}
+
+    def parameters(self) -> dict[str, Tensor]:
+        return {name: x.detach() for name, x in self.policy.named_parameters()}
+
+
+SMALL = Net(hidden=(8, 6))
+HYPERS: dict[str, tuple[Any, Spec]] = {
+    "ppo": (PPO(minibatch=10, net=SMALL, entropy_coef=0.02), DISCRETE),
+    "ppo, per reward": (
+        PPO(minibatch=7, net=SMALL, gamma={"b": 0.5, "a": 0.9}, lam={"a": 1.0, "b": 0.3}, entropy_coef=0.02), MULTI,
+    ),
+    "ppo, value clip": (PPO(minibatch=10, net=SMALL, value_clip=0.05, lr=1e-2), MULTI),
+    "ppo, box": (PPO(minibatch=40, net=replace(SMALL, shared=True), normalize_advantage=False), BOX),
+    "ppo, state deviation": (PPO(minibatch=13, net=replace(SMALL, std="state"), entropy_coef=0.1), BOX),
+    "ppo, lstm": (PPO(minibatch=16, net=replace(SMALL, lstm=5)), MULTI),
+    "ppo, lstm, box": (PPO(minibatch=1000, net=replace(SMALL, lstm=5)), BOX),
+    "ppo, kl stop": (PPO(minibatch=10, passes=9, net=SMALL, target_kl=0.1, lr=1e-2), DISCRETE),
+    "a2c": (A2C(net=SMALL), MULTI),
+    "a2c, lstm, box": (A2C(net=replace(SMALL, lstm=4), lam=0.9, normalize_advantage=True), BOX),
+    "reinforce": (Reinforce(net=SMALL, max_grad_norm=1e-3), BOX),
+    "reinforce, bare": (Reinforce(net=SMALL, baseline=False, normalize_advantage=False), DISCRETE),
+}  # fmt: skip
+hypers = pytest.mark.parametrize(("hyper", "spec"), HYPERS.values(), ids=HYPERS.keys())
+
+
+@hypers
+def test_updates_equal_the_oracle(hyper: Hyper, spec: Spec) -> None:
+    learner = learner_of(hyper, spec)
+    oracle = Oracle(learner)
+    for iteration in range(3):
+        batch = random_batch(learner, 8, 5, iteration)
+        got = learner.update(batch, 0, iteration)
+        check(got)
+        want = oracle.update(batch, hyper.lr, iteration)
+        assert got.keys() == want.keys()
+        for name in want:
+            assert got[name] == pytest.approx(want[name], rel=2e-4, abs=2e-5), name
+        for name, x in learner.layout.unflatten(learner.theta).items():
+            torch.testing.assert_close(
+                x.double(), oracle.parameters()[name], rtol=1e-4, atol=2e-5, msg=f"{name} {iteration}"
+            )
+
+
+@pytest.mark.parametrize("lstm", [0, 5])
+def test_ppo_at_ratio_one_takes_the_policy_gradient_step(lstm: int) -> None:
+    """One pass, one minibatch, log-probabilities of the policy itself: the same step as A2C."""
+    net = replace(SMALL, lstm=lstm)
+    ppo = learner_of(
+        PPO(net=net, passes=1, minibatch=1000, normalize_advantage=False, lam=1.0, entropy_coef=0.01, lr=1e-3), MULTI
+    )
+    a2c = learner_of(A2C(net=net), MULTI)
+    batch = random_batch(ppo, 8, 5)
+    batch.log_prob.sub_(normals("off", 0, shape=(8, 5)) * 0.3)
+    for learner in (ppo, a2c):
+        learner.update(batch, 0, 0)
+    torch.testing.assert_close(ppo.theta, a2c.theta, rtol=1e-5, atol=1e-6)
+
+
+def test_the_ratio_of_several_heads_is_the_product_of_theirs() -> None:
+    """Where one head's probability halves and the other's doubles the ratio is one; where both double it is four."""
+    action, old = MultiDiscrete((2, 2)), torch.tensor([[0.5, 0.5, 0.25, 0.75]]).log()
+    new = torch.tensor([[0.25, 0.75, 0.5, 0.5], [1.0, 1e-9, 0.5, 0.5]]).log()
+    chosen, advantage = torch.zeros(1, 2, dtype=torch.int64), torch.ones(1)
+    before, _ = log_prob_entropy(action, old, None, None, chosen)
+    for raw, ratio in zip(new, (1.0, 4.0), strict=True):
+        after, _ = log_prob_entropy(action, raw[None], None, None, chosen)
+        loss, clipped = ppo_clip(after, before, advantage, 0.2)
+        assert -loss.item() == pytest.approx(min(ratio, 1.2)) and clipped.item() == float(ratio > 1.2)
+
+
+def test_a_kl_target_ends_the_passes() -> None:
+    base = PPO(net=SMALL, passes=20, minibatch=10, lr=1e-2)
+    batch = random_batch(learner_of(base, DISCRETE), 8, 5)
+    assert learner_of(base, DISCRETE).update(batch, 0, 0)["optimizer/updates"] == 80
+    kept = learner_of(replace(base, target_kl=1e-9), DISCRETE).update(batch, 0, 0)
+    assert kept["optimizer/updates"] == 4  # the first pass is always whole
+    some = learner_of(replace(base, target_kl=0.1), DISCRETE).update(batch, 0, 0)["optimizer/updates"]
+    assert some in range(8, 80, 4)
+
+
+def test_the_learning_rate_follows_environment_steps() -> None:
+    schedule = Anneal(start=1e-3, end=0.0, steps=1000)
+    learner = learner_of(PPO(net=SMALL, lr=schedule), DISCRETE)
+    batch = random_batch(learner, 8, 5)
+    for iteration, (step, rate) in enumerate([(0, 1e-3), (250, 7.5e-4), (500, 5e-4)]):
+        assert learner.update(batch, step, iteration)["optimizer/lr"] == pytest.approx(rate)
+    before = learner.theta.clone()
+    assert learner.update(batch, 2000, 3)["optimizer/lr"] == 0
+    assert torch.equal(learner.theta, before)
+
+
+def test_recurrent_minibatches_keep_whole_slots() -> None:
+    """One slot's batch in two minibatches of one slot each: the state of a slot never meets the other's."""
+    learner = learner_of(PPO(net=replace(SMALL, lstm=4), minibatch=8), DISCRETE)
+    batch = random_batch(learner, 8, 6)
+    seen = [rows.tolist() for rows in learner._shuffled(batch, 0, 0)]
+    assert sorted(slot for rows in seen for slot in rows) == list(range(6)) and all(len(rows) == 1 for rows in seen)
+    larger = learner_of(PPO(net=replace(SMALL, lstm=4), minibatch=27), DISCRETE)
+    assert [len(rows) for rows in larger._shuffled(batch, 0, 0)] == [3, 3]
+
+
+def test_every_pass_and_iteration_is_shuffled_anew() -> None:
+    learner = learner_of(PPO(net=SMALL, minibatch=40), DISCRETE)
+    batch = random_batch(learner, 8, 5)
+    orders = [next(iter(learner._shuffled(batch, i, k))).tolist() for i in range(2) for k in range(2)]
+    assert all(sorted(order) == list(range(40)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 4
+
+
+def test_illegal_actions_get_no_gradient() -> None:
+    """An entry that is illegal everywhere keeps its weights to the bit."""
+    learner = learner_of(PPO(net=SMALL, entropy_coef=0.1), MULTI)
+    batch = random_batch(learner, 8, 5)
+    assert batch.legal is not None
+    batch.legal[..., 2] = False
+    batch.action[..., 0].clamp_(max=1)
+    before = {k: v.clone() for k, v in learner.layout.unflatten(learner.theta).items()}
+    learner.update(batch, 0, 0)
+    after = learner.layout.unflatten(learner.theta)
+    assert torch.equal(after["policy.weight"][2], before["policy.weight"][2])
+    assert not torch.equal(after["policy.weight"][0], before["policy.weight"][0])
+
+
+# ------------------------------------------------------------------ not finite
+
+
+BAD_FIELDS = [
+    (hyper, field)
+    for hyper in (PPO(net=SMALL), A2C(net=SMALL), Reinforce(net=SMALL), PPO(net=replace(SMALL, lstm=4)))
+    for field in ("reward", "value", "log_prob")
+    if field != "log_prob" or isinstance(hyper, PPO)  # the others do not read it
+]
+
+
+@pytest.mark.parametrize(("hyper", "field"), BAD_FIELDS)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_named(hyper: Any, field: str, bad: float) -> None:
+    learner = learner_of(hyper, DISCRETE)
+    batch = random_batch(learner, 8, 5)
+    getattr(batch, field)[3, 2] = bad
+    with pytest.raises(NotFinite, match=r"(loss|policy|optimizer)/\w+ is (nan|-?inf) in gradient step \d+ of pass 0"):
+        learner.update(batch, 0, 0)
+
+
+def test_a_discount_for_an_unknown_reward_is_refused() -> None:
+    with pytest.raises(BadRequest, match=r"rl.gamma: names \['a', 'z'\], .* rewards are \['a', 'b'\]"):
+        learner_of(PPO(gamma={"a": 0.9, "z": 0.9}), MULTI)
+
+
+# ------------------------------------------------------------------ same bits
+
+
+def same(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return torch.equal(a, b) if isinstance(a, Tensor) else a == b
+
+
+FULL = PPO(minibatch=12, net=SMALL, normalize_inputs=True, normalize_rewards=True, lr=1e-2, horizon=8, slots=5)
+STATEFUL: list[Any] = [FULL, replace(FULL, net=replace(SMALL, lstm=4)), A2C(net=SMALL), Reinforce(net=SMALL)]
+
+
+@pytest.mark.parametrize("hyper", STATEFUL, ids=["ppo", "ppo lstm", "a2c", "reinforce"])
+@pytest.mark.parametrize("updates", [0, 2])
+def test_a_restored_learner_goes_on_with_the_same_bits(hyper: Any, updates: int) -> None:
+    learner = learner_of(hyper, MULTI)
+    for iteration in range(updates):
+        learner.update(random_batch(learner, 8, 5, iteration), 0, iteration)
+    state = learner.state_dict()
+    batch = random_batch(learner, 8, 5, 9)
+    metrics = learner.update(batch, 0, 9)
+    end = learner.state_dict()
+    fresh, used = learner_of(hyper, MULTI, seed=99), learner_of(hyper, MULTI, seed=98)
+    used.update(random_batch(used, 8, 5, 17), 0, 17)
+    for other in (fresh, used):
+        other.seed = SEED
+        other.load_state_dict(state)
+        assert same(other.state_dict(), state)
+        assert other.update(batch, 0, 9) == metrics
+        assert same(other.state_dict(), end)
+
+
+def test_statistics_stand_still_within_a_batch_and_follow_it() -> None:
+    """Inputs are normalised by what earlier batches held."""
+    learner = learner_of(FULL, DISCRETE)
+    batch = random_batch(learner, 8, 5)
+    seen = tuple(x[0] for x in batch.inputs)
+    noise = torch.zeros(5, 4)
+    first = learner.act(seen, None, noise, None, None).value
+    assert torch.equal(first, learner.act(seen, None, noise, None, None).value)
+    learner.update(batch, 0, 0)
+    assert learner.moments is not None and learner.moments.running[0].count == 40
+    plain = learner_of(replace(FULL, normalize_inputs=False), DISCRETE)
+    plain.theta.copy_(learner.theta)
+    rows = [x[:-1].flatten(0, 1).double() for x in batch.inputs]
+    scaled = tuple(((x - r.mean(0)) / r.std(0, correction=0)).float() for x, r in zip(seen, rows, strict=True))
+    torch.testing.assert_close(
+        learner.act(seen, None, noise, None, None).value, plain.act(scaled, None, noise, None, None).value
+    )
+
+
+def test_weights_alone_can_be_taken_over() -> None:
+    learner, other = learner_of(FULL, DISCRETE), learner_of(FULL, DISCRETE, seed=1)
+    learner.update(random_batch(learner, 8, 5), 0, 0)
+    other.load_policy(learner.state_dict())
+    assert torch.equal(other.theta, learner.theta) and all((x == 0).all() for x in other.adam.values())
+    x = tuple(normals(k, shape=(5, *one.shape)) for k, one in enumerate(INPUTS))
+    for a, b in zip(
+        learner.act(x, None, torch.zeros(5, 4), None, None)[:4],
+        other.act(x, None, torch.zeros(5, 4), None, None)[:4],
+        strict=True,
+    ):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_weights_with_and_without_normalised_inputs_do_not_mix(trained: bool) -> None:
+    state = learner_of(replace(FULL, normalize_inputs=trained), DISCRETE).state_dict()
+    other = learner_of(replace(FULL, normalize_inputs=not trained), DISCRETE)
+    before = other.theta.clone()
+    with pytest.raises(ValueError, match=f"trained with{'' if trained else 'out'} normalize_inputs"):
+        other.load_policy(state)
+    assert torch.equal(other.theta, before)
+
+
+def test_weights_of_another_network_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="parameter"):
+        learner_of(PPO(net=SMALL), DISCRETE).load_policy(learner_of(PPO(), DISCRETE).state_dict())
+
+
+@pytest.mark.parametrize("action", [Discrete(3), Box((-1.0,), (1.0,))], ids=str)
+def test_images_are_learned_from(action: Action) -> None:
+    spec = Spec((Input("eye", (1, 36, 36), "uint8"), Input("x", (2,))), action)
+    learner = learner_of(PPO(minibatch=8, passes=1, net=SMALL, normalize_inputs=True), spec)
+    batch = Batch.empty(spec, 4, 4, 0)
+    batch.inputs[0].copy_(torch.from_numpy(generator("eye").integers(0, 256, (5, 4, 1, 36, 36)).astype("uint8")))
+    batch.reward.copy_(normals("reward", shape=(4, 4, 1)))
+    before = learner.theta.clone()
+    assert learner.update(batch, 0, 0)["optimizer/updates"] == 2
+    assert not torch.equal(learner.theta, before)
+
+
+def digest() -> str:
+    """The bits of three iterations of play and learning, with and without memory."""
+    total = hashlib.sha256()
+    for hyper in STATEFUL[:2]:
+        learner = learner_of(hyper, Wandering.spec)
+        actor = Actor(
+            Games(Wandering, 5, episodes()), learner, SEED, 0, Batch.empty(Wandering.spec, 8, 5, hyper.net.lstm)
+        )
+        for iteration in range(3):
+            actor.collect(iteration)
+            metrics = learner.update(actor.batch, 40 * iteration, iteration)
+            total.update(repr(sorted(metrics.items())).encode())
+        total.update(learner.theta.numpy().tobytes())
+    return total.hexdigest()
+
+
+def test_a_fresh_process_gives_the_same_bits(request: pytest.FixtureRequest) -> None:
+    here = request.path
+    paths = [str(here.parent), str(here.parents[2])]
+    code = f"import sys; sys.path[:0] = {paths}; import {here.stem} as test; print(test.digest())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120,
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+    )  # fmt: skip
+    assert done.stdout.strip() == digest()
