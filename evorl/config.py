@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from importlib import import_module
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,7 +31,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf._utils import split_key
 from omegaconf.errors import OmegaConfBaseException
 
@@ -88,14 +87,16 @@ def parse(overrides: Sequence[str]) -> list[Override]:
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """A composed config as plain data: every value there, interpolations resolved, without Hydra's own node."""
-    ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    missing = sorted(OmegaConf.missing_keys(ours))
-    if missing:
-        raise BadRequest(f"a value is needed: give {missing[0]}=...", missing[0])
+    ours = config.copy()
+    with open_dict(ours):
+        ours.pop("hydra", None)
     try:
+        missing = sorted(OmegaConf.missing_keys(ours))
         data = OmegaConf.to_container(ours, resolve=True)
     except OmegaConfBaseException as error:
         raise BadRequest(_first_line(error), str(error.full_key or "")) from None
+    if missing:
+        raise BadRequest(f"a value is needed: give {missing[0]}=...", missing[0])
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items()}
 
@@ -191,23 +192,24 @@ def door(work: Callable[[], object]) -> int:
 def require(config: DictConfig, key: str) -> None:
     """Raise `BadRequest` unless the dotted ``key`` exists in ``config``."""
     node: Any = config
-    *parents, _ = [*accumulate(split_key(key), lambda a, b: f"{a}.{b}")]
-    for parent, name in zip(["", *parents], split_key(key), strict=True):
+    names = split_key(key)
+    for depth, name in enumerate(names):
+        parent = ".".join(names[:depth])
         if not OmegaConf.is_dict(node):
             raise BadRequest(f"{parent} is a value; it has no keys", key)
         if name not in node:
-            raise _unknown_key(config, node, parent, name)
+            raise _unknown_key(config, node, parent, name, whole=len(names) == 1)
         node = node._get_node(name)  # as it stands: a missing value or an interpolation is fine here
 
 
-def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str) -> BadRequest:
+def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, whole: bool) -> BadRequest:
     key = f"{parent}.{name}" if parent else name
     names = [str(one) for one in node if one != "hydra"]
     if not names:
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
     if parent:
         return unknown(name, names, parent)
-    homes = [f"{room}.{name}" for room in names if name in _keys(config, room)]
+    homes = [f"{room}.{name}" for room in names if whole and name in _keys(config, room)]
     if homes:
         return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
     return unknown(name, [*names, *FOLDERS])

@@ -26,5 +26,16 @@ class BadRequest(ValueError):
 
 def nearest(word: str, choices: Iterable[str]) -> str:
     """``"; did you mean X?"`` for the choice nearest to a misspelt word, or an empty string."""
-    found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
+    choices = list(choices)
+    found = [one for one in choices if _one_edit(word, one)] or difflib.get_close_matches(word, choices, 1, 0.5)
     return f"; did you mean {found[0]}?" if found else ""
+
+
+def _one_edit(a: str, b: str) -> bool:
+    """Whether one letter inserted, deleted, replaced or swapped with its neighbour makes one word the other."""
+    if len(a) > len(b):
+        a, b = b, a
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
+    if len(a) < len(b):
+        return a[at:] == b[at + 1 :]
+    return a[at + 1 :] == b[at + 1 :] or (a[at : at + 2] == b[at : at + 2][::-1] and a[at + 2 :] == b[at + 2 :])

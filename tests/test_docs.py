@@ -1,0 +1,90 @@
+"""Every command that the README and the docs tell people to type is run here, with a tiny budget."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SMALL = ("+debug=tiny", "record.tensorboard=false")
+
+
+def lines(page: Path) -> list[str]:
+    """The commands of a page's shell blocks, comments and prompts left out."""
+    blocks = re.findall(r"^```(?:sh|bash|console)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    text = "\n".join(blocks).replace("\\\n", " ")
+    words = [shlex.split(line.removeprefix("$ "), comments=True) for line in text.splitlines()]
+    return [shlex.join(one) for one in words if one]
+
+
+COMMANDS = [(page.name, line) for page in PAGES for line in lines(page)]
+OURS = sorted({line for _, line in COMMANDS if re.match(r"(python -m evorl\b|evorl )", line)})
+MAKE = sorted({line for _, line in COMMANDS if line.startswith("make ")})
+PIP = sorted({line for _, line in COMMANDS if "pip install" in line})
+
+
+def evorl(words: list[str], place: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
+    return subprocess.run([sys.executable, "-m", *words], cwd=place, env=env, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory in which RUN_DIR, and a run of the default command, exist."""
+    found = tmp_path_factory.mktemp("docs")
+    for where in (["hydra.run.dir=RUN_DIR"], []):
+        done = evorl(["evorl.run", *SMALL, *where], found)
+        assert done.returncode == 0, done.stderr
+    return found
+
+
+def shortened(line: str) -> list[str]:
+    """The command as words, made tiny."""
+    words = (
+        line.removeprefix("python -m ").split(" ") if line.startswith("python") else ["evorl", *shlex.split(line)[1:]]
+    )
+    words = shlex.split(" ".join(words))
+    if words[0] == "evorl":
+        words = [f"evorl.{words[1]}", *words[2:]]
+    words = [re.sub(r"^episodes=\d+$", "episodes=2", word) for word in words]
+    training = words[0] == "evorl.run" and not any(
+        word.startswith(("resume=", "-h", "--help", "--cfg")) for word in words
+    )
+    return [*words, *SMALL] if training else words
+
+
+@pytest.mark.parametrize("line", OURS)
+def test_a_command(place: Path, line: str) -> None:
+    done = evorl(shortened(line), place)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("line", MAKE)
+def test_a_target(line: str) -> None:
+    done = subprocess.run([*shlex.split(line), "--dry-run"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("line", PIP)
+def test_an_extra(line: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for names in re.findall(r"\[([\w,]+)\]", line):
+        assert {*names.split(",")} <= {*extras}
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            assert link.startswith(("http", "mailto")) or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_train_and_test_stand_first_in_the_readme() -> None:
+    assert [line.split()[:2] for line in lines(ROOT / "README.md")[:2]] == [["make", "train"], ["make", "test"]]

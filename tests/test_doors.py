@@ -1,0 +1,227 @@
+"""The commands as a person types them: each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TINY = ("+debug=tiny", "mdp=cartpole", "record.tensorboard=false")
+
+
+def evorl(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "evorl.run", *words], cwd=cwd, env=environment(), capture_output=True, text=True
+    )
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+
+
+def nothing_written(place: Path) -> bool:
+    return not [*place.iterdir()]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("finished")
+    done = evorl(*TINY, cwd=place)
+    assert done.returncode == 0, done.stderr
+    return next(place.glob("runs/*/*"))
+
+
+def test_a_run(finished: Path) -> None:
+    assert finished.parent.name == "cartpole-ppo-none" and finished.name.endswith("-s0")
+    assert {path.name for path in (finished / ".hydra").iterdir()} == {"config.yaml", "hydra.yaml", "overrides.yaml"}
+    result = json.loads((finished / "result.json").read_text())
+    assert result["steps"] >= 4096 and result["eval"]["episodes"] == 2
+    assert json.loads((finished / "provenance.json").read_text())["seed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
+        (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
+        (["seed=x"], "evorl: seed: expected int, got 'x'"),
+        (["mdp=gymnasium", "mdp.id=CartPole-v11"], "evorl: mdp.id: "),
+        (["--multirun", "seed=1,x"], "evorl: seed: expected int, got 'x'"),
+        (["--multirn"], "evorl: --multirn: unknown option; did you mean --multirun?"),
+        (["--config-dir", "nowhere"], "evorl: --config-dir: there is no folder nowhere"),
+        (["-cn", "confog"], "evorl: "),
+        (["resume=nowhere"], "evorl: resume: nowhere is no run (it has no .hydra/config.yaml)"),
+        (["init=nowhere"], "evorl: init: nowhere is no run (it has no .hydra/config.yaml)"),
+        (["replay=nowhere"], "evorl: replay: "),
+        (["hydra.run.dir=/proc/nowhere", *TINY], "evorl: hydra.run.dir: cannot make /proc/nowhere"),
+    ],
+)
+def test_a_wrong_request(tmp_path: Path, words: list[str], line: str) -> None:
+    done = evorl(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith(line) and done.stderr.count("\n") == 1, done.stderr
+    assert nothing_written(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--cfg", "job"], "_target_: evorl.rl.ppo.PPO"),
+        (["--cfg", "job", "--resolve", "-p", "budget", "budget.steps=7"], "steps: 7"),
+        (["--cfg", "hydra"], "output_subdir: null"),
+        (["--help"], "rl: a2c, ppo, reinforce"),
+        (["--info", "defaults"], "Defaults List"),
+    ],
+)
+def test_what_hydra_shows(tmp_path: Path, words: list[str], text: str) -> None:
+    done = evorl(*words, cwd=tmp_path)
+    assert done.returncode == 0 and text in done.stdout, done.stderr
+    assert nothing_written(tmp_path)
+
+
+def test_a_sweep(tmp_path: Path) -> None:
+    done = evorl("--multirun", *TINY, "seed=1,2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (sweep,) = tmp_path.glob("multirun/*")
+    seeds = [json.loads((sweep / job / "provenance.json").read_text())["seed"] for job in "01"]
+    assert seeds == [1, 2]
+    assert all((sweep / job / "result.json").is_file() for job in "01")
+
+
+def test_a_failing_job_fails_the_sweep(tmp_path: Path) -> None:
+    """Two jobs are sent to one directory: the first has it, the second fails and overwrites nothing."""
+    done = evorl("--multirun", *TINY, "seed=1,2", "hydra.sweep.dir=here", "hydra.sweep.subdir=same", cwd=tmp_path)
+    assert done.returncode == 1
+    assert json.loads((tmp_path / "here" / "same" / "provenance.json").read_text())["seed"] == 1
+
+
+def test_a_config_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    text = "# @package _global_\ndefaults: [{override /mdp: cartpole}]\nseed: 5\n"
+    (tmp_path / "mine" / "experiment" / "five.yaml").write_text(text)
+    done = evorl("--config-dir", "mine", "+experiment=five", "+debug=tiny", "hydra.run.dir=here", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "here" / "provenance.json").read_text())["seed"] == 5
+    again = evorl(*TINY, "hydra.run.dir=here", cwd=tmp_path)
+    assert again.returncode == 2 and "here is not empty" in again.stderr
+
+
+def test_resume_of_a_finished_run_prints_its_result(finished: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    done = evorl(f"resume={finished}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (finished / "result.json").read_text().strip() in done.stdout
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+    assert nothing_written(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["rl.lr=1"], "evorl: rl.lr: is 0.0003 in that run"),
+        (["mdp=pong"], "evorl: mdp: is cartpole in that run"),
+        (["seed=1"], "evorl: seed: is 0 in that run"),
+        (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
+        (["budget.stepps=1"], "evorl: budget.stepps: unknown key; did you mean budget.steps?"),
+        (["budget.steps=x"], "evorl: budget.steps: expected int | null, got 'x'"),
+        (["--multirun"], "evorl: resume: goes on with one run"),
+    ],
+)
+def test_what_a_resume_refuses(finished: Path, tmp_path: Path, words: list[str], line: str) -> None:
+    done = evorl(f"resume={finished}", *words, cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(line) and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_larger_budget_goes_on_from_where_it_was_moved_to(tmp_path: Path) -> None:
+    assert evorl(*TINY, "hydra.run.dir=old", cwd=tmp_path).returncode == 0
+    (tmp_path / "old").rename(tmp_path / "new")
+    done = evorl("resume=new", "budget.steps=8192", "mdp=cartpole", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    steps = [json.loads((tmp_path / "new" / name).read_text())["steps"] for name in ("result.4096.json", "result.json")]
+    assert steps == [4096, 8192]
+    again = evorl("resume=new", cwd=tmp_path)
+    assert again.returncode == 0 and '"steps": 8192' in again.stdout  # the larger budget is the run's own now
+
+
+def test_a_new_run_from_an_old_policy(finished: Path, tmp_path: Path) -> None:
+    done = evorl(*TINY, f"init={finished}", "rl.lr=1e-4", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len([*tmp_path.glob("runs/*/*/result.json")]) == 1
+
+
+def test_the_command_with_a_door_as_its_first_word(tmp_path: Path) -> None:
+    def main(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "evorl", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+
+    assert main("run", "--cfg", "job").stdout == evorl("--cfg", "job", cwd=tmp_path).stdout
+    assert main("--help").returncode == 0 and main("--version").returncode == 0
+    assert main().returncode == 2 and main("runn").returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_starts(tmp_path: Path, number: signal.Signals) -> None:
+    """The first line is on the screen; torch is being imported."""
+    command = [sys.executable, "-m", "evorl.run"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline().startswith("evorl ")
+        process.send_signal(number)
+        assert process.wait() == 128 + number
+        assert process.stderr.read() == ""
+    assert nothing_written(tmp_path)
+
+
+def test_the_first_line_comes_within_two_seconds(tmp_path: Path) -> None:
+    """On a machine with other work to do: the quickest of three."""
+
+    def wait() -> float:
+        started = time.monotonic()
+        with subprocess.Popen(
+            [sys.executable, "-m", "evorl.run"], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            seconds = time.monotonic() - started
+            process.terminate()
+        return seconds
+
+    assert min(wait() for _ in range(3)) < 2
+
+
+def test_directories_of_runs_that_start_at_the_same_time(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, concurrent.futures as f\n"
+        "from evorl.run import _place\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+        "with f.ThreadPoolExecutor(8) as pool:\n"
+        "    for one in [pool.submit(_place, 'runs/a/20260101-s0', 'k', []) for _ in range(8)]: print(one.result())\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=environment(),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for _ in range(8)
+    ]
+    for process in processes:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    printed = [line for process in processes for line in process.communicate()[0].splitlines()]
+    assert len(printed) == len({*printed}) == 64
+    assert {path.name for path in (tmp_path / "runs" / "a").iterdir()} == {Path(line).name for line in printed}

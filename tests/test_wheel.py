@@ -1,0 +1,59 @@
+"""The wheel carries everything: installed without the checkout, it trains from any directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return next(place.glob("evorl_suite-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and our dependencies (by path), but not the checkout."""
+    place = tmp_path_factory.mktemp("clean") / "venv"
+    venv.create(place, with_pip=False, symlinks=True)
+    python = place / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python), "-q"]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (place / "lib" / version / "site-packages" / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return place / "bin"
+
+
+def test_every_config_file_is_in_the_wheel(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"evorl/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")} <= inside
+    assert not any(name.startswith("tests/") for name in inside)
+
+
+def test_it_trains_from_another_directory(clean: Path, tmp_path: Path) -> None:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True)
+
+    where = run(str(clean / "python"), "-c", "import evorl.config; print(evorl.config.CONF)")
+    assert Path(where.stdout.strip()).is_relative_to(clean.parent), where
+    done = run(str(clean / "evorl"), "run", "+debug=tiny", "mdp=cartpole", "hydra.run.dir=here")
+    assert done.returncode == 0, done.stderr
+    judged = run(str(clean / "evorl"), "evaluate", "run=here", "episodes=2")
+    assert judged.returncode == 0, judged.stderr
+    told = run(str(clean / "evorl"), "report", "here", "out=told")
+    assert told.returncode == 0, told.stderr
+    assert (tmp_path / "here" / "result.json").is_file() and (tmp_path / "told" / "index.html").is_file()
