@@ -115,6 +115,7 @@ def _film(experiment: Experiment, learner: Learner, run_dir: Path, step: int, se
     from evorl.record.video import write_video
     from evorl.util.seed import Episodes
 
+    (run_dir / "videos").mkdir(exist_ok=True)
     arena = experiment.mdp.judge().arena(1, Episodes(seed, "evaluate", evaluation=True))
     try:
         return write_video(run_dir / "videos" / f"{step}", _frames(arena, learner), fps)
