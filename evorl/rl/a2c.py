@@ -21,6 +21,7 @@ from evorl.util.types import Count, Fraction, NonNegative
 
 @dataclass(frozen=True, kw_only=True)
 class A2C(Hyper):
+    slots: Count = 64
     horizon: Count = 8
     lam: Fraction | dict[str, Fraction] = 1.0
     lr: Schedule = 1e-3

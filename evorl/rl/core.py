@@ -103,7 +103,7 @@ class Hyper(ABC):
 
     members: Count = 1
     """Logical shards of the sampling; part of the experiment, not of the machine."""
-    slots: Count = 64
+    slots: Count = 16
     """Episodes at once in each member."""
     horizon: Count = 128
     """Decisions of each slot in a batch (T)."""

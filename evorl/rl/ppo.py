@@ -24,9 +24,9 @@ from evorl.util.types import Count, Positive
 class PPO(Hyper):
     clip: Positive = 0.2
     """Range of the probability ratio, the paper's epsilon."""
-    passes: Count = 4
+    passes: Count = 10
     """Passes over each batch, the paper's K epochs."""
-    minibatch: Count = 1024
+    minibatch: Count = 256
     """Decisions in each gradient step."""
     value_clip: Positive | None = None
     """Keep a new value within this distance of the old one in the loss; null does not."""

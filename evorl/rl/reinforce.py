@@ -23,7 +23,6 @@ from evorl.util.types import Count, Fraction
 
 @dataclass(frozen=True, kw_only=True)
 class Reinforce(Hyper):
-    slots: Count = 16
     horizon: Count = 512
     lam: Fraction | dict[str, Fraction] = 1.0
     lr: Schedule = 3e-3
