@@ -23,9 +23,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evorl.record import files
 from evorl.record.follow import follow
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ class WandB:
             "group": record.group,
             "name": record.name or directory.name,
             "config": dict(config),
+            "last_s": _LAST_S,
         }
         with (home / "evorl.log").open("ab") as log:
             self._child = subprocess.Popen(
@@ -63,6 +66,7 @@ class WandB:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                bufsize=0,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,  # Ctrl-C is the run's business
             )
@@ -90,11 +94,8 @@ class WandB:
 
     def _send(self, line: bytes) -> None:
         assert self._child.stdin is not None
-        try:
-            self._child.stdin.write(line)
-            self._child.stdin.flush()
-        except BrokenPipeError:
-            pass  # `check` says why
+        with suppress(BrokenPipeError):  # `check` says why
+            files.append(self._child.stdin.fileno(), line)
 
     def _ready(self) -> bool:
         assert self._child.stdout is not None
@@ -115,9 +116,10 @@ def main(directory: Path) -> int:
     ready = os.dup(1)
     os.dup2(2, 1)  # whatever the library prints goes to the log
     settings = json.loads(sys.stdin.readline())
-    parent = _Parent()
+    parent = _Parent(settings.pop("last_s"))
     run, code = _init(directory, settings)
-    os.write(ready, b"+")
+    with suppress(BrokenPipeError):  # the run may be over already
+        os.write(ready, b"+")
     for index, row in enumerate(follow(directory / "metrics.jsonl", 0, parent.wait)):
         if index >= run.step:
             run.log({"step": row.step, "time": row.time, **row.metrics})
@@ -160,18 +162,18 @@ def _identity(directory: Path) -> str:
 class _Parent:
     """The run, as far as the child can tell from its stdin; a thread listens, for the library may not come back."""
 
-    def __init__(self) -> None:
+    def __init__(self, last_s: int) -> None:
         self.ok = False
         self._over = threading.Event()
-        threading.Thread(target=self._listen, daemon=True).start()
+        threading.Thread(target=self._listen, args=(last_s,), daemon=True).start()
 
     def wait(self) -> bool:
         return self._over.wait(_PERIOD_S)
 
-    def _listen(self) -> None:
+    def _listen(self, last_s: int) -> None:
         self.ok = sys.stdin.readline() == "done\n"
         self._over.set()
-        signal.alarm(_LAST_S)  # ends the process in the midst of anything
+        signal.alarm(last_s)  # ends the process in the midst of anything
 
 
 if __name__ == "__main__":
