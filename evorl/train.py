@@ -96,6 +96,7 @@ class Run:
         self.experiment = experiment
         self.steps = 0  # environment steps
         self.iteration = 0  # batches learned from
+        self.updates = 0  # gradient steps
         self.episodes = 0  # finished
         self.window: dict[str, deque[float]] = {}  # numbers of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
@@ -130,12 +131,14 @@ class Run:
         ended = time.monotonic()
         self.steps += cost
         self.iteration += 1
+        self.updates += int(metrics["optimizer/updates"])
         for _, episodes in outcomes:
             self._remember(episodes)
             self.episodes += len(episodes)
         metrics |= {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
         return metrics | {
             "train/episodes": self.episodes,
+            "optimizer/updates": self.updates,
             "speed/steps_per_second": cost / (ended - started),
             "speed/sample_seconds": sampled - started,
             "speed/update_seconds": ended - sampled,
@@ -161,7 +164,7 @@ class Run:
 
     def state_dict(self) -> StateDict:
         return {
-            "steps": self.steps, "iteration": self.iteration, "episodes": self.episodes,
+            "steps": self.steps, "iteration": self.iteration, "updates": self.updates, "episodes": self.episodes,
             "best": None if self.best is None else list(self.best),
             "window": {name: list(numbers) for name, numbers in self.window.items()},
             "learner": self.learner.state_dict(),
@@ -169,7 +172,8 @@ class Run:
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.steps, self.iteration, self.episodes = state["steps"], state["iteration"], state["episodes"]
+        self.steps, self.iteration = state["steps"], state["iteration"]
+        self.updates, self.episodes = state["updates"], state["episodes"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.window = {name: deque(numbers, maxlen=WINDOW) for name, numbers in state["window"].items()}
         self.learner.load_state_dict(state["learner"])
@@ -336,6 +340,7 @@ def _signals() -> Iterator[list[int]]:
         if caught:
             os._exit(128 + number)  # the last complete checkpoint is intact by construction
         caught.append(number)
+        os.write(2, b"evorl: will save and stop after this batch; a second signal leaves at once\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield caught

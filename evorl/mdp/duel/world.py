@@ -83,6 +83,7 @@ class DuelBattle:
         self._seed = seed
         self._ticks = Ticks()
         self._freed: dict[int, asyncio.Future[None]] = {}  # who is busy, and waits to decide again
+        self._commands: dict[int, tuple[int, int]] = {}  # given since time last passed
 
     async def __aenter__(self) -> Self:
         for side in self._rules:
@@ -96,7 +97,7 @@ class DuelBattle:
 
     async def act(self, side: int, skill: int, direction: int) -> None:
         """Use a skill; return when the side may decide again, or the fight is over."""
-        self.fight.command(side, skill, direction)
+        self._commands[side] = (skill, direction)
         self._freed[side] = freed = self._ticks.future()
         if len(self._freed) == len(self.fight.fighters):
             self._pass_time()
@@ -106,6 +107,8 @@ class DuelBattle:
         return picture(self.fight)
 
     def _pass_time(self) -> None:
+        for side in sorted(self._commands):  # only now: who answers later must not see what was answered before
+            self.fight.command(side, *self._commands.pop(side))
         self.fight.advance()
         for side in (KNIGHT, ARCHER):
             if self.fight.over or not self.fight.fighters[side].left:

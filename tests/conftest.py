@@ -1,0 +1,1 @@
+"""Its place makes tests/harness.py importable from every folder of tests."""

@@ -1,0 +1,199 @@
+"""What the tests of whole runs share: training in a directory, and comparing two runs bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+
+from evorl.mdp.arena import BattleWorld
+from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
+from evorl.record import checkpoint
+from evorl.train import Experiment, train
+from evorl.util.seed import generator
+
+ROOT = Path(__file__).parent.parent
+QUICK = (
+    *("record.tensorboard=false", "eval.episodes=2", "eval.every=0", "checkpoint.every=300"),
+    *("rl.slots=8", "rl.horizon=16", "rl.minibatch=64", "rl.passes=2", "rl.net.hidden=[16]"),
+)
+WORLDS = {
+    "pong": ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=100"),
+    "cartpole": ("mdp=cartpole",),
+    "pendulum": ("mdp=pendulum", "rl.normalize_inputs=true", "rl.normalize_rewards=true"),
+    "duel": ("mdp=duel", "mdp.ground.limit=10"),
+}
+
+
+# ------------------------------------------------------------------ running
+
+
+def go(*words: str) -> int:
+    """The exit code of ``evorl run`` with these words, in this process."""
+    from evorl.run import main
+
+    return main(list(words))
+
+
+def start(*words: str, door: str = "run", cwd: Path, **env: str) -> subprocess.Popen[str]:
+    """A door in a process (and session) of its own, its output in ``cwd``/out and /err, its temporary files in /tmp."""
+    (cwd / "tmp").mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd / "tmp"), **env}
+    with (cwd / "out").open("w") as out, (cwd / "err").open("w") as err:
+        return subprocess.Popen(
+            [sys.executable, "-m", f"evorl.{door}", *words],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=err, text=True, cwd=cwd, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def train_in(directory: Path, experiment: Experiment, init: Path | None = None) -> dict[str, Any]:
+    """`train` in a directory that is made where it is missing."""
+
+    @contextmanager
+    def opened() -> Iterator[Path]:
+        directory.mkdir(exist_ok=True)
+        with checkpoint.lock(directory):
+            yield directory
+
+    return train(experiment, opened, init=init)
+
+
+# ------------------------------------------------------------------ comparing
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without what the clock says."""
+    return [{k: v for k, v in row.items() if k != "time" and not k.startswith("speed/")} for row in found]
+
+
+def newest(directory: Path) -> dict[str, Any]:
+    found = checkpoint.newest(directory)
+    assert found is not None
+    return found[1]
+
+
+def fingerprint(directory: Path, *, aside: Sequence[int] = ()) -> dict[str, Any]:
+    """Every bit of a run that must not depend on how it came about: its newest checkpoint and its rows.
+
+    ``aside``: steps at which one run stopped, and was judged, and the other did not.
+    """
+    state = newest(directory)
+    del state["recorder"]["time"], state["recorder"]["offset"]
+    found = timeless(rows(directory))
+    if aside:
+        del state["run"]["best"]
+        found = [row for row in found if not (row["step"] in aside and "eval/return_mean" in row)]
+    return {"state": _digested(state), "rows": found}
+
+
+def _digested(node: Any) -> Any:
+    """The same tree with the SHA-256 of every array's bytes in its place."""
+    if isinstance(node, Mapping):
+        return {name: _digested(child) for name, child in node.items()}
+    if isinstance(node, torch.Tensor | np.ndarray):
+        array = node.numpy() if isinstance(node, torch.Tensor) else node
+        return (str(node.dtype), array.shape, hashlib.sha256(array.tobytes()).hexdigest())
+    return node
+
+
+# ------------------------------------------------------------------ worlds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faulty(BattleWorld):
+    """Endless and dull until decision ``at`` of an episode, where something breaks."""
+
+    fault: Literal["nothing", "observation", "reward", "crash"] = "nothing"
+    at: int = 0
+    length: int = 1000
+
+    @property
+    def spec(self) -> Spec:
+        return Spec((Input("sight", (2,)),), Discrete(2), ("gain",))
+
+    def reset(self, *players: int, seed: int) -> Solo:
+        return Solo(_FaultySide(self))
+
+
+class _FaultySide:
+    def __init__(self, world: Faulty) -> None:
+        self.world, self.t = world, 0
+
+    @property
+    def state(self) -> State:
+        broken = self.world.fault == "observation" and self.t == self.world.at
+        return State((np.array([np.nan if broken else 0.5, self.t / 100], np.float32),))
+
+    async def __call__(self, action: Array) -> Step:
+        self.t += 1
+        now = self.world.fault if self.t == self.world.at else "nothing"
+        if now == "crash":
+            raise RuntimeError(f"the roof fell in at decision {self.t}")
+        reward = np.inf if now == "reward" else float(action[0])
+        return Step(np.array([reward], np.float32), terminated=self.t >= self.world.length)
+
+    def result(self) -> Mapping[str, float]:
+        return {"score": float(self.t)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall(BattleWorld):
+    """A cue of +1 or -1 in the first state only; after ``wait`` blank ones its sign must be told, for a reward of 1."""
+
+    wait: int = 4
+    budget: int = 100_000
+
+    @property
+    def spec(self) -> Spec:
+        return Spec((Input("cue", (2,)),), Discrete(2))
+
+    def reset(self, *players: int, seed: int) -> Solo:
+        return Solo(_RecallSide(self.wait, int(generator("cue", seed).integers(2))))
+
+
+class _RecallSide:
+    def __init__(self, wait: int, cue: int) -> None:
+        self.wait, self.cue, self.t = wait, cue, 0
+
+    @property
+    def state(self) -> State:
+        return State((np.array([2 * self.cue - 1 if self.t == 0 else 0, self.t == self.wait], np.float32),))
+
+    async def __call__(self, action: Array) -> Step:
+        self.t += 1
+        over = self.t > self.wait
+        return Step(np.array([over and int(action[0]) == self.cue], np.float32), terminated=over)
+
+    def result(self) -> Mapping[str, float]:
+        return {}
+
+
+class Solo:
+    """A battle of one side, without tasks of its own."""
+
+    def __init__(self, side: Any) -> None:
+        self.controllers: Sequence[Controller] = [side]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass

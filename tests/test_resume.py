@@ -1,0 +1,188 @@
+"""Resuming is exact: a run that stopped and went on has the bits of one that never stopped."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from evorl.record import checkpoint
+from evorl.util.errors import BadRequest
+from harness import QUICK, WORLDS, fingerprint, go, rows, start
+
+N = 1100
+LSTM = ("rl.net.lstm=8",)
+CASES = {
+    **{name: words for name, words in WORLDS.items()},
+    **{f"{name}-lstm": (*words, *LSTM) for name, words in WORLDS.items()},
+    "cartpole-members": (*WORLDS["cartpole"], "rl.members=2", "rl.slots=4"),
+    "pong-self": (*WORLDS["pong"], "mdp.opponent=self", "rl.members=2", "rl.slots=4"),
+    "pong-delay": (*WORLDS["pong"], "mdp.delay_ms=[0,1]", "rl.slots=4"),
+    "duel-delay": (*WORLDS["duel"], "mdp.delay_ms=[0,2]", "rl.members=2", "rl.slots=4", *LSTM),
+    "lunarlander": ("mdp=lunarlander", "rl.slots=3"),
+    "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.lr={start:1e-3,end:0,steps:3000}"),
+    "reinforce": (*WORLDS["pendulum"], "rl=reinforce"),
+}
+
+
+def words_of(case: str) -> list[str]:
+    """Later words win, and an algorithm has only some of the quick settings."""
+    words = [*QUICK, *CASES[case]]
+    if case in ("a2c", "reinforce"):
+        words = [word for word in words if not word.startswith(("rl.minibatch", "rl.passes"))]
+    return list({word.partition("=")[0]: word for word in words}.values())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_n_and_n_more_is_2n(case: str, tmp_path: Path) -> None:
+    """Also where nothing is judged at n in the straight run: the evaluation at an end is set aside, no more."""
+    words = words_of(case)
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    assert go(*words, f"budget.steps={2 * N}", f"hydra.run.dir={whole}") == 0
+    assert go(*words, f"budget.steps={N}", f"hydra.run.dir={halves}") == 0
+    stopped = json.loads((halves / "result.json").read_bytes())["steps"]
+    assert N <= stopped < 2 * N
+    assert go(f"resume={halves}", f"budget.steps={2 * N}") == 0
+    assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
+    results = [json.loads((each / "result.json").read_bytes()) for each in (whole, halves)]
+    assert results[0]["eval"] == results[1]["eval"] and results[0]["steps"] == results[1]["steps"]
+    assert json.loads((halves / f"result.{stopped}.json").read_bytes())["steps"] == stopped
+
+
+def test_resume_where_it_was_judged_anyway_equals_in_everything(tmp_path: Path) -> None:
+    words = [*words_of("cartpole"), "eval.every=256", "checkpoint.every=256"]
+    words = list({word.partition("=")[0]: word for word in words}.values())
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert go(*words, "budget.steps=2048", f"hydra.run.dir={whole}") == 0
+    assert go(*words, "budget.steps=512", f"hydra.run.dir={parts}") == 0
+    for steps in (768, 1536, 2048):
+        assert go(f"resume={parts}", f"budget.steps={steps}") == 0
+    assert fingerprint(parts) == fingerprint(whole)
+    assert [row["step"] for row in rows(parts) if "eval/return_mean" in row] == [*range(256, 2049, 256)]
+
+
+@pytest.mark.parametrize("case", ["duel", "duel-lstm", "pong"])
+def test_when_answers_arrive_changes_nothing(case: str, tmp_path: Path) -> None:
+    words = [*words_of(case), f"budget.steps={N}"]
+    assert go(*words, f"hydra.run.dir={tmp_path / 'prompt'}", *(["mdp.delay_ms=[0,0]"] if case == "pong" else [])) == 0
+    assert go(*words, f"hydra.run.dir={tmp_path / 'late'}", "mdp.delay_ms=[0,3]") == 0
+    assert fingerprint(tmp_path / "late") == fingerprint(tmp_path / "prompt")
+
+
+def test_pong_as_battles_trains_to_the_bits_of_pong_in_arrays(tmp_path: Path) -> None:
+    words = [*words_of("pong"), f"budget.steps={N}"]
+    assert go(*words, f"hydra.run.dir={tmp_path / 'arrays'}") == 0
+    assert go(*words, f"hydra.run.dir={tmp_path / 'battles'}", "mdp.delay_ms=[0,0]") == 0
+    learned = [fingerprint(tmp_path / name)["state"]["run"]["learner"] for name in ("arrays", "battles")]
+    assert learned[0] == learned[1]
+
+
+def test_a_fresh_process_with_another_hash_seed_gives_the_same_bits(tmp_path: Path) -> None:
+    words = [*words_of("duel"), f"budget.steps={N}"]
+    assert go(*words, f"hydra.run.dir={tmp_path / 'here'}") == 0
+    for hash_seed in ("1", "77"):
+        process = start(*words, f"hydra.run.dir={hash_seed}", cwd=tmp_path, PYTHONHASHSEED=hash_seed)
+        assert process.wait(60) == 0, (tmp_path / "err").read_text()
+        assert fingerprint(tmp_path / hash_seed) == fingerprint(tmp_path / "here")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("finished") / "run"
+    assert go(*words_of("cartpole"), f"budget.steps={N}", f"hydra.run.dir={place}") == 0
+    return place
+
+
+def copied(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_finished_run_prints_its_result_and_stays(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(finished, tmp_path)
+    before = contents(run)
+    assert go(f"resume={run}") == 0
+    out = capsys.readouterr().out
+    assert json.loads(out[out.index("{") :]) == json.loads((run / "result.json").read_bytes())
+    assert contents(run) == before
+
+
+def test_without_a_checkpoint_it_starts_at_0(finished: Path, tmp_path: Path) -> None:
+    run = copied(finished, tmp_path)
+    shutil.rmtree(run / "checkpoints")
+    (run / "result.json").unlink()
+    assert go(f"resume={run}") == 0
+    assert fingerprint(run) == fingerprint(finished)
+
+
+def test_killed_before_its_result_it_writes_the_result(finished: Path, tmp_path: Path) -> None:
+    run = copied(finished, tmp_path)
+    (run / "result.json").unlink()
+    assert go(f"resume={run}") == 0
+    old, new = (json.loads((each / "result.json").read_bytes()) for each in (finished, run))
+    assert all(new[name] == old[name] for name in ("steps", "fitness", "eval", "best"))
+    assert fingerprint(run) == fingerprint(finished)
+
+
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("rl.lr=1e-3", "rl.lr"),
+        ("seed=1", "seed"),
+        ("rl.slots=16", "rl.slots"),
+        ("mdp=pendulum", "mdp"),
+        ("rl.lrr=1", "rl.lr"),
+        ("budget.stepz=5", "budget.steps"),
+        ("budget.steps=-5", "budget.steps"),
+        ("record.wandb=perhaps", "record.wandb"),
+    ],
+)
+def test_what_may_not_change_is_refused(
+    word: str, names: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(finished, tmp_path)
+    before = contents(run)
+    assert go(f"resume={run}", word) == 2
+    err = capsys.readouterr().err
+    assert names in err and len(err.splitlines()) == 1
+    assert contents(run) == before
+
+
+def test_the_same_value_again_is_no_change(finished: Path) -> None:
+    assert go(f"resume={finished}", "rl.horizon=16", "seed=0") == 0
+
+
+def test_resume_of_what_is_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert go(f"resume={tmp_path}") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_another_process_writes_is_left_alone(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(finished, tmp_path)
+    before = contents(run)
+    with checkpoint.lock(run):
+        assert go(f"resume={run}", f"budget.steps={2 * N}") == 2
+    assert "another process" in capsys.readouterr().err
+    assert contents(run) == before
+
+
+def test_no_whole_checkpoint_is_a_bad_request(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(finished, tmp_path)
+    for file in run.glob("checkpoints/*/state.json"):
+        file.write_bytes(b"")
+    assert go(f"resume={run}", f"budget.steps={2 * N}") == 2
+    assert "no checkpoint" in capsys.readouterr().err
+    with pytest.raises(BadRequest, match="whole"):
+        checkpoint.newest(run)
