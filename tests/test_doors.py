@@ -180,6 +180,21 @@ def test_a_signal_while_it_starts(tmp_path: Path, number: signal.Signals) -> Non
     assert nothing_written(tmp_path)
 
 
+def test_a_signal_ends_a_sweep(tmp_path: Path) -> None:
+    """The job that trains saves itself; the next one does not begin."""
+    words = ("--multirun", "mdp=cartpole", "seed=1,2", "hydra.sweep.dir=here", "budget.steps=1e9")
+    with subprocess.Popen(
+        [sys.executable, "-m", "evorl.run", *words], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert any("/s  " in line for line in process.stdout)  # it trains
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait() == 130
+    assert (tmp_path / "here" / "0" / "checkpoints" / "latest").exists()
+    assert not (tmp_path / "here" / "1").exists()
+
+
 def test_the_first_line_comes_within_two_seconds(tmp_path: Path) -> None:
     """On a machine with other work to do: the quickest of three."""
 
