@@ -33,13 +33,15 @@ def check(world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, 
     Plays random legal actions, keyed by ``seed``, until each of ``slots`` slots made ``decisions`` decisions and
     an episode ended: shapes, dtypes, finite numbers, masks, ends, results, costs. Then the same keys have to give
     the same course, other keys another one (unless ``varied`` is False: a world without chance), a saved state has
-    to go on bit for bit in a fresh arena, and nothing may be left behind. Battles are also left early.
+    to go on bit for bit in a fresh arena, and nothing may be left behind. Battles are left early before all that.
     """
 
     def course(alike: bool = False, run: int = seed) -> _Course:
         return _Course(world.arena(slots, Episodes(run, "conformance")), seed, alike)
 
     with _nothing_left():
+        if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)):
+            asyncio.run(_check_battles(world, Episodes(seed, "conformance")))
         first = course().play(decisions, ends=1)
         _require(first.cost > 0, "environment steps were played and the costs add up to 0")
         again = course().play(decisions)
@@ -47,8 +49,6 @@ def check(world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, 
         if varied:
             _check_chance(course, decisions)
         _check_resume(course, decisions)
-        if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)):
-            asyncio.run(_check_battles(world, Episodes(seed, "conformance")))
 
 
 # ------------------------------------------------------------------ playing an arena
@@ -101,7 +101,7 @@ class _Course:
         results = _results(now)
         for slot in slots:
             self._note(slot, results.pop(slot, None))
-        _require(not results, f"results came for the slots {sorted(results)}, whose episodes did not end now")
+        _require(not results, f"results came for the slots {sorted(results)}, which do not wait")
         self.waiting |= set(slots)
         self.cost += now.cost
         return now
@@ -114,9 +114,9 @@ class _Course:
             _require(
                 not over and not now.reward[slot].any(), f"slot {slot} has a reward or an end before its first action"
             )
-        _require(
-            over == (result is not None), f"slot {slot}: an ended episode has an entry in results, others have none"
-        )
+        _require(over or result is None, f"slot {slot} has an entry in results though its episode did not end")
+        why = "its battle raised (see the log), or they are missing"
+        _require(not over or result is not None, f"slot {slot} ended an episode without results: {why}")
         self.ended += over
         final = tuple(x[slot].tobytes() for x in now.final) if truncated else ()
         outcome = (now.reward[slot].tobytes(), terminated, truncated)
