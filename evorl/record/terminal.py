@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -58,7 +59,7 @@ class Terminal:
         self._budget, self._seconds = budget, seconds
         self._start = self._step = start
         self._began = time.monotonic()
-        self._shown_at = -float("inf")
+        self._shown, self._shown_at = True, -float("inf")
         self._metrics: dict[str, float] = {}
         self._evaluated: int | None = None
         self._live: Live | None = None
@@ -68,7 +69,7 @@ class Terminal:
         logger = logging.getLogger("evorl")
         self._propagated, logger.propagate = logger.propagate, False
         logger.addHandler(self._handler)
-        if self._stream.isatty():
+        if _interactive(self._stream):
             from rich.live import Live
 
             self._live = Live(console=_console(self._stream), auto_refresh=False, transient=False)
@@ -78,8 +79,9 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
+        if not self._shown:
             self._show()
+        if self._live:
             self._live.stop()
             self._live = None
         logger = logging.getLogger("evorl")
@@ -88,7 +90,7 @@ class Terminal:
 
     def update(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take the newest numbers; show them when it is time, and evaluations at once."""
-        self._step = step
+        self._step, self._shown = step, False
         self._metrics.update(metrics)
         judged = any(name.startswith("eval/") for name in metrics)
         if judged:
@@ -105,7 +107,7 @@ class Terminal:
             print(text, file=self._stream, flush=True)
 
     def _show(self, judged: bool = False) -> None:
-        self._shown_at = time.monotonic()
+        self._shown, self._shown_at = True, time.monotonic()
         if self._live:
             self._live.update(self._table(), refresh=True)
         else:
@@ -183,19 +185,19 @@ def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = 
     lines.append(("steps", f"{result['steps']:,} in {clock(result['seconds'])}"))
     lines.append(("kept in", str(directory)))
     width = max(len(name) for name, _ in lines)
-    console = _console(stream) if stream.isatty() else None
+    console = _console(stream) if _interactive(stream) else None
     for name, value in lines:
         if console:
-            console.print(f"[dim]{name:<{width}}[/]  [bold]", end="")
+            console.print(f"[dim]{name:<{width}}[/]  ", end="")
             console.print(value, style="bold", markup=False, highlight=False, soft_wrap=True)
         else:
             print(f"{name:<{width}}  {value}", file=stream, flush=True)
 
 
 def count(number: float) -> str:
-    """A count in three figures or so: 950, 12.3k, 4.56M."""
+    """A count in three figures: 950, 12.3k, 4.56M."""
     for scale, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= scale:
+        if number >= 0.9995 * scale:  # 999,600 is 1M, not 1000k
             return f"{number / scale:.3g}{suffix}"
     return f"{number:.0f}"
 
@@ -209,6 +211,10 @@ def clock(seconds: float) -> str:
 
 def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _interactive(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
 def _console(stream: TextIO) -> Console:

@@ -1,0 +1,178 @@
+import io
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evorl.record import terminal
+from evorl.record.terminal import Terminal, clock, count, first_line, summary
+
+TRAIN = {"train/return": 14.62, "train/episode_length": 412.3, "loss/policy": -0.0123, "loss/value": 0.431}
+EVAL = {"eval/return_mean": 13.9, "eval/return_std": 2.1, "eval/length_mean": 400.0, "eval/win_mean": 0.97}
+RESULT = {"steps": 27_500_000, "seconds": 134.2, "fitness": 15.216, "eval": {"return_mean": 15.2, "episodes": 60}}
+
+SCRIPT = f"""
+import logging, sys, threading
+from pathlib import Path
+from evorl.record.terminal import Terminal, first_line, summary
+first_line("pong · ppo", Path("runs/x"))
+assert not {{"rich", "torch", "numpy"}} & sys.modules.keys()
+with Terminal(1000) as terminal:
+    terminal.update(250, {TRAIN} | {{"speed/steps_per_second": 205_123.0}})
+    logging.getLogger("evorl").warning("disk [bold]full[/] at %d", 300)
+    terminal.update(500, {EVAL})
+    terminal.say("saved [1]")
+    terminal.update(750, {{"train/return": 99.5}})
+summary({RESULT}, Path("runs/x"))
+"""
+
+
+class Clock:
+    """Time that passes when told."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    fake = Clock()
+    monkeypatch.setattr(terminal, "time", fake)
+    return fake
+
+
+def in_terminal(columns: int, **env: str) -> tuple[str, str]:
+    """What a terminal is sent by `SCRIPT`: raw, and without the control sequences."""
+    master, slave = os.openpty()
+    words = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color", **env}
+    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=slave, stderr=slave, env=words) as child:
+        os.close(slave)
+        parts = []
+        while True:
+            try:
+                part = os.read(master, 4096)
+            except OSError:  # how Linux says that the other side is closed
+                break
+            if not part:
+                break
+            parts.append(part)
+        os.close(master)
+        assert child.wait() == 0, b"".join(parts).decode()
+    raw = b"".join(parts).decode()
+    return raw, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw)
+
+
+def test_on_a_terminal() -> None:
+    raw, text = in_terminal(120)
+    lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").splitlines()]
+    assert lines[0] == "evorl · pong · ppo · runs/x"
+    assert "warning: disk [bold]full[/] at 300" in lines and "saved [1]" in lines
+    last = len(lines) - 1 - next(i for i, line in enumerate(reversed(lines)) if "steps  " in line and "━" in line)
+    assert re.search(r"━+.* 750 / 1k steps  75%  205k/s  0:0\d  0:0\d left", lines[last])
+    assert re.fullmatch(r"episodes +return \+99\.50   length 412", lines[last + 1])
+    assert re.fullmatch(r"learning +policy -0\.0123   value 0\.431", lines[last + 2])
+    assert re.fullmatch(r"evaluation at 500 +return \+13\.90   std 2\.10   win 0\.97", lines[last + 3])
+    assert any(re.fullmatch(r"fitness +15\.22", line) for line in lines[last:])
+    assert "\x1b[1A" in raw and raw.count("\x1b[?25l") == raw.count("\x1b[?25h")  # redrawn in place; the cursor is back
+
+
+def test_a_narrow_terminal_wraps_and_loses_nothing() -> None:
+    _, text = in_terminal(40)
+    assert all(word in text for word in ("+99.50", "0.431", "+13.90", "0.97"))
+    assert all(len(line.rstrip()) <= 40 for line in text.replace("\r\n", "\n").replace("\r", "\n").splitlines())
+
+
+def test_a_dumb_terminal_gets_plain_lines() -> None:
+    raw, _ = in_terminal(120, TERM="dumb")
+    assert "\x1b" not in raw and "return +14.62" in raw
+
+
+def test_in_a_pipe() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert "\x1b" not in done.stdout and done.stderr == ""
+    assert lines[0] == "evorl · pong · ppo · runs/x"
+    assert re.match(r"250 / 1k steps  25%  205k/s  0:0\d  0:0\d left  return \+14\.62  length 412  policy", lines[1])
+    assert lines[2:4] == [
+        "warning: disk [bold]full[/] at 300",
+        "evaluation at 500  return +13.90  std 2.10  win 0.97",
+    ]
+    assert lines[4] == "saved [1]"
+    assert lines[5].startswith("750 / 1k steps  75%") and "return +99.50" in lines[5]  # the last numbers are not lost
+    assert [line.split() for line in lines[6:]] == [
+        ["fitness", "15.22"], ["return", "mean", "15.2"], ["episodes", "60"], ["steps", "27,500,000", "in", "2:14"],
+        ["kept", "in", "runs/x"],
+    ]  # fmt: skip
+
+
+def test_plain_lines_are_few(time: Clock) -> None:
+    out = io.StringIO()
+    with Terminal(1000, stream=out) as shown:
+        for step in range(1, 101):
+            time.now = step * 0.1
+            shown.update(step, {"train/return": float(step)})
+            if step == 30:
+                shown.update(step, EVAL)
+    starts = [line.split("  ")[0] for line in out.getvalue().splitlines()]
+    # The first at once, the evaluation at once, then one every five seconds, and the last.
+    assert starts == ["1 / 1k steps", "evaluation at 30", "80 / 1k steps", "100 / 1k steps"]
+
+
+@pytest.mark.parametrize(
+    ("start", "seconds", "step", "now", "expected"),
+    [
+        (0, None, 250, 10.0, "250 / 1k steps  25%  0:10  0:30 left"),
+        (500, None, 750, 10.0, "750 / 1k steps  75%  0:10  0:10 left"),  # resumed: the pace is of this process
+        (0, 20.0, 250, 10.0, "250 / 1k steps  50%  0:10  0:10 left"),  # time ends it first
+        (0, 20.0, 900, 10.0, "900 / 1k steps  90%  0:10  0:01 left"),
+        (0, None, 0, 10.0, "0 / 1k steps  0%  0:10"),
+        (0, None, 1200, 10.0, "1.2k / 1k steps  100%  0:10  0:00 left"),
+    ],
+)
+def test_time_left(time: Clock, start: int, seconds: float | None, step: int, now: float, expected: str) -> None:
+    out = io.StringIO()
+    with Terminal(1000, seconds, start, out) as shown:
+        time.now = now
+        shown.update(step, {})
+    assert out.getvalue() == expected + "\n"
+
+
+def test_the_logger_is_left_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("evorl")
+    before = logger.propagate, list(logger.handlers)
+    out = io.StringIO()
+    with pytest.raises(RuntimeError), Terminal(10, stream=out):
+        logger.info("not shown")
+        logger.warning("shown")
+        raise RuntimeError
+    assert (logger.propagate, logger.handlers) == before
+    assert out.getvalue() == "warning: shown\n" and "shown" not in caplog.text
+    logger.warning("after")
+    assert "after" in caplog.text and "after" not in out.getvalue()
+
+
+def test_first_line_and_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    first_line("pong · ppo", Path("runs/x"))
+    summary({"steps": 5, "seconds": 1.0, "fitness": None, "eval": {}}, Path("runs/x"))
+    assert capsys.readouterr().out == "evorl · pong · ppo · runs/x\nsteps    5 in 0:01\nkept in  runs/x\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (1000, "1k"), (12_345, "12.3k"), (999_600, "1M"), (999_400, "999k"), (27.5e6, "27.5M")],
+)
+def test_count(number: float, text: str) -> None:
+    assert count(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (38.4, "0:38"), (59.6, "1:00"), (725, "12:05"), (10979, "3:02:59")]
+)
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
