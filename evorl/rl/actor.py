@@ -143,15 +143,15 @@ class Actor:
         while True:
             rows = rows[t[rows] < horizon]
             if len(rows):
-                step = int(t[0]) if len(rows) == slots and (t == t[0]).all() else t.clip(max=horizon - 1)
-                decision = player.decide(noise[step] if isinstance(step, int) else noise[step, every])
-                store.put(t, rows, player, decision)
+                at, sel = _index(t, rows)
+                decision = player.decide(noise[at] if sel is ALL else noise[t.clip(max=horizon - 1), every])
+                store.put(at, sel, player, decision)
                 player.send(rows, decision)
             elif (t == horizon).all():
                 break
             now, over = player.recv()
             rows, cost = now.slots, cost + now.cost
-            store.put_outcome(t, rows, player)
+            store.put_outcome(*_index(t, rows), player)
             ended += [(int(t[slot]), slot, episode) for slot, episode in over]
             t[rows] += 1
         last = player.decide(torch.zeros_like(noise[0]))  # V of the states to bootstrap from
@@ -176,21 +176,19 @@ class _Columns:
         self.value, self.final_value = batch.value.numpy(), batch.final_value.numpy()
         self.reward, self.done = batch.reward.numpy(), batch.done.numpy()
 
-    def put(self, t: Array, rows: Array, player: Player, decision: Decision) -> None:
-        """Decision t[row] of each row: what was seen and what was done."""
-        at, sel = _index(t, rows)
+    def put(self, at: Any, sel: Any, player: Player, decision: Decision) -> None:
+        """What the selected rows saw and did, at their places in the batch (see `_index`)."""
         self._see(at, sel, player)
         self.action[at] = decision.action.numpy()[sel]
         self.log_prob[at] = decision.log_prob.numpy()[sel]
         self.value[at] = decision.value.numpy()[sel]
 
-    def put_outcome(self, t: Array, rows: Array, player: Player) -> None:
-        """What followed decision t[row] of each row."""
-        at, sel = _index(t, rows)
+    def put_outcome(self, at: Any, sel: Any, player: Player) -> None:
+        """What followed."""
         now = player.now
         self.reward[at] = now.reward[sel]
         self.done[at] = player.start[sel]
-        if now.truncated[rows].any():
+        if now.truncated[sel].any():
             value = player.final_values().numpy()
             self.final_value[at] = np.where(now.truncated[:, None], value, 0)[sel]
 
@@ -209,7 +207,7 @@ class _Columns:
 def _index(t: Array, rows: Array) -> tuple[Any, Any]:
     """Where rows at their own times lie in [T, B] storage, and in [B] rows; plain slices when in lockstep."""
     first = int(t[rows[0]])
-    if len(rows) == len(t) and (t == first).all():
+    if len(rows) == len(t) == np.count_nonzero(t == first):
         return first, ALL
     return (t[rows], rows), rows
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from rl_toys import Bandit, Chain, Game, GameWorld, Games, Memory
+from rl_toys import Bandit, Chain, Game, Games, GameWorld, Memory
 
 from evorl.nets.policy import Net
 from evorl.rl.a2c import A2C
