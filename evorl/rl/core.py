@@ -60,7 +60,6 @@ class Batch:
     reward: Tensor  # [T, B, R]
     done: Tensor  # bool [T, B]
     carry: Tensor | None  # [2, B, H] before the first decision
-    cost: int = 0  # environment steps this batch took
 
     @classmethod
     def empty(cls, spec: Spec, horizon: int, slots: int, lstm: int) -> Batch:
