@@ -7,15 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from harness import QUICK, WORLDS, fingerprint, go, rows, start
 
 from evorl.record import checkpoint
 from evorl.util.errors import BadRequest
-from harness import QUICK, WORLDS, fingerprint, go, rows, start
 
 N = 1100
 LSTM = ("rl.net.lstm=8",)
 CASES = {
-    **{name: words for name, words in WORLDS.items()},
+    **WORLDS,
     **{f"{name}-lstm": (*words, *LSTM) for name, words in WORLDS.items()},
     "cartpole-members": (*WORLDS["cartpole"], "rl.members=2", "rl.slots=4"),
     "pong-self": (*WORLDS["pong"], "mdp.opponent=self", "rl.members=2", "rl.slots=4"),
