@@ -44,8 +44,8 @@ class Character:
 class Knight(Character):
     """Slow to reach its foe, terrible once there."""
 
-    health: Positive = 124.0
-    strike: Skill = Skill(cast=0.4, cooldown=0.3, energy=12.0, range=1.7, damage=16.0)
+    health: Positive = 120.0
+    strike: Skill = Skill(cast=0.4, cooldown=0.3, energy=12.0, range=1.7, damage=13.0)
     """A blow at the end of the cast, at a foe within reach in the direction taken."""
     charge: Skill = Skill(cast=0.5, cooldown=3.0, energy=30.0, range=4.0, damage=10.0)
     """A dash that stops at the foe and hurts it."""
@@ -61,7 +61,7 @@ class Archer(Character):
 
     health: Positive = 80.0
     step: Skill = Skill(cast=0.2, range=0.54)
-    shoot: Skill = Skill(cast=0.5, cooldown=0.3, energy=10.0, range=8.0, damage=8.0)
+    shoot: Skill = Skill(cast=0.5, cooldown=0.3, energy=10.0, range=8.0, damage=9.0)
     """An arrow at the end of the cast, at the foe where it then is, if it is in the direction taken."""
     volley: Skill = Skill(cast=0.9, cooldown=3.0, energy=35.0, range=6.0, damage=8.0)
     """Three arrows in a fan."""

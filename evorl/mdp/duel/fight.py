@@ -145,9 +145,11 @@ class Fight:
         if me.vx or me.vy:
             x, y = self.slide(me.x + me.vx, me.y + me.vy)
             before, after = math.hypot(me.x - foe.x, me.y - foe.y), math.hypot(x - foe.x, y - foe.y)
-            rolls = side == ARCHER and me.skill == ROLL
-            if rolls or after >= 2 * self.ground.body or after > before:
-                me.x, me.y = x, y
+            rolls, touch = side == ARCHER and me.skill == ROLL, 2 * self.ground.body
+            if after < min(before, touch) and not rolls:  # stop where the bodies touch
+                x, y = foe.x + (me.x - foe.x) * touch / before, foe.y + (me.y - foe.y) * touch / before
+                x, y = self.slide(x, y)
+            me.x, me.y = x, y
         if side == KNIGHT and me.skill == CHARGE and not me.spent:
             self._charge(me, foe)
 

@@ -1,0 +1,98 @@
+"""Delays take wall time and change nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pytest
+from test_arena import EPISODES, Driver
+from tiny import Walk
+
+from evorl.mdp.delay import Delayed
+from evorl.mdp.duel import Duel
+from evorl.util.seed import Episodes, generator
+
+Slept = list[float]
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> Slept:
+    """The times that were slept, in seconds; they pass at once."""
+    times: Slept = []
+    real = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        times.append(seconds)
+        await real(0)
+
+    monkeypatch.setattr("evorl.mdp.delay.asyncio.sleep", sleep)
+    return times
+
+
+def test_a_delayed_world_goes_the_same_way(slept: Slept) -> None:
+    with closing(Walk(sides=2).arena(4, EPISODES)) as arena:
+        expected = Driver(arena).play(20)
+    assert not slept
+    with closing(Walk(sides=2, delay_ms=(3, 9)).arena(4, EPISODES)) as arena:
+        assert Driver(arena).play(20) == expected
+    assert len(slept) >= 4 * 20 - 8  # one for each answer
+    assert 0.003 <= min(slept) < 0.004 and 0.008 < max(slept) <= 0.009
+
+
+def test_delays_are_keyed(slept: Slept) -> None:
+    async def play(seed: int) -> Slept:
+        slept.clear()
+        async with Delayed(Walk(longest=1, sides=2), (0, 100)).reset(0, 1, seed=seed) as battle:
+            for side in battle.controllers:
+                await side(np.array([0]))
+        return slept.copy()
+
+    first, again, other = asyncio.run(play(4)), asyncio.run(play(4)), asyncio.run(play(5))
+    assert first == again and first[0] != first[1] and first != other
+    assert first[0] == generator("delay", 4, 0).uniform(0, 100) / 1000
+
+
+def test_it_really_takes_time() -> None:
+    """On the loop's own clock, so that a busy machine cannot make it fail."""
+
+    async def play() -> float:
+        loop = asyncio.get_running_loop()
+        async with Delayed(Walk(), (20, 20)).reset(0, seed=1) as battle:
+            start = loop.time()
+            await battle.controllers[0](np.array([0]))
+            return loop.time() - start
+
+    assert asyncio.run(play()) >= 0.0199
+
+
+def test_one_slow_battle_among_quick_ones() -> None:
+    slow = int(EPISODES(0, 0))
+
+    class OneSlow(Walk):
+        def reset(self, *players: int, seed: int) -> Any:
+            quick = Walk(longest=99)
+            return (Delayed(quick, (3_600_000, 3_600_000)) if seed == slow else quick).reset(*players, seed=seed)
+
+    with closing(OneSlow().arena(3, EPISODES)) as arena:
+        driver = Driver(arena)
+        driver.recv()
+        for _ in range(50):
+            driver.send()
+            assert driver.recv().slots.tolist() == [1, 2]
+
+
+def test_it_passes_on_pictures_and_the_rest() -> None:
+    for world in (Duel(delay_ms=(0, 0)), Walk(delay_ms=(0, 0))):
+        with closing(world.arena(1, Episodes(0))) as arena:
+            arena.recv()
+            picture = arena.render()
+            assert picture is not None and picture.dtype == np.uint8
+
+
+@pytest.mark.parametrize("delay_ms", [(2, 1), (-1, 1)])
+def test_impossible_ranges_are_refused(delay_ms: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="delay_ms must be"):
+        Walk(delay_ms=delay_ms)

@@ -1,0 +1,321 @@
+"""The duel: its rules one by one, its balance, its view."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evorl.mdp.duel import Duel
+from evorl.mdp.duel.characters import Archer, Ground, Knight
+from evorl.mdp.duel.fight import (
+    ARCHER,
+    BLOCK,
+    CHARGE,
+    DIRECTIONS,
+    KNIGHT,
+    ROLL,
+    SHOOT,
+    SKILLS,
+    STEP,
+    STRIKE,
+    VOLLEY,
+    WAIT,
+    Fight,
+)  # fmt: skip
+from evorl.mdp.duel.rules import Command, play, shuffle
+from evorl.mdp.duel.view import observe
+from evorl.util.seed import Episodes, generator
+
+EAST, WEST = 0, 4
+Player = Callable[[Fight, int, np.random.Generator], Command]
+
+
+def fight(gap: float = 1.2, y: float = 2.0) -> Fight:
+    """The knight west of the archer, both south of the pillar."""
+    it = Fight(Knight(), Archer(), Ground(), seed=0)
+    for me, x in zip(it.fighters, (3.0, 3.0 + gap), strict=True):
+        me.x, me.y = x, y
+    return it
+
+
+def until_free(it: Fight, side: int) -> None:
+    """Time passes, the other one waiting, until the side is free."""
+    while it.fighters[side].left and not it.over:
+        if not it.fighters[1 - side].left:
+            it.command(1 - side, WAIT, 0)
+        it.advance()
+
+
+def do(it: Fight, side: int, skill: int, direction: int) -> None:
+    until_free(it, side)
+    it.command(side, skill, direction)
+    until_free(it, side)
+
+
+# ------------------------------------------------------------------ skills
+
+
+@pytest.mark.parametrize(
+    ("gap", "direction", "hits"), [(1.2, EAST, 1), (1.2, 1, 1), (1.2, 2, 0), (1.2, WEST, 0), (1.9, EAST, 0)]
+)
+def test_a_strike_reaches_where_it_points(gap: float, direction: int, hits: int) -> None:
+    it = fight(gap)
+    do(it, KNIGHT, STRIKE, direction)
+    assert it.fighters[ARCHER].taken == hits * it.knight.strike.damage == it.fighters[KNIGHT].dealt
+
+
+def test_casting_takes_its_time_and_then_cools_down() -> None:
+    it = fight()
+    it.command(KNIGHT, STRIKE, EAST)
+    with pytest.raises(ValueError, match="side 0 cannot use skill 0"):
+        it.command(KNIGHT, WAIT, 0)
+    until_free(it, KNIGHT)
+    assert it.tick == round(it.knight.strike.cast / it.ground.dt)
+    assert not it.legal(KNIGHT)[STRIKE]
+    with pytest.raises(ValueError, match="cannot use skill 2"):
+        it.command(KNIGHT, STRIKE, EAST)
+    while not it.legal(KNIGHT)[STRIKE]:
+        do(it, KNIGHT, WAIT, 0)
+    ready = (it.knight.strike.cast + it.knight.strike.cooldown) / it.ground.dt
+    assert ready <= it.tick < ready + it.knight.wait.cast / it.ground.dt
+
+
+def test_energy_is_spent_and_comes_back() -> None:
+    it = fight(4)
+    me = it.fighters[KNIGHT]
+    do(it, KNIGHT, CHARGE, WEST)
+    gained = it.knight.regeneration * it.tick * it.ground.dt
+    assert me.energy == pytest.approx(it.knight.energy - it.knight.charge.energy + gained)
+    me.energy = 0.0
+    assert it.legal(KNIGHT) == [True, True, False, False, False]
+    for _ in range(60):
+        do(it, KNIGHT, WAIT, 0)
+    assert me.energy == it.knight.energy
+
+
+def test_a_step_moves_as_far_as_it_says_and_walls_stop_it() -> None:
+    it = fight(4)
+    do(it, ARCHER, STEP, 2)
+    assert (it.fighters[ARCHER].x, it.fighters[ARCHER].y) == pytest.approx((7, 2 + it.archer.step.range))
+    for _ in range(30):
+        do(it, ARCHER, STEP, EAST)
+    assert it.fighters[ARCHER].x == pytest.approx(it.ground.size - it.ground.body)
+
+
+def test_a_charge_stops_at_its_foe_and_hurts_once() -> None:
+    it = fight(3)
+    do(it, KNIGHT, CHARGE, EAST)
+    assert it.fighters[ARCHER].taken == it.knight.charge.damage
+    assert 2 * it.ground.body - 1e-9 <= it.distance() <= 2 * it.ground.body + 0.31
+
+
+def test_an_arrow_flies_and_the_shield_takes_most_of_it() -> None:
+    it = fight(4)
+    do(it, ARCHER, SHOOT, WEST)
+    assert len(it.arrows) == 1 and it.fighters[KNIGHT].taken == 0
+    while it.arrows:
+        do(it, ARCHER, WAIT, 0)
+    assert it.fighters[KNIGHT].taken == it.archer.shoot.damage
+    for direction, share in ((EAST, 1 - it.knight.absorbed), (WEST, 1.0)):
+        it = fight(4)
+        do(it, ARCHER, SHOOT, WEST)
+        do(it, KNIGHT, BLOCK, direction)
+        assert it.fighters[KNIGHT].taken == pytest.approx(it.archer.shoot.damage * share)
+
+
+def test_a_volley_is_three_arrows() -> None:
+    it = fight(1.5)
+    do(it, ARCHER, VOLLEY, WEST)
+    assert len(it.arrows) == 3
+    angles = sorted(math.degrees(math.atan2(arrow.vy, -arrow.vx)) for arrow in it.arrows)
+    assert angles == pytest.approx([-15, 0, 15])
+
+
+def test_nothing_hurts_who_rolls() -> None:
+    it = fight(1.2)
+    it.command(KNIGHT, STRIKE, EAST)
+    it.command(ARCHER, ROLL, WEST)
+    it.advance()
+    assert it.fighters[ARCHER].taken == 0
+    assert it.fighters[ARCHER].x == pytest.approx(4.2 - it.archer.roll.range)  # past the knight
+
+
+def test_the_pillar_stops_arrows_and_walkers() -> None:
+    it = fight()
+    for me, x in zip(it.fighters, (2.0, 8.0), strict=True):
+        me.x, me.y = x, 5.0
+    assert not it.clear()
+    do(it, ARCHER, SHOOT, WEST)
+    while it.arrows:
+        do(it, ARCHER, WAIT, 0)
+    assert it.fighters[KNIGHT].taken == 0
+    for _ in range(20):
+        do(it, KNIGHT, STEP, EAST)
+    assert it.fighters[KNIGHT].x == pytest.approx(5 - it.ground.pillar - it.ground.body)
+
+
+def test_both_may_die_at_once() -> None:
+    it = fight(0.9)
+    knight, archer = it.fighters
+    knight.health = archer.health = 1.0
+    it.command(ARCHER, SHOOT, WEST)
+    it.command(KNIGHT, WAIT, 0)
+    it.advance()
+    it.command(KNIGHT, STRIKE, EAST)  # ends in the tick in which the arrow arrives
+    until_free(it, KNIGHT)
+    assert it.terminated and knight.health == archer.health == 0 and knight.taken == archer.taken == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_nobody_leaves_the_field(seed: int) -> None:
+    it, draws = Fight(Knight(), Archer(), Ground(), seed), [generator("test", seed, side) for side in (0, 1)]
+    low, high = it.ground.body - 1e-9, it.ground.size - it.ground.body + 1e-9
+    while not it.over:
+        for side, me in enumerate(it.fighters):
+            assert low <= me.x <= high and low <= me.y <= high
+            assert math.hypot(me.x - 5, me.y - 5) >= it.ground.pillar + it.ground.body - 1e-9
+            assert 0 <= me.energy <= me.character.energy and me.health <= me.character.health
+            view = observe(it, side)
+            assert np.isfinite(view).all() and np.abs(view).max() <= 1.5
+            if not me.left:
+                it.command(side, *(shuffle if seed % 2 else play)(it, side, draws[side]))
+        it.advance()
+    assert it.fighters[0].dealt == pytest.approx(it.fighters[1].taken)
+
+
+# ------------------------------------------------------------------ balance
+
+
+def wins(players: tuple[Player, Player], games: int) -> float:
+    """The knight's share of wins, a draw counting half."""
+    total = 0.0
+    for seed in range(games):
+        it, draws = Fight(Knight(), Archer(), Ground(), seed), [generator("balance", seed, side) for side in (0, 1)]
+        while not it.over:
+            for side in (KNIGHT, ARCHER):
+                if not it.fighters[side].left:
+                    it.command(side, *players[side](it, side, draws[side]))
+            it.advance()
+        dead = [me.health <= 0 for me in it.fighters]
+        total += 0.5 + 0.5 * (dead[ARCHER] - dead[KNIGHT])
+    return total / games
+
+
+def test_the_rule_players_are_about_even() -> None:
+    assert 0.4 <= wins((play, play), 300) <= 0.6
+
+
+def test_random_players_lose() -> None:
+    assert wins((shuffle, play), 60) < 0.15
+    assert wins((play, shuffle), 60) > 0.85
+
+
+# ------------------------------------------------------------------ as a world
+
+
+def played(world: Duel, slots: int, decisions: int) -> tuple[list[tuple[int, dict[str, float]]], np.ndarray, int]:
+    """Results, summed rewards [B, 2] and costs of random play."""
+    draw, results, total, cost = np.random.default_rng(0), [], np.zeros((slots, 2)), 0
+    with closing(world.arena(slots, Episodes(3))) as arena:
+        for _ in range(decisions):
+            now = arena.recv()
+            results += now.results
+            cost += now.cost
+            total[now.slots] += now.reward[now.slots]
+            legal = now.legal[now.slots, : len(SKILLS)]  # type: ignore[index]
+            skills = (draw.random(legal.shape) * legal).argmax(1)
+            arena.send(now.slots, np.stack([skills, draw.integers(0, len(DIRECTIONS), len(skills))], 1))
+    return results, total, cost
+
+
+def test_each_side_decides_in_its_own_time() -> None:
+    with closing(Duel(side="both").arena(2, Episodes(0))) as arena:
+        arena.recv()
+        arena.send(np.arange(2), np.array([[STRIKE, EAST], [WAIT, 0]]))
+        now = arena.recv()
+        assert now.slots.tolist() == [1] and now.cost == 0  # steps are counted at the game's first side
+        assert arena._rows.inputs[0].shape == (2, len(observe(fight(), 0)))  # type: ignore[attr-defined]
+        arena.send(np.array([1]), np.array([[WAIT, 0]]))
+        now = arena.recv()
+        assert now.slots.tolist() == [0, 1] and now.cost == 4  # 0.4 s of cast in ticks of 0.1 s
+
+
+def test_results_and_rewards_tell_the_same() -> None:
+    world = Duel(side="knight", ground=Ground(limit=20.0))
+    results, total, cost = played(world, 8, 900)
+    assert len(results) > 8 and cost > 8 * 900
+    for _, result in results:
+        assert result["win"] in (0.0, 0.5, 1.0)
+        assert 0 <= result["fitness"] <= 1
+        assert result["damage_taken"] <= world.knight.health and result["damage_dealt"] <= world.archer.health
+        assert 0 < result["seconds"] <= 20.0 + 1e-9
+    taken = sum(result["damage_taken"] for _, result in results) / world.knight.health
+    dealt = sum(result["damage_dealt"] for _, result in results) / world.archer.health
+    # the running episodes, not in results, add at most one lost health each
+    assert dealt - taken - 8 <= total[:, 0].sum() <= dealt - taken + 8
+    lost = sum(result["win"] == 0 for _, result in results) - sum(result["win"] == 1 for _, result in results)
+    assert total[:, 1].sum() == -lost
+
+
+def test_time_out_is_a_truncated_draw() -> None:
+    with closing(Duel(side="both", ground=Ground(limit=1.0)).arena(2, Episodes(0))) as arena:
+        now = arena.recv()
+        for _ in range(5):
+            assert not now.truncated.any()
+            arena.send(np.arange(2), np.zeros((2, 2), np.int64))
+            now = arena.recv()
+        assert now.truncated.all() and not now.terminated.any()
+        assert [result["win"] for _, result in now.results] == [0.5, 0.5]
+        assert [result["fitness"] for _, result in now.results] == [0.5, 0.5]
+        assert (now.final[0][:, -2] == 0).all()  # no time was left
+
+
+def test_sides() -> None:
+    keys = [int(key) for key in Episodes(0)(np.arange(200), 0)]
+    both = [Duel().players(key) for key in keys]
+    assert 70 < both.count((KNIGHT,)) < 130 and both.count((KNIGHT,)) + both.count((ARCHER,)) == 200
+    assert Duel(side="knight").players(1) == (KNIGHT,) and Duel(side="archer").players(1) == (ARCHER,)
+    assert Duel(side="both").judge() == Duel(side="random")
+    assert Duel(side="archer").judge() == Duel(side="archer")
+    with closing(Duel().arena(50, Episodes(0))) as arena:
+        who = arena.recv().inputs[0][:, :2]
+        assert (who.sum(1) == 1).all() and 10 < who[:, 0].sum() < 40
+
+
+def test_numbers_are_config() -> None:
+    strong = replace(Knight(), strike=replace(Knight().strike, damage=500.0))
+    results, _, _ = played(Duel(side="archer", knight=strong), 8, 300)
+    assert results and all(result["win"] == 0 for _, result in results)
+
+
+def test_it_draws_the_field() -> None:
+    with closing(Duel().arena(2, Episodes(0))) as arena:
+        arena.recv()
+        first = arena.render(1)
+        assert first is not None and first.dtype == np.uint8 and first.ndim == 3 and first.shape[2] == 3
+        arena.send(np.arange(2), np.tile([STEP, 2], (2, 1)))
+        arena.recv()
+        assert (arena.render(1) != first).any()
+
+
+def test_no_room_is_refused() -> None:
+    with pytest.raises(ValueError, match="leaves no room around a pillar"):
+        Ground(size=4.0, pillar=2.0)
+
+
+def test_the_file_restates_the_defaults() -> None:
+    data = yaml.safe_load((Path(__file__).parents[2] / "conf" / "mdp" / "duel.yaml").read_text())
+    assert data.pop("_target_") == "evorl.mdp.duel.Duel"
+    assert data == asdict(Duel())
+    assert msgspec.convert(data, Duel) == Duel()
