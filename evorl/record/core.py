@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -149,13 +149,19 @@ def _cut(file: int, offset: int) -> int:
 
 
 def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: int, purge: int) -> list[Sink]:
-    sinks: list[Sink] = []
-    if record.tensorboard:
-        from evorl.record.tensorboard import TensorBoard
+    from evorl.record.tensorboard import TensorBoard
+    from evorl.record.wandb import WandB
 
-        sinks.append(TensorBoard(directory, offset, purge))
-    if record.wandb != "disabled":
-        from evorl.record.wandb import WandB
+    asked: list[tuple[bool, Callable[[], Sink]]] = [
+        (record.tensorboard, lambda: TensorBoard(directory, offset, purge)),
+        (record.wandb != "disabled", lambda: WandB(directory, record, config)),
+    ]
+    return [sink for wanted, start in asked if wanted and (sink := _started(start))]
 
-        sinks.append(WandB(directory, record, config))
-    return sinks
+
+def _started(start: Callable[[], Sink]) -> Sink | None:
+    try:
+        return start()
+    except Exception as error:
+        _log.warning("a sink of metrics.jsonl did not start (%s: %s)", type(error).__name__, error)
+        return None

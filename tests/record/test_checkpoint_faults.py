@@ -46,17 +46,15 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 # ------------------------------------------------------------------ bytes
 
 
-def check_damage(path: Path, file: Path, damaged: bytes) -> None:
-    whole = file.read_bytes()
+def check_damage(file: Path, whole: bytes, damaged: bytes) -> None:
+    """Loading says which file is damaged, unless the bytes are those that were saved."""
     file.write_bytes(damaged)
     try:
-        loaded = checkpoint.load(path)
+        loaded = checkpoint.load(file.parent)
     except Damaged as error:
         assert file.name in str(error)
     else:
         assert damaged == whole and equal(loaded, state(1))
-    finally:
-        file.write_bytes(whole)
 
 
 def flips(path: Path, number: int) -> None:
@@ -67,11 +65,12 @@ def flips(path: Path, number: int) -> None:
             damaged = bytearray(whole)
             for _ in range(rng.choice((1, 1, 1, 2, 8))):
                 damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-            check_damage(path, file, bytes(damaged))
+            check_damage(file, whole, bytes(damaged))
+        file.write_bytes(whole)
 
 
 def test_every_bit_flip_is_found(tmp_path: Path) -> None:
-    flips(checkpoint.save(tmp_path, 1, state(1), keep=1), 700)
+    flips(checkpoint.save(tmp_path, 1, state(1), keep=1), 400)
 
 
 @pytest.mark.fault
@@ -82,10 +81,10 @@ def test_every_bit_flip_is_found_3000_a_file(tmp_path: Path) -> None:
 def test_every_single_bit_of_the_manifest_counts(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path, 1, state(1), keep=1)
     whole = (path / "manifest.json").read_bytes()
-    for bit in range(0, 8 * len(whole), 3):
+    for bit in range(0, 8 * len(whole), 7):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
-        check_damage(path, path / "manifest.json", bytes(damaged))
+        check_damage(path / "manifest.json", whole, bytes(damaged))
 
 
 def test_every_truncation_and_zeroed_tail_is_found(tmp_path: Path) -> None:
@@ -93,9 +92,10 @@ def test_every_truncation_and_zeroed_tail_is_found(tmp_path: Path) -> None:
     for file in sorted(path.iterdir()):
         whole = file.read_bytes()
         for end in {*range(0, len(whole), 1024), *range(max(len(whole) - 9, 0), len(whole))}:
-            check_damage(path, file, whole[:end])
-            check_damage(path, file, whole[:end] + bytes(len(whole) - end))
-        check_damage(path, file, whole + whole[-1:])
+            check_damage(file, whole, whole[:end])
+            check_damage(file, whole, whole[:end] + bytes(len(whole) - end))
+        check_damage(file, whole, whole + whole[-1:])
+        file.write_bytes(whole)
 
 
 # ------------------------------------------------------------------ a crash after each operation

@@ -169,6 +169,35 @@ with Recorder(Path(sys.argv[1]), Record(tensorboard=False), {}, None) as recorde
         assert steps == (expected or list(range(len(steps)))) and len(steps) > 50
 
 
+def test_a_sink_that_cannot_start_costs_a_warning(tmp_path: Path, monkeypatch, caplog) -> None:
+    def popen(*args: object, **kwargs: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")  # no process to be had
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with Recorder(tmp_path, Record(tensorboard=False, wandb="offline"), {}) as recorder:
+        recorder.write(1, {"train/return": 0.0})
+    assert "did not start" in caplog.text and len(rows(tmp_path)) == 1
+
+
+def test_no_state_while_rows_wait_or_storage_fails(tmp_path: Path, monkeypatch) -> None:
+    """A checkpoint must not count on rows that are not on the disk: going on from it would leave a gap."""
+
+    def fail(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with record(tmp_path) as recorder:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", fail)
+            recorder.write(1, {"train/return": 0.0})
+            with pytest.raises(OSError, match="No space left"):
+                recorder.state_dict()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", fail)
+            with pytest.raises(OSError, match="No space left"):
+                recorder.state_dict()
+        assert recorder.state_dict()["offset"] == (tmp_path / "metrics.jsonl").stat().st_size > 0
+
+
 def test_write_is_cheap(tmp_path: Path) -> None:
     """A row costs the system one call; a bound on time would measure the machine."""
     values = dict.fromkeys(("train/return", "loss/policy", "loss/value", "policy/entropy"), 0.123456789)
@@ -210,7 +239,7 @@ recorder.close()
 
 
 def test_kill_and_resume_leaves_no_gap_and_no_duplicate(tmp_path: Path) -> None:
-    steps = 5000
+    steps = 3000
     rng = np.random.default_rng(0)
     kills = 0
     for _ in range(200):
