@@ -1,0 +1,300 @@
+"""The loop around one learner: what it counts, when it judges, saves and stops, and how it fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from harness import Faulty, fingerprint, newest, rows, timeless, train_in
+
+from evorl.mdp.core import WorldError
+from evorl.mdp.gymnasium import Gymnasium
+from evorl.nets.policy import Net
+from evorl.record import checkpoint, files
+from evorl.record.core import Record
+from evorl.rl.core import NotFinite
+from evorl.rl.ppo import PPO
+from evorl.train import Budget, Checkpoints, Evaluation, Experiment, Run
+from evorl.util.errors import BadRequest
+from evorl.util.schedule import Anneal
+
+BATCH = 64  # environment steps of an iteration
+SMALL = PPO(slots=4, horizon=16, minibatch=32, passes=2, net=Net(hidden=(8,)))
+
+
+def experiment(**changed: Any) -> Experiment:
+    usual = Experiment(
+        mdp=Gymnasium(id="CartPole-v1"),
+        rl=SMALL,
+        record=Record(tensorboard=False),
+        budget=Budget(steps=10 * BATCH),
+        eval=Evaluation(every=0, episodes=2),
+        checkpoint=Checkpoints(every=0),
+    )
+    return replace(usual, **changed)
+
+
+def having(found: list[dict[str, Any]], name: str) -> list[int]:
+    return [row["step"] for row in found if name in row]
+
+
+# ------------------------------------------------------------------ counting and stopping
+
+
+def test_counters_and_result(tmp_path: Path) -> None:
+    result = train_in(tmp_path / "run", experiment())
+    found = rows(tmp_path / "run")
+    assert having(found, "train/episodes") == [BATCH * i for i in range(1, 11)]
+    assert having(found, "eval/return_mean") == [10 * BATCH]
+    updates = [row["optimizer/updates"] for row in found if "optimizer/updates" in row]
+    assert updates == [4 * i for i in range(1, 11)]
+    assert json.loads((tmp_path / "run" / "result.json").read_bytes()) == result
+    judged = {k.removeprefix("eval/"): v for k, v in found[-1].items() if k.startswith("eval/")}
+    assert result["eval"] == {**judged, "episodes": 2}
+    assert result["fitness"] == result["eval"]["return_mean"]
+    assert result["best"] == {"fitness": result["fitness"], "step": 640} and result["steps"] == 640
+    assert result["steps_per_second"] == pytest.approx(640 / result["seconds"])
+    assert result["seconds"] == pytest.approx(found[-1]["time"], abs=5)
+
+
+def test_episodes_and_the_window_of_the_last_hundred(tmp_path: Path) -> None:
+    """Episodes of 3 decisions in 4 slots: 16 decisions end 5 in each, and later batches 5 or 6."""
+    world = Faulty(length=3)
+    run = Run(experiment(mdp=world))
+    numbers: list[float] = []
+    remember = run._remember
+
+    def noting(episodes: Any) -> None:
+        numbers.extend(episode.ret for episode in episodes)
+        remember(episodes)
+
+    run._remember = noting  # type: ignore[method-assign]
+    try:
+        for iteration in range(1, 13):
+            metrics = run.iterate()
+            assert metrics["train/episodes"] == 4 * (16 * iteration // 3) == len(numbers)
+            assert metrics["train/return"] == np.mean(numbers[-100:])
+            assert metrics["train/episode_length"] == metrics["train/score"] == 3
+    finally:
+        run.close()
+    assert len(numbers) == 256
+
+
+def test_no_episode_no_return(tmp_path: Path) -> None:
+    run = Run(experiment(mdp=Faulty()))
+    metrics = run.iterate()
+    run.close()
+    assert metrics["train/episodes"] == 0 and "train/return" not in metrics
+
+
+@pytest.mark.parametrize("every", [BATCH, 100, 3 * BATCH, 0])
+def test_evaluations_and_checkpoints_are_due_at_multiples(every: int, tmp_path: Path) -> None:
+    train_in(tmp_path / "a", experiment(eval=Evaluation(every=every, episodes=1)))
+    train_in(tmp_path / "b", experiment(checkpoint=Checkpoints(every=every, keep=100)))
+    ends = range(BATCH, 10 * BATCH + 1, BATCH)
+    due = [end for end in ends if any(end - BATCH < m * every <= end for m in range(1, 11))] if every else []
+    due = sorted({*due, 10 * BATCH})
+    assert having(rows(tmp_path / "a"), "eval/return_mean") == due
+    assert checkpoint.steps(tmp_path / "b") == due
+
+
+def test_the_default_schedule_follows_the_worlds_budget(tmp_path: Path) -> None:
+    world = Gymnasium(id="CartPole-v1", budget=20 * BATCH)
+    found = experiment(mdp=world, budget=Budget(), eval=Evaluation(episodes=1), checkpoint=Checkpoints(keep=100))
+    assert train_in(tmp_path / "run", found)["steps"] == 20 * BATCH
+    assert having(rows(tmp_path / "run"), "eval/return_mean") == [*range(2 * BATCH, 20 * BATCH + 1, 2 * BATCH)]
+    assert checkpoint.steps(tmp_path / "run") == [*range(BATCH, 20 * BATCH + 1, BATCH)]
+
+
+def test_the_newest_and_the_best_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worth = iter([1.0, 5.0, 2.0, 5.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0])
+    monkeypatch.setattr("evorl.train.judge", lambda *_: {"eval/return_mean": next(worth)})
+    found = experiment(eval=Evaluation(every=BATCH), checkpoint=Checkpoints(keep=3))
+    result = train_in(tmp_path / "run", found)
+    assert result["best"] == {"fitness": 5.0, "step": 2 * BATCH}  # the first of equals
+    assert checkpoint.steps(tmp_path / "run") == [2 * BATCH, 8 * BATCH, 9 * BATCH, 10 * BATCH]
+
+
+def test_the_worlds_own_fitness_is_what_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evorl.train.judge", lambda *_: {"eval/return_mean": 1.0, "eval/fitness_mean": 7.0})
+    result = train_in(tmp_path / "run", experiment(budget=Budget(steps=BATCH)))
+    assert result["fitness"] == result["best"]["fitness"] == result["eval"]["fitness_mean"] == 7.0
+
+
+def test_budget_of_seconds(tmp_path: Path) -> None:
+    result = train_in(tmp_path / "run", experiment(budget=Budget(steps=10**9, seconds=0.3)))
+    assert 0 < result["steps"] < 10**6 and result["seconds"] >= 0.3
+    assert having(rows(tmp_path / "run"), "eval/return_mean") == [result["steps"]]
+
+
+def test_budget_of_fitness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worth = iter([1.0, 2.0, 3.0, 9.0])
+    monkeypatch.setattr("evorl.train.judge", lambda *_: {"eval/return_mean": next(worth)})
+    found = experiment(budget=Budget(steps=10**6, fitness=3.0), eval=Evaluation(every=2 * BATCH))
+    assert train_in(tmp_path / "run", found)["steps"] == 6 * BATCH
+    assert train_in(tmp_path / "run", found)["fitness"] == 3.0  # and again: it is over already
+    assert next(worth) == 9.0
+
+
+def test_members_are_shards_with_episodes_of_their_own(tmp_path: Path) -> None:
+    run = Run(experiment(rl=replace(SMALL, members=3, slots=4)))
+    run.iterate()
+    run.close()
+    assert run.steps == 3 * BATCH and run.batch.reward.shape == (16, 12, 1)
+    first = run.batch.inputs[0][0].numpy()
+    assert len({row.tobytes() for row in first}) == 12
+
+
+# ------------------------------------------------------------------ init
+
+
+@pytest.fixture(scope="module")
+def teacher(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("teacher") / "run"
+    train_in(place, experiment(rl=replace(SMALL, normalize_inputs=True)))
+    return place
+
+
+def test_init_takes_the_policy_and_nothing_else(teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: dict[str, Any] = {}
+    iterate = Run.iterate
+
+    def first(run: Run) -> Any:
+        begun.setdefault("state", run.state_dict())
+        return iterate(run)
+
+    monkeypatch.setattr(Run, "iterate", first)
+    train_in(tmp_path / "run", experiment(seed=5, rl=replace(SMALL, lr=1e-4, normalize_inputs=True)), teacher)
+    old, new = newest(teacher)["run"], begun["state"]
+    assert all(torch.equal(new["learner"]["policy"][k], x) for k, x in old["learner"]["policy"].items())
+    assert torch.equal(new["learner"]["moments"]["0"]["mean"], old["learner"]["moments"]["0"]["mean"])
+    assert all(not x.any() for x in new["learner"]["optimizer"].values())
+    assert any(x.any() for x in old["learner"]["optimizer"].values())
+    assert (new["steps"], new["iteration"], new["updates"], new["episodes"], new["best"]) == (0, 0, 0, 0, None)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rl": replace(SMALL, normalize_inputs=True, net=Net(hidden=(9,)))},
+        {"rl": replace(SMALL, normalize_inputs=True, net=Net(hidden=(8,), lstm=4))},
+        {"rl": SMALL},
+        {"mdp": Gymnasium(id="Acrobot-v1"), "rl": replace(SMALL, normalize_inputs=True)},
+    ],
+)
+def test_init_from_what_does_not_fit_writes_nothing(changed: dict[str, Any], teacher: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match=r"init: the policy of .* does not fit"):
+        train_in(tmp_path / "run", experiment(**changed), teacher)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_from_no_run(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="no checkpoint"):
+        train_in(tmp_path / "run", experiment(), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------ numbers that are none
+
+
+@pytest.mark.parametrize(("fault", "what"), [("observation", "sight"), ("reward", "reward")])
+def test_nan_from_the_world_is_named(fault: Any, what: str, tmp_path: Path) -> None:
+    found = experiment(mdp=Faulty(fault=fault, at=70), checkpoint=Checkpoints(every=BATCH))
+    with pytest.raises(NotFinite) as caught:
+        train_in(tmp_path / "run", found)
+    message = str(caught.value)
+    assert what in message and "slot 0" in message and "after 256 environment steps" in message
+    assert checkpoint.steps(tmp_path / "run")[-1] == 4 * BATCH == rows(tmp_path / "run")[-1]["step"]
+    assert not (tmp_path / "run" / "result.json").exists()
+    policy = newest(tmp_path / "run")["run"]["learner"]["policy"]
+    assert all(torch.isfinite(x).all() for x in policy.values())
+
+
+def test_nan_in_the_first_observation_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFinite, match="sight"):
+        train_in(tmp_path / "run", experiment(mdp=Faulty(fault="observation", at=0)))
+
+
+def test_nan_of_the_loss_is_named(tmp_path: Path) -> None:
+    rl = replace(SMALL, lr=Anneal(start=1e-3, end=1e38, steps=BATCH))
+    with pytest.raises(NotFinite) as caught:
+        train_in(tmp_path / "run", experiment(rl=rl, checkpoint=Checkpoints(every=BATCH)))
+    assert "gradient step" in str(caught.value) and "environment steps" in str(caught.value)
+    saved = newest(tmp_path / "run")["run"]
+    assert saved["steps"] == BATCH
+    assert all(torch.isfinite(x).all() for x in saved["learner"]["policy"].values())
+
+
+# ------------------------------------------------------------------ what fails
+
+
+def test_a_world_that_keeps_crashing_ends_the_run_with_its_cause(tmp_path: Path) -> None:
+    found = experiment(mdp=Faulty(fault="crash", at=40), checkpoint=Checkpoints(every=BATCH))
+    with pytest.raises(WorldError, match="the roof fell in at decision 40") as caught:
+        train_in(tmp_path / "run", found)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert checkpoint.steps(tmp_path / "run")[-1] >= 2 * BATCH
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def full(after: int, until: int) -> Callable[..., Any]:
+    """`files.write` on a disk that is full for the calls from number ``after`` up to ``until``."""
+    write, calls = files.write, 0
+
+    def limited(*given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if after <= calls < until:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*given)
+
+    return limited
+
+
+def test_a_disk_that_is_full_for_a_while_costs_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = experiment(checkpoint=Checkpoints(every=BATCH, keep=100))
+    train_in(tmp_path / "whole", found)
+    monkeypatch.setattr(files, "write", full(after=9, until=12))  # four calls make a checkpoint
+    train_in(tmp_path / "run", found)
+    out = capsys.readouterr().out
+    missing = [step for step in range(BATCH, 640, BATCH) if f"checkpoint at step {step} NOT saved" in out]
+    assert missing and "No space left" in out
+    assert checkpoint.steps(tmp_path / "run") == [s for s in range(BATCH, 641, BATCH) if s not in missing]
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+
+
+def test_without_its_final_checkpoint_a_run_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = experiment(checkpoint=Checkpoints(every=BATCH))
+    train_in(tmp_path / "whole", found)
+    monkeypatch.setattr(files, "write", full(after=9, until=10**9))
+    with pytest.raises(OSError, match="No space left"):
+        train_in(tmp_path / "run", found)
+    assert checkpoint.steps(tmp_path / "run") == [BATCH, 2 * BATCH] and not (tmp_path / "run/result.json").exists()
+    monkeypatch.undo()
+    train_in(tmp_path / "run", found)
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+
+
+def test_a_request_that_cannot_be_met_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest):
+        train_in(tmp_path / "run", experiment(mdp=Gymnasium(id="CartPole-v1"), device="cuda"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_steps_rise_within_a_prefix_and_numbers_are_finite(tmp_path: Path) -> None:
+    train_in(tmp_path / "run", experiment(eval=Evaluation(every=BATCH, episodes=1)))
+    found = timeless(rows(tmp_path / "run"))
+    for prefix in ("train/episodes", "eval/return_mean"):
+        steps = having(found, prefix)
+        assert steps == sorted(set(steps))
+    assert all(math.isfinite(x) for row in found for x in row.values())
