@@ -258,7 +258,8 @@ def test_results_and_rewards_tell_the_same() -> None:
     for _, result in results:
         assert result["win"] in (0.0, 0.5, 1.0)
         assert 0 <= result["fitness"] <= 1
-        assert result["damage_taken"] <= world.knight.health and result["damage_dealt"] <= world.archer.health
+        assert result["damage_taken"] <= world.knight.health + 1e-9
+        assert result["damage_dealt"] <= world.archer.health + 1e-9
         assert 0 < result["seconds"] <= 20.0 + 1e-9
     taken = sum(result["damage_taken"] for _, result in results) / world.knight.health
     dealt = sum(result["damage_dealt"] for _, result in results) / world.archer.health
