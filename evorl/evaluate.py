@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,21 +59,23 @@ def evaluate(request: Request) -> None:
 
     episodes = request.episodes or experiment.eval.episodes
     seed = experiment.seed if request.seed is None else request.seed
+    step = int(state["run"]["steps"])
+    film = _film(experiment, learner, run_dir, step, seed, request.fps) if request.video else None
     metrics = judge(learner, experiment.mdp, seed, episodes)
     report = {
-        "run": run_dir.name, "step": state["run"]["steps"], "seed": seed, "episodes": episodes,
+        "run": run_dir.name, "step": step, "seed": seed, "episodes": episodes,
         "fitness": fitness(metrics), **{name.removeprefix("eval/"): x for name, x in metrics.items()},
     }  # fmt: skip
     _print(report, path)
-    if request.video:
-        print(f"video: {_film(experiment, learner, run_dir, int(report['step']), seed, request.fps)}")
+    if film is not None:
+        print(f"video: {film}")
     print(json.dumps(report))
 
 
 def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
     from evorl.record import checkpoint
 
-    kept = {path.name: path for path in sorted((run_dir / "checkpoints").glob("[0-9]*"))}
+    kept = [str(step) for step in checkpoint.steps(run_dir)]
     if which == "latest":
         found = checkpoint.newest(run_dir)
         if found is None:
@@ -87,7 +90,8 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
     if which not in kept:
         choices = ["latest", "best", *kept]
         raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
-    return kept[which], checkpoint.load(kept[which])
+    path = run_dir / "checkpoints" / which
+    return path, checkpoint.load(path)
 
 
 def _learner(experiment: Experiment, state: dict[str, Any]) -> Learner:
@@ -118,7 +122,9 @@ def _film(experiment: Experiment, learner: Learner, run_dir: Path, step: int, se
     (run_dir / "videos").mkdir(exist_ok=True)
     arena = experiment.mdp.judge().arena(1, Episodes(seed, "evaluate", evaluation=True))
     try:
-        return write_video(run_dir / "videos" / f"{step}", _frames(arena, learner), fps)
+        frames = _frames(arena, learner)
+        first = next(frames)  # a world that draws nothing says so before anything is written
+        return write_video(run_dir / "videos" / f"{step}", chain([first], frames), fps)
     finally:
         arena.close()
 

@@ -6,7 +6,7 @@ bat, or against a random one, or it plays both sides. The same games also run as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -47,6 +47,10 @@ class Pong(Rules, BattleWorld):
     @property
     def spec(self) -> Spec:
         return SPEC
+
+    def judge(self) -> Pong:
+        """Who learned from playing both sides is judged against the rule player."""
+        return replace(self, opponent="rule") if self.opponent == "self" else self
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for an odd number of slots with opponent=self."""

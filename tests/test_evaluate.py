@@ -1,0 +1,234 @@
+"""Judging a run again: the bits that the run recorded, films, and requests that cannot be met."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import QUICK, WORLDS, go, newest, rows
+
+from evorl import config
+from evorl.evaluate import main
+from evorl.mdp.core import World
+from evorl.rl.core import Learner
+from evorl.rl.judge import judge, play
+from evorl.train import device
+from evorl.util.seed import Episodes
+
+CASES = {
+    "cartpole": WORLDS["cartpole"],
+    "pendulum-lstm": (*WORLDS["pendulum"], "rl.net.lstm=8"),
+    "pong-self": (*WORLDS["pong"], "mdp.opponent=self"),
+    "duel-lstm": (*WORLDS["duel"], "rl.net.lstm=8", "mdp.delay_ms=[0,1]"),
+}
+EVAL = "eval/"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of each case, all in one folder; each was judged four times."""
+    place = tmp_path_factory.mktemp("runs")
+    for name, words in CASES.items():
+        usual = [*QUICK, *words, "eval.every=400", "checkpoint.keep=9", "eval.episodes=3", "budget.steps=1600"]
+        usual = list({word.partition("=")[0]: word for word in usual}.values())
+        assert go(*usual, f"hydra.run.dir={place / name}") == 0
+    return place
+
+
+@pytest.fixture
+def evaluate(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run the door with words; return its report."""
+
+    def report(*words: str) -> dict[str, Any]:
+        capsys.readouterr()
+        assert main(list(words)) == 0, capsys.readouterr().err
+        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        return found
+
+    return report
+
+
+def recorded(run: Path) -> dict[int, dict[str, float]]:
+    """The evaluations in metrics.jsonl by step."""
+    found = rows(run)
+    return {
+        row["step"]: {name.removeprefix(EVAL): x for name, x in row.items() if name.startswith(EVAL)}
+        for row in found
+        if "eval/return_mean" in row
+    }
+
+
+def learner_of(run: Path) -> tuple[Learner, World]:
+    experiment = config.stored(run)
+    arena = experiment.mdp.judge().arena(1, Episodes(0))
+    learner = experiment.rl.learner(arena.spec, 99, device("cpu"))
+    arena.close()
+    learner.load_policy(newest(run)["run"]["learner"])
+    return learner, experiment.mdp
+
+
+# ------------------------------------------------------------------ the same bits
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_checkpoint_is_judged_as_the_run_judged_it(case: str, runs: Path, evaluate: Any) -> None:
+    run = runs / case
+    judged = recorded(run)
+    assert len(judged) >= 3
+    for step, numbers in judged.items():
+        report = evaluate(f"run={run}", f"checkpoint={step}")
+        assert {name: report[name] for name in numbers} == numbers
+        assert (report["step"], report["seed"], report["episodes"]) == (step, 0, 3)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_latest_and_best_are_those_of_the_result(case: str, runs: Path, evaluate: Any) -> None:
+    result = json.loads((runs / case / "result.json").read_bytes())
+    latest, best = evaluate(f"run={runs / case}"), evaluate(f"run={runs / case}", "checkpoint=best")
+    assert {**result["eval"], "fitness": result["fitness"]} == {
+        name: latest[name] for name in (*result["eval"], "fitness")
+    }
+    assert {"fitness": best["fitness"], "step": best["step"]} == result["best"]
+    assert best["fitness"] >= latest["fitness"]
+
+
+def test_it_is_pure_and_other_seeds_differ(runs: Path, evaluate: Any) -> None:
+    word = f"run={runs / 'cartpole'}"
+    first = evaluate(word, "seed=3", "episodes=10")
+    assert evaluate(word, "seed=3", "episodes=10") == first
+    other = evaluate(word, "seed=4", "episodes=10")
+    assert other["return_mean"] != first["return_mean"]
+    assert other["stochastic_return_mean"] != first["stochastic_return_mean"]
+
+
+def test_judging_draws_nothing_from_what_came_before(runs: Path) -> None:
+    learner, world = learner_of(runs / "pendulum-lstm")
+    first = judge(learner, world, 0, 3)
+    play(learner, world, 8, 5, deterministic=False)
+    np.random.seed(1)
+    assert judge(learner, world, 0, 3) == first
+
+
+def test_a_run_that_moved_is_judged_the_same(runs: Path, tmp_path: Path, evaluate: Any) -> None:
+    shutil.copytree(runs / "cartpole", tmp_path / "elsewhere")
+    one, two = evaluate(f"run={runs / 'cartpole'}"), evaluate(f"run={tmp_path / 'elsewhere'}")
+    assert {**one, "run": ""} == {**two, "run": ""}
+
+
+def test_statistics_are_those_of_the_episodes(runs: Path) -> None:
+    """More episodes than slots, so that some slots play twice; each in its own right."""
+    learner, world = learner_of(runs / "cartpole")
+    episodes = play(learner, world, 0, 70, deterministic=True)
+    assert len(episodes) == 70
+    returns = [episode.ret for episode in episodes]
+    metrics = judge(learner, world, 0, 70)
+    assert metrics["eval/return_mean"] == np.mean(returns) and metrics["eval/return_std"] == np.std(returns)
+    assert (metrics["eval/return_min"], metrics["eval/return_max"]) == (min(returns), max(returns))
+    assert metrics["eval/length_mean"] == np.mean([episode.length for episode in episodes])
+
+
+def test_evaluation_leaves_the_policy_as_it_was(runs: Path) -> None:
+    learner, world = learner_of(runs / "pendulum-lstm")
+    before = learner.state_dict()
+    judge(learner, world, 0, 3)
+    after = learner.state_dict()
+    assert all((after["policy"][name] == x).all() for name, x in before["policy"].items())
+    assert (after["moments"]["0"]["mean"] == before["moments"]["0"]["mean"]).all()
+
+
+# ------------------------------------------------------------------ films
+
+
+@pytest.mark.parametrize("case", ["cartpole", "pong-self"])
+def test_a_film_can_be_played(case: str, runs: Path, evaluate: Any) -> None:
+    pytest.importorskip("imageio_ffmpeg")
+    if case == "cartpole":
+        pytest.importorskip("pygame")
+    report = evaluate(f"run={runs / case}", "video=true", "episodes=1")
+    (film,) = (runs / case / "videos").iterdir()
+    import imageio_ffmpeg
+
+    frames, seconds = imageio_ffmpeg.count_frames_and_secs(str(film))
+    assert film.stem == str(report["step"])
+    assert frames == report["length_mean"] or case != "cartpole"  # the same episode, seen before each decision
+    assert seconds == pytest.approx(frames / 30, rel=0.1) and frames > 5
+
+
+def test_a_world_without_pictures_says_so(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    from evorl.mdp.pong import PongArena
+
+    monkeypatch.setattr(PongArena, "render", lambda *_: None)
+    shutil.copytree(runs / "pong-self", tmp_path / "run", ignore=shutil.ignore_patterns("videos"))
+    assert main([f"run={tmp_path / 'run'}", "video=true", "episodes=1"]) == 2
+    assert capsys.readouterr().err == "evorl: video: this world draws no pictures\n"
+    assert not (tmp_path / "run" / "videos").exists()
+
+
+def test_without_pygame_there_is_one_clear_line(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pygame", None)
+    shutil.copytree(runs / "cartpole", tmp_path / "run")
+    assert main([f"run={tmp_path / 'run'}", "video=true", "episodes=1"]) == 2
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1 and "pygame" in err and "install" in err
+
+
+# ------------------------------------------------------------------ requests that cannot be met
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["run=nowhere"], "nowhere is no run"),
+        ([], "run"),
+        (["run={run}", "checkpoint=lates"], "did you mean latest?"),
+        (["run={run}", "checkpoint=7"], "none of latest, best, "),
+        (["run={run}", "episodes=0"], "episodes"),
+        (["run={run}", "episode=5"], "did you mean episodes?"),
+        (["run={run}", "video=perhaps"], "video"),
+        (["run={run}", "fps=-1"], "fps"),
+        (["run={run}", "seed=-1"], "seed"),
+    ],
+)
+def test_a_bad_request_is_one_line(words: list[str], line: str, runs: Path, capsys: Any) -> None:
+    assert main([word.format(run=runs / "cartpole") for word in words]) == 2
+    seen = capsys.readouterr()
+    assert seen.out == "" and len(seen.err.splitlines()) == 1 and line in seen.err
+
+
+@pytest.mark.parametrize(("which", "line"), [("latest", "no checkpoint"), ("best", "judged nothing")])
+def test_a_run_without_checkpoints(which: str, line: str, runs: Path, tmp_path: Path, capsys: Any) -> None:
+    shutil.copytree(runs / "cartpole", tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert main([f"run={tmp_path / 'run'}", f"checkpoint={which}"]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_a_damaged_checkpoint_is_refused_by_name_and_passed_over_as_latest(
+    runs: Path, tmp_path: Path, evaluate: Any, capsys: Any
+) -> None:
+    run = Path(shutil.copytree(runs / "cartpole", tmp_path / "run"))
+    *_, before, newest_step = sorted(int(path.name) for path in (run / "checkpoints").glob("[0-9]*"))
+    (run / "checkpoints" / str(newest_step) / "state.json").write_bytes(b"{}")
+    assert evaluate(f"run={run}")["step"] == before
+    assert main([f"run={run}", f"checkpoint={newest_step}"]) == 2
+    assert "state.json" in capsys.readouterr().err
+
+
+def test_nothing_is_written_but_a_film(runs: Path, evaluate: Any) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (runs / "duel-lstm").rglob("*")}
+    evaluate(f"run={runs / 'duel-lstm'}")
+    assert {path: path.stat().st_mtime_ns for path in (runs / "duel-lstm").rglob("*")} == before
+
+
+def test_who_plays_both_sides_in_training_is_judged_against_the_rule_player(runs: Path) -> None:
+    _, world = learner_of(runs / "pong-self")
+    assert world.judge() == replace(world, opponent="rule")  # type: ignore[type-var, call-arg]
