@@ -119,11 +119,11 @@ def _film(experiment: Experiment, learner: Learner, run_dir: Path, step: int, se
     from evorl.record.video import write_video
     from evorl.util.seed import Episodes
 
-    (run_dir / "videos").mkdir(exist_ok=True)
     arena = experiment.mdp.judge().arena(1, Episodes(seed, "evaluate", evaluation=True))
     try:
         frames = _frames(arena, learner)
         first = next(frames)  # a world that draws nothing says so before anything is written
+        (run_dir / "videos").mkdir(exist_ok=True)
         return write_video(run_dir / "videos" / f"{step}", chain([first], frames), fps)
     finally:
         arena.close()
