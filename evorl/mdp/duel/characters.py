@@ -45,7 +45,7 @@ class Knight(Character):
     """Slow to reach its foe, terrible once there."""
 
     health: Positive = 120.0
-    strike: Skill = Skill(cast=0.4, cooldown=0.3, energy=12.0, range=1.7, damage=13.0)
+    strike: Skill = Skill(cast=0.4, cooldown=0.3, energy=12.0, range=1.7, damage=12.0)
     """A blow at the end of the cast, at a foe within reach in the direction taken."""
     charge: Skill = Skill(cast=0.5, cooldown=3.0, energy=30.0, range=4.0, damage=10.0)
     """A dash that stops at the foe and hurts it."""
@@ -60,14 +60,14 @@ class Archer(Character):
     """Frail, and dangerous from afar."""
 
     health: Positive = 80.0
-    step: Skill = Skill(cast=0.2, range=0.54)
-    shoot: Skill = Skill(cast=0.5, cooldown=0.3, energy=10.0, range=8.0, damage=9.0)
+    step: Skill = Skill(cast=0.2, range=0.46)
+    shoot: Skill = Skill(cast=0.5, cooldown=0.3, energy=10.0, range=8.0, damage=10.0)
     """An arrow at the end of the cast, at the foe where it then is, if it is in the direction taken."""
     volley: Skill = Skill(cast=0.9, cooldown=3.0, energy=35.0, range=6.0, damage=8.0)
     """Three arrows in a fan."""
     roll: Skill = Skill(cast=0.4, cooldown=2.0, energy=20.0, range=2.4)
     """A dash during which nothing hurts."""
-    arrow_speed: Positive = 9.0
+    arrow_speed: Positive = 12.0
     """Units per second."""
 
 
@@ -82,6 +82,10 @@ class Ground:
     """Radius of a fighter."""
     dt: Positive = 0.1
     """Simulated seconds per tick: one environment step."""
+    storm: NonNegative = 25.0
+    """Simulated seconds after which the field burns, so that who only runs away loses to whoever has the lead."""
+    burn: NonNegative = 0.1
+    """Share of its full health that a fighter then loses per second."""
     limit: Positive = 40.0
     """Simulated seconds until the fight is a draw."""
 

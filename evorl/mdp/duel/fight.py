@@ -137,6 +137,15 @@ class Fight:
             me.ready = [wait - 1 if wait else 0 for wait in me.ready]
             me.energy = min(me.character.energy, me.energy + me.character.regeneration * self.ground.dt)
         self.tick += 1
+        if self.tick * self.ground.dt > self.ground.storm:
+            self._burn()
+
+    def _burn(self) -> None:
+        for me in self.fighters:
+            full = me.character.health
+            me.health -= self.ground.burn * self.ground.dt * full
+            if me.health <= 1e-9 * full:  # rounding must not part two who fall together
+                me.health = 0.0
 
     # -------------------------------------------------------------- moving
 
