@@ -51,6 +51,8 @@ ROOMS = ("mdp", "rl", "cluster", "record")
 """Keys of `Experiment` whose class a config file names."""
 FOLDERS = ("debug", "experiment")
 """Folders of conf/ that are added with a plus: +debug=tiny."""
+TUNED = "tuned"
+"""The folder whose file for a pair of world and algorithm is taken by itself; ~tuned leaves it out."""
 DOOR = ("ec", "resume", "init", "replay", "trust")
 """Top-level keys that are no field of `Experiment`."""
 
@@ -74,6 +76,9 @@ def opened(path: Path = CONF, extra: str | None = None) -> Iterator[Hydra]:
 def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: RunMode = RunMode.RUN) -> DictConfig:
     """The config of one job, Hydra's own node included. Raises `BadRequest`."""
     given = parse(overrides)
+    for one in given:
+        if not one.is_sweep_override() and _options(hydra, one.key_or_group):
+            _check_choice(hydra, one)  # Hydra would pass over a wrong choice of an optional group
     try:
         return hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
     except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -111,7 +116,7 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     kinds = typing.get_type_hints(Experiment, include_extras=True)
     for name in config:
         if name not in kinds and name not in DOOR:
-            raise unknown(name, [*kinds, *DOOR, *FOLDERS])
+            raise unknown(name, [*kinds, *DOOR, *FOLDERS, TUNED])
     for name in config.get("ec") or {}:
         raise unknown(name, [], "ec")
     rooms = {name: _chosen(config.get(name), kinds[name], name, trust) for name in ROOMS}
@@ -212,7 +217,7 @@ def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, w
     homes = [f"{room}.{name}" for room in names if whole and name in _keys(config, room)]
     if homes:
         return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
-    return unknown(name, [*names, *FOLDERS])
+    return unknown(name, [*names, *FOLDERS, TUNED])
 
 
 def _keys(config: DictConfig, room: str) -> list[Any]:
@@ -255,14 +260,14 @@ def _parse(text: str) -> Override:
 
 
 def _explained(hydra: Hydra, given: Sequence[Override], name: str, error: Exception) -> BadRequest:
-    """Why Hydra refused: the first wrong choice, sweep or key; else its own words."""
+    """Why Hydra refused: the first wrong key or number of values; else its own words."""
     groups = [one for one in given if _options(hydra, one.key_or_group)]
     try:
-        for one in groups:
-            _check_choice(hydra, one)
         for one in given:
             if one.is_sweep_override():
                 raise BadRequest("several values; add --multirun to run each, or [..] for a list", one.key_or_group)
+            if one.is_delete() and one.key_or_group in ROOMS:
+                raise BadRequest("every run has one", one.key_or_group)
         base = hydra.compose_config(
             name, [str(one.input_line) for one in groups], RunMode.RUN, with_log_configuration=False
         )

@@ -124,7 +124,7 @@ def test_resume_of_a_finished_run_prints_its_result(finished: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["rl.lr=1"], "evorl: rl.lr: is 0.0003 in that run"),
+        (["rl.clip=1"], "evorl: rl.clip: is 0.2 in that run"),
         (["mdp=pong"], "evorl: mdp: is cartpole in that run"),
         (["seed=1"], "evorl: seed: is 0 in that run"),
         (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),

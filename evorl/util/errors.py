@@ -27,7 +27,8 @@ class BadRequest(ValueError):
 def nearest(word: str, choices: Iterable[str]) -> str:
     """``"; did you mean X?"`` for the choice nearest to a misspelt word, or an empty string."""
     choices = list(choices)
-    found = [one for one in choices if _one_edit(word, one)] or difflib.get_close_matches(word, choices, 1, 0.5)
+    close = [one for one in choices if _one_edit(word, one)]
+    found = difflib.get_close_matches(word, close or choices, 1, 0 if close else 0.5)
     return f"; did you mean {found[0]}?" if found else ""
 
 
