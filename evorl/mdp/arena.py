@@ -122,9 +122,9 @@ class BattleArena:
         self.spec = mdp.spec
         self.slots = slots
         self._mdp, self._episodes, self._players = mdp, episodes, players
-        self._sides = len(players(int(episodes(0, 0))))
-        if slots < 1 or slots % self._sides:
-            raise BadRequest(f"{slots} slots cannot be shared by games in which we hold {self._sides} sides")
+        self.sides = len(players(int(episodes(0, 0))))
+        if slots < 1 or slots % self.sides:
+            raise BadRequest(f"{slots} slots cannot be shared by games in which we hold {self.sides} sides")
         self._rows = blank(self.spec, slots)
         self._dtype, self._width = action_form(self.spec.action)
         self._fresh: list[int] = []  # slots that began to wait since the last recv
@@ -141,7 +141,7 @@ class BattleArena:
         fresh, rows = sorted(self._fresh), self._rows
         self._fresh.clear()
         rows.slots = np.array(fresh, np.int64)
-        rows.cost = sum(self._seats[slot].cost for slot in fresh if slot % self._sides == 0)
+        rows.cost = sum(self._seats[slot].cost for slot in fresh if slot % self.sides == 0)
         rows.results = []
         for slot in fresh:
             seat = self._seats[slot]
@@ -165,7 +165,7 @@ class BattleArena:
                 seat.answer.set_result(action)
 
     def render(self, slot: int = 0) -> Array | None:
-        draw = getattr(self._games[slot // self._sides].battle, "render", None)
+        draw = getattr(self._games[slot // self.sides].battle, "render", None)
         return None if draw is None else draw()
 
     def state_dict(self) -> StateDict:
@@ -218,7 +218,7 @@ class BattleArena:
             raise RuntimeError(f"no battle of {_name(self._mdp)} goes on: the slots {held} were not answered")
 
     def _begin(self) -> None:
-        rows, sides = self._rows, self._sides
+        rows, sides = self._rows, self.sides
         rows.reward[:] = 0
         rows.terminated[:] = rows.truncated[:] = False
         self._fresh.clear()

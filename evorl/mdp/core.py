@@ -184,7 +184,11 @@ class Decisions:
 
 
 class Arena(Protocol):
-    """Many episodes at once. A lockstep simulator returns all slots from every `recv`."""
+    """Many episodes at once. A lockstep simulator returns all slots from every `recv`.
+
+    An arena whose games have several sides that decide each in its own time also says ``sides: int``, P:
+    slots g*P .. g*P+P-1 belong to game g, and one of them may have to act before another can go on.
+    """
 
     spec: Spec
     slots: int

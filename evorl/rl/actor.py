@@ -31,15 +31,16 @@ class Player:
         self.returns = np.zeros((arena.slots, len(arena.spec.rewards)))
         self.lengths = np.zeros(arena.slots, np.int64)
         self.names = [f"input {one.name!r}" for one in arena.spec.inputs]
-        self.wait_for_all()
+        self.waiting = np.zeros(arena.slots, bool)  # for an answer of ours
+        self.wait_for(np.ones(arena.slots, bool))
 
-    def wait_for_all(self) -> None:
-        """Receive until every slot waits: how a fresh or restored arena begins. Raises `NotFinite`."""
-        waiting = np.zeros(self.arena.slots, bool)
-        while not waiting.all():
+    def wait_for(self, slots: Array) -> None:
+        """Receive until the slots in this mask wait: how a fresh or restored arena begins. Raises `NotFinite`."""
+        self.waiting[:] = False
+        while not self.waiting[slots].all():
             self.now = self.arena.recv()
-            waiting[self.now.slots] = True
-        self._check(self.now.inputs, np.arange(self.arena.slots))
+            self.waiting[self.now.slots] = True
+        self._check(self.now.inputs, np.flatnonzero(slots))
 
     def decide(self, noise: Tensor) -> Decision:
         """What the policy does in every slot's current state under noise [B, noise_size]."""
@@ -56,6 +57,7 @@ class Player:
             else:
                 self.carry[:, torch.from_numpy(rows)] = decision.carry[:, torch.from_numpy(rows)]
         self.lengths[sel] += 1
+        self.waiting[sel] = False
         self.arena.send(rows, decision.played.numpy()[sel])
 
     def recv(self) -> tuple[Decisions, list[tuple[int, Episode]]]:
@@ -63,6 +65,7 @@ class Player:
         now = self.now = self.arena.recv()
         rows = now.slots
         sel = ALL if len(rows) == self.arena.slots else rows
+        self.waiting[sel] = True
         self._check(now.inputs, rows)
         _check_finite(now.reward, rows, "the reward")
         self.returns[sel] += now.reward[sel]
@@ -100,6 +103,7 @@ class Player:
         return {
             "arena": self.arena.state_dict(),
             "carry": None if self.carry is None else self.carry.clone(),
+            "waiting": self.waiting.copy(),
             "start": self.start.copy(),
             "returns": self.returns.copy(),
             "lengths": self.lengths.copy(),
@@ -107,7 +111,7 @@ class Player:
 
     def load_state_dict(self, state: StateDict) -> None:
         self.arena.load_state_dict(state["arena"])
-        self.wait_for_all()
+        self.wait_for(np.asarray(state["waiting"]))
         self.carry = None if state["carry"] is None else torch.as_tensor(state["carry"]).clone()
         self.start, self.returns, self.lengths = (np.array(state[k]) for k in ("start", "returns", "lengths"))
 
@@ -123,40 +127,69 @@ class Actor:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
         self.store = _Columns(batch)
+        self.sides = getattr(arena, "sides", 1)  # slots of one game, which may wait for each other
+        self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that the present collection left out
 
     def collect(self, iteration: int) -> tuple[int, list[Episode]]:
         """T decisions of every slot; returns the environment steps they took and the episodes that ended.
 
-        A slot that has its T decisions waits with its next one until the following call.
+        A slot that has its T decisions waits with its next one until the following call, unless another side of
+        its game needs it to go on: then it plays on, and those decisions belong to no batch.
         """
         player, store = self.player, self.store
-        slots, horizon = player.arena.slots, store.reward.shape[0]
-        generator = seeds.generator(self.seed, "act", self.member, iteration)
-        noise = torch.from_numpy(draw_noise(player.arena.spec.action, generator, (horizon, slots)))
-        every = np.arange(slots)
+        horizon, slots = store.reward.shape[:2]
+        noise = self._noise(iteration, horizon, slots)
         t = np.zeros(slots, np.int64)  # decisions each slot has made in this batch
-        rows, cost = every, 0
+        spare = ~player.waiting  # the slot's decision in flight belongs to no batch
+        closed = np.zeros(slots, bool)  # the state to bootstrap the slot from is stored
+        self.extra[:] = 0
+        cost = 0
         ended: list[tuple[int, int, Episode]] = []
         store.final_value[:] = 0
         if self.batch.carry is not None and player.carry is not None:
             self.batch.carry.copy_(player.carry)
-        while True:
-            rows = rows[t[rows] < horizon]
-            if len(rows):
-                at, sel = _index(t, rows)
-                decision = player.decide(noise[at] if sel is ALL else noise[t.clip(max=horizon - 1), every])
+        while (t < horizon).any():
+            short = np.flatnonzero(player.waiting & (t < horizon))
+            if len(short):
+                at, sel = _index(t, short)
+                decision = player.decide(noise[at] if sel is ALL else noise[t.clip(max=horizon - 1), np.arange(slots)])
                 store.put(at, sel, player, decision)
-                player.send(rows, decision)
-            elif (t == horizon).all():
-                break
+                player.send(short, decision)
+            if self.sides > 1:
+                self._play_on(iteration, t < horizon, spare, closed)
             now, over = player.recv()
-            rows, cost = now.slots, cost + now.cost
-            store.put_outcome(*_index(t, rows), player)
+            cost += now.cost
+            rows = now.slots[~spare[now.slots]]
+            spare[now.slots] = False
+            if len(rows):
+                store.put_outcome(*_index(t, rows), player)
+                t[rows] += 1
             ended += [(int(t[slot]), slot, episode) for slot, episode in over]
-            t[rows] += 1
-        last = player.decide(torch.zeros_like(noise[0]))  # V of the states to bootstrap from
-        store.put_last(player, last)
+        store.put_last(ALL if not closed.any() else ~closed, player, player.decide(torch.zeros_like(noise[0])))
         return cost, [episode for *_, episode in sorted(ended, key=itemgetter(0, 1))]  # whenever they arrived
+
+    def _noise(self, iteration: int, horizon: int, slots: int) -> Tensor:
+        generator = seeds.generator(self.seed, "act", self.member, iteration)
+        return torch.from_numpy(draw_noise(self.player.arena.spec.action, generator, (horizon, slots)))
+
+    def _play_on(self, iteration: int, short: Array, spare: Array, closed: Array) -> None:
+        """Answer the slots that have their T decisions but hold up another side of their game."""
+        player = self.player
+        games = short.reshape(-1, self.sides).any(1).repeat(self.sides)
+        rows = np.flatnonzero(player.waiting & games & ~short)
+        if len(rows) == 0:
+            return
+        noise = torch.zeros(len(short), noise_size(player.arena.spec.action))
+        for slot in rows.tolist():
+            words = (self.seed, "play on", self.member, iteration, slot, int(self.extra[slot]))
+            noise[slot] = torch.from_numpy(draw_noise(player.arena.spec.action, seeds.generator(*words), ()))
+            self.extra[slot] += 1
+        decision = player.decide(noise)
+        first = np.zeros_like(closed)
+        first[rows] = ~closed[rows]
+        self.store.put_last(first, player, decision)
+        closed[rows] = spare[rows] = True
+        player.send(rows, decision)
 
     def state_dict(self) -> StateDict:
         """Between collections: the slots that wait, and the episodes they are in."""
@@ -192,9 +225,11 @@ class _Columns:
             value = player.final_values().numpy()
             self.final_value[at] = np.where(now.truncated[:, None], value, 0)[sel]
 
-    def put_last(self, player: Player, decision: Decision) -> None:
-        self._see(-1, ALL, player)
-        self.value[-1] = decision.value.numpy()
+    def put_last(self, sel: Any, player: Player, decision: Decision) -> None:
+        """The selected rows' states to bootstrap from, and their values."""
+        at = -1 if sel is ALL else (-1, sel)
+        self._see(at, sel, player)
+        self.value[at] = decision.value.numpy()[sel]
 
     def _see(self, at: Any, sel: Any, player: Player) -> None:
         for store, seen in zip(self.inputs, player.now.inputs, strict=True):
