@@ -17,6 +17,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 
+from evorl import config
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.record import checkpoint
@@ -44,6 +45,12 @@ def go(*words: str) -> int:
     from evorl.run import main
 
     return main(list(words))
+
+
+def experiment_of(*words: str) -> Experiment:
+    """What these words describe, without a directory."""
+    with config.opened() as hydra:
+        return config.experiment(config.plain(config.compose(hydra, list(words))))
 
 
 def start(*words: str, door: str = "run", cwd: Path, **env: str) -> subprocess.Popen[str]:
