@@ -85,9 +85,12 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
         raise _explained(hydra, given, name, error) from None
 
 
-def parse(overrides: Sequence[str]) -> list[Override]:
-    """Command-line words as Hydra understands them. Raises `BadRequest` for one that it does not."""
-    return [_parse(text) for text in overrides]
+def parse(overrides: Sequence[str], hydra: Hydra | None = None) -> list[Override]:
+    """Command-line words as Hydra understands them; with ``hydra``, a glob(*) of choices can be listed.
+
+    Raises `BadRequest` for a word that Hydra does not understand.
+    """
+    return [_parse(text, hydra) for text in overrides]
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -249,9 +252,9 @@ def _located(path: str, base: type, key: str, trust: Sequence[str]) -> type:
     return found
 
 
-def _parse(text: str) -> Override:
+def _parse(text: str, hydra: Hydra | None = None) -> Override:
     try:
-        found = OverridesParser.create().parse_override(text)
+        found = OverridesParser.create(hydra.config_loader if hydra else None).parse_overrides([text])[0]
     except (HydraException, ValueError):
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
     if not found.key_or_group:

@@ -167,7 +167,7 @@ def _sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     words = [*(word for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
     HydraConfig.instance().set_config(base)
-    jobs = _jobs(base)
+    jobs = _jobs(hydra, base)
     print(f"evorl {__version__}: {len(jobs)} jobs", flush=True)
     for job_words in jobs:
         _checked(config.compose(hydra, [*base.hydra.overrides.hydra, *job_words], name), job_words)
@@ -175,11 +175,15 @@ def _sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     hydra.multirun(name, job, [*words, f"hydra.sweep.dir={_quoted(str(place))}"])
 
 
-def _jobs(base: DictConfig) -> list[list[str]]:
-    """The words of every job that Hydra's basic sweeper makes; of an interval, its two ends."""
-    given = {str(key): f"{key}={value}" for key, value in (base.hydra.sweeper.get("params") or {}).items()}
-    values = [_values(one) for one in config.parse([*given.values(), *base.hydra.overrides.task])]
-    return [list(words) for words in product(*values)]
+def _jobs(hydra: Hydra, base: DictConfig) -> list[list[str]]:
+    """The words of every job that Hydra's basic sweeper makes; where another one searches an interval, its ends."""
+    sweeper = base.hydra.sweeper
+    words = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
+    given = config.parse([*words, *base.hydra.overrides.task], hydra)
+    for one in given:
+        if one.is_interval_sweep() and str(sweeper.get("_target_")).endswith(".BasicSweeper"):
+            raise BadRequest("an interval needs a sweeper that searches; the basic one takes lists", one.key_or_group)
+    return [list(chosen) for chosen in product(*map(_values, given))]
 
 
 def _values(one: Override) -> list[str]:

@@ -53,6 +53,8 @@ def test_a_run(finished: Path) -> None:
         (["seed=x"], "evorl: seed: expected int, got 'x'"),
         (["mdp=gymnasium", "mdp.id=CartPole-v11"], "evorl: mdp.id: "),
         (["--multirun", "seed=1,x"], "evorl: seed: expected int, got 'x'"),
+        (["--multirun", "rl.lr=interval(1e-4,1e-3)"], "evorl: rl.lr: an interval needs a sweeper that searches"),
+        (["--multirun", "rl=glob(*)", "seed=x"], "evorl: seed: expected int, got 'x'"),
         (["--multirn"], "evorl: --multirn: unknown option; did you mean --multirun?"),
         (["--config-dir", "nowhere"], "evorl: --config-dir: there is no folder nowhere"),
         (["-cn", "confog"], "evorl: "),
