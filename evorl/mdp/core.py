@@ -164,8 +164,8 @@ class MDP(Protocol):
 class Decisions:
     """The slots that wait for an action now, and what became of their last one.
 
-    Arrays are full width (B rows) and owned by the arena, which overwrites them at the
-    next `Arena.send`; only the rows in ``slots`` are new. A slot whose episode ended has
+    Arrays are full width (B rows) and owned by the arena; only the rows in ``slots`` are new, and the row of a
+    slot that waits stays as it is until that slot is answered. A slot whose episode ended has
     already begun its next one: ``inputs`` shows the new episode's first state, ``final``
     the state where a truncated episode was cut (valid where ``truncated``).
     Before a slot's very first answer its reward is 0 and its ends are False.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Input, StateDict
 
+FLOOR = 1e-4  # the least deviation divided by, so that a constant input stays small
 CLIP = 10.0  # deviations; a normalised number never leaves [-CLIP, CLIP]
 
 
@@ -55,7 +56,7 @@ class Moments:
     def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
         """Mean and reciprocal deviation of each float input, as `normalize` takes them."""
         if device not in self._tensors:
-            pairs = [(r.mean, 1.0 / (r.std + 1e-8)) for r in self.running.values()]
+            pairs = [(r.mean, 1.0 / r.std.clamp(min=FLOOR)) for r in self.running.values()]
             self._tensors[device] = tuple(x.float().to(device) for pair in pairs for x in pair)
         return self._tensors[device]
 
@@ -99,7 +100,7 @@ class ReturnScale:
             now = now * (~done[t]).unsqueeze(-1)
         self.returns = now
         self.running.update(seen.flatten(0, 1))
-        return (reward / (self.running.std.float() + 1e-8)).clamp(-CLIP, CLIP)
+        return (reward / self.running.std.float().clamp(min=FLOOR)).clamp(-CLIP, CLIP)
 
     def state_dict(self) -> StateDict:
         return {"running": self.running.state_dict(), "returns": self.returns}

@@ -5,8 +5,9 @@ An algorithm's own file says which loss it descends and how often; this one says
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -197,14 +198,16 @@ class PolicyGradient:
             return [x.to(self.device) for x in (*columns, batch.start[:-1], batch.carry)]
         return [x.reshape(horizon * slots, *x.shape[2:]).to(self.device) for x in columns]
 
-    def _shuffled(self, batch: Batch, iteration: int, number: int) -> Iterator[Tensor]:
-        """Row numbers of each minibatch of a pass: decisions, or whole slots for a recurrent policy."""
+    def _shuffled(self, batch: Batch, iteration: int, number: int) -> Sequence[Tensor]:
+        """Row numbers of each minibatch of a pass: decisions, or whole slots for a recurrent policy.
+
+        The pass is cut as evenly as possible, so that no step follows a small remainder.
+        """
         horizon, slots = batch.done.shape
-        size = min(self.minibatch(horizon * slots), horizon * slots)
+        size = self.minibatch(horizon * slots)
         rows, size = (slots, max(1, size // horizon)) if batch.carry is not None else (horizon * slots, size)
         order = seeds.generator(self.seed, "shuffle", iteration, number).permutation(rows)
-        shuffled = torch.from_numpy(order).to(self.device)
-        return (shuffled[i : i + size] for i in range(0, rows - size + 1, size))
+        return torch.from_numpy(order).to(self.device).tensor_split(math.ceil(rows / size))
 
     def _step(self, rows: Tensor, columns: list[Tensor]) -> Tensor:
         """One gradient step on these rows; returns the numbers about it."""

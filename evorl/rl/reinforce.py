@@ -2,7 +2,7 @@
 
 The return is the Monte-Carlo one where the episode ends within the batch; a longer episode is cut at the
 batch's end and continued by the baseline's estimate, so choose ``horizon`` as long as an episode to have it pure.
-``baseline: false`` multiplies by the bare return.
+``baseline: false`` takes the return itself, which ``normalize_advantage: false`` then leaves bare.
 """
 
 from __future__ import annotations

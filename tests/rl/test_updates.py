@@ -121,8 +121,10 @@ class Oracle:
         asked = self.hyper.minibatch if isinstance(self.hyper, PPO) else horizon * slots
         total, size = (slots, max(1, asked // horizon)) if self.hyper.net.lstm else (horizon * slots, asked)
         order = torch.from_numpy(generator(self.seed, "shuffle", iteration, number).permutation(total))
-        for first in range(0, total - min(size, total) + 1, size):
-            yield order[first : first + size]
+        parts = -(-total // size)
+        for part in range(parts):  # the first few are one longer where the division leaves a rest
+            first = part * (total // parts) + min(part, total % parts)
+            yield order[first : first + total // parts + (part < total % parts)]
 
     def distribution(
         self, raw: Tensor, log_std: Tensor | None, legal: Tensor | None, action: Tensor
