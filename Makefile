@@ -1,13 +1,14 @@
 # `make train` and `make test` do all of their own set-up; `make help` lists the rest.
 
 VENV := .venv
+PEERS := .venv-peers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
 EXTRAS := dev,mujoco,box2d,video
 PYTHON ?=
 
-.PHONY: help train test setup check learn faults speed
+.PHONY: help train test setup check learn faults peers speed
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,8 +34,11 @@ learn: $(VENV)/.all ## the long learning tests
 faults: $(VENV)/.all ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
 
-speed: $(VENV)/.all ## every benchmark of benchmarks/speed, one after the other
-	@set -e; for script in benchmarks/speed/[a-z]*.py; do echo "== $$script"; $(PY) $$script; done
+peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
+
+speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, some 20 minutes of an idle machine
+	@set -e; for name in arena ppo solve pong floor; do \
+		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
 
 # Stamps: a later call starts at once, until pyproject.toml asks for something else.
 $(VENV)/.core: pyproject.toml | $(VENV)/bin/pip
@@ -49,11 +53,18 @@ $(VENV)/.all: $(VENV)/.core
 	@$(PIP) install --editable '.[$(EXTRAS)]'
 	@touch $@
 
-$(VENV)/bin/pip:
+# evorl itself stays outside, and so does what would slow a peer's start; benchmarks/speed/common.py sets the path.
+$(PEERS)/.all: Makefile | $(PEERS)/bin/pip
+	@echo "installing the peers into $(PEERS)"
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install '$(TORCH)' \
+		'stable-baselines3>=2.7' 'ray[rllib]>=2.50' msgspec
+	@touch $@
+
+$(VENV)/bin/pip $(PEERS)/bin/pip: %/bin/pip:
 	@for python in $(PYTHON) python3.11 python3.12 python3.13 python3; do \
 		if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
-			echo "making $(VENV) with $$($$python --version)"; \
-			$$python -m venv $(VENV) && exit; \
+			echo "making $* with $$($$python --version)"; \
+			$$python -m venv $* && exit; \
 			echo "$$python has no venv module: install it (on Debian and Ubuntu: apt install python3-venv)" >&2; \
 			exit 1; \
 		fi; \

@@ -1,0 +1,174 @@
+"""What the speed programs share: live workers measured in turn, thread settings, medians, machine facts, result files.
+
+It needs the standard library alone, so the peers' environment can run it too. Each program writes NAME.md and
+NAME.json into its --out folder as soon as it has something new to say, so an interruption loses nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+OURS = Path(sys.executable)
+PEERS = ROOT / ".venv-peers" / "bin" / "python"
+median = statistics.median
+
+
+# ------------------------------------------------------------------ workers
+
+
+def serve(update: Callable[[], int], *packages: str) -> None:
+    """Be a worker: answer each number of seconds on stdin with as many updates, [environment steps, seconds].
+
+    ``update`` collects and learns from one batch and returns its environment steps. The first one, done before
+    anything is answered, warms up.
+    """
+    update()
+    say({"versions": versions(*packages)})
+    for line in sys.stdin:
+        steps, began = 0, time.perf_counter()
+        while not steps or time.perf_counter() - began < float(line):
+            steps += update()
+        say([steps, time.perf_counter() - began])
+
+
+def say(what: Any) -> None:
+    """One line of JSON to whoever started this process."""
+    print(json.dumps(what), flush=True)
+
+
+def start(python: Path, program: str, *words: str, **options: Any) -> subprocess.Popen[str]:
+    """A program of this folder in the given environment; evorl is on its path."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore"}
+    command = [str(python), str(HERE / program), *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT, **options)
+
+
+class Worker:
+    """A live process that learns on request, so samples of many can alternate and start-up counts for none."""
+
+    def __init__(self, python: Path, program: str, *words: str) -> None:
+        self._process = start(python, program, *words, stdin=subprocess.PIPE)
+        self.versions: dict[str, str] = self._hear()["versions"]
+
+    def rate(self, seconds: float) -> float:
+        """Environment steps per second over the updates begun within ``seconds``, at least one."""
+        assert self._process.stdin is not None
+        print(seconds, file=self._process.stdin, flush=True)
+        steps, took = self._hear()
+        return float(steps / took)
+
+    def _hear(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self._process.args!r} ended with {self._process.wait()}")
+        return json.loads(line)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def alternate(contestants: Mapping[K, Callable[[int], T]], rounds: range) -> dict[K, list[T]]:
+    """Every contestant's answer in each round, in turn; every other round backwards, so that a drift hits all alike."""
+    answers: dict[K, list[T]] = {name: [] for name in contestants}
+    for number in rounds:
+        for name, ask in list(contestants.items())[:: -1 if number % 2 else 1]:
+            answers[name].append(ask(number))
+            print(f"  round {number + 1}  {_flat(name)}: {_flat(answers[name][-1])}", flush=True)
+    return answers
+
+
+# ------------------------------------------------------------------ results
+
+
+def arguments(doc: str | None, **defaults: float) -> argparse.Namespace:
+    """The command line: ``--out`` and the given numbers, each an option of its own type."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"default {default}")
+    return parser.parse_args()
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Versions of what is installed here."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "missing"
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Where and when this runs; ``load`` tells whether the machine was idle."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "date": datetime.now().isoformat(timespec="minutes"),
+        "command": "python " + " ".join([str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]),
+        "commit": commit.stdout.strip(),
+        "cpu": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "platform": platform.platform(),
+        "evorl": versions("torch", "numpy", "gymnasium"),
+    }
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table; its first column is text, the others are numbers."""
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return [f"| {' | '.join(row)} |" for row in (header, rule, *rows)]
+
+
+def page(title: str, doc: str | None, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A result for people: the table, then what was measured, in the words of the program's docstring."""
+    words = (doc or "").split("\n\n    python ")[0]
+    return [f"# {title}", "", *table(header, rows), "", words]
+
+
+def save(out: Path | None, facts: Mapping[str, Any], lines: Sequence[str], data: Mapping[str, Any]) -> None:
+    """Write what is known so far, as Markdown and as JSON with every sample; print it where there is no folder."""
+    text = "\n".join([*lines, "", *(f"- {name}: {_flat(value)}" for name, value in facts.items()), ""])
+    if out is None:
+        print(text, flush=True)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    name = Path(sys.argv[0]).stem
+    (out / f"{name}.json").write_text(json.dumps({"machine": facts, **data}, indent=1) + "\n")
+    (out / f"{name}.md").write_text(text)
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_flat(x)}" for name, x in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)

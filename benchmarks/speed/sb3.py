@@ -1,0 +1,117 @@
+"""Stable-Baselines3's PPO as a worker (``rate``, see `common.serve`) or until a world is solved (``solve``).
+
+Runs in the peers' environment: python sb3.py rate|solve SETTINGS, where SETTINGS is JSON: world (a gymnasium id or
+"pong"), envs, threads, seed, ppo (keyword arguments of its PPO; "lin_X" falls linearly from X to 0), hidden and
+activation (of the policy; its own defaults if not given), and for ``solve`` budget (steps) and threshold.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from common import say, serve
+from gymnasium.spaces import Box, Discrete
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecEnv
+
+from evorl.mdp.pong import Pong
+from evorl.util.seed import Episodes
+
+EPISODES = 100  # that the criterion averages over, as SB3's own logs do
+
+
+class PongGames(VecEnv):
+    """Our vectorised Pong in Stable-Baselines3's interface; all arrays are copies, as its DummyVecEnv gives them."""
+
+    def __init__(self, games: int, seed: int) -> None:
+        self.arena = Pong().arena(games, Episodes(seed))
+        view = self.arena.recv().inputs[0]
+        super().__init__(games, Box(-np.inf, np.inf, view.shape[1:], np.float32), Discrete(3))
+
+    def reset(self) -> np.ndarray:
+        return self.arena.recv().inputs[0].copy()
+
+    def step_async(self, actions: np.ndarray) -> None:
+        self.arena.send(self.arena.recv().slots, actions[:, None])
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        now = self.arena.recv()
+        return now.inputs[0].copy(), now.reward[:, 0].copy(), now.terminated.copy(), [{} for _ in now.slots]
+
+    def close(self) -> None:
+        self.arena.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [getattr(self, attr_name, None)] * self.num_envs
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise NotImplementedError
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        raise NotImplementedError
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        return [False] * self.num_envs
+
+
+class Solved(BaseCallback):
+    """Stops the training once the mean return of the last 100 episodes reaches the threshold."""
+
+    def __init__(self, threshold: float) -> None:
+        super().__init__()
+        self.threshold, self.reached = threshold, False
+
+    def _on_step(self) -> bool:
+        if self.locals["dones"].any():
+            last = self.model.ep_info_buffer
+            self.reached = len(last) == EPISODES and sum(one["r"] for one in last) >= self.threshold * EPISODES
+        return not self.reached
+
+
+def model(world: str, envs: int, threads: int, ppo: dict[str, Any], seed: int = 0, **net: Any) -> PPO:
+    torch.set_num_threads(threads)
+    games = PongGames(envs, seed) if world == "pong" else make_vec_env(world, envs, seed)
+    policy = {}
+    if net:
+        layers = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "silu": torch.nn.SiLU}
+        policy = {"net_arch": net["hidden"], "activation_fn": layers[net["activation"]]}
+    arguments = {name: scheduled(value) for name, value in ppo.items()}
+    return PPO("MlpPolicy", games, policy_kwargs=policy, seed=seed, device="cpu", **arguments)
+
+
+def scheduled(value: Any) -> Any:
+    """A setting as rl-baselines3-zoo writes it: "lin_X" is X times the share of the budget that is left."""
+    if not isinstance(value, str):
+        return value
+    start = float(value.removeprefix("lin_"))
+    falling: Callable[[float], float] = lambda left: left * start  # noqa: E731
+    return falling
+
+
+def rate(settings: dict[str, Any]) -> None:
+    learner = model(**settings)
+    steps = learner.n_steps * learner.n_envs
+
+    def update() -> int:
+        learner.learn(steps, reset_num_timesteps=False)
+        return steps
+
+    serve(update, "stable-baselines3", "torch", "numpy", "gymnasium")
+
+
+def solve(settings: dict[str, Any]) -> None:
+    budget, solved = settings.pop("budget"), Solved(settings.pop("threshold"))
+    learner = model(**settings)
+    learner.learn(budget, callback=solved)
+    say({"reached": solved.reached, "steps": learner.num_timesteps})
+
+
+if __name__ == "__main__":
+    {"rate": rate, "solve": solve}[sys.argv[1]](json.loads(sys.argv[2]))

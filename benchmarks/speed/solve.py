@@ -1,0 +1,165 @@
+"""Wall time from the command to a solved world: ours and the peers', seed by seed, alternating.
+
+Solved: the mean return of the last 100 training episodes, and there were that many, is 475 on CartPole-v1 or -200 on
+Pendulum-v1. The clock runs from the start of the process, imports included, until the program itself notices.
+
+Ours: ``evorl.run +experiment=solve/cartpole`` (or pendulum), noticed in metrics.jsonl.
+Stable-Baselines3: the tuned settings of rl-baselines3-zoo (hyperparams/ppo.yml of DLR-RM/rl-baselines3-zoo), without
+the start-up of the zoo's own script, noticed at the end of the very episode, with the better of 1 and 2 threads, tried
+first. RLlib: its tuned CartPole example, all in one process, noticed after each iteration.
+A peer that is not there when its published budget is spent (100,000 steps; RLlib 200 iterations) counts with the
+time until then, a lower bound marked by >=; there is no second try. CleanRL is absent: on PyPI its releases of the last
+years ask for Python < 3.11, and the ppo.py of the one left for 3.11, 0.4.8, does not start with gym 0.26.
+
+    python benchmarks/speed/solve.py [--seeds 5] [--rllib 2] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from common import OURS, PEERS, ROOT, Worker, alternate, arguments, machine, median, page, save, start
+
+EXPERIMENT = "+experiment=solve"
+EPISODES = 100
+Outcome = dict[str, Any]
+"""seconds, reached, steps."""
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    """Of our experiment."""
+    threshold: float
+    tuned: dict[str, Any]
+    """For sb3.py: rl-baselines3-zoo's settings."""
+    aim: float
+    """Stable-Baselines3's time over ours."""
+
+
+CASES = {
+    "CartPole-v1": Case("cartpole", 475.0, {
+        "envs": 8,
+        "ppo": {
+            "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20, "ent_coef": 0.0,
+            "learning_rate": "lin_0.001", "clip_range": "lin_0.2",
+        },
+    }, 3.0),
+    "Pendulum-v1": Case("pendulum", -200.0, {
+        "envs": 4,
+        "ppo": {
+            "n_steps": 1024, "gae_lambda": 0.95, "gamma": 0.9, "n_epochs": 10, "ent_coef": 0.0, "learning_rate": 1e-3,
+            "clip_range": 0.2, "use_sde": True, "sde_sample_freq": 4,
+        },
+    }, 5.0),
+}  # fmt: skip
+SB3_BUDGET = 100_000
+RLLIB = {"iterations": 200, "runners": 0, "learners": 0, "envs": 16, "cpus": 2, "threads": 1}
+
+
+def ours(case: Case, seed: int) -> Outcome:
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "run"
+        words = [f"{EXPERIMENT}/{case.name}", f"seed={seed}", f"hydra.run.dir={place}"]
+        began = time.perf_counter()
+        process = subprocess.Popen([OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+        row = {"step": 0}
+        for row in rows(place / "metrics.jsonl", process):
+            if row.get("train/episodes", 0) >= EPISODES and row["train/return"] >= case.threshold:
+                seconds = time.perf_counter() - began
+                process.kill()
+                process.wait()
+                return {"seconds": seconds, "reached": True, "steps": row["step"]}
+        if process.wait():
+            raise SystemExit(f"evorl.run {' '.join(words)} ended with {process.returncode}")
+        return {"seconds": time.perf_counter() - began, "reached": False, "steps": row["step"]}
+
+
+def rows(path: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """The rows of a run's metrics as they come, until it ends."""
+    seen = 0
+    while True:
+        alive = process.poll() is None  # before reading, so that the last rows are read too
+        new = path.read_bytes()[seen:] if path.exists() else b""
+        whole = new[: new.rfind(b"\n") + 1]
+        seen += len(whole)
+        yield from map(json.loads, whole.splitlines())
+        if not alive:
+            return
+        time.sleep(0.005)
+
+
+def peer(program: str, *words: str) -> Outcome:
+    """A program of the peers' environment that says one line when it is there, or has spent its budget."""
+    began = time.perf_counter()
+    process = start(PEERS, program, *words)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    seconds = time.perf_counter() - began
+    if process.wait() or not line:
+        raise SystemExit(f"{program} ended with {process.returncode}")
+    return {"seconds": seconds, **json.loads(line)}
+
+
+def fastest(settings: dict[str, Any], threads: int) -> tuple[int, dict[str, str]]:
+    """The thread setting at which Stable-Baselines3 makes most steps per second, and the versions there."""
+    rates = {}
+    for count in range(1, threads + 1):
+        with Worker(PEERS, "sb3.py", "rate", json.dumps({**settings, "threads": count})) as worker:
+            rates[count] = worker.rate(2.0)
+    return max(rates, key=lambda count: rates[count]), worker.versions
+
+
+def contestants(world: str, case: Case, threads: int) -> dict[str, Callable[[int], Outcome]]:
+    settings = {**case.tuned, "world": world, "threads": threads, "budget": SB3_BUDGET, "threshold": case.threshold}
+    return {
+        "evorl": lambda number: ours(case, number + 1),
+        "SB3, tuned": lambda number: peer("sb3.py", "solve", json.dumps({**settings, "seed": number + 1})),
+    }
+
+
+def rllib(case: Case, number: int) -> Outcome:
+    return peer("rllib.py", json.dumps({**RLLIB, "threshold": case.threshold, "seed": number + 1}))
+
+
+def lines(world: str, found: dict[str, list[Outcome]]) -> list[list[str]]:
+    """One row for each contestant; a median over lower bounds is one itself."""
+    best = median(one["seconds"] for one in found["evorl"]) if all(one["reached"] for one in found["evorl"]) else None
+    out = []
+    for name, outcomes in found.items():
+        middle = median(one["seconds"] for one in outcomes)
+        sign = "" if all(one["reached"] for one in outcomes) else ">= "
+        seeds = ", ".join(("" if one["reached"] else ">= ") + f"{one['seconds']:.1f}" for one in outcomes)
+        ratio = "" if name == "evorl" else f"{sign}{middle / best:.2f}" if best else "evorl not there"
+        aim = f"{CASES[world].aim:g}" if name.startswith("SB3") else ""
+        steps = f"{median(one['steps'] for one in outcomes):,.0f}"
+        out.append([f"{world}: {name}", sign + f"{middle:.1f}", seeds, steps, ratio, aim])
+    return out
+
+
+def main() -> None:
+    args = arguments(__doc__, seeds=5, rllib=2, threads=2)
+    facts, results, text = machine(), {}, []
+    head = ["seconds until solved", "median", "each seed", "steps (median)", "time over evorl's", "aim"]
+    for world, case in CASES.items():
+        print(world, flush=True)
+        threads, facts["peers"] = fastest({**case.tuned, "world": world}, args.threads)
+        found = alternate(contestants(world, case, threads), range(args.seeds))
+        if world == "CartPole-v1" and args.rllib:
+            found |= alternate({"RLlib, tuned": partial(rllib, case)}, range(args.rllib))
+        results[world] = {"threshold": case.threshold, "SB3": {**case.tuned, "threads": threads}, "outcomes": found}
+        text += lines(world, found)
+        shown = page("Time from the command to a solved world", __doc__, head, text)
+        save(args.out, facts, shown, {"RLlib": RLLIB, "worlds": results})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The parts of the speed programs that need no peers: a run of them all takes an idle machine and 20 minutes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks" / "speed"))
+
+
+def test_what_is_measured_composes() -> None:
+    import ours
+    import ppo
+
+    cases = ppo.cases()
+    rl: Any = [ours.experiment(case.words.split()).rl for case in cases]
+    assert [(one.slots, one.horizon, one.passes, one.minibatch) for one in rl[:2]] == [(8, 2048, 10, 64)] * 2
+    same = cases[2].peers["SB3, our settings"].settings
+    assert (same["envs"], same["ppo"]["n_steps"], same["ppo"]["batch_size"], same["ppo"]["n_epochs"]) == (
+        rl[2].members * rl[2].slots, rl[2].horizon, rl[2].minibatch, rl[2].passes,
+    )  # fmt: skip
+
+
+def test_contestants_take_turns_and_every_other_round_turns_back() -> None:
+    from common import alternate
+
+    asked: list[tuple[str, int]] = []
+    contestants = {name: lambda number, name=name: asked.append((name, number)) or number for name in "ab"}
+    assert alternate(contestants, range(3)) == {"a": [0, 1, 2], "b": [0, 1, 2]}
+    assert asked == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
+
+
+def test_rows_come_while_the_run_goes_on_and_to_its_last_one(tmp_path: Path) -> None:
+    from solve import rows
+
+    path, said = tmp_path / "metrics.jsonl", 3
+    program = (
+        "import sys; file = open(sys.argv[1], 'a', buffering=1)\n"
+        "for step in map(int, sys.stdin): file.write('{\"st'); file.flush(); file.write(f'ep\": {step}}}\\n')"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, path], stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        for step in range(said):
+            process.stdin.write(f"{step}\n".encode())
+            process.stdin.flush()
+            if step == 0:
+                found = rows(path, process)
+                assert next(found) == {"step": 0}
+        process.stdin.close()
+        assert [*found] == [{"step": 1}, {"step": 2}]
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 1, 2]
