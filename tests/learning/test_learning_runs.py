@@ -72,8 +72,29 @@ def test_pong_by_the_default_command(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "enough"),
     [
-        (("mdp=cartpole", "rl=a2c", "budget.steps=500000", "budget.fitness=475", "eval.every=20000"), 475),
-        (("mdp=cartpole", "rl=reinforce", "budget.steps=500000", "budget.fitness=475", "eval.every=20000"), 475),
+        (
+            (
+                "mdp=cartpole",
+                "rl=a2c",
+                "rl.lr=3e-3",
+                "rl.slots=32",
+                "budget.steps=500000",
+                "budget.fitness=475",
+                "eval.every=20000",
+            ),
+            475,
+        ),
+        (
+            (
+                "mdp=cartpole",
+                "rl=reinforce",
+                "rl.lr=1e-2",
+                "budget.steps=800000",
+                "budget.fitness=475",
+                "eval.every=20000",
+            ),
+            475,
+        ),
         (("mdp=lunarlander", "budget.fitness=200"), 200),
         (("mdp=halfcheetah", "budget.fitness=1500", "rl.normalize_inputs=true", "rl.normalize_rewards=true"), 1500),
     ],
