@@ -25,10 +25,13 @@ def lines(page: Path) -> list[str]:
     return [shlex.join(one) for one in words if one]
 
 
-COMMANDS = [(page.name, line) for page in PAGES for line in lines(page)]
-OURS = sorted({line for _, line in COMMANDS if re.match(r"(python -m evorl\b|evorl )", line)})
-MAKE = sorted({line for _, line in COMMANDS if line.startswith("make ")})
-PIP = sorted({line for _, line in COMMANDS if "pip install" in line})
+COMMANDS = [line for page in PAGES for line in lines(page)]
+MAKE = sorted({line for line in COMMANDS if line.startswith("make ")})
+PIP = sorted({line for line in COMMANDS if "pip install" in line})
+
+
+def ours(page: Path) -> list[str]:
+    return [line for line in lines(page) if re.match(r"(python -m evorl\b|evorl )", line)]
 
 
 def evorl(words: list[str], place: Path) -> subprocess.CompletedProcess[str]:
@@ -36,14 +39,14 @@ def evorl(words: list[str], place: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", *words], cwd=place, env=env, capture_output=True, text=True)
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory in which RUN_DIR, and a run of the default command, exist."""
-    found = tmp_path_factory.mktemp("docs")
-    for where in (["hydra.run.dir=RUN_DIR"], []):
-        done = evorl(["evorl.run", *SMALL, *where], found)
+def prepare(page: Path, place: Path) -> None:
+    """What a reader has by then: the files that the page's blocks name in their first line, and a run."""
+    for name, text in re.findall(r"^```\w+\n# ([\w/]+\.\w+)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    if any("RUN_DIR" in line for line in ours(page)):
+        done = evorl(["evorl.run", *SMALL, "hydra.run.dir=RUN_DIR"], place)
         assert done.returncode == 0, done.stderr
-    return found
 
 
 def shortened(line: str) -> list[str]:
@@ -61,10 +64,12 @@ def shortened(line: str) -> list[str]:
     return [*words, *SMALL] if training else words
 
 
-@pytest.mark.parametrize("line", OURS)
-def test_a_command(place: Path, line: str) -> None:
-    done = evorl(shortened(line), place)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("page", [page for page in PAGES if ours(page)], ids=lambda page: page.name)
+def test_the_commands_of_a_page_in_their_order(page: Path, tmp_path: Path) -> None:
+    prepare(page, tmp_path)
+    for line in dict.fromkeys(ours(page)):
+        done = evorl(shortened(line), tmp_path)
+        assert done.returncode == 0, (line, done.stderr)
 
 
 @pytest.mark.parametrize("line", MAKE)
