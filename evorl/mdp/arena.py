@@ -68,6 +68,10 @@ class BattleWorld(World):
         """The sides the learner decides for in the episode with this key; always as many. All of them by default."""
         return tuple(range(self.spec.players))
 
+    @property
+    def sides(self) -> int:
+        return len(self.players(0))
+
     def close(self) -> None:
         """Let go of what the world holds beyond its battles; nothing by default."""
 

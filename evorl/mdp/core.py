@@ -229,6 +229,11 @@ class World(ABC):
     def ready(self) -> None:  # noqa: B027 (most worlds are always ready)
         """Raise `BadRequest` when this world cannot run here: unknown id, extra not installed. Cheap."""
 
+    @property
+    def sides(self) -> int:
+        """Sides of a game that the learner decides for: as many slots share one game."""
+        return 1
+
     def judge(self) -> World:
         """The world that evaluations play: this one, unless training plays both sides of a game."""
         return self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,6 +15,7 @@ from evorl.rl.core import Episode, Learner, Metrics
 from evorl.util import seed as seeds
 
 NOISE_BLOCK = 64  # decisions whose noise is drawn at once
+SLOTS = 64  # episodes played at once; a constant, since it decides the last bits
 
 
 def judge(learner: Learner, world: World, seed: int, episodes: int) -> Metrics:
@@ -43,8 +46,9 @@ def play(learner: Learner, world: World, seed: int, episodes: int, *, determinis
 
     Every slot plays a fixed number of episodes, so short ones are not favoured.
     """
-    slots = min(episodes, 64)
-    arena = world.judge().arena(slots, seeds.Episodes(seed, "evaluate", evaluation=True))
+    world = world.judge()
+    slots = math.ceil(min(episodes, SLOTS) / world.sides) * world.sides
+    arena = world.arena(slots, seeds.Episodes(seed, "evaluate", evaluation=True))
     try:
         player = Player(arena, learner)
         noise = _EvaluationNoise(arena, seed, deterministic)
