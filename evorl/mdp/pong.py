@@ -62,9 +62,9 @@ class Pong(Rules, BattleWorld):
         return PongBattle(self, self.opponent, players, seed)
 
     def players(self, seed: int) -> tuple[int, ...]:
-        return tuple(self.sides(np.array([seed], np.uint64)).tolist())
+        return tuple(self.own_sides(np.array([seed], np.uint64)).tolist())
 
-    def sides(self, keys: Array) -> Array:
+    def own_sides(self, keys: Array) -> Array:
         """The learner's sides in the episodes with the given keys [n], game by game: int64 [n], or [2n] with self."""
         if self.opponent == "self":
             return np.tile([0, 1], len(keys))
@@ -81,7 +81,7 @@ class PongArena:
         self._share = 2 if world.opponent == "self" else 1  # slots of a game
         self._episode = np.zeros(slots // self._share, np.int64)
         keys = episodes(np.arange(len(self._episode)), self._episode)
-        self._match = Match(world, world.opponent, keys, np.arange(slots) // self._share, world.sides(keys))
+        self._match = Match(world, world.opponent, keys, np.arange(slots) // self._share, world.own_sides(keys))
         view = self._match.seats.view
         self._decisions = Decisions(
             slots=np.arange(slots),
@@ -130,7 +130,7 @@ class PongArena:
         self._episode[over] += 1
         keys = self.episodes(over, self._episode[over])
         begin(self.world, self._match.games, over, keys)
-        self._match.seats.sit(rows, self.world.sides(keys))
+        self._match.seats.sit(rows, self.world.own_sides(keys))
 
     def _rows(self, games: Array) -> Array:
         """The slots of the given games, rising with them."""

@@ -414,9 +414,9 @@ def test_every_slot_must_be_answered() -> None:
 
 
 def test_sides_are_random_by_episode() -> None:
-    sides = Pong().sides(Episodes(0)(np.arange(1000), 0))
+    sides = Pong().own_sides(Episodes(0)(np.arange(1000), 0))
     assert 450 < sides.sum() < 550
-    assert (Pong(side="left").sides(keys(5)) == 0).all() and (Pong(side="right").sides(keys(5)) == 1).all()
+    assert (Pong(side="left").own_sides(keys(5)) == 0).all() and (Pong(side="right").own_sides(keys(5)) == 1).all()
 
 
 @pytest.mark.parametrize(
