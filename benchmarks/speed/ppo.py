@@ -52,10 +52,10 @@ def defaults(world: str) -> dict[str, Any]:
 def same_pong() -> dict[str, Any]:
     """Our Pong defaults as Stable-Baselines3's settings; what has no bearing on speed stays its own."""
     rl: Any = experiment(OUR_PONG.split()).rl
-    if rl.net.shared or rl.net.lstm:
-        raise SystemExit("sb3.py builds separate, memoryless actors and critics only")
+    if rl.net.lstm:
+        raise SystemExit("sb3.py builds memoryless policies only")
     ppo = {"n_steps": rl.horizon, "batch_size": rl.minibatch, "n_epochs": rl.passes, "target_kl": rl.target_kl}
-    net = {"hidden": list(rl.net.hidden), "activation": rl.net.activation}
+    net = {"hidden": list(rl.net.hidden), "activation": rl.net.activation, "shared": rl.net.shared}
     return {"world": "pong", "envs": rl.members * rl.slots, "ppo": ppo, **net}
 
 

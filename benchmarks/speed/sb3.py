@@ -19,6 +19,7 @@ from gymnasium.spaces import Box, Discrete
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, create_mlp
 from stable_baselines3.common.vec_env import VecEnv
 
 from evorl.mdp.pong import Pong
@@ -75,13 +76,28 @@ class Solved(BaseCallback):
         return not self.reached
 
 
+class Trunk(BaseFeaturesExtractor):
+    """Hidden layers that actor and critic share."""
+
+    def __init__(self, space: Any, hidden: list[int], activation: type[torch.nn.Module]) -> None:
+        super().__init__(space, hidden[-1])
+        self.layers = torch.nn.Sequential(*create_mlp(space.shape[0], -1, hidden, activation))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.layers(observations)
+        return out
+
+
 def model(world: str, envs: int, threads: int, ppo: dict[str, Any], seed: int = 0, **net: Any) -> PPO:
     torch.set_num_threads(threads)
     games = PongGames(envs, seed) if world == "pong" else make_vec_env(world, envs, seed)
-    policy = {}
+    policy: dict[str, Any] = {}
     if net:
         layers = {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU, "silu": torch.nn.SiLU}
         policy = {"net_arch": net["hidden"], "activation_fn": layers[net["activation"]]}
+    if net.get("shared"):
+        trunk = {"hidden": net["hidden"], "activation": policy["activation_fn"]}
+        policy |= {"net_arch": [], "features_extractor_class": Trunk, "features_extractor_kwargs": trunk}
     arguments = {name: scheduled(value) for name, value in ppo.items()}
     return PPO("MlpPolicy", games, policy_kwargs=policy, seed=seed, device="cpu", **arguments)
 

@@ -3,7 +3,7 @@
 Solved: the mean return of the last 100 training episodes, and there were that many, is 475 on CartPole-v1 or -200 on
 Pendulum-v1. The clock runs from the start of the process, imports included, until the program itself notices.
 
-Ours: ``evorl.run +experiment=solve/cartpole`` (or pendulum), noticed in metrics.jsonl.
+Ours: ``evorl.run mdp=cartpole rl=ppo`` (or pendulum) with conf/tuned, noticed in metrics.jsonl.
 Stable-Baselines3: the tuned settings of rl-baselines3-zoo (hyperparams/ppo.yml of DLR-RM/rl-baselines3-zoo), without
 the start-up of the zoo's own script, noticed at the end of the very episode, with the better of 1 and 2 threads, tried
 first. RLlib: its tuned CartPole example, all in one process, noticed after each iteration.
@@ -28,7 +28,6 @@ from typing import Any
 
 from common import OURS, PEERS, ROOT, Worker, alternate, arguments, machine, median, page, save, start
 
-EXPERIMENT = "+experiment=solve"
 EPISODES = 100
 Outcome = dict[str, Any]
 """seconds, reached, steps."""
@@ -37,7 +36,7 @@ Outcome = dict[str, Any]
 @dataclass(frozen=True)
 class Case:
     name: str
-    """Of our experiment."""
+    """Of our world."""
     threshold: float
     tuned: dict[str, Any]
     """For sb3.py: rl-baselines3-zoo's settings."""
@@ -68,7 +67,7 @@ RLLIB = {"iterations": 200, "runners": 0, "learners": 0, "envs": 16, "cpus": 2, 
 def ours(case: Case, seed: int) -> Outcome:
     with TemporaryDirectory() as folder:
         place = Path(folder) / "run"
-        words = [f"{EXPERIMENT}/{case.name}", f"seed={seed}", f"hydra.run.dir={place}"]
+        words = [f"mdp={case.name}", "rl=ppo", "eval.every=0", f"seed={seed}", f"hydra.run.dir={place}"]
         began = time.perf_counter()
         process = subprocess.Popen([OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
         row = {"step": 0}
