@@ -49,7 +49,7 @@ class Output(NamedTuple):
 
 
 class Layer(nn.Module):
-    """G linear maps at once: [G, N, I] -> [G, N, O]; the first layer reads one shared [N, I]."""
+    """G linear maps at once: [G, N, I] -> [G, N, O], the first layer from one shared [N, I]; a single map stays flat."""
 
     def __init__(self, groups: int, inputs: int, width: int) -> None:
         super().__init__()
@@ -57,9 +57,11 @@ class Layer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(groups, 1, width))
 
     def forward(self, x: Tensor) -> Tensor:
+        groups, inputs, width = self.weight.shape
+        if groups == 1:
+            return torch.addmm(self.bias.view(width), x, self.weight[0])
         if x.dim() == 3:
             return torch.baddbmm(self.bias, x, self.weight)
-        groups, inputs, width = self.weight.shape
         wide = torch.addmm(self.bias.reshape(-1), x, self.weight.transpose(0, 1).reshape(inputs, groups * width))
         return wide.view(-1, groups, width).transpose(0, 1)
 

@@ -51,7 +51,7 @@ METRICS: dict[str, Metric] = {
     ),
     "optimizer/lr": Metric("-", "learning rate in use"),
     "optimizer/grad_norm": Metric("-", "mean global norm of the gradient, before clipping"),
-    "optimizer/updates": Metric("gradient steps", "gradient steps on this batch"),
+    "optimizer/updates": Metric("gradient steps", "gradient steps since the run began"),
     # A population.
     "population/best": Metric("fitness", "best fitness so far"),
     "population/mean": Metric("fitness", "mean fitness of the current population"),

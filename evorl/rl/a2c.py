@@ -21,10 +21,10 @@ from evorl.util.types import Count, Fraction, NonNegative
 
 @dataclass(frozen=True, kw_only=True)
 class A2C(Hyper):
-    slots: Count = 64
+    slots: Count = 32
     horizon: Count = 8
     lam: Fraction | dict[str, Fraction] = 1.0
-    lr: Schedule = 1e-3
+    lr: Schedule = 3e-3
     entropy_coef: NonNegative = 0.01
     normalize_advantage: bool = False
 

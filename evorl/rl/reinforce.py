@@ -25,7 +25,7 @@ from evorl.util.types import Count, Fraction
 class Reinforce(Hyper):
     horizon: Count = 512
     lam: Fraction | dict[str, Fraction] = 1.0
-    lr: Schedule = 3e-3
+    lr: Schedule = 1e-2
     baseline: bool = True
     """Subtract the critic's value from the return."""
 
