@@ -65,13 +65,13 @@ def do(it: Fight, side: int, skill: int, direction: int) -> None:
 # ------------------------------------------------------------------ skills
 
 
-@pytest.mark.parametrize(
-    ("gap", "direction", "hits"), [(1.2, EAST, 1), (1.2, 1, 1), (1.2, 2, 0), (1.2, WEST, 0), (1.9, EAST, 0)]
-)
-def test_a_strike_reaches_where_it_points(gap: float, direction: int, hits: int) -> None:
+@pytest.mark.parametrize(("gap", "direction", "hits"), [(1.2, EAST, 1), (1.2, WEST, 1), (1.9, EAST, 1), (2.4, EAST, 0)])
+def test_a_strike_reaches_whom_it_reaches_at_its_end(gap: float, direction: int, hits: int) -> None:
     it = fight(gap)
     do(it, KNIGHT, STRIKE, direction)
     assert it.fighters[ARCHER].taken == hits * it.knight.strike.damage == it.fighters[KNIGHT].dealt
+    strafed = it.knight.strafe * it.knight.step.range * it.knight.strike.cast / it.knight.step.cast
+    assert it.fighters[KNIGHT].x == pytest.approx(3 + strafed * DIRECTIONS[direction][0], abs=0.41 if hits else 1e-6)
 
 
 def test_casting_takes_its_time_and_then_cools_down() -> None:
@@ -126,11 +126,31 @@ def test_an_arrow_flies_and_the_shield_takes_most_of_it() -> None:
     while it.arrows:
         do(it, ARCHER, WAIT, 0)
     assert it.fighters[KNIGHT].taken == it.archer.shoot.damage
-    for direction, share in ((EAST, 1 - it.knight.absorbed), (WEST, 1.0)):
-        it = fight(4)
-        do(it, ARCHER, SHOOT, WEST)
-        do(it, KNIGHT, BLOCK, direction)
-        assert it.fighters[KNIGHT].taken == pytest.approx(it.archer.shoot.damage * share)
+    it = fight(2)
+    it.command(KNIGHT, BLOCK, EAST)
+    it.command(ARCHER, SHOOT, EAST)
+    until_free(it, KNIGHT)
+    assert it.fighters[KNIGHT].taken == pytest.approx(it.archer.shoot.damage * (1 - it.knight.absorbed))
+
+
+def test_an_arrow_leads_who_walks_and_misses_who_turns() -> None:
+    for turns, taken in ((False, True), (True, False)):
+        it = fight(5)
+        it.command(ARCHER, SHOOT, EAST)
+        until_free(it, ARCHER)
+        it.command(ARCHER, WAIT, 0)
+        until_free(it, KNIGHT)
+        it.arrows.clear()
+        me = it.fighters[KNIGHT]
+        me.moved = (0.0, 0.25)
+        it._loose(it.fighters[ARCHER], SHOOT, 0.0)
+        while it.arrows:
+            if not me.left:
+                it.command(KNIGHT, STEP, 6 if turns else 2)
+            if not it.fighters[ARCHER].left:
+                it.command(ARCHER, WAIT, 0)
+            it.advance()
+        assert (me.taken > 0) == taken
 
 
 def test_a_volley_is_three_arrows() -> None:
@@ -138,7 +158,7 @@ def test_a_volley_is_three_arrows() -> None:
     do(it, ARCHER, VOLLEY, WEST)
     assert len(it.arrows) == 3
     angles = sorted(math.degrees(math.atan2(arrow.vy, -arrow.vx)) for arrow in it.arrows)
-    assert angles == pytest.approx([-15, 0, 15])
+    assert angles == pytest.approx([-15, 0, 15], abs=1e-6)
 
 
 def test_nothing_hurts_who_rolls() -> None:

@@ -30,10 +30,12 @@ class Character:
     energy: Positive = 100.0
     regeneration: NonNegative = 12.0
     """Energy per second."""
+    strafe: Fraction = 0.4
+    """Share of the walking speed kept, in the direction taken, while a skill that does not move is cast."""
     wait: Skill = Skill(cast=0.2)
     """Do nothing; always legal."""
     step: Skill = Skill(cast=0.2, range=0.5)
-    """Walk; always legal."""
+    """Walk in the direction taken; always legal."""
 
     @property
     def skills(self) -> tuple[Skill, ...]:
@@ -44,13 +46,13 @@ class Character:
 class Knight(Character):
     """Slow to reach its foe, terrible once there."""
 
-    health: Positive = 120.0
-    strike: Skill = Skill(cast=0.4, cooldown=0.3, energy=12.0, range=1.7, damage=12.0)
-    """A blow at the end of the cast, at a foe within reach in the direction taken."""
+    health: Positive = 112.0
+    strike: Skill = Skill(cast=0.4, cooldown=0.3, energy=12.0, range=1.7, damage=13.0)
+    """A blow at the end of the cast, at a foe within reach."""
     charge: Skill = Skill(cast=0.5, cooldown=3.0, energy=30.0, range=4.0, damage=10.0)
-    """A dash that stops at the foe and hurts it."""
+    """A dash to where the foe was; stops at it and hurts it."""
     block: Skill = Skill(cast=0.6, cooldown=0.8, energy=10.0)
-    """The shield up: hurt from the front counts less."""
+    """The shield up: what hurts counts less."""
     absorbed: Fraction = 0.85
     """Share of the damage that the shield takes away."""
 
@@ -61,13 +63,13 @@ class Archer(Character):
 
     health: Positive = 80.0
     step: Skill = Skill(cast=0.2, range=0.46)
-    shoot: Skill = Skill(cast=0.5, cooldown=0.3, energy=10.0, range=8.0, damage=10.0)
-    """An arrow at the end of the cast, at the foe where it then is, if it is in the direction taken."""
+    shoot: Skill = Skill(cast=0.5, cooldown=0.3, energy=10.0, range=7.0, damage=10.0)
+    """An arrow at the end of the cast, at where the foe will be if it goes on as it does."""
     volley: Skill = Skill(cast=0.9, cooldown=3.0, energy=35.0, range=6.0, damage=8.0)
     """Three arrows in a fan."""
     roll: Skill = Skill(cast=0.4, cooldown=2.0, energy=20.0, range=2.4)
-    """A dash during which nothing hurts."""
-    arrow_speed: Positive = 12.0
+    """A dash in the direction taken, during which nothing hurts."""
+    arrow_speed: Positive = 40.0
     """Units per second."""
 
 
@@ -76,17 +78,17 @@ class Ground:
     """The square between four walls, with a round pillar in its middle. Lengths in field units."""
 
     size: Positive = 10.0
-    pillar: NonNegative = 1.0
+    pillar: NonNegative = 0.7
     """Radius of the pillar, which stops fighters and arrows."""
     body: Positive = 0.4
     """Radius of a fighter."""
     dt: Positive = 0.1
     """Simulated seconds per tick: one environment step."""
-    storm: NonNegative = 25.0
+    storm: NonNegative = 15.0
     """Simulated seconds after which the field burns, so that who only runs away loses to whoever has the lead."""
     burn: NonNegative = 0.1
     """Share of its full health that a fighter then loses per second."""
-    limit: Positive = 40.0
+    limit: Positive = 30.0
     """Simulated seconds until the fight is a draw."""
 
     def __post_init__(self) -> None:

@@ -14,9 +14,6 @@ WAIT, STEP = 0, 1
 STRIKE, CHARGE, BLOCK = 2, 3, 4
 SHOOT, VOLLEY, ROLL = 2, 3, 4
 DIRECTIONS = tuple((math.cos(k * math.pi / 4), math.sin(k * math.pi / 4)) for k in range(8))
-SWING = math.cos(math.radians(45))  # half-angle in which a strike hits
-AIM = math.cos(math.radians(23))  # half-angle in which an archer takes aim: the 8 sectors overlap a little
-FRONT = 0.3  # cosine from which an attack counts as coming from the front
 FAN = math.radians(15)
 ARROW = 0.1  # half the width of an arrow
 REACH = 0.3  # from body to body at which a charge hits
@@ -40,6 +37,7 @@ class Fighter:
     heading: tuple[float, float] = (0.0, 0.0)
     vx: float = 0.0
     vy: float = 0.0
+    moved: tuple[float, float] = (0.0, 0.0)  # in the last tick, walls and all
     spent: bool = False  # this charge has hit
     dealt: float = 0.0
     taken: float = 0.0
@@ -63,7 +61,7 @@ class Fight:
         self.limit = max(1, round(ground.limit / ground.dt))
         self.tick = 0
         self.arrows: list[Arrow] = []
-        self._hurts: list[tuple[int, float, float, float]] = []
+        self._hurts: list[tuple[int, float]] = []
         draw = generator("duel", seed, "start")
         left, right = draw.uniform(0.15, 0.25) * ground.size, draw.uniform(0.75, 0.85) * ground.size
         if draw.random() < 0.5:
@@ -110,9 +108,22 @@ class Fight:
         me.energy -= chosen.energy
         if skill > STEP:
             me.ready[skill] = me.casts[skill] + me.cooldowns[skill]
-        moves = skill == STEP or skill == (CHARGE, ROLL)[side]
-        pace = chosen.range / me.left if moves else 0.0
+        self._set_off(side, me, chosen)
+
+    def _set_off(self, side: int, me: Fighter, chosen: Skill) -> None:
+        """The velocity for this cast: a dash or a walk, or strafing while something else is done."""
+        pace = me.character.strafe * me.character.step.range / me.casts[STEP]
+        if me.skill == WAIT:
+            pace = 0.0
+        elif me.skill == STEP or me.skill == (CHARGE, ROLL)[side]:
+            pace = chosen.range / me.left
+        if side == KNIGHT and me.skill == CHARGE:
+            me.heading = self._towards(me, self.fighters[ARCHER])
         me.vx, me.vy = pace * me.heading[0], pace * me.heading[1]
+
+    def _towards(self, me: Fighter, foe: Fighter) -> tuple[float, float]:
+        gap = self.distance()
+        return ((foe.x - me.x) / gap, (foe.y - me.y) / gap) if gap else (0.0, 0.0)
 
     def advance(self) -> None:
         """Let time pass until a side is free or the fight is over."""
@@ -151,6 +162,7 @@ class Fight:
 
     def _move(self, side: int) -> None:
         me, foe = self.fighters[side], self.fighters[1 - side]
+        old = me.x, me.y
         if me.vx or me.vy:
             x, y = self.slide(me.x + me.vx, me.y + me.vy)
             before, after = math.hypot(me.x - foe.x, me.y - foe.y), math.hypot(x - foe.x, y - foe.y)
@@ -159,6 +171,7 @@ class Fight:
                 x, y = foe.x + (me.x - foe.x) * touch / before, foe.y + (me.y - foe.y) * touch / before
                 x, y = self.slide(x, y)
             me.x, me.y = x, y
+        me.moved = me.x - old[0], me.y - old[1]
         if side == KNIGHT and me.skill == CHARGE and not me.spent:
             self._charge(me, foe)
 
@@ -177,7 +190,7 @@ class Fight:
 
     def _charge(self, me: Fighter, foe: Fighter) -> None:
         if self.distance() <= 2 * self.ground.body + REACH:
-            self._hurts.append((ARCHER, self.knight.charge.damage, foe.x - me.x, foe.y - me.y))
+            self._hurts.append((ARCHER, self.knight.charge.damage))
             me.spent, me.vx, me.vy = True, 0.0, 0.0
 
     # -------------------------------------------------------------- arrows
@@ -190,21 +203,19 @@ class Fight:
         if self.ground.pillar and _gap(arrow.x, arrow.y, x, y, half, half) <= self.ground.pillar:
             return False
         if _gap(arrow.x, arrow.y, x, y, foe.x, foe.y) <= self.ground.body + ARROW:
-            self._hurts.append((KNIGHT, arrow.damage, arrow.vx, arrow.vy))
+            self._hurts.append((KNIGHT, arrow.damage))
             return False
         arrow.x, arrow.y, arrow.left = x, y, arrow.left - 1
         return arrow.left > 0 and 0 <= x <= size and 0 <= y <= size
 
     def _loose(self, me: Fighter, skill: int, turn: float) -> None:
-        foe, (ux, uy) = self.fighters[KNIGHT], me.heading
-        dx, dy = foe.x - me.x, foe.y - me.y
-        gap = math.hypot(dx, dy)
-        if gap > 0 and (dx * ux + dy * uy) >= AIM * gap:
-            ux, uy = dx / gap, dy / gap
-        ux, uy = ux * math.cos(turn) - uy * math.sin(turn), ux * math.sin(turn) + uy * math.cos(turn)
-        chosen, pace = me.skills[skill], self.archer.arrow_speed * self.ground.dt
+        """Let an arrow fly at where the foe will be if it goes on as it does, turned by an angle."""
+        foe, chosen, pace = self.fighters[KNIGHT], me.skills[skill], self.archer.arrow_speed * self.ground.dt
+        flight = self.distance() / pace
+        dx, dy = foe.x + foe.moved[0] * flight - me.x, foe.y + foe.moved[1] * flight - me.y
+        angle = math.atan2(dy, dx) + turn
         left = max(1, round(chosen.range / pace))
-        self.arrows.append(Arrow(me.x, me.y, ux * pace, uy * pace, left, chosen.damage))
+        self.arrows.append(Arrow(me.x, me.y, pace * math.cos(angle), pace * math.sin(angle), left, chosen.damage))
 
     # -------------------------------------------------------------- hurting
 
@@ -212,28 +223,21 @@ class Fight:
         """What happens at the end of a cast."""
         me = self.fighters[side]
         if side == KNIGHT and me.skill == STRIKE:
-            self._strike(me, self.fighters[ARCHER])
+            if self.distance() <= self.knight.strike.range:
+                self._hurts.append((ARCHER, self.knight.strike.damage))
         elif side == ARCHER and me.skill == SHOOT:
             self._loose(me, SHOOT, 0.0)
         elif side == ARCHER and me.skill == VOLLEY:
             for turn in (-FAN, 0.0, FAN):
                 self._loose(me, VOLLEY, turn)
 
-    def _strike(self, me: Fighter, foe: Fighter) -> None:
-        dx, dy = foe.x - me.x, foe.y - me.y
-        gap = math.hypot(dx, dy)
-        if gap <= self.knight.strike.range and dx * me.heading[0] + dy * me.heading[1] >= SWING * gap:
-            self._hurts.append((ARCHER, self.knight.strike.damage, dx, dy))
-
-    def _hurt(self, side: int, damage: float, dx: float, dy: float) -> None:
-        """Take health for an attack that came along (dx, dy), unless the skill under way spares it."""
+    def _hurt(self, side: int, damage: float) -> None:
+        """Take health, unless the skill under way spares it."""
         me, other = self.fighters[side], self.fighters[1 - side]
         if side == ARCHER and me.skill == ROLL:
             return
         if side == KNIGHT and me.skill == BLOCK:
-            facing = -(dx * me.heading[0] + dy * me.heading[1])
-            if facing >= FRONT * math.hypot(dx, dy):
-                damage *= 1 - self.knight.absorbed
+            damage *= 1 - self.knight.absorbed
         damage = min(damage, me.health)
         me.health -= damage
         me.taken += damage

@@ -22,7 +22,7 @@ from evorl.mdp.duel.fight import (
     Fight,
 )
 
-SLIP = 0.1
+SLIP = 0.3
 """Chance that a rule player does something at random instead."""
 CLOSE = 2.2  # an archer's distance to flee at
 NEAR = 4.5  # an archer's distance for a volley
@@ -46,28 +46,28 @@ def shuffle(fight: Fight, side: int, draw: np.random.Generator) -> Command:
 
 def knight(fight: Fight) -> Command:
     """Come near, behind the shield when arrows do; charge and strike."""
-    may, gap, toward = fight.legal(KNIGHT), fight.distance(), facing(fight, KNIGHT)
+    may, gap, toward = fight.legal(KNIGHT), fight.distance(), nearer(fight, KNIGHT)
     if gap <= fight.knight.strike.range and may[STRIKE]:
         return STRIKE, toward
     if may[BLOCK] and gap > ARRIVING and _arrow_near(fight):
         return BLOCK, toward
     if may[CHARGE] and gap <= fight.knight.charge.range and fight.clear():
         return CHARGE, toward
-    return STEP, nearer(fight, KNIGHT)
+    return STEP, toward
 
 
 def archer(fight: Fight) -> Command:
-    """Keep away; shoot whenever the line is free."""
-    may, gap = fight.legal(ARCHER), fight.distance()
+    """Keep away, but within range; shoot whenever the line is free."""
+    may, gap, away = fight.legal(ARCHER), fight.distance(), farther(fight, ARCHER)
     if gap < CLOSE:
-        return (ROLL if may[ROLL] else STEP), farther(fight, ARCHER)
-    if fight.clear():
-        if may[VOLLEY] and gap < NEAR:
-            return VOLLEY, facing(fight, ARCHER)
-        if may[SHOOT] and gap <= fight.archer.shoot.range:
-            return SHOOT, facing(fight, ARCHER)
-        return (STEP if gap < NEAR else WAIT), farther(fight, ARCHER)
-    return STEP, nearer(fight, ARCHER)
+        return (ROLL if may[ROLL] else STEP), away
+    if not fight.clear() or gap > fight.archer.shoot.range - 1:
+        return STEP, nearer(fight, ARCHER)
+    if may[VOLLEY] and gap < NEAR:
+        return VOLLEY, away
+    if may[SHOOT]:
+        return SHOOT, away
+    return (STEP if gap < NEAR else WAIT), away
 
 
 RULES: tuple[Callable[[Fight], Command], Callable[[Fight], Command]] = (knight, archer)

@@ -37,7 +37,9 @@ FITNESS_WIN = 0.9  # share of the fitness that winning makes; the rest is the le
 
 @dataclass(frozen=True, kw_only=True)
 class Duel(BattleWorld):
-    """Knight against archer. An action is (skill, one of 8 directions); a step is a tick of simulated time.
+    """Knight against archer. A step is a tick of simulated time.
+
+    An action is (skill, one of 8 directions): where to walk, roll or strafe; blows and arrows go at the foe.
 
     Rewards: "damage" is the share of the foe's health taken minus the share of the own lost since the last
     decision, "win" is 1 or -1 at a death. Nobody dead at the time limit is a draw, and a truncation.
