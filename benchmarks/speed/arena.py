@@ -1,7 +1,7 @@
 """Speed of the coroutine arena: a no-op two-sided world of 256 battles, played by a 64-64 network on one core.
 
 Prints decisions per second with everybody quick, and with one battle that takes 100 ms for every step; the
-others may lose less than 5 %. Run: python benchmarks/speed/arena.py [--seconds 5] [--out DIR]
+others may lose less than 5 %. Run: python benchmarks/speed/arena.py [--seconds 1] [--out DIR]
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def table(result: Result) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of one measurement")
-    parser.add_argument("--rounds", type=int, default=5, help="alternating measurements of each kind")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of one measurement")
+    parser.add_argument("--rounds", type=int, default=15, help="alternating measurements of each kind")
     parser.add_argument("--out", type=Path, help="folder for arena.json and arena.md")
     args = parser.parse_args()
     result = run(args.seconds, args.rounds)
