@@ -72,9 +72,6 @@ class BattleWorld(World):
     def sides(self) -> int:
         return len(self.players(0))
 
-    def close(self) -> None:
-        """Let go of what the world holds beyond its battles; nothing by default."""
-
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         mdp = self if self.delay_ms is None else Delayed(self, self.delay_ms)
         return BattleArena(mdp, slots, episodes, self.players)
@@ -203,8 +200,7 @@ class BattleArena:
         if self._quiet.loop.is_closed():
             return
         self._end_games()
-        self._quiet.close()
-        self._mdp.close()
+        self._quiet.close()  # the world stays open: other arenas share it
 
     # -------------------------------------------------------------- running the loop
 

@@ -229,10 +229,17 @@ class World(ABC):
     def ready(self) -> None:  # noqa: B027 (most worlds are always ready)
         """Raise `BadRequest` when this world cannot run here: unknown id, extra not installed. Cheap."""
 
+    def imports(self) -> tuple[str, ...]:
+        """Root modules that this config, rather than its class, has imported: only those trusted are."""
+        return ()
+
     @property
     def sides(self) -> int:
         """Sides of a game that the learner decides for: as many slots share one game."""
         return 1
+
+    def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
+        """Let go of what the world holds beyond its arenas, such as a connection; once, at the end of a run."""
 
     def judge(self) -> World:
         """The world that evaluations play: this one, unless training plays both sides of a game."""

@@ -478,6 +478,23 @@ def test_close_before_anything_ran() -> None:
     Walk().arena(4, EPISODES).close()
 
 
+def test_closing_an_arena_leaves_the_world_open() -> None:
+    closed = []
+
+    class Connected(Walk):
+        def close(self) -> None:
+            closed.append(self)
+
+    world = Connected()
+    world.arena(1, EPISODES).close()
+    with closing(world.arena(1, EPISODES)) as arena:  # after an evaluation, say
+        assert arena.recv().slots.tolist() == [0]
+    assert not closed
+    world.close()
+    assert closed == [world]
+    Walk().close()
+
+
 # ------------------------------------------------------------------ exact resume
 
 
