@@ -125,7 +125,7 @@ class BattleArena:
         self._mdp, self._episodes, self._players = mdp, episodes, players
         self.sides = len(players(int(episodes(0, 0))))
         if slots < 1 or slots % self.sides:
-            raise BadRequest(f"{slots} slots cannot be shared by games in which we hold {self.sides} sides")
+            raise BadRequest(f"{slots} slots cannot be shared by games in which we hold {self.sides} sides", "rl.slots")
         self._rows = blank(self.spec, slots)
         self._dtype, self._width = action_form(self.spec.action)
         self._fresh: list[int] = []  # slots that began to wait since the last recv
@@ -211,11 +211,13 @@ class BattleArena:
         if self._failure is not None:
             raise self._failure
 
-    def _stalled(self) -> None:
-        """Raise when the battles wait for answers that the caller keeps back: nobody would ever come."""
+    def _stalled(self, wakeable: bool) -> None:
+        """Warn that no battle goes on, or raise where none ever could."""
         held = [slot for slot, seat in enumerate(self._seats) if seat.waits]
-        if held:
-            raise RuntimeError(f"no battle of {_name(self._mdp)} goes on: the slots {held} were not answered")
+        text = f"no battle of {_name(self._mdp)} goes on" + (f": the slots {held} were not answered" if held else "")
+        if not wakeable:
+            raise RuntimeError(text)
+        LOG.warning("%s; waiting for the world", text)
 
     def _begin(self) -> None:
         rows, sides = self._rows, self.sides

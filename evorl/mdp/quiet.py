@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,9 +20,13 @@ STALL_S = 30.0
 
 
 class QuietLoop:
-    """A loop that stands still between calls of `run`. ``stalled`` is called when nothing stirs for long."""
+    """A loop that stands still between calls of `run`.
 
-    def __init__(self, stalled: Callable[[], None]) -> None:
+    ``stalled`` is called once in every long silence, with whether something outside the loop (a thread, a file
+    descriptor) could still end it; what it raises leaves `run`.
+    """
+
+    def __init__(self, stalled: Callable[[bool], None]) -> None:
         self.loop = asyncio.SelectorEventLoop(_Selector(self._pause, stalled))
         self._score: Callable[[], int] = int
         self._target = 1
@@ -59,16 +64,24 @@ class QuietLoop:
 
 
 class _Selector(selectors.DefaultSelector):
-    def __init__(self, pause: Callable[[bool], bool], stalled: Callable[[], None]) -> None:
+    def __init__(self, pause: Callable[[bool], bool], stalled: Callable[[bool], None]) -> None:
         super().__init__()
         self._pause, self._stalled = pause, stalled
+        self._silent = False  # and the owner knows
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
         busy = bool(events) or (timeout is not None and timeout <= 0)
         if self._pause(busy) or busy:
+            self._silent = False
             return events
         events = super().select(STALL_S if timeout is None else timeout)
-        if timeout is None and not events:
-            self._stalled()
+        silent = timeout is None and not events
+        if silent and not self._silent:
+            self._stalled(self._wakeable())
+        self._silent = silent
         return events
+
+    def _wakeable(self) -> bool:
+        """Whether anything but the loop itself is left: a descriptor besides its own, another thread."""
+        return len(self.get_map()) > 1 or threading.active_count() > 1

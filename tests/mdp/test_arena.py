@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -158,8 +161,9 @@ def test_steps_count_once_for_all_sides() -> None:
 
 
 def test_sides_share_a_game() -> None:
-    with pytest.raises(BadRequest, match="5 slots cannot be shared"):
+    with pytest.raises(BadRequest, match="5 slots cannot be shared") as refused:
         Walk(sides=2).arena(5, EPISODES)
+    assert refused.value.key == "rl.slots"
     with closing(Walk(sides=2).arena(4, EPISODES)) as arena:
         now = arena.recv()
         assert now.inputs[0][:, 1].tolist() == [0, 1, 0, 1]
@@ -228,8 +232,67 @@ def test_a_polling_battle_holds_nobody_up() -> None:
             assert driver.recv().slots.tolist() == [1, 2]
 
 
-def test_a_game_that_waits_for_a_withheld_answer_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Silence is long at once, and the only thread is ours whatever other tests left."""
     monkeypatch.setattr("evorl.mdp.quiet.STALL_S", 0.01)
+    before = threading.active_count()
+    monkeypatch.setattr(
+        "evorl.mdp.quiet.threading.active_count", lambda count=threading.active_count: count() - before + 1
+    )
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_world_that_nothing_can_wake_says_so() -> None:
+    world = Walk(event=lambda battle, player, decision: asyncio.get_running_loop().create_future())
+    with closing(world.arena(2, EPISODES)) as arena:
+        driver = Driver(arena)
+        driver.recv()
+        driver.send()
+        with pytest.raises(RuntimeError, match="no battle of Walk goes on$"):
+            driver.recv()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("kind", ["thread", "socket"])
+def test_a_long_computation_is_waited_for_with_one_warning(kind: str, log: pytest.LogCaptureFixture) -> None:
+    """One slot computes outside the loop, silent for many times the patience; the other's answer is kept back."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    silences: list[int] = []
+
+    class Patient(logging.Handler):
+        """The computation ends a few silences after the warning."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            silences.append(1)
+            threading.Timer(0.1, theirs.send, [b"x"]).start()
+
+    def compute() -> None:
+        while not select.select([ours], [], [], 5)[0]:
+            pass
+
+    async def wait() -> None:
+        await (asyncio.get_running_loop().sock_recv(ours, 1) if kind == "socket" else asyncio.to_thread(compute))
+
+    slow = int(EPISODES(0, 0))
+    world = Walk(longest=99, event=lambda battle, player, at: wait() if battle.seed == slow and at == 0 else None)
+    handler = Patient()
+    logging.getLogger("evorl").addHandler(handler)
+    try:
+        with closing(world.arena(2, EPISODES)) as arena, closing(ours), closing(theirs):
+            driver = Driver(arena)
+            driver.recv()
+            driver.send([0])
+            assert driver.recv().slots.tolist() == [0]
+    finally:
+        logging.getLogger("evorl").removeHandler(handler)
+    assert len(silences) == 1
+    assert "the slots [1] were not answered; waiting for the world" in log.records[0].getMessage()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_game_that_waits_for_a_withheld_answer_says_so() -> None:
     with closing(Walk(sides=2).arena(2, EPISODES)) as arena:
         driver = Driver(arena)
         with pytest.raises(RuntimeError, match=r"no battle of Walk goes on: the slots \[1\]"):
