@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -112,10 +112,11 @@ class Run:
 
     def _build(self, hyper: Hyper, arena: Arena) -> None:
         self.learner = hyper.learner(arena.spec, self.experiment.seed, device(self.experiment.device))
-        self.batch = Batch.empty(arena.spec, hyper.horizon, hyper.members * hyper.slots, hyper.net.lstm)
+        k = hyper.slots
+        self.batch = Batch.empty(arena.spec, hyper.horizon, hyper.members * k, hyper.net.lstm)
         self.actors = [
-            Actor(one, self.learner, self.experiment.seed, member, self.batch.columns(k, k + hyper.slots))
-            for member, (one, k) in enumerate(zip(self.arenas, range(0, 10**9, hyper.slots), strict=False))
+            Actor(one, self.learner, self.experiment.seed, member, self.batch.columns(member * k, (member + 1) * k))
+            for member, one in enumerate(self.arenas)
         ]
 
     def iterate(self) -> Metrics:
@@ -127,7 +128,7 @@ class Run:
             cost = sum(steps for steps, _ in outcomes)
             metrics = self.learner.update(self.batch, self.steps, self.iteration)
         except NotFinite as error:
-            raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from error
+            raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from None
         ended = time.monotonic()
         self.steps += cost
         self.iteration += 1
@@ -155,9 +156,12 @@ class Run:
                 self.window.setdefault(name, deque(maxlen=WINDOW)).append(x)
 
     def judge(self) -> Metrics:
-        """Evaluate the present policy; the same seeds every time."""
+        """Evaluate the present policy; the same seeds every time. Raises `NotFinite`, naming the step."""
         e = self.experiment
-        metrics = judge(self.learner, e.mdp, e.seed, e.eval.episodes)
+        try:
+            metrics = judge(self.learner, e.mdp, e.seed, e.eval.episodes)
+        except NotFinite as error:
+            raise NotFinite(f"{error} (in the evaluation after {self.steps} environment steps)") from None
         if self.best is None or fitness(metrics) > self.best[0]:
             self.best = (fitness(metrics), self.steps)
         return metrics
@@ -262,8 +266,8 @@ class _Session:
         """One batch, and what is due after it. Raises `Interrupted`, saved, where a signal was caught."""
         before = self.run.steps
         self._write(self.run.iterate())
-        if _due(self.eval_every, before, self.run.steps):
-            self._judge()
+        if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
+            self._judge()  # before saving, so that the checkpoint knows it
         if caught:
             self._save()
             raise Interrupted(caught[0])
@@ -340,7 +344,8 @@ def _signals() -> Iterator[list[int]]:
         if caught:
             os._exit(128 + number)  # the last complete checkpoint is intact by construction
         caught.append(number)
-        os.write(2, b"evorl: will save and stop after this batch; a second signal leaves at once\n")
+        with suppress(OSError):  # nobody may be listening
+            os.write(2, b"evorl: will save and stop after this batch; a second signal leaves at once\n")
 
     if threading.current_thread() is not threading.main_thread():
         yield caught

@@ -49,7 +49,7 @@ class Output(NamedTuple):
 
 
 class Layer(nn.Module):
-    """G linear maps at once: [G, N, I] -> [G, N, O], the first layer from one shared [N, I]; a single map stays flat."""
+    """G linear maps at once: [G, N, I] -> [G, N, O], the first layer from one [N, I]; a single map stays flat."""
 
     def __init__(self, groups: int, inputs: int, width: int) -> None:
         super().__init__()

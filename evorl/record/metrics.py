@@ -44,7 +44,6 @@ METRICS: dict[str, Metric] = {
     "policy/entropy": Metric("nats", "mean entropy of the action distribution"),
     "policy/kl": Metric("nats", "KL(old ‖ new), estimated by the mean of r - 1 - ln r"),
     "policy/clip_fraction": Metric("fraction", "decisions whose ratio left the clip range"),
-    "policy/std": Metric("action units", "mean standard deviation of a continuous policy"),
     "policy/lag": Metric("updates", "updates between the weights that acted and those that learn, mean over decisions"),
     "value/explained_variance": Metric(
         "fraction", "1 - Var(target - value) / Var(target); 1 is perfect, 0 is a constant"
@@ -60,8 +59,6 @@ METRICS: dict[str, Metric] = {
     "speed/steps_per_second": Metric("env steps/s", "since the row before, evaluation and saving aside"),
     "speed/sample_seconds": Metric("s", "time spent playing since the row before"),
     "speed/update_seconds": Metric("s", "time spent learning since the row before"),
-    "budget/steps_fraction": Metric("fraction", "of budget.steps used"),
-    "budget/seconds_fraction": Metric("fraction", "of budget.seconds used"),
 }
 
 

@@ -42,11 +42,6 @@ _ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
 }
 
 
-def first_line(what: str, where: Path | str) -> None:
-    """Say what will run and where it is kept, before anything heavy is imported."""
-    print(f"evorl · {what} · {where}", flush=True)
-
-
 class Terminal:
     """Shows a run's progress on stdout and the warnings of the "evorl" logger beside it.
 

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec
 from evorl.nets.policy import Output
-from evorl.ops.losses import policy_gradient, value_loss
 from evorl.rl.core import Hyper
-from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient
+from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient, score_function_loss
 from evorl.util.schedule import Schedule
 from evorl.util.types import Count, Fraction, NonNegative
 
@@ -37,8 +36,4 @@ class Learner(PolicyGradient):
 
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
         """The gradient of section 4 (algorithm S3), with the entropy bonus."""
-        policy = policy_gradient(log_prob, mini.advantage)
-        value = value_loss(out.value, mini.target)
-        bonus = entropy.mean()
-        total = policy + self.hyper.critic_coef * value - self.hyper.entropy_coef * bonus
-        return Loss(total, {"loss/policy": policy, "loss/value": value, "policy/entropy": bonus})
+        return score_function_loss(self.hyper, out, log_prob, entropy, mini)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from evorl.nets.flat import Layout
 from evorl.nets.policy import Output, Policy
 from evorl.nets.statistics import Moments, ReturnScale
 from evorl.ops.adam import adam
-from evorl.ops.losses import explained_variance, normalize
+from evorl.ops.losses import explained_variance, normalize, policy_gradient, value_loss
 from evorl.ops.returns import gae
 from evorl.rl.core import Batch, Decision, Hyper, Metrics, NotFinite
 from evorl.util import seed as seeds
@@ -45,14 +45,21 @@ class Loss(NamedTuple):
     stats: dict[str, Tensor]
 
 
+def score_function_loss(hyper: Hyper, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
+    """The policy gradient (Williams 1992), the critic's squared error and an entropy bonus, to minimise."""
+    policy = policy_gradient(log_prob, mini.advantage)
+    value = value_loss(out.value, mini.target)
+    bonus = entropy.mean()
+    total = policy + hyper.critic_coef * value - hyper.entropy_coef * bonus
+    return Loss(total, {"loss/policy": policy, "loss/value": value, "policy/entropy": bonus})
+
+
 class PolicyGradient:
     """A policy, its optimiser and its running statistics.
 
     The parameters are one flat vector, so the optimiser's step and the gradient's norm are single operations;
     updates of light networks are captured once and replayed (see `evorl.nets.capture`).
     """
-
-    passes: ClassVar[int] = 1
 
     def __init__(self, hyper: Hyper, spec: Spec, seed: int, device: torch.device) -> None:
         self.hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
@@ -164,7 +171,7 @@ class PolicyGradient:
         columns = self._columns(batch, data)
         total = torch.zeros(0)
         steps = 0
-        for number in range(self.passes):
+        for number in range(self.passes()):
             stats = [self._step(rows, columns) for rows in self._shuffled(batch, iteration, number)]
             now = torch.stack(stats)
             if not torch.isfinite(now).all():
@@ -183,6 +190,10 @@ class PolicyGradient:
     def _far(self, stats: Metrics) -> bool:
         """Whether the policy has moved so far from the one that acted that this batch is used up."""
         return False
+
+    def passes(self) -> int:
+        """Times a batch is learned from."""
+        return 1
 
     def minibatch(self, decisions: int) -> int:
         """Decisions in each gradient step, given those of the batch."""

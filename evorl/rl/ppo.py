@@ -53,8 +53,7 @@ class Learner(PolicyGradient):
             "policy/clip_fraction": clipped,
         })  # fmt: skip
 
-    @property
-    def passes(self) -> int:  # type: ignore[override]
+    def passes(self) -> int:
         return self.hyper.passes
 
     def minibatch(self, decisions: int) -> int:

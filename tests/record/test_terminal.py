@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evorl.record import terminal
-from evorl.record.terminal import Terminal, clock, count, first_line, summary
+from evorl.record.terminal import Terminal, clock, count, summary
 
 TRAIN = {"train/return": 14.62, "train/episode_length": 412.3, "loss/policy": -0.0123, "loss/value": 0.431}
 EVAL = {"eval/return_mean": 13.9, "eval/return_std": 2.1, "eval/length_mean": 400.0, "eval/win_mean": 0.97}
@@ -18,8 +18,7 @@ RESULT = {"steps": 27_500_000, "seconds": 134.2, "fitness": 15.216, "eval": {"re
 SCRIPT = f"""
 import logging, sys, threading
 from pathlib import Path
-from evorl.record.terminal import Terminal, first_line, summary
-first_line("pong · ppo", Path("runs/x"))
+from evorl.record.terminal import Terminal, summary
 assert not {{"rich", "torch", "numpy"}} & sys.modules.keys()
 with Terminal(1000) as terminal:
     terminal.update(250, {TRAIN} | {{"speed/steps_per_second": 205_123.0}})
@@ -71,7 +70,6 @@ def in_terminal(columns: int, **env: str) -> tuple[str, str]:
 def test_on_a_terminal() -> None:
     raw, text = in_terminal(120)
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").splitlines()]
-    assert lines[0] == "evorl · pong · ppo · runs/x"
     assert "warning: disk [bold]full[/] at 300" in lines and "saved [1]" in lines
     last = len(lines) - 1 - next(i for i, line in enumerate(reversed(lines)) if "steps  " in line and "━" in line)
     assert re.search(r"━+.* 750 / 1k steps  75%  205k/s  0:0\d  0:0\d left", lines[last])
@@ -97,15 +95,14 @@ def test_in_a_pipe() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert "\x1b" not in done.stdout and done.stderr == ""
-    assert lines[0] == "evorl · pong · ppo · runs/x"
-    assert re.match(r"250 / 1k steps  25%  205k/s  0:0\d  0:0\d left  return \+14\.62  length 412  policy", lines[1])
-    assert lines[2:4] == [
+    assert re.match(r"250 / 1k steps  25%  205k/s  0:0\d  0:0\d left  return \+14\.62  length 412  policy", lines[0])
+    assert lines[1:3] == [
         "warning: disk [bold]full[/] at 300",
         "evaluation at 500  return +13.90  std 2.10  win 0.97",
     ]
-    assert lines[4] == "saved [1]"
-    assert lines[5].startswith("750 / 1k steps  75%") and "return +99.50" in lines[5]  # the last numbers are not lost
-    assert [line.split() for line in lines[6:]] == [
+    assert lines[3] == "saved [1]"
+    assert lines[4].startswith("750 / 1k steps  75%") and "return +99.50" in lines[4]  # the last numbers are not lost
+    assert [line.split() for line in lines[5:]] == [
         ["fitness", "15.22"], ["return", "mean", "15.2"], ["episodes", "60"], ["steps", "27,500,000", "in", "2:14"],
         ["kept", "in", "runs/x"],
     ]  # fmt: skip
@@ -157,10 +154,9 @@ def test_the_logger_is_left_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
     assert "after" in caplog.text and "after" not in out.getvalue()
 
 
-def test_first_line_and_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    first_line("pong · ppo", Path("runs/x"))
+def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
     summary({"steps": 5, "seconds": 1.0, "fitness": None, "eval": {}}, Path("runs/x"))
-    assert capsys.readouterr().out == "evorl · pong · ppo · runs/x\nsteps    5 in 0:01\nkept in  runs/x\n"
+    assert capsys.readouterr().out == "steps    5 in 0:01\nkept in  runs/x\n"
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ def test_ppo_at_ratio_one_takes_the_policy_gradient_step(lstm: int) -> None:
     ppo = learner_of(
         PPO(net=net, passes=1, minibatch=1000, normalize_advantage=False, lam=1.0, entropy_coef=0.01, lr=1e-3), MULTI
     )
-    a2c = learner_of(A2C(net=net), MULTI)
+    a2c = learner_of(A2C(net=net, lr=1e-3), MULTI)
     batch = random_batch(ppo, 8, 5)
     batch.log_prob.sub_(normals("off", 0, shape=(8, 5)) * 0.3)
     for learner in (ppo, a2c):
