@@ -53,6 +53,8 @@ FOLDERS = ("debug", "experiment")
 """Folders of conf/ that are added with a plus: +debug=tiny."""
 TUNED = "tuned"
 """The folder whose file for a pair of world and algorithm is taken by itself; ~tuned leaves it out."""
+IMPORTED = ("gymnasium", "ale_py")
+"""Root modules that a world may name as the one that registers it, without trust."""
 DOOR = ("ec", "resume", "init", "replay", "trust")
 """Top-level keys that are no field of `Experiment`."""
 
@@ -124,6 +126,9 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
         raise unknown(name, [], "ec")
     rooms = {name: _chosen(config.get(name), kinds[name], name, trust) for name in ROOMS}
     rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - rooms}
+    for root in rooms["mdp"].imports():
+        if root not in (*IMPORTED, *trust):
+            raise BadRequest(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id")
     try:
         rooms["mdp"].ready()
     except BadRequest as error:

@@ -140,7 +140,7 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
         (["seed=[1"], "cannot read"),
         (["=3"], "cannot read"),
         (["seed=1,2"], "seed: several values; add --multirun"),
-        (["rl.lr.x=1"], "rl.lr.x: rl.lr is a value"),
+        (["rl.clip.x=1"], "rl.clip.x: rl.clip is a value"),
         (["lr=1"], "lr: unknown key; did you mean rl.lr?"),
         (["+sede=1"], "sede: unknown key; did you mean seed?"),
         (["+debgu=tiny"], "debgu: unknown key; did you mean debug?"),
@@ -159,6 +159,8 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
         (["rl._target_=evorl.rl.core.Hyper"], "rl._target_: evorl.rl.core.Hyper is no Hyper dataclass"),
         (["rl._target_=evorl.rl.ppoo.PPO"], "rl._target_: there is no module evorl.rl.ppoo"),
         (["rl._target_=os.system"], "rl._target_: os.system is outside evorl; to run its code add 'trust=[os]'"),
+        (["mdp=gymnasium", "mdp.id=tabnanny:X-v0"], "mdp.id: imports tabnanny; to run its code add 'trust=[tabnanny]"),
+        (["mdp=gymnasium", "mdp.id=xml.dom:X-v0", "trust=[xml]"], "mdp.id: xml.dom:X-v0 is not registered"),
         (["rl._target_=os.system", "trust=[os]"], "rl._target_: os.system is no Hyper"),
     ],
 )

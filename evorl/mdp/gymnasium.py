@@ -62,6 +62,10 @@ class Gymnasium(World):
         """Whether a simulator of ours plays this world."""
         return self.id in SIMULATORS and not self.kwargs and self.frame_skip == 1
 
+    def imports(self) -> tuple[str, ...]:
+        module = self.id.rpartition(":")[0]
+        return (module.partition(".")[0],) if module else ()
+
     def ready(self) -> None:
         if self.simulated:
             return
