@@ -166,13 +166,24 @@ def _sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     """Check every job, then leave them to Hydra's sweeper and launcher."""
     words = [*(word for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
+    if base.hydra.callbacks:
+        raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
     HydraConfig.instance().set_config(base)
     jobs = _jobs(hydra, base)
     print(f"evorl {__version__}: {len(jobs)} jobs", flush=True)
-    for job_words in jobs:
-        _checked(config.compose(hydra, [*base.hydra.overrides.hydra, *job_words], name), job_words)
+    _check(hydra, base, jobs, name)
     place = _place(base.hydra.sweep.dir, "hydra.sweep.dir", base.hydra.overrides.hydra)
     hydra.multirun(name, job, [*words, f"hydra.sweep.dir={_quoted(str(place))}"])
+
+
+def _check(hydra: Hydra, base: DictConfig, jobs: list[list[str]], name: str) -> None:
+    """Build once what each job would train, so that none is found impossible after hours. Raises `BadRequest`."""
+    checked = [_checked(config.compose(hydra, [*base.hydra.overrides.hydra, *words], name), words)[1] for words in jobs]
+    from evorl.train import Run
+
+    different = {repr((one.mdp, one.rl, one.device)): one for one in checked}
+    for experiment in different.values():
+        Run(experiment).close()
 
 
 def _jobs(hydra: Hydra, base: DictConfig) -> list[list[str]]:

@@ -55,7 +55,7 @@ class Pong(Rules, BattleWorld):
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for an odd number of slots with opponent=self."""
         if self.opponent == "self" and slots % 2:
-            raise BadRequest(f"self needs an even number of slots, not {slots}", "opponent")
+            raise BadRequest(f"self needs an even number of slots, not {slots}", "rl.slots")
         return PongArena(self, slots, episodes) if self.delay_ms is None else super().arena(slots, episodes)
 
     def reset(self, *players: int, seed: int) -> PongBattle:

@@ -444,7 +444,7 @@ def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
 def test_odd_slots_cannot_play_themselves() -> None:
     with pytest.raises(BadRequest, match="even number of slots") as error:
         Pong(opponent="self").arena(7, Episodes(0))
-    assert error.value.key == "opponent"
+    assert error.value.key == "rl.slots"
 
 
 def test_the_file_restates_the_defaults() -> None:
