@@ -187,6 +187,7 @@ class Run:
     def close(self) -> None:
         for arena in self.arenas:
             arena.close()
+        self.experiment.mdp.close()
 
 
 def device(name: str) -> torch.device:

@@ -86,6 +86,8 @@ class _EvaluationNoise:
 
     def _block(self, number: int) -> Array:
         if number not in self.blocks:
+            needed = int(self.t.min()) // NOISE_BLOCK
+            self.blocks = {old: block for old, block in self.blocks.items() if old >= needed}
             generator = seeds.generator(self.seed, "evaluate", number)
             self.blocks[number] = draw_noise(self.action, generator, (NOISE_BLOCK, len(self.t)))
         return self.blocks[number]
