@@ -34,7 +34,7 @@ from evorl.mdp.core import (
 )
 from evorl.mdp.delay import Delayed
 from evorl.mdp.quiet import QuietLoop
-from evorl.mdp.rows import action_form, blank, seen, show, show_final
+from evorl.mdp.rows import action_form, blank, restore_seen, saved_seen, seen, show, show_final
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import NonNegative
@@ -129,6 +129,7 @@ class BattleArena:
         self._rows = blank(self.spec, slots)
         self._dtype, self._width = action_form(self.spec.action)
         self._fresh: list[int] = []  # slots that began to wait since the last recv
+        self._early: list[int] = []  # slots in flight when saved that came back while a load replayed the others
         self._failure: WorldError | None = None
         self._quiet = QuietLoop(self._stalled)
         self._begin()
@@ -138,9 +139,9 @@ class BattleArena:
     def recv(self) -> Decisions:
         if self._failure is None and not self._fresh and all(seat.waits for seat in self._seats):
             raise RuntimeError("every slot waits for an answer: send before the next recv")
-        self._run()
+        self._run(self._fresh.__len__)
         fresh, rows = sorted(self._fresh), self._rows
-        self._fresh.clear()
+        self._fresh[:], self._early = self._early, []
         rows.slots = np.array(fresh, np.int64)
         rows.cost = sum(self._seats[slot].cost for slot in fresh if slot % self.sides == 0)
         rows.results = []
@@ -170,11 +171,14 @@ class BattleArena:
         return None if draw is None else draw()
 
     def state_dict(self) -> StateDict:
+        broken = np.array([seat.broken for seat in self._seats], np.bool_)
         logs = [np.frombuffer(bytes(seat.log), self._dtype).reshape(-1, self._width) for seat in self._seats]
         return {
             "episode": np.array([game.number for game in self._games], np.int64),
             "failures": np.array([game.failures for game in self._games], np.int64),
-            "waits": np.array([seat.waits for seat in self._seats], np.bool_),
+            "waits": np.array([seat.waits and s not in self._fresh for s, seat in enumerate(self._seats)], np.bool_),
+            "broken": broken,
+            "seen": saved_seen(self._rows, np.flatnonzero(broken)),
             "digest": np.array([self._digest(slot) for slot in range(self.slots)], np.int64),
             "lengths": np.array([len(log) for log in logs], np.int64),
             "actions": np.concatenate(logs),
@@ -191,10 +195,14 @@ class BattleArena:
             game.number, game.failures = int(number), int(failures)
         for seat, log in zip(self._seats, np.split(state["actions"], np.cumsum(state["lengths"])[:-1]), strict=True):
             seat.feed = list(log[::-1])
-        if waits.any():
-            self._run(int(waits.sum()))
-        self._compare(waits, state["digest"])
-        self._forget(np.flatnonzero(waits))
+        self._load_broken(state, waits)
+        slots = np.flatnonzero(waits).tolist()
+        if slots:
+            self._run(lambda: sum(self._seats[slot].waits for slot in slots), len(slots))
+        self._compare(slots, state["digest"])
+        self._early = [slot for slot in self._fresh if not waits[slot]]
+        self._fresh[:] = slots
+        self._forget(slots)
 
     def close(self) -> None:
         if self._quiet.loop.is_closed():
@@ -204,10 +212,10 @@ class BattleArena:
 
     # -------------------------------------------------------------- running the loop
 
-    def _run(self, waiting: int = 1) -> None:
-        """Run until so many slots wait that did not. Raises the world's failure."""
+    def _run(self, score: Callable[[], int], target: int = 1) -> None:
+        """Run until so many slots wait. Raises the world's failure."""
         if self._failure is None:
-            self._quiet.run(self._fresh.__len__, waiting)
+            self._quiet.run(score, target)
         if self._failure is not None:
             raise self._failure
 
@@ -224,6 +232,7 @@ class BattleArena:
         rows.reward[:] = 0
         rows.terminated[:] = rows.truncated[:] = False
         self._fresh.clear()
+        self._early.clear()
         self._failure = None
         self._leaving = False
         self._seats = [_Seat(self._quiet.loop.create_future()) for _ in range(self.slots)]
@@ -264,20 +273,21 @@ class BattleArena:
         """One side of one episode. The loop below runs once per decision: what it calls is bound beforehand."""
         seat, rows, log = self._seats[slot], self._rows, self._seats[slot].log
         wait, fresh, reward = self._quiet.loop.create_future, self._fresh, self._rows.reward
+        again = getattr(controller, "at_once", controller)  # replays need not be slow
         if seat.broken:
             await self._cut(slot, seat)
         while True:
             state = controller.state
             if seat.feed:
-                action = self._again(slot, seat, state)
+                action, act = self._again(slot, seat, state), again
             else:
                 show(rows, slot, state)
                 seat.answer = answer = wait()
                 seat.waits = seat.shown = True
                 fresh.append(slot)
-                action = await answer
+                action, act = await answer, controller
             log += action.tobytes()
-            step = await controller(action)
+            step = await act(action)
             reward[slot] = step.reward
             seat.cost = step.cost
             if step.terminated or step.truncated:
@@ -341,15 +351,22 @@ class BattleArena:
             digest.update(value.tobytes())
         return int.from_bytes(digest.digest(), "little")
 
-    def _compare(self, waits: Array, digests: Array) -> None:
-        for slot, (waited, digest) in enumerate(zip(waits.tolist(), digests.tolist(), strict=True)):
-            if self._seats[slot].waits != waited or (digest and self._digest(slot) != digest):
+    def _load_broken(self, state: StateDict, waits: Array) -> None:
+        """Slots of broken attempts go on from what they were shown, which no replay brings back."""
+        broken = np.flatnonzero(state["broken"])
+        restore_seen(self._rows, broken, state["seen"])
+        for slot in broken.tolist():
+            self._seats[slot].broken, self._seats[slot].waits = True, bool(waits[slot])
+
+    def _compare(self, slots: list[int], digests: Array) -> None:
+        for slot in slots:
+            if digests[slot] and self._digest(slot) != digests[slot]:
                 raise WorldError(
                     f"{_name(self._mdp)}, slot {slot}: replaying the episode led to another state; "
                     "only a world that repeats itself for the same seed and actions can be resumed"
                 )
 
-    def _forget(self, slots: Array) -> None:
+    def _forget(self, slots: list[int]) -> None:
         """Make the given slots' rows those of decisions that were received before."""
         self._rows.reward[slots] = 0
         self._rows.terminated[slots] = self._rows.truncated[slots] = False

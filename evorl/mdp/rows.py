@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evorl.mdp.core import Action, Array, Box, Decisions, Spec, State, heads
+from evorl.mdp.core import Action, Array, Box, Decisions, Spec, State, StateDict, heads
 
 
 def blank(spec: Spec, slots: int) -> Decisions:
@@ -47,6 +47,17 @@ def show_final(rows: Decisions, slot: int, state: State) -> None:
 def seen(rows: Decisions, slot: int) -> State:
     """The state a slot was last shown, as views of its rows."""
     return State(tuple(row[slot] for row in rows.inputs), None if rows.legal is None else rows.legal[slot])
+
+
+def saved_seen(rows: Decisions, slots: Array) -> StateDict:
+    """What the given slots were last shown, for `restore_seen`."""
+    return {str(n): row[slots] for n, row in enumerate((*rows.inputs, rows.legal)) if row is not None}
+
+
+def restore_seen(rows: Decisions, slots: Array, state: StateDict) -> None:
+    for n, row in enumerate((*rows.inputs, rows.legal)):
+        if row is not None:
+            row[slots] = state[str(n)]
 
 
 def action_form(action: Action) -> tuple[type[np.generic], int]:

@@ -55,6 +55,46 @@ def test_delays_are_keyed(slept: Slept) -> None:
     assert first[0] == generator("delay", 4, 0).uniform(0, 100) / 1000
 
 
+def test_a_replay_does_not_sleep(slept: Slept) -> None:
+    world = Walk(longest=99, delay_ms=(3, 9))
+    with closing(world.arena(3, EPISODES)) as arena, closing(world.arena(3, EPISODES)) as fresh:
+        driver = Driver(arena)
+        driver.play(6)
+        state, before = arena.state_dict(), [list(rows) for rows in driver.seen]
+        slept.clear()
+        fresh.load_state_dict(state)
+        assert not slept
+        other = Driver(fresh)
+        other.recv()
+        other.seen = before
+        course, times = driver.play(9), slept.copy()
+        slept.clear()
+        assert other.play(9) == course
+        assert slept == times  # the draws went on as if it had slept
+
+
+def test_what_was_in_flight_comes_after_what_waited() -> None:
+    """A decision that still slept when the state was saved is back at once when loaded, and is told apart."""
+    slow = int(EPISODES(1, 0))
+
+    class Uneven(Walk):
+        def reset(self, *players: int, seed: int) -> Any:
+            quick = Walk(longest=99)
+            return (Delayed(quick, (3_600_000, 3_600_000)) if seed == slow else quick).reset(*players, seed=seed)
+
+    with closing(Uneven().arena(2, EPISODES)) as arena, closing(Uneven().arena(2, EPISODES)) as fresh:
+        driver = Driver(arena)
+        driver.recv()
+        driver.send()
+        assert driver.recv().slots.tolist() == [0]
+        fresh.load_state_dict(arena.state_dict())
+        now = fresh.recv()
+        assert now.slots.tolist() == [0] and now.cost == 0
+        assert fresh.state_dict()["waits"].tolist() == [True, False]
+        now = fresh.recv()
+        assert now.slots.tolist() == [1] and now.cost > 0 and now.reward[1].any()
+
+
 def test_it_really_takes_time() -> None:
     """On the loop's own clock, so that a busy machine cannot make it fail."""
 
