@@ -8,20 +8,28 @@ episodes the numbers equal, bit for bit, what the run recorded for that checkpoi
 
 from __future__ import annotations
 
-import json
 import sys
+
+if __name__ == "__main__":  # as the command evorl, which minds signals while it starts
+    from evorl.__main__ import main as evorl
+
+    sys.exit(evorl(["evaluate", *sys.argv[1:]]))
+
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from evorl import config
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.types import Count, Natural, Positive
 
 if TYPE_CHECKING:
-    from evorl.mdp.core import Arena, Array
+    import torch
+
+    from evorl.mdp.core import Arena, Array, World
     from evorl.rl.core import Learner
     from evorl.train import Experiment
 
@@ -38,6 +46,8 @@ class Request:
     """Evaluation games; null takes the run's own number."""
     seed: Natural | None = None
     """Of the evaluation's episodes; null takes the run's own."""
+    device: Literal["auto", "cpu", "cuda"] | None = None
+    """null takes the run's own, but the CPU for a run that asked for a GPU where there is none."""
     video: bool = False
     """Write a film of one episode into the run directory."""
     fps: Positive = 30.0
@@ -54,7 +64,7 @@ def evaluate(request: Request) -> None:
     run_dir = Path(request.run)
     experiment = config.stored(run_dir, request.trust)
     path, state = _checkpoint(run_dir, request.checkpoint)
-    learner = _learner(experiment, state)
+    learner = _learner(experiment, state, _device(experiment, request.device))
     from evorl.rl.judge import fitness, judge
 
     episodes = request.episodes or experiment.eval.episodes
@@ -94,17 +104,27 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
     return path, checkpoint.load(path)
 
 
-def _learner(experiment: Experiment, state: dict[str, Any]) -> Learner:
+def _device(experiment: Experiment, asked: str | None) -> torch.device:
     from evorl.train import device
-    from evorl.util.seed import Episodes
 
-    arena = experiment.mdp.judge().arena(1, Episodes(experiment.seed, "evaluate", evaluation=True))
+    return device(asked or ("cpu" if experiment.device == "cpu" else "auto"))
+
+
+def _learner(experiment: Experiment, state: dict[str, Any], device: torch.device) -> Learner:
+    arena = _game(experiment.mdp.judge(), experiment.seed)
     try:
-        learner = experiment.rl.learner(arena.spec, experiment.seed, device(experiment.device))
+        learner = experiment.rl.learner(arena.spec, experiment.seed, device)
     finally:
         arena.close()
     learner.load_policy(state["run"]["learner"])
     return learner
+
+
+def _game(world: World, seed: int) -> Arena:
+    """The first evaluation episode of a seed."""
+    from evorl.util.seed import Episodes
+
+    return world.arena(world.sides, Episodes(seed, "evaluate", evaluation=True))
 
 
 def _print(report: dict[str, Any], path: Path) -> None:
@@ -117,9 +137,8 @@ def _print(report: dict[str, Any], path: Path) -> None:
 def _film(experiment: Experiment, learner: Learner, run_dir: Path, step: int, seed: int, fps: float) -> Path:
     """Film the first evaluation episode of the deterministic policy."""
     from evorl.record.video import write_video
-    from evorl.util.seed import Episodes
 
-    arena = experiment.mdp.judge().arena(1, Episodes(seed, "evaluate", evaluation=True))
+    arena = _game(experiment.mdp.judge(), seed)
     try:
         frames = _frames(arena, learner)
         first = next(frames)  # a world that draws nothing says so before anything is written
@@ -136,7 +155,7 @@ def _frames(arena: Arena, learner: Learner) -> Iterator[Array]:
     from evorl.rl.actor import Player
 
     player = Player(arena, learner)
-    still = torch.zeros(1, noise_size(arena.spec.action))
+    still = torch.zeros(arena.slots, noise_size(arena.spec.action))
     over = False
     while not over:
         frame = arena.render(0)
@@ -145,7 +164,3 @@ def _frames(arena: Arena, learner: Learner) -> Iterator[Array]:
         yield frame
         player.send(player.now.slots, player.decide(still))
         over = bool(player.recv()[1])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

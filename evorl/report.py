@@ -5,17 +5,22 @@
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__":  # as the command evorl, which minds signals while it starts
+    from evorl.__main__ import main as evorl
+
+    sys.exit(evorl(["report", *sys.argv[1:]]))
+
 import glob
 import json
 import os
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import evorl
-from evorl import config
+from evorl import __version__, config
 from evorl.record import files
 from evorl.record.runs import find_runs, read_run
 from evorl.util.errors import BadRequest, nearest
@@ -61,7 +66,7 @@ def write_report(directories: Sequence[Path], out: Path) -> None:
     content = compose([read_run(directory) for directory in directories])
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_marked(out)) - set(content)
-    files.write_json(out / MARK, {"report": evorl.__version__, "files": sorted(content)})
+    files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})
     for name, data in content.items():
         files.replace(out / name, data)
     for name in stale:
@@ -84,9 +89,9 @@ def _out(value: str) -> Path:
 
 def _writable(out: Path) -> Path:
     """A report goes where nothing is, or in place of an older report."""
-    if os.path.lexists(out) and not _is_report(out):
+    if os.path.lexists(out) and not _is_report(out) and not (out.is_dir() and not any(out.iterdir())):
         raise BadRequest(f"{out} exists and is no report of ours; choose another directory", key="out")
-    above = next(parent for parent in out.absolute().parents if parent.exists())
+    above = next(parent for parent in [out.absolute(), *out.absolute().parents] if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise BadRequest(f"cannot make {out}: {above} is not a directory one may write in", key="out")
     return out
@@ -116,7 +121,3 @@ def _unknown(word: str) -> BadRequest:
     above = Path(word).parent
     names = [str(above / name) for name in os.listdir(above)] if above.is_dir() else []
     return BadRequest(f"{word}: no such run directory{nearest(word, names)}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,31 @@ def test_evaluation_leaves_the_policy_as_it_was(runs: Path) -> None:
     after = learner.state_dict()
     assert all((after["policy"][name] == x).all() for name, x in before["policy"].items())
     assert (after["moments"]["0"]["mean"] == before["moments"]["0"]["mean"]).all()
+
+
+def test_a_run_of_a_gpu_is_judged_where_there_is_none(
+    runs: Path, tmp_path: Path, evaluate: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    run = Path(shutil.copytree(runs / "cartpole", tmp_path / "cartpole"))
+    stored = run / ".hydra" / "config.yaml"
+    stored.write_text(stored.read_text().replace("device: auto", "device: cuda"))
+    assert config.stored(run).device == "cuda"
+    assert evaluate(f"run={run}") == evaluate(f"run={runs / 'cartpole'}", "device=cpu")
+    assert main([f"run={run}", "device=cuda"]) == 2
+    assert capsys.readouterr().err.startswith("evorl: device: no CUDA device here")
+
+
+def test_a_world_whose_judge_gives_the_learner_both_sides(
+    tmp_path: Path, evaluate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evorl.mdp.duel.world.Duel.judge", lambda world: world)
+    run = tmp_path / "run"
+    assert go(*QUICK, *WORLDS["duel"], "mdp.side=both", "budget.steps=600", f"hydra.run.dir={run}") == 0
+    word = () if find_spec("imageio_ffmpeg") is None else ("video=true",)
+    report = evaluate(f"run={run}", *word)
+    assert report["fitness"] == json.loads((run / "result.json").read_bytes())["fitness"]
+    assert len([*run.glob("videos/*")]) == len(word)
 
 
 # ------------------------------------------------------------------ films

@@ -198,12 +198,17 @@ def test_a_report_of_ours_is_refreshed_and_what_others_left_in_it_stays(sweep: P
     assert len(read_csv(out / "runs.csv")) == 1
 
 
-@pytest.mark.parametrize("kind", ["empty", "full", "file", "run", "link"])
+def test_an_empty_directory_will_do(sweep: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main([str(sweep), f"out={tmp_path / 'empty'}"]) == 0
+    assert (tmp_path / "empty" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("kind", ["full", "file", "run", "link"])
 def test_a_place_of_others_is_never_touched(sweep: Path, tmp_path: Path, kind: str) -> None:
     place = sweep / "0" if kind == "run" else tmp_path / "place"
-    if kind in ("empty", "full"):
-        place.mkdir()
     if kind == "full":
+        place.mkdir()
         (place / "report.json").write_text("[]")
     if kind == "file":
         place.write_text("text")
