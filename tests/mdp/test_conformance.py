@@ -48,6 +48,8 @@ def test_every_world_of_ours_conforms(file: str) -> None:
     try:
         world.ready()
     except BadRequest as error:
+        if "[atari]" not in str(error):  # the one extra that `make setup` leaves out
+            raise
         pytest.skip(str(error))
     evorl.mdp.check(world, slots=2, decisions=20)
 

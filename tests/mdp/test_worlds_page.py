@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_has_what_is_run() -> None:
-    assert len(COMMANDS) == 4 and len(BLOCKS) == 6
+    assert len(COMMANDS) == 7 and len(BLOCKS) == 8
     assert all(text.startswith("# ") for kind, text in BLOCKS if kind != "bash")
 
 
@@ -55,4 +55,5 @@ def test_its_commands_run(folder: Path) -> None:
             [sys.executable, *kept, *extra], cwd=folder, env=env, capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    assert (folder / "runs" / "first" / "result.json").exists()
+    for name in ("first", "race"):
+        assert (folder / "runs" / name / "result.json").exists()
