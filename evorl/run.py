@@ -39,8 +39,8 @@ from evorl.util.errors import BadRequest, nearest
 if TYPE_CHECKING:
     from evorl.train import Experiment
 
-AMENDABLE = ("budget", "record", "eval", "checkpoint")
-"""Keys that a resumed run may change: none of them touches what is learned from a step."""
+AMENDABLE = ("budget", "record")
+"""Keys that a resumed run may change: whatever else it writes must be what one that never stopped would."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -118,7 +118,8 @@ def _checked(composed: DictConfig, words: Sequence[str]) -> tuple[dict[str, Any]
     if data["resume"] is not None:
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     if data["init"] is not None:
-        config.recorded(Path(str(data["init"])), "init")
+        data["init"] = str(Path(str(data["init"])).absolute())  # a resume may begin again, from elsewhere
+        config.recorded(Path(data["init"]), "init")
     return data, config.experiment(data, config.trusted(words, data))
 
 
@@ -226,7 +227,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     if result.exists() and now["budget"] == past["budget"]:
         print(result.read_text().strip())
         return
-    from evorl.record.checkpoint import lock
+    from evorl.record.checkpoint import lock, steps
     from evorl.record.provenance import write_provenance
     from evorl.train import train
 
@@ -234,19 +235,20 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     def opened() -> Iterator[Path]:
         with lock(directory):
             write_provenance(directory, experiment.seed)
+            if result.exists():  # of a smaller budget; with the new config it would be taken for this one's
+                result.rename(result.with_suffix(f".{json.loads(result.read_bytes())['steps']}.json"))
             if now != past:
                 replace(directory / ".hydra" / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(now)).encode())
-            if result.exists():  # of a smaller budget
-                result.rename(result.with_suffix(f".{json.loads(result.read_bytes())['steps']}.json"))
             yield directory
 
-    train(experiment, opened)
+    begins = now.get("init") and not steps(directory)  # it was stopped before its first checkpoint
+    train(experiment, opened, init=Path(str(now["init"])) if begins else None)
 
 
 def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dict[str, Any]:
     """The config of a run with what a resume may change. Raises `BadRequest` for a key that differs otherwise."""
     now = OmegaConf.create(past)
-    choices = config.recorded(directory, "resume", "hydra")["hydra"]["runtime"]["choices"]
+    choices = _choices(directory)
     for one in config.parse(words):
         key, value = one.key_or_group, one.value()
         if key in ("resume", "trust"):
@@ -263,6 +265,15 @@ def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dic
     data = OmegaConf.to_container(now, resolve=False)
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items()}
+
+
+def _choices(directory: Path) -> dict[str, Any]:
+    """The file that a run took of each group of its config. Raises `BadRequest`."""
+    hydra = config.recorded(directory, "resume", "hydra")
+    try:
+        return dict(hydra["hydra"]["runtime"]["choices"])
+    except (KeyError, TypeError, ValueError):
+        raise BadRequest(f"{directory / '.hydra' / 'hydra.yaml'} is damaged: it has no choices", "resume") from None
 
 
 # ------------------------------------------------------------------ the command line

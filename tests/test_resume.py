@@ -139,6 +139,8 @@ def test_killed_before_its_result_it_writes_the_result(finished: Path, tmp_path:
         ("seed=1", "seed"),
         ("rl.slots=16", "rl.slots"),
         ("mdp=pendulum", "mdp"),
+        ("eval.episodes=9", "eval.episodes"),
+        ("checkpoint.keep=9", "checkpoint.keep"),
         ("rl.lrr=1", "rl.lr"),
         ("budget.stepz=5", "budget.steps"),
         ("budget.steps=-5", "budget.steps"),
@@ -187,3 +189,45 @@ def test_no_whole_checkpoint_is_a_bad_request(
     assert "no checkpoint" in capsys.readouterr().err
     with pytest.raises(BadRequest, match="whole"):
         checkpoint.newest(run)
+
+
+def test_before_its_first_checkpoint_it_begins_from_the_same_policy(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(finished.parent)
+    run = tmp_path / "run"
+    words = [*words_of("cartpole"), f"budget.steps={N}", f"init={finished.name}"]
+    assert go(*words, f"hydra.run.dir={run}") == 0
+    whole = fingerprint(run)
+    assert whole != fingerprint(finished)
+    shutil.rmtree(run / "checkpoints")
+    (run / "result.json").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert go(f"resume={run}") == 0
+    assert fingerprint(run) == whole
+
+
+@pytest.mark.parametrize("at", ["pathlib.Path.rename", "evorl.run.replace"])
+def test_killed_between_its_old_result_and_its_new_config_it_can_go_on(
+    at: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run = copied(finished, tmp_path)
+    monkeypatch.setattr(at, killed)
+    assert go(f"resume={run}", f"budget.steps={2 * N}") == 130
+    monkeypatch.undo()
+    assert go(f"resume={run}", f"budget.steps={2 * N}") == 0
+    assert json.loads((run / "result.json").read_bytes())["steps"] >= 2 * N
+
+
+@pytest.mark.parametrize("text", ["", "hydra: 3", "hydra: {runtime: {}}", "hydra: {runtime: {choices: x}}"])
+def test_a_damaged_hydra_file_is_a_bad_request(
+    text: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(finished, tmp_path)
+    (run / ".hydra" / "hydra.yaml").write_text(text)
+    assert go(f"resume={run}") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("evorl: resume: ") and "hydra.yaml" in err and err.count("\n") == 1
