@@ -5,6 +5,7 @@ PEERS := .venv-peers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
+COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | tr , ' ')
 EXTRAS := dev,mujoco,box2d,video
 PYTHON ?=
 
@@ -54,10 +55,9 @@ $(VENV)/.all: $(VENV)/.core
 	@touch $@
 
 # evorl itself stays outside, and so does what would slow a peer's start; benchmarks/speed/common.py sets the path.
-$(PEERS)/.all: Makefile | $(PEERS)/bin/pip
+$(PEERS)/.all: pyproject.toml | $(PEERS)/bin/pip
 	@echo "installing the peers into $(PEERS)"
-	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install '$(TORCH)' \
-		'stable-baselines3>=2.7' 'ray[rllib]>=2.50' msgspec
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install '$(TORCH)' $(COMPARED)
 	@touch $@
 
 $(VENV)/bin/pip $(PEERS)/bin/pip: %/bin/pip:

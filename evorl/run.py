@@ -18,6 +18,7 @@ if __name__ == "__main__":  # by its name, so that launchers can send this modul
     sys.exit(evorl(["run", *sys.argv[1:]]))
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,9 +73,10 @@ def job(composed: DictConfig) -> float:
     """Train as the config says, in the directory that Hydra chose; return the fitness. What launchers run."""
     from evorl.train import Interrupted
 
-    directory = Path(HydraConfig.get().runtime.output_dir)
+    hydra = HydraConfig.get()
+    directory, sweep = Path(hydra.runtime.output_dir), Path(hydra.sweep.dir).absolute().name
     try:
-        return _train(composed, lambda: directory)
+        return _train(composed, lambda: directory, sweep)
     except Interrupted as stop:
         raise SystemExit(128 + stop.signal) from None  # an Exception would let Hydra begin the next job
 
@@ -90,12 +92,15 @@ def _single(composed: DictConfig) -> None:
     _train(composed, lambda: _place(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra))
 
 
-def _train(composed: DictConfig, choose: Callable[[], Path]) -> float:
+def _train(composed: DictConfig, choose: Callable[[], Path], sweep: str | None = None) -> float:
     from evorl.record.checkpoint import lock
     from evorl.record.provenance import write_provenance
     from evorl.train import train
 
     data, experiment = _checked(composed, HydraConfig.get().overrides.task)
+    if experiment.record.group is None and sweep is not None:
+        experiment = dataclasses.replace(experiment, record=dataclasses.replace(experiment.record, group=sweep))
+        data["record"]["group"] = sweep  # a resumed job stays in its group
 
     @contextmanager
     def opened() -> Iterator[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from evorl import config
 
 TINY = ("+debug=tiny", "mdp=cartpole", "record.tensorboard=false")
 
@@ -97,6 +100,7 @@ def test_a_sweep(tmp_path: Path) -> None:
     seeds = [json.loads((sweep / job / "provenance.json").read_text())["seed"] for job in "01"]
     assert seeds == [1, 2]
     assert all((sweep / job / "result.json").is_file() for job in "01")
+    assert [config.stored(sweep / job).record.group for job in "01"] == [sweep.name] * 2
 
 
 def test_a_failing_job_fails_the_sweep(tmp_path: Path) -> None:
@@ -168,6 +172,18 @@ def test_the_command_with_a_door_as_its_first_word(tmp_path: Path) -> None:
     assert main("run", "--cfg", "job").stdout == evorl("--cfg", "job", cwd=tmp_path).stdout
     assert main("--help").returncode == 0 and main("--version").returncode == 0
     assert main().returncode == 2 and main("runn").returncode == 2
+
+
+@pytest.mark.parametrize("door", ["run", "evaluate", "report"])
+def test_every_door_starts_as_the_command_does(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that each minds signals from the first moment on."""
+    seen: list[list[str]] = []
+    monkeypatch.setattr("evorl.__main__.main", lambda words: seen.append(words) or 7)
+    monkeypatch.setattr(sys, "argv", ["x", "word"])
+    monkeypatch.delitem(sys.modules, f"evorl.{door}", raising=False)
+    with pytest.raises(SystemExit) as left:
+        runpy.run_module(f"evorl.{door}", run_name="__main__")
+    assert (seen, left.value.code) == ([[door, "word"]], 7)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -128,7 +128,8 @@ def _missing(id: str, entry: str, error: Exception) -> BadRequest:
     """What to install; or, where nothing of ours is missing, gymnasium's own words and a newer version of the id."""
     for start, (extra, modules) in _EXTRAS.items():
         if entry.startswith(start) and any(find_spec(module) is None for module in modules):
-            return BadRequest(f"{id} needs more than is installed: pip install 'evorl-suite[{extra}]'", "id")
+            ways = f"pip install 'evorl-suite[{extra}]', or in a checkout .venv/bin/pip install -e '.[{extra}]'"
+            return BadRequest(f"{id} needs more than is installed: {ways}", "id")
     return BadRequest(f"{id} does not run here: {error}{_newer(id)}", "id")
 
 

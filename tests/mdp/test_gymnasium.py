@@ -499,7 +499,7 @@ def test_a_missing_extra_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, module, None)
     for name in [name for name in sys.modules if name.startswith(f"gymnasium.envs.{extra}")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(BadRequest, match=rf"pip install 'evorl-suite\[{extra}\]'"):
+    with pytest.raises(BadRequest, match=rf"pip install 'evorl-suite\[{extra}\]'.* -e '\.\[{extra}\]'"):
         Gymnasium(id=id).ready()
 
 
