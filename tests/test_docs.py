@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -89,6 +90,25 @@ def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
             assert link.startswith(("http", "mailto")) or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce"])
+def test_the_defaults_on_an_algorithms_page(name: str) -> None:
+    """Its table and the shared one together name every key, with the default of its config."""
+    text = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("algorithms", name))
+    told = {key: yaml.safe_load(value) for key, value in re.findall(r"^\| `([\w.]+)` \| (.*?) \|", text, re.MULTILINE)}
+    conf = yaml.safe_load((ROOT / "conf" / "rl" / f"{name}.yaml").read_text())
+    conf |= {f"net.{key}": value for key, value in conf.pop("net").items()}
+    optional = {"_target_", "net.lstm", "net.std"}
+    assert {key: str(value) for key, value in told.items()} == {
+        key: str(value) for key, value in conf.items() if key not in optional
+    }
+
+
+def test_places_in_the_code_exist() -> None:
+    for page in PAGES:
+        for file, name in re.findall(r"`(evorl/[\w/]+\.py)(?:: (\w+)[\w.]*)?`", page.read_text()):
+            assert name in (ROOT / file).read_text(), f"{page.name}: {file}: {name}"
 
 
 def test_train_and_test_stand_first_in_the_readme() -> None:
