@@ -49,6 +49,73 @@ def test_bytes_are_data(path: Path) -> None:
     assert [*executed(ast.parse(path.read_text()))] == []
 
 
+DRAWING = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli"}
+DRAWING |= {"multinomial", "poisson", "manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state"}
+IN_PLACE = {"normal_", "uniform_", "bernoulli_", "exponential_", "random_", "cauchy_", "geometric_", "log_normal_"}
+IN_PLACE |= {"orthogonal_", "kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_", "trunc_normal_"}
+KEYED = {
+    # file: (what it may use, why)
+    "evorl/util/seed.py": ({"np.random.Generator", "np.random.Philox"}, "the one source of generators"),
+    "evorl/mdp/simulators.py": ({"np.random.Generator", "np.random.PCG64"}, "gymnasium's own bits from a keyed seed"),
+    "evorl/rl/policy_gradient.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),
+}
+
+
+def dotted(node: ast.AST) -> str:
+    """``a.b.c`` as it is written, or an empty string."""
+    if isinstance(node, ast.Attribute) and (start := dotted(node.value)):
+        return f"{start}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def random(tree: ast.AST) -> Iterator[str]:
+    """Every use of a random number that no key of ours need have decided. Annotations create nothing."""
+    hints = {id(one) for node in ast.walk(tree) for hint in annotations(node) for one in ast.walk(hint)}
+    yield from (name for name in imported(tree) if name in {"random", "secrets", "numpy.random", "torch.random"})
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute) or id(node) in hints:
+            continue
+        name = dotted(node).replace("numpy.random.", "np.random.")
+        first, _, last = name.rpartition(".")
+        torch = first in {"torch", "torch.random", "torch.cuda"} and last in {*DRAWING, "Generator"}
+        if torch or first in {"np.random", "random", "secrets"} or (node.attr in IN_PLACE and not given(tree, node)):
+            yield name or node.attr
+
+
+def annotations(node: ast.AST) -> list[ast.AST]:
+    return [hint for name in ("annotation", "returns") if (hint := getattr(node, name, None)) is not None]
+
+
+def given(tree: ast.AST, method: ast.Attribute) -> bool:
+    """Whether the tensor's method is called with a generator."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.func is method]
+    return any(word.arg == "generator" for call in calls for word in call.keywords)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import random", "from numpy.random import rand", "np.random.default_rng()", "numpy.random.seed(1)",
+        "torch.manual_seed(1)", "torch.randn(3)", "torch.cuda.manual_seed(1)", "x.normal_()", "torch.Generator()",
+    ],
+)  # fmt: skip
+def test_the_gate_sees_what_is_random(text: str) -> None:
+    assert [*random(ast.parse(text))]
+
+
+@pytest.mark.parametrize(
+    "text", ["def f(g: np.random.Generator) -> torch.Generator: ...", "x.normal_(generator=g)", "draw.random(3)"]
+)
+def test_the_gate_lets_keyed_draws_pass(text: str) -> None:
+    assert not [*random(ast.parse(text))]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_random_numbers_are_keyed(path: Path) -> None:
+    allowed, _ = KEYED.get(str(path.relative_to(ROOT)), (set(), ""))
+    assert {*random(ast.parse(path.read_text()))} == allowed  # nor is more allowed than is used
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_stay_small(path: Path) -> None:
     text = path.read_text()
