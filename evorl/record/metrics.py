@@ -23,7 +23,7 @@ METRICS: dict[str, Metric] = {
     # While it trains: episodes played with the stochastic policy.
     "train/return": Metric("reward", "undiscounted return, all named rewards summed, mean of the last 100 episodes"),
     "train/return_<reward>": Metric("reward", "the same of one named reward, where a world has several"),
-    "train/episode_length": Metric("decisions", "mean length of the last 100 episodes"),
+    "train/episode_length": Metric("decisions, or what the world reports", "mean length of the last 100 episodes"),
     "train/episodes": Metric("episodes", "episodes finished since the run began"),
     "train/<result>": Metric("the world's own", "mean of a named result (win, score) over the last 100 episodes"),
     # Judged: whole episodes on seeds of their own, with normalisers frozen.
@@ -35,7 +35,9 @@ METRICS: dict[str, Metric] = {
     "eval/stochastic_return_std": Metric("reward", "its standard deviation over episodes"),
     "eval/stochastic_return_min": Metric("reward", "its smallest"),
     "eval/stochastic_return_max": Metric("reward", "its largest"),
-    "eval/length_mean": Metric("decisions", "mean length of the deterministic policy's episodes"),
+    "eval/length_mean": Metric(
+        "decisions, or what the world reports", "mean length of the deterministic policy's episodes"
+    ),
     "eval/<result>_mean": Metric("the world's own", "mean of a named result, deterministic policy"),
     # What the update minimised and how it went; means over the update's minibatches.
     "loss/policy": Metric("-", "the policy's objective, negated"),
