@@ -123,8 +123,9 @@ def _checked(composed: DictConfig, words: Sequence[str]) -> tuple[dict[str, Any]
     if data["resume"] is not None:
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     if data["init"] is not None:
-        data["init"] = str(Path(str(data["init"])).absolute())  # a resume may begin again, from elsewhere
-        config.recorded(Path(data["init"]), "init")
+        source = Path(str(data["init"]))
+        config.recorded(source, "init")
+        data["init"] = str(source.absolute())  # a resume may begin again, from elsewhere
     return data, config.experiment(data, config.trusted(words, data))
 
 
