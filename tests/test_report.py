@@ -1,4 +1,4 @@
-"""The report door, on run directories made here: three seeds by two configs, one still going, one damaged."""
+"""The report door, on run directories made here: three seeds by two configs, one stopped, one damaged."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_numbers_of_each_run(reported: tuple[Path, Path]) -> None:
         done = job != 2
         result = json.loads((directory / "result.json").read_text()) if done else {"eval": {}}
         judged = [line for line in lines if "eval/return_mean" in line][-1]
-        assert row["state"] == ("done" if done else "running")
+        assert row["state"] == ("done" if done else "stopped")
         assert (row["rl.lr"], row["seed"]) == (("0.01", "0.001")[job // 3], str(job % 3 + 1))
         assert float(row["steps"]) == (6000 if done else 3000)
         assert float(row["seconds"]) == pytest.approx(6.5 if done else 3.0)
@@ -119,7 +119,7 @@ def test_the_numbers_of_each_group(reported: tuple[Path, Path]) -> None:
     groups = read_csv(out / "groups.csv")
     assert [(row["rl.lr"], row["runs"], row["state"], row["seeds"]) for row in groups] == [
         ("0.001", "3", "3 done", "1 2 3"),
-        ("0.01", "3", "2 done, 1 running", "1 2 3"),
+        ("0.01", "3", "2 done, 1 stopped", "1 2 3"),
     ]
     for row in groups:
         for column in ("train/return", "eval.return_mean", "eval.win_mean", "fitness", "steps_per_second"):
@@ -183,7 +183,7 @@ def test_a_run_without_a_metric_yet(tmp_path: Path) -> None:
     write_run(tmp_path / "run", 0.01, 1, finished=False)
     (tmp_path / "run" / "metrics.jsonl").write_text("")
     assert main([str(tmp_path / "run"), f"out={tmp_path / 'report'}"]) == 0
-    assert read_csv(tmp_path / "report" / "runs.csv")[0]["state"] == "running"
+    assert read_csv(tmp_path / "report" / "runs.csv")[0]["state"] == "stopped"
     assert "no metrics yet" in (tmp_path / "report" / "index.html").read_text()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +17,6 @@ from evorl.util.errors import BadRequest
 
 State = Literal["done", "running", "stopped"]
 Floats = NDArray[np.float64]
-
-QUIET_S = 120.0
-"""A run without a result that has written nothing for so long (or for three of its own longest pauses) has stopped."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +71,8 @@ def find_runs(places: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_run(directory: Path, now: float | None = None) -> Run:
-    """Read one run directory; ``now`` (seconds since the epoch) decides whether a run without a result still goes.
+def read_run(directory: Path) -> Run:
+    """Read one run directory; a run without a result still goes while a process holds its lock.
 
     Raises `BadRequest` where the config cannot be read.
     """
@@ -94,11 +90,28 @@ def read_run(directory: Path, now: float | None = None) -> Run:
         series=series,
         result=result,
         provenance=_read_json(directory / "provenance.json") or {},
-        state="done" if result is not None else _pulse(directory, lines, time.time() if now is None else now),
+        state="done" if result is not None else "running" if is_held(directory) else "stopped",
         damaged=damaged,
         steps=_number((result or {}).get("steps"), steps),
         seconds=_number((result or {}).get("seconds"), seconds),
     )
+
+
+def is_held(directory: Path) -> bool:
+    """Whether a process writes this run (`evorl.record.checkpoint.lock`). Nothing is made or changed in the run.
+
+    Asks for a share of the lock and lets go of it at once: the system knows no other way to ask.
+    """
+    import fcntl
+
+    try:
+        with (directory / ".lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no run of ours began here, or a file system without locks: nobody can be seen to write
+        return False
+    return False
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -151,13 +164,6 @@ def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
             if name not in ("step", "time") and is_number(value):
                 points.setdefault(name, []).append((line["step"], line["time"], value))
     return {name: Series(*np.array(rows, np.float64).T) for name, rows in points.items()}
-
-
-def _pulse(directory: Path, lines: list[dict[str, Any]], now: float) -> State:
-    files = [path for path in (directory / "metrics.jsonl", directory / ".hydra" / "config.yaml") if path.is_file()]
-    silence = now - max(path.stat().st_mtime for path in files)
-    pause = float(np.diff([line["time"] for line in lines]).max(initial=0.0))
-    return "running" if silence < max(QUIET_S, 3 * pause) else "stopped"
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
