@@ -133,9 +133,11 @@ def draw(axes: Axes, shown: Panel) -> None:
     if shown.at_end_only:
         _draw_dots(axes, shown)
     else:
+        low, high = _limits(shown)
+        never_negative = all((y >= 0).all() for curve in shown.curves for _, y in curve.raw)
         for curve in shown.curves:
-            _draw_curve(axes, curve)
-        _limit(axes, shown)
+            _draw_curve(axes, curve, (max(low, 0.0) if never_negative else low, high))
+        axes.set_ylim(low, high)
         _format_axis(axes, shown)
 
 
@@ -166,15 +168,15 @@ def dash_sign(rank: int) -> str:
     return DASHES[rank // len(COLOURS) % len(DASHES)][1]
 
 
-def _draw_curve(axes: Axes, curve: Curve) -> None:
-    """The mean is solid with its interval where every run has got, and dashed without it beyond."""
+def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float]) -> None:
+    """The mean is solid with its interval, cut at the limits, where every run has got, and dashed alone beyond."""
     for x, y in curve.raw:
         stride = max(1, len(x) // 400)
         axes.plot(x[::stride], y[::stride], color=_colour(curve), linewidth=0.7, alpha=0.35, zorder=2)
     shape, n = curve.band, len(curve.raw)
     full = np.where(shape.count == n, shape.mean, np.nan)
     if n >= LEAST_SHADED:
-        low, high = full - shape.half, full + shape.half
+        low, high = np.clip(full - shape.half, *limits), np.clip(full + shape.half, *limits)
         axes.fill_between(shape.grid, low, high, color=_colour(curve), alpha=0.16, linewidth=0)
     marker = "o" if len(shape.grid) <= 12 else ""
     line: dict[str, Any] = {"color": _colour(curve), "linewidth": 1.7, "marker": marker, "markersize": 3.0, "zorder": 3}
@@ -191,7 +193,7 @@ def _beyond(shape: Band, n: int) -> Floats:
 
 
 def _draw_dots(axes: Axes, shown: Panel) -> None:
-    """One row per group: a dot per run, the mean and its interval."""
+    """One row per group: a dot per run, the mean and its interval, which may run out of the picture."""
     for row, curve in enumerate(shown.curves):
         values = [float(y[0]) for _, y in curve.raw]
         axes.plot(values, [row - 0.14] * len(values), "o", color=_colour(curve), alpha=0.5, markersize=6, mew=0)
@@ -199,24 +201,18 @@ def _draw_dots(axes: Axes, shown: Panel) -> None:
         axes.errorbar(np.mean(values), row, xerr=half_width(values), color=_colour(curve), linewidth=1.4)
     axes.set_ylim(len(shown.curves) - 0.5, -0.5)
     axes.set_yticks([])
-    axes.margins(x=0.08)
+    axes.set_xlim(_limits(shown))
     axes.grid(axis="x")
     axes.set_xlabel("one value per run")
     axes.xaxis.set_major_formatter(_value)
 
 
-def _limit(axes: Axes, shown: Panel) -> None:
-    """Leave the whole of the lines in sight; an interval of two or three seeds may run out of the picture."""
-    drawn = np.concatenate([y for curve in shown.curves for _, y in curve.raw])
-    low, high = float(drawn.min()), float(drawn.max())
-    room = (high - low) or abs(high) or 1.0
-    shaded = [curve for curve in shown.curves if len(curve.raw) >= LEAST_SHADED]
-    complete = [(curve.band, curve.band.count == len(curve.raw)) for curve in shaded]
-    edges = [(shape.mean + sign * shape.half)[full] for shape, full in complete for sign in (-1, 1)]
-    wide = np.concatenate([drawn, *(edge[np.isfinite(edge)] for edge in edges)])
-    low = max(low - 0.25 * room, float(wide.min())) - 0.05 * room
-    high = min(high + 0.25 * room, float(wide.max())) + 0.05 * room
-    axes.set_ylim(low, high)
+def _limits(shown: Panel) -> tuple[float, float]:
+    """From the least to the largest number drawn as a line; intervals, which may be far wider, have no say."""
+    values = np.concatenate([y for curve in shown.curves for _, y in curve.raw])
+    low, high = float(values.min()), float(values.max())
+    room = 0.05 * ((high - low) or abs(high) or 1.0)
+    return low - room, high + room
 
 
 def _format_axis(axes: Axes, shown: Panel) -> None:

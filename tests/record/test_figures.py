@@ -125,11 +125,24 @@ def test_inline_pictures_share_no_names_and_follow_the_page() -> None:
 
 def test_the_drawn_interval_is_the_one_computed_and_two_runs_have_none() -> None:
     shown = make_panel([[40, 40, 30], [40, 40]])
-    shades = single(shown).axes[0].collections
-    assert len(shades) == 1
+    axes = single(shown).axes[0]
+    assert len(axes.collections) == 1
     band = shown.curves[0].band
     full = band.count == 3
-    corners = np.concatenate([path.vertices for path in shades[0].get_paths()])
+    corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
     assert corners[:, 0].max() == band.grid[full].max() == 30e5
-    np.testing.assert_allclose(corners[:, 1].max(), (band.mean + band.half)[full].max())
-    np.testing.assert_allclose(corners[:, 1].min(), (band.mean - band.half)[full].min())
+    low, high = axes.get_ylim()
+    np.testing.assert_allclose(corners[:, 1].max(), min((band.mean + band.half)[full].max(), high))
+    np.testing.assert_allclose(corners[:, 1].min(), max((band.mean - band.half)[full].min(), low))
+
+
+@pytest.mark.parametrize("shift", [0.0, -5.0])
+def test_a_wide_interval_neither_moves_the_axes_nor_goes_where_no_value_can(shift: float) -> None:
+    x = np.arange(1.0, 41.0)
+    levels = [shift + np.full(40, level) for level in (0.0, 0.5, 10.0)]  # 3.5 ± 14
+    runs = [Run(directory=Path(str(y[0])), config={}, series={"loss/value": Series(x, x, y)}) for y in levels]
+    axes = single(panel([Group({}, runs)], "loss/value")).axes[0]
+    assert axes.get_ylim() == pytest.approx((shift - 0.5, shift + 10.5))
+    corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
+    assert corners[:, 1].max() == pytest.approx(shift + 10.5)
+    assert corners[:, 1].min() == pytest.approx(0.0 if shift == 0 else shift - 0.5)
