@@ -32,10 +32,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _leave_at_once_on_signals() -> None:
-    """Until a run sets handlers of its own there is nothing to save, and a traceback would tell nobody anything."""
+    """Until a run sets handlers of its own there is nothing to save, and a traceback would tell nobody anything.
+
+    Also where the parent ignores them, as a shell does for what a script starts in the background.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _leave)
+        signal.signal(number, _leave)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

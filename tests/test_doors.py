@@ -186,10 +186,11 @@ def test_every_door_starts_as_the_command_does(door: str, monkeypatch: pytest.Mo
     assert (seen, left.value.code) == ([[door, "word"]], 7)
 
 
+@pytest.mark.parametrize("inherited", ["-", "''"], ids=["default", "ignored"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_it_starts(tmp_path: Path, number: signal.Signals) -> None:
-    """The first line is on the screen; torch is being imported."""
-    command = [sys.executable, "-m", "evorl.run"]
+def test_a_signal_while_it_starts(tmp_path: Path, number: signal.Signals, inherited: str) -> None:
+    """The first line is on the screen; torch is being imported. A script's background jobs ignore SIGINT at first."""
+    command = ["sh", "-c", f'trap {inherited} INT TERM; exec "$0" -m evorl.run', sys.executable]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -36,14 +36,14 @@ def growth(words: tuple[str, ...], warm: int, steps: int) -> int:
 @pytest.mark.parametrize(
     ("world", "words", "steps"),
     [
-        ("pong", ("mdp=pong", "rl.slots=128", "rl.horizon=16", "rl.passes=1"), 800_000),
-        ("cartpole", ("mdp=cartpole", "rl.slots=64", "rl.passes=1"), 100_000),
-        ("duel", (*WORLDS["duel"], "rl.slots=32", "rl.horizon=32", "rl.passes=1"), 60_000),
+        ("pong", ("mdp=pong", "rl.slots=128", "rl.horizon=16", "rl.passes=1"), 1_600_000),
+        ("cartpole", ("mdp=cartpole", "rl.slots=64", "rl.passes=1"), 200_000),
+        ("duel", (*WORLDS["duel"], "rl.slots=32", "rl.horizon=32", "rl.passes=1"), 120_000),
     ],
 )
 def test_memory_is_flat(world: str, words: tuple[str, ...], steps: int) -> None:
-    """An allocator may still take a MiB; a few bytes kept of every step would be more."""
-    assert growth(words, steps // 4, steps) < 1 << 20
+    """An allocator may still take a MiB, and a page or so; 35 bytes kept of every step would be more than two."""
+    assert growth(words, steps // 4, steps) < 2 << 20
 
 
 @pytest.mark.fault

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -226,9 +225,11 @@ found = checkpoint.newest(directory)
 state = found[1] if found else {"step": 0, "recorder": None}
 recorder = Recorder(directory, Record(tensorboard=False), {}, state["recorder"])
 step = state["step"]
-print("go", flush=True)
 while step < int(sys.argv[2]):
     step += 1
+    print(step, flush=True)
+    if step == int(sys.argv[3]) + 400:
+        sys.stdin.read()  # it is killed here at the latest
     recorder.write(step, {"train/return": step * 0.5})
     if step % 7 == 0:
         recorder.write(step, {"eval/return_mean": step})
@@ -241,19 +242,14 @@ recorder.close()
 def test_kill_and_resume_leaves_no_gap_and_no_duplicate(tmp_path: Path) -> None:
     steps = 3000
     rng = np.random.default_rng(0)
-    kills = 0
-    for _ in range(200):
-        child = subprocess.Popen([sys.executable, "-c", KILLED, tmp_path, str(steps)], stdout=subprocess.PIPE)
-        assert child.stdout is not None and child.stdout.read(3) == b"go\n"
-        timer = threading.Timer(rng.uniform(0.01, 0.12) * (1 + kills), child.send_signal, [signal.SIGKILL])
-        timer.start()
-        code = child.wait()
-        timer.cancel()
-        child.stdout.close()
-        if code == 0:
-            break
-        kills += 1
-    assert code == 0 and kills >= 3
+    for last in (*np.sort(rng.integers(1, steps - 500, 6)), steps):
+        command = [sys.executable, "-c", KILLED, tmp_path, str(steps), str(last)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            next(line for line in child.stdout if int(line) >= last)
+            if last < steps:
+                child.kill()  # somewhere within the rows that follow
+            assert child.wait() == (0 if last == steps else -signal.SIGKILL)
     found = [({"eval"} if "eval/return_mean" in row else {"train"}, row["step"]) for row in rows(tmp_path)]
     expected = [
         (kind, s) for s in range(1, steps + 1) for kind in ({"train"}, {"eval"}) if kind != {"eval"} or s % 7 == 0
