@@ -107,10 +107,10 @@ def test_the_numbers_of_each_run(reported: tuple[Path, Path]) -> None:
         assert float(row["seconds"]) == pytest.approx(6.5 if done else 3.0)
         assert float(row["steps_per_second"]) == pytest.approx(6000 / 6.5 if done else 1000)
         assert float(row["train/return"]) == [line["train/return"] for line in lines if "train/return" in line][-1]
-        assert float(row["eval.return_mean"]) == result["eval"].get("return_mean", judged["eval/return_mean"])
-        assert float(row["eval.win_mean"]) == result["eval"].get("win_mean", 0.5)
-        assert row["eval.return_std"] == ("2.0" if done else "")
-        assert row["fitness"] == (repr(result["fitness"]) if done else "")
+        assert float(row["eval/return_mean"]) == result["eval"].get("return_mean", judged["eval/return_mean"])
+        assert float(row["eval/win_mean"]) == result["eval"].get("win_mean", 0.5)
+        assert row["eval/return_std"] == ("2.0" if done else "")
+        assert row["fitness"] == repr(result["fitness"] if done else judged["eval/return_mean"])
 
 
 def test_the_numbers_of_each_group(reported: tuple[Path, Path]) -> None:
@@ -122,7 +122,7 @@ def test_the_numbers_of_each_group(reported: tuple[Path, Path]) -> None:
         ("0.01", "3", "2 done, 1 stopped", "1 2 3"),
     ]
     for row in groups:
-        for column in ("train/return", "eval.return_mean", "eval.win_mean", "fitness", "steps_per_second"):
+        for column in ("train/return", "eval/return_mean", "eval/win_mean", "fitness", "steps_per_second"):
             texts = [run[column] for run in runs if run["rl.lr"] == row["rl.lr"]]
             values = [float(text) for text in texts if text]
             half = T975[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))

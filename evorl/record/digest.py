@@ -24,8 +24,8 @@ MAIN = ("train/return", "eval/return_mean")
 ORDER = ("train/", "eval/", "population/", "loss/", "policy/", "speed/")
 DETAILS = re.compile(r"eval/.*_(min|max|std)|budget/")
 """Metrics without a picture: the tables say enough of them."""
-GROUPS = "Groups: mean ± 95 % interval over runs"
-RUNS = "Runs: evaluation mean ± standard deviation over episodes"
+GROUPS = "Groups: means over runs"
+RUNS = "Runs"
 CAPTION = (
     "Lines are means over seeds of each run's moving mean, dashed where only some of a group's runs have got; "
     "shades are 95 % intervals by Student's t, from three runs on; thin lines are the runs as recorded. "

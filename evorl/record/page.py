@@ -99,7 +99,7 @@ def _cell(tag: str, text: str, right: bool) -> str:
     return f"<{tag}{' class=number' if right else ''}>{escape(text)}</{tag}>"
 
 
-_NUMBER = re.compile(r"[-\d.,e+\u2009]*( ± \S+)?")
+_NUMBER = re.compile(r"[-\d.e+\u2009]*( ± [-\d.e+\u2009]+)?")
 
 
 def _style() -> str:

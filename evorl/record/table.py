@@ -6,14 +6,14 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
 
 from evorl.record.curves import half_width
 from evorl.record.groups import Group, show
-from evorl.record.runs import Run, flatten, is_number
+from evorl.record.runs import Run, is_number
 
 Row = dict[str, Any]
 """Column name -> value; the rows of a table share their columns, and None is an empty cell."""
@@ -21,20 +21,23 @@ Row = dict[str, Any]
 INTERVAL = " ±95%"
 """Marks the column with the half-width of a mean's 95 % interval over seeds."""
 
-_FIRST = ("steps", "seconds", "steps_per_second", "train/return", "eval.return_mean", "eval.return_std", "fitness")
+_FIRST = ("steps", "seconds", "steps_per_second", "train/return", "eval/return_mean", "eval/return_std", "fitness")
 _JUDGED = ("steps_per_second", "train/return", "fitness")  # these and every mean have an interval over seeds
-_DETAILS = ("_min", "_max", ".episodes", "stochastic_return_std")  # in the CSV only
+_DETAILS = ("_min", "_max", "/episodes", "stochastic_return_std")  # in the CSV only
 
 
 def measures(run: Run) -> dict[str, float]:
     """The numbers that sum a run up: the newest of its metrics, and the result's where it has ended."""
-    found = {f"eval.{name[5:]}": series.values[-1] for name, series in run.series.items() if name.startswith("eval/")}
-    result = flatten(run.result or {})
-    found |= {key: value for key, value in result.items() if key.startswith("eval.") and is_number(value)}
-    found |= {"steps": run.steps, "seconds": run.seconds}
-    found["steps_per_second"] = run.steps / run.seconds if run.seconds else math.nan
-    found["train/return"] = run.last("train/return")
-    found["fitness"] = result.get("fitness")
+    judged = {name: series.values[-1] for name, series in run.series.items() if name.startswith("eval/")}
+    judged |= {f"eval/{name}": value for name, value in (run.result or {}).get("eval", {}).items()}
+    own = judged.pop("eval/fitness_mean", judged.get("eval/return_mean"))  # as evorl.rl.judge.fitness
+    found = judged | {
+        "steps": run.steps,
+        "seconds": run.seconds,
+        "steps_per_second": run.steps / run.seconds if run.seconds else math.nan,
+        "train/return": run.last("train/return"),
+        "fitness": (run.result or {}).get("fitness", own),
+    }
     return {key: float(value) for key, value in found.items() if is_number(value)}
 
 
@@ -83,15 +86,27 @@ def to_markdown(rows: Sequence[Row]) -> str:
 def readable(rows: Sequence[Row]) -> list[dict[str, str]]:
     """The cells as text for people; columns that are empty in every row and details are left out."""
     used = [key for key in rows[0] if any(row[key] not in (None, "") for row in rows)]
-    shown = [key for key in used if not key.endswith((INTERVAL, *_DETAILS)) and not _is_spread(key, used)]
-    return [{_heading(key, used): _cell(row, key) for key in shown} for row in rows]
+    shown = [key for key in used if not key.endswith((INTERVAL, *_DETAILS)) and not _is_shown_behind(key, rows[0])]
+    return [{_heading(key, rows[0], used): _cell(row, key) for key in shown} for row in rows]
 
 
-def number(value: float, digits: int = 4) -> str:
-    """Four significant digits unless told, thousands apart by thin spaces: ``0.02573``, ``13.4``, ``1 250 000``."""
-    if 1e4 <= abs(value) < 1e15:
-        return f"{value:,.0f}".replace(",", "\u2009")
-    return f"{value:.{digits}g}"
+def number(value: float) -> str:
+    """Four significant digits, thousands apart by thin spaces: ``0.02573``, ``13.4``, ``1 250 000``."""
+    text = f"{value:.4g}"
+    return _fixed(value, 0) if 1e4 <= abs(float(text)) < 1e15 else text
+
+
+def uncertain(value: float, wide: float) -> str:
+    """A number and its uncertainty, of two digits, to the same decimal: ``0.25 ± 0.11``, ``166 ± 200``."""
+    if not 1e-5 < wide < 1e15:
+        return f"{number(value)} ± {number(wide)}"
+    digits = 1 - math.floor(math.log10(float(f"{wide:.1e}")))  # after rounding: 0.0999 has the decimals of 0.10
+    return f"{_fixed(value, max(digits, 0))} ± {_fixed(round(wide, digits), max(digits, 0))}"
+
+
+def _fixed(value: float, decimals: int) -> str:
+    text = f"{value:,.{decimals}f}"
+    return text.replace(",", "\u2009" if abs(value) >= 9999.5 else "")
 
 
 def _means(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> Row:
@@ -118,24 +133,28 @@ def _states(runs: Sequence[Run]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in ("done", "running", "stopped") if counts[state])
 
 
-def _is_spread(key: str, columns: Sequence[str]) -> bool:
-    """Whether a column is the standard deviation of another, and is shown behind its ±."""
+def _spread(key: str) -> str:
+    """The column that holds the standard deviation of the values that a column is the mean of."""
+    return key.removesuffix("_mean") + "_std"
+
+
+def _is_shown_behind(key: str, columns: Container[str]) -> bool:
+    """Whether a column is a standard deviation and is shown behind its mean's ±, where no interval is."""
     mean = key.removesuffix("_std") + "_mean"
     return key.endswith("_std") and mean in columns and mean + INTERVAL not in columns
 
 
-def _heading(key: str, columns: Sequence[str]) -> str:
-    spread = key.removesuffix("_mean") + "_std"
-    if key == "steps_per_second":
-        return "steps/s"
-    return f"{key} ± std" if _is_spread(spread, columns) and spread in columns else key
+def _heading(key: str, columns: Container[str], used: Container[str]) -> str:
+    name = "steps/s" if key == "steps_per_second" else key
+    if key + INTERVAL in used:
+        return f"{name} ± 95 %"
+    return f"{name} ± std" if _spread(key) in used and _is_shown_behind(_spread(key), columns) else name
 
 
 def _cell(row: Row, key: str) -> str:
     value = row[key]
     if not is_number(value):
         return "" if value is None else str(value)
-    wide = row.get(key + INTERVAL)
-    if wide is None and key + INTERVAL not in row and key.endswith("_mean"):
-        wide = row.get(key.removesuffix("_mean") + "_std")
-    return f"{number(value)} ± {number(wide, 2)}" if wide is not None else number(value)
+    behind = _spread(key) if _is_shown_behind(_spread(key), row) else key + INTERVAL
+    wide = row.get(behind)
+    return number(value) if wide is None else uncertain(value, wide)
