@@ -15,7 +15,7 @@ from evorl.nets.policy import Output
 from evorl.rl.core import Hyper
 from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient, score_function_loss
 from evorl.util.schedule import Schedule
-from evorl.util.types import Count, Fraction, NonNegative
+from evorl.util.types import Count, Fraction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class A2C(Hyper):
     horizon: Count = 8
     lam: Fraction | dict[str, Fraction] = 1.0
     lr: Schedule = 3e-3
-    entropy_coef: NonNegative = 0.01
+    entropy_coef: Schedule = 0.01
     normalize_advantage: bool = False
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:

@@ -114,7 +114,8 @@ class Hyper(ABC):
     """Learning rate, or its schedule over environment steps."""
     adam_epsilon: Positive = 1e-5
     critic_coef: NonNegative = 0.5
-    entropy_coef: NonNegative = 0.0
+    entropy_coef: Schedule = 0.0
+    """Weight of the entropy bonus, or its schedule over environment steps."""
     max_grad_norm: Positive = 0.5
     normalize_advantage: bool = True
     normalize_inputs: bool = False

@@ -36,6 +36,7 @@ class Minibatch(NamedTuple):
     value: Tensor  # [..., R], old
     advantage: Tensor
     target: Tensor  # [..., R]
+    entropy_coef: Tensor  # []: the bonus's weight at this step
 
 
 class Loss(NamedTuple):
@@ -50,7 +51,7 @@ def score_function_loss(hyper: Hyper, out: Output, log_prob: Tensor, entropy: Te
     policy = policy_gradient(log_prob, mini.advantage)
     value = value_loss(out.value, mini.target)
     bonus = entropy.mean()
-    total = policy + hyper.critic_coef * value - hyper.entropy_coef * bonus
+    total = policy + hyper.critic_coef * value - mini.entropy_coef * bonus
     return Loss(total, {"loss/policy": policy, "loss/value": value, "policy/entropy": bonus})
 
 
@@ -69,7 +70,7 @@ class PolicyGradient:
         self.layout = Layout.of(self.policy)
         self.theta = self.layout.flatten(dict(self.policy.named_parameters())).to(device)
         self.policy.to(device)
-        self.lr = torch.zeros((), device=device)
+        self.lr, self.entropy_coef = torch.zeros(2, device=device)  # as scheduled for the present update
         self.adam = {
             "m": torch.zeros_like(self.theta),
             "v": torch.zeros_like(self.theta),
@@ -154,11 +155,12 @@ class PolicyGradient:
     def update(self, batch: Batch, step: int, iteration: int) -> Metrics:
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
+        self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
         reward = batch.reward if self.reward_scale is None else self.reward_scale(batch.reward, batch.done)
         # one advantage and one target per named reward; the policy follows their sum
         advantage = gae(reward, batch.value[:-1], batch.next_value, batch.done, self.gamma, self.lam)
         target = advantage + batch.value[:-1]
-        data = Minibatch(batch.action, batch.log_prob, batch.value[:-1], self.weight(advantage, target).sum(-1), target)
+        data = (batch.action, batch.log_prob, batch.value[:-1], self.weight(advantage, target).sum(-1), target)
         metrics = self.descend(batch, data, iteration)
         metrics["optimizer/lr"] = rate
         metrics["value/explained_variance"] = float(explained_variance(batch.value[:-1], target))
@@ -166,7 +168,7 @@ class PolicyGradient:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         return metrics
 
-    def descend(self, batch: Batch, data: Minibatch, iteration: int) -> Metrics:
+    def descend(self, batch: Batch, data: tuple[Tensor, ...], iteration: int) -> Metrics:
         """Gradient steps over shuffled minibatches; stops before a pass once the last one's KL exceeds its target."""
         columns = self._columns(batch, data)
         total = torch.zeros(0)
@@ -199,7 +201,7 @@ class PolicyGradient:
         """Decisions in each gradient step, given those of the batch."""
         return decisions
 
-    def _columns(self, batch: Batch, data: Minibatch) -> list[Tensor]:
+    def _columns(self, batch: Batch, data: tuple[Tensor, ...]) -> list[Tensor]:
         """Everything a gradient step reads: rows [T*B, ...], or [T, B, ...] for a recurrent policy."""
         horizon, slots = batch.done.shape
         columns = [*(x[:-1] for x in batch.inputs), *data]
@@ -222,7 +224,7 @@ class PolicyGradient:
 
     def _step(self, rows: Tensor, columns: list[Tensor]) -> Tensor:
         """One gradient step on these rows; returns the numbers about it."""
-        arguments = (self.theta, *self.adam.values(), self.lr, *self._statistics(), rows, *columns)
+        arguments = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, *self._statistics(), rows, *columns)
         if not self.policy.light:  # unrolled through time a trace takes longer to capture than to run
             (stats,) = self._improve(*arguments)
             return stats
@@ -244,7 +246,7 @@ class PolicyGradient:
         self._names = tuple(stats)
         return (torch.stack(list(stats.values())),)
 
-    def _gradient(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _gradient(self, theta: Tensor, entropy_coef: Tensor, *given: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The gradient [D] of the loss on some rows, and named numbers about the loss."""
         statistics, (rows, *columns) = self._split_statistics(given)
         count = len(self.spec.inputs)
@@ -256,7 +258,8 @@ class PolicyGradient:
             *columns, start = columns
         else:
             columns = [x.index_select(0, rows) for x in columns]
-        mini = Minibatch(*columns[count : count + 5])
+        action, log_prob_old, value_old, advantage, target = columns[count : count + 5]
+        mini = Minibatch(action, log_prob_old, value_old, advantage, target, entropy_coef)
         if self.hyper.normalize_advantage:
             mini = mini._replace(advantage=normalize(mini.advantage))
         legal = columns[-1] if self.spec.masked else None
