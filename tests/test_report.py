@@ -157,6 +157,23 @@ def test_the_page_stands_alone(reported: tuple[Path, Path]) -> None:
     assert "record.every_s" not in text
 
 
+def test_each_world_has_pictures_and_tables_of_its_own(sweep: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "other", 0.01, 1)
+    config = tmp_path / "other" / ".hydra" / "config.yaml"
+    config.write_text(config.read_text().replace("x.Pong", "x.Gymnasium\n  id: a/Lander-v3"))
+    out = tmp_path / "report"
+    assert main([str(sweep), str(tmp_path / "other"), f"out={out}"]) == 0
+    for stem in ("Pong", "Gymnasium_a_Lander_v3"):
+        assert (out / f"{stem}.train_return.png").is_file() and (out / f"{stem}.metrics.svg").is_file()
+    assert [row["world"] for row in read_csv(out / "groups.csv")] == ["Gymnasium a/Lander-v3", "Pong", "Pong"]
+    text = (out / "index.html").read_text()
+    assert "<h2>Pong</h2>" in text and "<h2>Gymnasium a/Lander-v3</h2>" in text
+    names = re.findall(r' id="([^"]+)"', text)
+    assert len(set(names)) == len(names)
+    assert main([str(sweep), f"out={out}"]) == 0  # the pictures of a world that is no longer told of go
+    assert {path.name for path in out.iterdir()} == FILES
+
+
 def test_names_that_look_like_markup_are_shown_as_text(tmp_path: Path) -> None:
     write_run(tmp_path / "<b>&amp;|", 0.01, 1)
     write_run(tmp_path / "other", 0.01, 2)

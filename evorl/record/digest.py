@@ -7,6 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from matplotlib.figure import Figure
 
 import evorl
 from evorl.record.figures import multiples, render, render_inset, single
-from evorl.record.groups import Group, differences, group_runs, show
-from evorl.record.page import Page, to_html
+from evorl.record.groups import Group, differences, group_runs, show, worlds
+from evorl.record.page import Page, Section, to_html
 from evorl.record.panels import Panel, panel
 from evorl.record.runs import Run, flatten
 from evorl.record.table import group_rows, readable, run_rows, to_csv, to_markdown
@@ -33,29 +34,63 @@ CAPTION = (
 )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class World:
+    """The part of a report on one world: its groups, and what is drawn of them."""
+
+    name: str
+    stem: str
+    """Begins the names of its pictures; empty where it is the only world."""
+    groups: Sequence[Group]
+    main: Mapping[str, Panel]
+    others: Sequence[Panel]
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for group in self.groups for run in group.runs]
+
+
 def compose(runs: Sequence[Run]) -> dict[str, bytes]:
     """The files of a report on one run or more, by name."""
-    groups = group_runs(runs)
-    main, others = _panels(groups)
+    parts = _parts(runs)
     return (
-        _tables(groups)
-        | {f"{name}.{kind}": picture for name, figure in _figures(main, others) for kind, picture in _both(figure)}
-        | {"index.html": to_html(_page(runs, groups, list(main.values()), others)).encode()}
+        _tables(parts)
+        | {f"{name}.{kind}": picture for name, figure in _figures(parts) for kind, picture in _both(figure)}
+        | {"index.html": to_html(_page(runs, parts)).encode()}
     )
 
 
-def _tables(groups: Sequence[Group]) -> dict[str, bytes]:
-    by_group, by_run = group_rows(groups), run_rows(groups)
-    text = f"## {GROUPS}\n\n{to_markdown(by_group)}\n## {RUNS}\n\n{to_markdown(by_run)}"
+def _parts(runs: Sequence[Run]) -> list[World]:
+    members = worlds(runs)
+    stems = {name: re.sub(r"\W+", "_", name) for name in members}
+    unique = len(set(stems.values())) == len(stems)
+    parts = []
+    for number, (name, several) in enumerate(members.items()):
+        groups = group_runs(several)
+        main, others = _panels(groups)
+        stem = "" if len(members) == 1 else f"{stems[name] if unique else f'{stems[name]}_{number}'}."
+        parts.append(World(name=name, stem=stem, groups=groups, main=main, others=others))
+    return parts
+
+
+def _tables(parts: Sequence[World]) -> dict[str, bytes]:
+    by_group = [{"world": part.name} | row for part in parts for row in group_rows(part.groups)]
+    by_run = [{"world": part.name} | row for part in parts for row in run_rows(part.groups)]
+    text = "\n".join(
+        f"# {part.name}\n\n## {GROUPS}\n\n{to_markdown(group_rows(part.groups))}\n"
+        f"## {RUNS}\n\n{to_markdown(run_rows(part.groups))}"
+        for part in parts
+    )
     return {"groups.csv": to_csv(by_group).encode(), "runs.csv": to_csv(by_run).encode(), "table.md": text.encode()}
 
 
-def _figures(main: Mapping[str, Panel], others: Sequence[Panel]) -> Iterator[tuple[str, Figure]]:
-    """Each main metric on its own, the others side by side."""
-    for name, shown in main.items():
-        yield name, single(shown)
-    if others:
-        yield "metrics", multiples(others)
+def _figures(parts: Sequence[World]) -> Iterator[tuple[str, Figure]]:
+    """Each main metric of a world on its own, the others side by side."""
+    for part in parts:
+        for name, shown in part.main.items():
+            yield part.stem + name, single(shown)
+        if part.others:
+            yield part.stem + "metrics", multiples(part.others)
 
 
 def _both(figure: Figure) -> list[tuple[str, bytes]]:
@@ -75,22 +110,34 @@ def _place(metric: str) -> tuple[int, str]:
     return next((i for i, prefix in enumerate(ORDER) if metric.startswith(prefix)), len(ORDER)), metric
 
 
-def _page(runs: Sequence[Run], groups: Sequence[Group], main: Sequence[Panel], others: Sequence[Panel]) -> Page:
+def _page(runs: Sequence[Run], parts: Sequence[World]) -> Page:
     common, own = _provenance(runs)
-    folded = {"What differs between the configs": _differences(runs), "Provenance": common, "Provenance by run": own}
+    several = len(parts) > 1
+    differ = {f"What differs between the configs{f': {part.name}' if several else ''}": part for part in parts}
+    folded = {title: _differences(part.runs) for title, part in differ.items()}
+    folded |= {"Provenance": common, "Provenance by run": own}
     where, names = _names(runs)
-    short = [row | {"run": names[Path(row["run"])]} for row in readable(run_rows(groups))]
-    facts = [_count(len(runs), "run"), _count(len(groups), "group"), where, time.strftime("%Y-%m-%d %H:%M")]
+    groups = sum(len(part.groups) for part in parts)
+    counts = [_count(len(runs), "run"), _count(groups, "group")] + ([_count(len(parts), "world")] if several else [])
+    facts = [*counts, where, time.strftime("%Y-%m-%d %H:%M"), f"evorl {evorl.__version__}"]
     return Page(
-        title=_title(runs),
-        subtitle=" · ".join([*facts, f"evorl {evorl.__version__}"]),
-        legend=[(rank, f"{group.label} (n={len(group.runs)})") for rank, group in enumerate(groups)],
-        main=[_inset(shown) for shown in main],
-        others=[_inset(shown) for shown in others],
+        title=_title(runs, parts),
+        subtitle=" · ".join(facts),
+        sections=[_section(part, names, part.name if several else "") for part in parts],
         caption=CAPTION,
-        tables={GROUPS: readable(group_rows(groups)), RUNS: short},
         folded={title: table for title, table in folded.items() if table},
-        notes=_notes(groups),
+        notes=[note for part in parts for note in _notes(part.groups)],
+    )
+
+
+def _section(part: World, names: Mapping[Path, str], title: str) -> Section:
+    by_run = [row | {"run": names[Path(row["run"])]} for row in readable(run_rows(part.groups))]
+    return Section(
+        title=title,
+        legend=[(rank, f"{group.label} (n={len(group.runs)})") for rank, group in enumerate(part.groups)],
+        main=[_inset(shown) for shown in part.main.values()],
+        others=[_inset(shown) for shown in part.others],
+        tables={GROUPS: readable(group_rows(part.groups)), RUNS: by_run},
     )
 
 
@@ -105,11 +152,12 @@ def _names(runs: Sequence[Run]) -> tuple[str, dict[Path, str]]:
     return str(above), names
 
 
-def _title(runs: Sequence[Run]) -> str:
+def _title(runs: Sequence[Run], parts: Sequence[World]) -> str:
     """What all the runs have in common: ``pong · ppo``."""
-    shared = [{run.choices.get(group) for run in runs} for group in ("mdp", "rl", "ec")]
+    chosen = [{run.choices.get(group) or "none" for run in runs} for group in ("rl", "ec")]
+    shared: list[set[str]] = [{part.name for part in parts}, *chosen]
     names = [next(iter(choice)) for choice in shared if len(choice) == 1]
-    return " · ".join(name for name in names if name and name != "none") or "Report"
+    return " · ".join(name for name in names if name != "none") or "Report"
 
 
 def _count(n: int, noun: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,14 +81,17 @@ def multiples(panels: Sequence[Panel], columns: int = 3) -> Figure:
     rows = -(-len(panels) // columns)
     columns = min(columns, len(panels))
     with style():
-        figure = Figure(figsize=(3.6 * columns, 2.6 * rows), layout="constrained")
+        labels, abreast = _legend_labels(panels, 3.6 * columns)
+        lines = sum(label.count("\n") + 1 for label in labels.values()) / abreast
+        height = 2.6 * rows + 0.2 * (lines + 1)
+        figure = Figure(figsize=(3.6 * columns, height), layout="constrained")
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, shown in zip(grid, panels, strict=False):
             draw(axes, shown)
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)  # type: ignore[union-attr, call-arg]
-        _legend(figure, panels)
+        _legend(figure, labels, abreast)
     return figure
 
 
@@ -155,12 +158,12 @@ def spread(places: Sequence[float], gap: float) -> list[float]:
     return [moved[i] for i in np.argsort(order)]
 
 
-def _colour(curve: Curve) -> str:
-    return COLOURS[curve.rank % len(COLOURS)]
+def _colour(rank: int) -> str:
+    return COLOURS[rank % len(COLOURS)]
 
 
-def _dashes(curve: Curve) -> Any:
-    return DASHES[curve.rank // len(COLOURS) % len(DASHES)][0]
+def _dashes(rank: int) -> Any:
+    return DASHES[rank // len(COLOURS) % len(DASHES)][0]
 
 
 def dash_sign(rank: int) -> str:
@@ -172,15 +175,21 @@ def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float]) -> None:
     """The mean is solid with its interval, cut at the limits, where every run has got, and dashed alone beyond."""
     for x, y in curve.raw:
         stride = max(1, len(x) // 400)
-        axes.plot(x[::stride], y[::stride], color=_colour(curve), linewidth=0.7, alpha=0.35, zorder=2)
+        axes.plot(x[::stride], y[::stride], color=_colour(curve.rank), linewidth=0.7, alpha=0.35, zorder=2)
     shape, n = curve.band, len(curve.raw)
     full = np.where(shape.count == n, shape.mean, np.nan)
     if n >= LEAST_SHADED:
         low, high = np.clip(full - shape.half, *limits), np.clip(full + shape.half, *limits)
-        axes.fill_between(shape.grid, low, high, color=_colour(curve), alpha=0.16, linewidth=0)
+        axes.fill_between(shape.grid, low, high, color=_colour(curve.rank), alpha=0.16, linewidth=0)
     marker = "o" if len(shape.grid) <= 12 else ""
-    line: dict[str, Any] = {"color": _colour(curve), "linewidth": 1.7, "marker": marker, "markersize": 3.0, "zorder": 3}
-    axes.plot(shape.grid, full, linestyle=_dashes(curve), **line)
+    line: dict[str, Any] = {
+        "color": _colour(curve.rank),
+        "linewidth": 1.7,
+        "marker": marker,
+        "markersize": 3.0,
+        "zorder": 3,
+    }
+    axes.plot(shape.grid, full, linestyle=_dashes(curve.rank), **line)
     if (shape.count < n).any():
         axes.plot(shape.grid, _beyond(shape, n), **line | {"linestyle": (0, (2, 2)), "linewidth": 1.1})
 
@@ -196,9 +205,9 @@ def _draw_dots(axes: Axes, shown: Panel) -> None:
     """One row per group: a dot per run, the mean and its interval, which may run out of the picture."""
     for row, curve in enumerate(shown.curves):
         values = [float(y[0]) for _, y in curve.raw]
-        axes.plot(values, [row - 0.14] * len(values), "o", color=_colour(curve), alpha=0.5, markersize=6, mew=0)
-        axes.plot(np.mean(values), row, "|", color=_colour(curve), markersize=11, markeredgewidth=2)
-        axes.errorbar(np.mean(values), row, xerr=half_width(values), color=_colour(curve), linewidth=1.4)
+        axes.plot(values, [row - 0.14] * len(values), "o", color=_colour(curve.rank), alpha=0.5, markersize=6, mew=0)
+        axes.plot(np.mean(values), row, "|", color=_colour(curve.rank), markersize=11, markeredgewidth=2)
+        axes.errorbar(np.mean(values), row, xerr=half_width(values), color=_colour(curve.rank), linewidth=1.4)
     axes.set_ylim(len(shown.curves) - 0.5, -0.5)
     axes.set_yticks([])
     axes.set_xlim(_limits(shown))
@@ -252,18 +261,23 @@ def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str]) -> None:
             (1.02, place),
             xycoords="axes fraction",
             va="center",
-            color=_colour(curve),
+            color=_colour(curve.rank),
             fontsize=8.5,
             linespacing=1.1,
         )
 
 
-def _legend(figure: Figure, panels: Sequence[Panel]) -> None:
+def _legend_labels(panels: Sequence[Panel], width: float) -> tuple[dict[int, str], int]:
+    """Each group's label by its rank, wrapped to fit a picture ``width`` inches wide, and how many stand in a row."""
+    room = int(11 * width) - 8  # letters
+    known = {curve.rank: curve.label for shown in panels for curve in shown.curves}
+    labels = {rank: "\n".join(textwrap.wrap(known[rank], room)) for rank in sorted(known)}
+    widest = max(len(line) for label in labels.values() for line in label.split("\n"))
+    return labels, max(1, min(len(labels), int(11 * width / (widest + 8))))
+
+
+def _legend(figure: Figure, labels: Mapping[int, str], columns: int) -> None:
     from matplotlib.lines import Line2D
 
-    known = {curve.rank: curve for shown in panels for curve in shown.curves}
-    curves = [known[rank] for rank in sorted(known)]
-    handles = [Line2D([], [], color=_colour(curve), linestyle=_dashes(curve), linewidth=2) for curve in curves]
-    widest = max(len(curve.label) for curve in curves)
-    columns = max(1, min(len(curves), int(figure.get_figwidth() * 11 / (widest + 8))))
-    figure.legend(handles, [curve.label for curve in curves], loc="outside upper left", ncols=columns)
+    handles = [Line2D([], [], color=_colour(rank), linestyle=_dashes(rank), linewidth=2) for rank in labels]
+    figure.legend(handles, list(labels.values()), loc="outside upper left", ncols=columns)

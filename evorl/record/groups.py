@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from evorl.record.runs import Run
@@ -11,6 +12,8 @@ from evorl.record.runs import Run
 IGNORED = ("seed", "resume", "replay")
 """Keys that say which repetition a run is or where its files lie, not what it tries."""
 IGNORED_GROUPS = ("record.", "hydra.")
+LABEL = 57
+"""Letters of a label, beyond which it is cut."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,10 +22,17 @@ class Group:
 
     values: Mapping[str, Any]
     runs: Sequence[Run]
+    mark: str = ""
+    """Tells it from a group of the same label."""
 
     @property
     def label(self) -> str:
-        return ", ".join(f"{key}={show(value)}" for key, value in self.values.items()) or "all runs"
+        """The values in their order, as many as there is room for: ``rl=ppo, rl.lr=0.001``."""
+        pairs = [f"{key}={show(value)}" for key, value in self.values.items()]
+        kept = next(n for n in range(len(pairs), -1, -1) if n <= 1 or len(", ".join(pairs[:n])) <= LABEL)
+        text = ", ".join(pairs[:kept]) or "all runs"
+        text += ", …" if kept < len(pairs) else ""
+        return (text if len(text) <= LABEL + 3 else f"{text[:LABEL]}…") + self.mark
 
 
 def show(value: Any) -> str:
@@ -46,6 +56,14 @@ class _Missing:
 MISSING = _Missing()
 
 
+def worlds(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs of each world, in the order of the worlds' names: numbers of different worlds do not compare."""
+    members: dict[str, list[Run]] = {}
+    for run in runs:
+        members.setdefault(_world(run), []).append(run)
+    return dict(sorted(members.items()))
+
+
 def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
     """Every key that is not the same in all runs, ignoring seeds and records, with its value in each run."""
     leaves = [_leaves(run) for run in runs]
@@ -55,16 +73,50 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def group_runs(runs: Sequence[Run]) -> list[Group]:
-    """Runs grouped by every difference; the label leaves out what a differing choice of a whole group explains."""
+    """Runs grouped by every difference, the most telling first; what a differing choice of a file explains is none."""
     varied = differences(runs)
-    keys = [key for key in varied if _telling(key, varied)]
+    choices = {key for key in varied if any(f"{key}._target_" in run.config for run in runs)}
+    keys = _most_telling_first({key: column for key, column in varied.items() if _telling(key, varied)}, choices)
     members: dict[tuple[str, ...], list[int]] = {}
     for index in sorted(range(len(runs)), key=lambda i: [_order(varied[key][i]) for key in keys]):
         members.setdefault(tuple(repr(varied[key][index]) for key in keys), []).append(index)
-    return [
+    return _told_apart(
         Group({key: varied[key][rows[0]] for key in keys}, sorted((runs[i] for i in rows), key=_by_seed))
         for rows in members.values()
-    ]
+    )
+
+
+def _most_telling_first(varied: Mapping[str, list[Any]], choices: set[str]) -> list[str]:
+    """Chosen files, then at each place the key that splits the runs into most groups along with those before it."""
+    ordered: list[str] = []
+    rest = sorted(varied)
+    known: list[tuple[str, ...]] = [() for _ in varied[rest[0]]] if rest else []
+    while rest:
+        splits = {
+            key: [(*before, repr(value)) for before, value in zip(known, varied[key], strict=True)] for key in rest
+        }
+        best = max(rest, key=lambda key: (key in choices, len(set(splits[key]))))
+        ordered.append(best)
+        known = splits[best]
+        rest.remove(best)
+    return ordered
+
+
+def _told_apart(groups: Iterable[Group]) -> list[Group]:
+    """The groups, numbered where the room of a label is not enough to tell them apart."""
+    told = list(groups)
+    counts, seen = Counter(group.label for group in told), Counter[str]()
+    for index, group in enumerate(told):
+        if counts[group.label] > 1:
+            seen[group.label] += 1
+            told[index] = replace(group, mark=f" #{seen[group.label]}")
+    return told
+
+
+def _world(run: Run) -> str:
+    """``pong``, or ``gymnasium LunarLander-v3``: what the world's config file is called, and which one it names."""
+    name = run.choices.get("mdp") or str(run.config.get("mdp._target_", "")).rpartition(".")[2] or "unknown world"
+    return f"{name} {run.config['mdp.id']}" if name.lower() == "gymnasium" and "mdp.id" in run.config else name
 
 
 def _leaves(run: Run) -> dict[str, Any]:

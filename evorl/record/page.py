@@ -14,17 +14,26 @@ Table = Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
-    """What a report says, ready to be set: a picture is what it shows, in words, and an SVG document."""
+class Section:
+    """What is said of one world: a picture is what it shows, in words, and an SVG document."""
 
     title: str
-    subtitle: str
+    """Empty where there is nothing else to tell it from."""
     legend: Sequence[tuple[int, str]]
     """Rank (which picks the colour) and label of each group."""
     main: Sequence[Picture]
     others: Sequence[Picture]
-    caption: str
     tables: Mapping[str, Table]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What a report says, ready to be set."""
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    caption: str
     folded: Mapping[str, Table] = field(default_factory=dict)
     """Tables that open at a click."""
     notes: Sequence[str] = ()
@@ -35,11 +44,8 @@ def to_html(page: Page) -> str:
     body = [
         f"<header><h1>{escape(page.title)}</h1><p>{escape(page.subtitle)}</p></header>",
         _list("notes", [escape(note) for note in page.notes]),
-        _list("legend", [_key(rank, label) for rank, label in page.legend]),
-        _pictures(page.main, "main"),
         f'<p class="caption">{escape(page.caption)}</p>',
-        *(f"<section><h2>{escape(title)}</h2>{_table(table)}</section>" for title, table in page.tables.items()),
-        "<section><h2>Other metrics</h2></section>" + _pictures(page.others, "other") if page.others else "",
+        *(_section(section, f"s{number}-") for number, section in enumerate(page.sections)),
         *(
             f"<details><summary>{escape(title)}</summary>{_table(table)}</details>"
             for title, table in page.folded.items()
@@ -53,6 +59,19 @@ def to_html(page: Page) -> str:
         + "\n".join(part for part in body if part)
         + "\n</body>\n</html>\n"
     )
+
+
+def _section(section: Section, prefix: str) -> str:
+    parts = [
+        f"<h2>{escape(section.title)}</h2>" if section.title else "",
+        _list("legend", [_key(rank, label) for rank, label in section.legend]),
+        _pictures(section.main, f"{prefix}main"),
+        *(f"<section><h3>{escape(title)}</h3>{_table(table)}</section>" for title, table in section.tables.items()),
+        "<section><h3>Other metrics</h3></section>" + _pictures(section.others, f"{prefix}other")
+        if section.others
+        else "",
+    ]
+    return '<section class="world">' + "\n".join(part for part in parts if part) + "</section>"
 
 
 def inline(svg: bytes, prefix: str) -> str:
@@ -127,7 +146,8 @@ _RULES = """
 body{margin:0 auto;max-width:68rem;padding:2.5rem 1.25rem 4rem;background:var(--paper);color:var(--ink);
 font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 h1{font-size:1.6rem;line-height:1.2;margin:0}
-h2,summary{font-size:1.05rem;font-weight:600;margin:2.5rem 0 .6rem}
+h2{font-size:1.3rem;line-height:1.2;margin:3rem 0 0;padding-top:1rem;border-top:1px solid var(--rule)}
+h3,summary{font-size:1.05rem;font-weight:600;margin:2.5rem 0 .6rem}
 summary{cursor:pointer;margin-top:1.6rem}
 header p,.caption,.notes{color:var(--muted);font-size:.875rem;margin:.35rem 0 0}
 .notes,.legend{list-style:none;padding:0}

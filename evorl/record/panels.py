@@ -67,7 +67,7 @@ def panel(groups: Sequence[Group], metric: str, axis: Literal["steps", "seconds"
 
 def _title(metric: str) -> str:
     unit = METRICS[metric].unit if metric in METRICS else "-"
-    return metric if unit == "-" else f"{metric} ({unit})"
+    return metric if unit == "-" or "," in unit else f"{metric} ({unit})"
 
 
 def _points(series: Series, axis: Literal["steps", "seconds"], scale: float) -> Points:

@@ -68,9 +68,12 @@ def group_rows(groups: Sequence[Group]) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Every digit of every number, one row per line; an empty cell is a number that is not there."""
+    """Every digit of every number, one row per line; an empty cell is a number that is not there.
+
+    Here the rows may differ in their columns: those of several tables, one below the other.
+    """
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

@@ -89,6 +89,17 @@ def test_direct_labels_do_not_touch() -> None:
     assert all(low.y1 <= high.y0 for low, high in itertools.pairwise(ordered))
 
 
+@pytest.mark.parametrize("panels", [1, 5])
+def test_a_legend_is_no_wider_than_its_plots_and_leaves_them_their_room(panels: int) -> None:
+    groups = make_groups([[30]] * 9, label="a-rather-long-value-of-a-key-that-would-not-fit-at-all")
+    figure = multiples([panel(groups, "train/return")] * panels)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    box = figure.legends[0].get_window_extent(canvas.get_renderer())
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
+    assert all(axes.get_window_extent().height > 1.2 * figure.dpi for axes in figure.axes[:panels])
+
+
 def test_both_kinds_of_file() -> None:
     figure = multiples([make_panel([[40, 40], [30]])] * 4)
     with Image.open(io.BytesIO(render(figure, "png"))) as picture:

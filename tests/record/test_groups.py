@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evorl.record.groups import MISSING, differences, group_runs, show
+from evorl.record.groups import LABEL, MISSING, differences, group_runs, show, worlds
 from evorl.record.runs import Run
 
 PPO: dict[str, Any] = {
@@ -70,3 +70,29 @@ def test_a_whole_group_that_is_not_there() -> None:
 )
 def test_values_are_shown_as_on_the_command_line(value: Any, text: str) -> None:
     assert show(value) == text
+
+
+def test_the_key_that_tells_most_comes_first() -> None:
+    configs = [PPO | {"rl.clip": clip, "rl.lr": lr} for clip, lr in ((0.1, 1.0), (0.1, 2.0), (0.2, 3.0))]
+    assert [label for label, _ in labels(*configs)] == [
+        "rl.lr=1, rl.clip=0.1",
+        "rl.lr=2, rl.clip=0.1",
+        "rl.lr=3, rl.clip=0.2",
+    ]
+
+
+def test_labels_are_short_and_no_two_are_the_same() -> None:
+    configs = [PPO | {f"rl.key_{k}": n // 2 + k for k in range(9)} | {"rl.name": "x" * 80 + str(n)} for n in range(4)]
+    told = [label for label, _ in labels(*configs)]
+    assert len(set(told)) == 4 and all(len(label) <= LABEL + 6 for label in told)
+    assert all("…" in label for label in told)
+
+
+def test_a_world_goes_by_its_file_and_by_what_that_file_names() -> None:
+    lander, walker = ({"mdp.id": name, "mdp._target_": "x.Gymnasium"} for name in ("Lander-v3", "Walker-v4"))
+    several = runs(walker, lander, walker, choices={"mdp": "gymnasium"}) + runs(PPO)
+    assert {name: len(members) for name, members in worlds(several).items()} == {
+        "Pong": 1,
+        "gymnasium Lander-v3": 1,
+        "gymnasium Walker-v4": 2,
+    }
