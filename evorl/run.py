@@ -20,6 +20,7 @@ if __name__ == "__main__":  # by its name, so that launchers can send this modul
 import argparse
 import dataclasses
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, product
@@ -78,6 +79,7 @@ def job(composed: DictConfig) -> float:
     try:
         return _train(composed, lambda: directory, sweep)
     except Interrupted as stop:
+        print(f"evorl: {stop}", file=sys.stderr)
         raise SystemExit(128 + stop.signal) from None  # an Exception would let Hydra begin the next job
 
 
@@ -111,8 +113,21 @@ def _train(composed: DictConfig, choose: Callable[[], Path], sweep: str | None =
             print(directory, flush=True)
             yield directory
 
-    result = train(experiment, opened, init=Path(data["init"]) if data["init"] else None)
-    return float(result["fitness"])
+    init = Path(data["init"]) if data["init"] else None
+    try:
+        return float(train(experiment, opened, init=init)["fitness"])
+    except BadRequest as error:
+        if init is not None and error.key == "init":
+            raise _of_another_world(init, error) from error
+        raise
+
+
+def _of_another_world(source: Path, error: BadRequest) -> BadRequest:
+    """Why its policy does not fit, with the world to choose where that is the cause."""
+    world = _choices(source, "init")["mdp"]
+    if world == HydraConfig.get().runtime.choices["mdp"]:
+        return error
+    return BadRequest(f"{source} is a run of {world}, whose policy does not fit: add mdp={world}", "init")
 
 
 def _checked(composed: DictConfig, words: Sequence[str]) -> tuple[dict[str, Any], Experiment]:
@@ -231,8 +246,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     experiment = config.experiment(now, config.trusted(args.overrides, {}))
     result = directory / "result.json"
     if result.exists() and now["budget"] == past["budget"]:
-        print(result.read_text().strip())
-        return
+        return _finished(directory, json.loads(result.read_bytes()))
     from evorl.record.checkpoint import lock, steps
     from evorl.record.provenance import write_provenance
     from evorl.train import train
@@ -249,6 +263,14 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
 
     begins = now.get("init") and not steps(directory)  # it was stopped before its first checkpoint
     train(experiment, opened, init=Path(str(now["init"])) if begins else None)
+
+
+def _finished(directory: Path, result: dict[str, Any]) -> None:
+    from evorl.record.terminal import summary
+
+    summary(result, directory)
+    again = shlex.quote(f"resume={directory}")
+    print(f"finished; a larger budget goes on: python -m evorl.run {again} budget.steps={2 * result['steps']}")
 
 
 def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dict[str, Any]:
@@ -273,13 +295,13 @@ def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dic
     return {str(key): value for key, value in data.items()}
 
 
-def _choices(directory: Path) -> dict[str, Any]:
-    """The file that a run took of each group of its config. Raises `BadRequest`."""
-    hydra = config.recorded(directory, "resume", "hydra")
+def _choices(directory: Path, key: str = "resume") -> dict[str, Any]:
+    """The file that a run took of each group of its config. Raises `BadRequest` at ``key``."""
+    hydra = config.recorded(directory, key, "hydra")
     try:
         return dict(hydra["hydra"]["runtime"]["choices"])
     except (KeyError, TypeError, ValueError):
-        raise BadRequest(f"{directory / '.hydra' / 'hydra.yaml'} is damaged: it has no choices", "resume") from None
+        raise BadRequest(f"{directory / '.hydra' / 'hydra.yaml'} is damaged: it has no choices", key) from None
 
 
 # ------------------------------------------------------------------ the command line

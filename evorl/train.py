@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import threading
 import time
@@ -83,8 +84,9 @@ class Experiment:
 class Interrupted(Exception):
     """A signal asked the run to stop; it saved first."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"interrupted by {signal.Signals(number).name}")
+    def __init__(self, number: int, step: int, directory: Path) -> None:
+        again = f"python -m evorl.run {shlex.quote(f'resume={directory}')}"
+        super().__init__(f"interrupted by {signal.Signals(number).name}; saved at step {step}; go on with: {again}")
         self.signal = number
 
 
@@ -271,7 +273,7 @@ class _Session:
             self._judge()  # before saving, so that the checkpoint knows it
         if caught:
             self._save()
-            raise Interrupted(caught[0])
+            raise Interrupted(caught[0], self.run.steps, self.directory)
         if _due(self.save_every, before, self.run.steps) or self._judged_now():
             self._save_if_possible()
 

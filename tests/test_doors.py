@@ -121,11 +121,16 @@ def test_a_config_of_ones_own(tmp_path: Path) -> None:
     assert again.returncode == 2 and "here is not empty" in again.stderr
 
 
-def test_resume_of_a_finished_run_prints_its_result(finished: Path, tmp_path: Path) -> None:
+def test_resume_of_a_finished_run_tells_how_it_ended_and_how_to_go_on(finished: Path, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     done = evorl(f"resume={finished}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (finished / "result.json").read_text().strip() in done.stdout
+    *table, last = done.stdout.splitlines()[1:]
+    steps = json.loads((finished / "result.json").read_text())["steps"]
+    assert table[0].split()[0] == "fitness" and any(f"{steps:,} in " in line for line in table)
+    assert last == (
+        f"finished; a larger budget goes on: python -m evorl.run resume={finished} budget.steps={2 * steps}"
+    )
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
     assert nothing_written(tmp_path)
 
@@ -155,13 +160,20 @@ def test_a_larger_budget_goes_on_from_where_it_was_moved_to(tmp_path: Path) -> N
     steps = [json.loads((tmp_path / "new" / name).read_text())["steps"] for name in ("result.4096.json", "result.json")]
     assert steps == [4096, 8192]
     again = evorl("resume=new", cwd=tmp_path)
-    assert again.returncode == 0 and '"steps": 8192' in again.stdout  # the larger budget is the run's own now
+    assert again.returncode == 0 and "8,192 in " in again.stdout  # the larger budget is the run's own now
 
 
 def test_a_new_run_from_an_old_policy(finished: Path, tmp_path: Path) -> None:
     done = evorl(*TINY, f"init={finished}", "rl.lr=1e-4", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len([*tmp_path.glob("runs/*/*/result.json")]) == 1
+
+
+def test_a_policy_of_another_world_names_it(finished: Path, tmp_path: Path) -> None:
+    done = evorl("+debug=tiny", "mdp=pong", f"init={finished}", cwd=tmp_path)
+    line = f"evorl: init: {finished} is a run of cartpole, whose policy does not fit: add mdp=cartpole\n"
+    assert (done.returncode, done.stderr) == (2, line)
+    assert nothing_written(tmp_path)
 
 
 def test_the_command_with_a_door_as_its_first_word(tmp_path: Path) -> None:

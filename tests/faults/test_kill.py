@@ -120,8 +120,10 @@ def test_killed_and_interrupted_again_and_again_it_ends_the_same(victim: Callabl
         assert code == (-9 if number == signal.SIGKILL else 128 + number), it.err()
         assert "Traceback" not in it.err()
         if number != signal.SIGKILL:
-            assert f"interrupted by {number.name}" in it.err()
-            assert checkpoint.steps(it.run)[-1] == rows(it.run)[-1]["step"]  # saved where it stopped
+            saved = checkpoint.steps(it.run)[-1]
+            assert saved == rows(it.run)[-1]["step"]  # where it stopped
+            line = f"evorl: interrupted by {number.name}; saved at step {saved}; go on with: "
+            assert it.err().splitlines()[-1] == f"{line}python -m evorl.run resume=run"
     assert it.go_on().wait(120) == 0, it.err()
     it.check_clean()
     assert fingerprint(it.run) == fingerprint(undisturbed(tmp_path, words))
