@@ -79,7 +79,7 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
     """The config of one job, Hydra's own node included. Raises `BadRequest`."""
     given = parse(overrides)
     for one in given:
-        if not one.is_sweep_override() and _options(hydra, one.key_or_group):
+        if not one.is_sweep_override() and (one.key_or_group in FOLDERS or _options(hydra, one.key_or_group)):
             _check_choice(hydra, one)  # Hydra would pass over a wrong choice of an optional group
     try:
         return hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
@@ -134,6 +134,13 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     except BadRequest as error:
         raise error.under("mdp") from None
     return Experiment(**rooms, **rest)
+
+
+def tuned(config: DictConfig) -> bool:
+    """Whether a file of tuned settings has part in a composed config; a choice is noted even of a file not there."""
+    name = config.hydra.runtime.choices.get(TUNED)
+    paths = [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
+    return any((path / TUNED / f"{name}.yaml").is_file() for path in paths)
 
 
 def trusted(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -276,6 +283,8 @@ def _explained(hydra: Hydra, given: Sequence[Override], name: str, error: Except
                 raise BadRequest("several values; add --multirun to run each, or [..] for a list", one.key_or_group)
             if one.is_delete() and one.key_or_group in ROOMS:
                 raise BadRequest("every run has one", one.key_or_group)
+            if one in groups and not one.is_delete() and _plus(one):
+                raise BadRequest(_plus(one).removeprefix("; "), one.key_or_group)
         base = hydra.compose_config(
             name, [str(one.input_line) for one in groups], RunMode.RUN, with_log_configuration=False
         )
@@ -296,8 +305,26 @@ def _check_choice(hydra: Hydra, one: Override) -> None:
         folder, _, name = f"{group}/{choice}".rpartition("/")
         options = _options(hydra, folder) or _options(hydra, group)
         if not one.is_delete() and name not in options:
-            close = nearest(name, options) or f"; there are: {', '.join(options)}"
-            raise BadRequest(f"no choice {shown(choice)}{close}", group)
+            there = _nested(hydra, group)
+            close = (
+                nearest(name, options) or nearest(str(choice), there) or f"; there are: {', '.join(there) or 'none'}"
+            )
+            raise BadRequest(f"no choice {shown(choice)}{close}{_plus(one)}", group)
+
+
+def _plus(one: Override) -> str:
+    """How to choose of a folder that no default chooses of, where a command line leaves the plus out."""
+    group = one.key_or_group
+    return f"; choose with a plus: +{group}=NAME" if group in FOLDERS and not one.is_add() else ""
+
+
+def _nested(hydra: Hydra, group: str) -> list[str]:
+    """Every choice of a group, those in its folders as folder/name."""
+    folders = hydra.config_loader.get_group_options(group, ObjectType.GROUP)
+    return [
+        *_options(hydra, group),
+        *(f"{folder}/{name}" for folder in folders for name in _nested(hydra, f"{group}/{folder}")),
+    ]
 
 
 def _options(hydra: Hydra, group: str) -> list[str]:

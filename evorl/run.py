@@ -88,8 +88,9 @@ def job(composed: DictConfig) -> float:
 
 def _single(composed: DictConfig) -> None:
     HydraConfig.instance().set_config(composed)
-    hydra = composed.hydra
-    choices = " ".join(f"{group}={hydra.runtime.choices[group]}" for group in ("mdp", "rl", "ec", "cluster"))
+    hydra, chosen = composed.hydra, composed.hydra.runtime.choices
+    groups = ["mdp", "rl", "ec", "cluster", *([config.TUNED] if config.tuned(composed) else [])]
+    choices = " ".join(f"{group}={chosen[group]}" for group in groups)
     print(f"evorl {__version__}: {choices} seed={composed.seed}", flush=True)
     _train(composed, lambda: _place(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra))
 

@@ -94,6 +94,15 @@ class Outer:
             raise BadRequest("is bad", "text")
 
 
+@pytest.mark.parametrize(
+    ("words", "applies"),
+    [(["mdp=pong"], True), (["mdp=duel"], False), (["mdp=duel", "tuned=pong_ppo"], True), (["~tuned"], False)],
+)
+def test_whether_tuned_settings_apply(words: list[str], applies: bool) -> None:
+    with config.opened() as hydra:
+        assert config.tuned(config.compose(hydra, words)) == applies
+
+
 def test_what_typed_accepts() -> None:
     data = {"steps": 1e6, "lr": 1, "span": [0, 2], "inner": {"widths": [8.0]}, "more": {"a": {"b": 1.5}}}
     made = typed(data, Outer)
@@ -108,7 +117,7 @@ def test_what_typed_accepts() -> None:
         ({"inner": {"width": 1}}, "o.inner.width", "did you mean o.inner.widths?"),
         ({"inner": {"kind": "reluu"}}, "o.inner.kind", "did you mean relu?"),
         ({"inner": {"widths": [8, 0]}}, "o.inner.widths", "expected int >= 1, got 0"),
-        ({"inner": 3}, "o.inner", "expected keys, got 3"),
+        ({"inner": 3}, "o.inner", "expected a mapping with the keys widths, kind, got 3"),
         ({"lr": "x"}, "o.lr", "got 'x'"),
         ({"lr": -1.0}, "o.lr", "> 0"),
         ({"lr": float("nan")}, "o.lr", "finite"),

@@ -53,6 +53,10 @@ def test_a_run(finished: Path) -> None:
     [
         (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
         (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
+        (["experiment=foo"], "evorl: experiment: no choice 'foo'; there are: none; choose with a plus: +experiment="),
+        (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: none\n"),
+        (["debug=tiny"], "evorl: debug: choose with a plus: +debug=NAME\n"),
+        (["rl.lr=x"], "evorl: rl.lr: expected float or a mapping with the keys start, end, steps, kind, got 'x'"),
         (["seed=x"], "evorl: seed: expected int, got 'x'"),
         (["mdp=gymnasium", "mdp.id=CartPole-v11"], "evorl: mdp.id: "),
         (["--multirun", "seed=1,x"], "evorl: seed: expected int, got 'x'"),
@@ -161,6 +165,11 @@ def test_a_larger_budget_goes_on_from_where_it_was_moved_to(tmp_path: Path) -> N
     assert steps == [4096, 8192]
     again = evorl("resume=new", cwd=tmp_path)
     assert again.returncode == 0 and "8,192 in " in again.stdout  # the larger budget is the run's own now
+
+
+def test_the_first_line_names_the_tuned_settings_that_apply(tmp_path: Path) -> None:
+    done = evorl(*TINY, "tuned=pong_ppo", "rl.lr=1e-3", cwd=tmp_path)
+    assert done.stdout.splitlines()[0].endswith("mdp=cartpole rl=ppo ec=none cluster=local tuned=pong_ppo seed=0")
 
 
 def test_a_new_run_from_an_old_policy(finished: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def typed(data: object, kind: type[T], key: str = "") -> T:
     try:
         return msgspec.convert(fitted, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(error, data, key) from None
+        raise _refusal(error, data, inspect.type_info(kind), key) from None
 
 
 def unknown(name: str, choices: Iterable[str], key: str = "") -> BadRequest:
@@ -78,7 +78,7 @@ def _fit_fields(value: Mapping[str, Any], kind: inspect.DataclassType, key: str)
     return {name: _fit(one, fields[name].type, _dotted(key, name)) for name, one in value.items()}
 
 
-def _refusal(error: msgspec.ValidationError, data: Any, key: str) -> BadRequest:
+def _refusal(error: msgspec.ValidationError, data: Any, kind: inspect.Type, key: str) -> BadRequest:
     """What msgspec found, in the words of the config: the dotted key and the value that was given."""
     text, _, path = str(error).partition(" - at `$")
     names = re.findall(r"[^.\[\]`]+", path)
@@ -88,10 +88,38 @@ def _refusal(error: msgspec.ValidationError, data: Any, key: str) -> BadRequest:
         return BadRequest(str(cause.args[0]), _dotted(at, cause.key))
     if isinstance(cause, ValueError):
         return BadRequest(str(cause), at)
+    kinds = _arms(kind)
     for name in names:
         data = data[int(name)] if isinstance(data, list | tuple) else data[name]
-    wanted = text.replace("`", "").replace("object", "keys").replace("array", "list").split(", got ")[0]
+        kinds = [inner for one in kinds for inner in _inside(one, name)]
+    wanted = text.replace("`", "").replace("array", "list").split(", got ")[0]
+    if "object" in wanted:
+        wanted = wanted.replace(" | ", " or ").replace("object", _mapping(kinds))
     return BadRequest(f"{wanted[0].lower()}{wanted[1:]}, got {shown(data)}", at)
+
+
+def _arms(kind: inspect.Type) -> list[inspect.Type]:
+    return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
+
+
+def _inside(kind: inspect.Type, name: str) -> list[inspect.Type]:
+    """What may stand at a name, or a number, within a value of this kind."""
+    match kind:
+        case inspect.DataclassType():
+            return [one for field in kind.fields if field.name == name for one in _arms(field.type)]
+        case inspect.VarTupleType() | inspect.ListType():
+            return _arms(kind.item_type)
+        case inspect.TupleType():
+            return _arms(kind.item_types[int(name)])
+        case inspect.DictType():
+            return _arms(kind.value_type)
+    return []
+
+
+def _mapping(kinds: Iterable[inspect.Type]) -> str:
+    """What a config writes as {...}, with the keys that it has."""
+    names = [field.name for kind in kinds if isinstance(kind, inspect.DataclassType) for field in kind.fields]
+    return f"a mapping with the keys {', '.join(names)}" if names else "a mapping"
 
 
 def _dotted(*names: str) -> str:
