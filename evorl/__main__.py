@@ -12,6 +12,7 @@ from types import FrameType
 from evorl import __version__
 
 DOORS = ("run", "evaluate", "report")
+STOPS = (signal.SIGINT, signal.SIGTERM)
 USAGE = """\
 usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run --help lists every choice and key
        evorl evaluate run=RUN_DIR [episodes=N] [video=true]   judge a run again
@@ -23,7 +24,10 @@ def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
     if words and words[0] in DOORS:
         _leave_at_once_on_signals()
-        return int(import_module(f"evorl.{words[0]}").main(list(words[1:])))
+        code = int(import_module(f"evorl.{words[0]}").main(list(words[1:])))
+        for number in STOPS:  # all is said and written: the interpreter's own end must not change the exit code
+            signal.signal(number, signal.SIG_IGN)
+        return code
     if words and words[0] in ("-h", "--help", "--version"):
         print(__version__ if words[0] == "--version" else USAGE)
         return 0
@@ -36,7 +40,7 @@ def _leave_at_once_on_signals() -> None:
 
     Also where the parent ignores them, as a shell does for what a script starts in the background.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPS:
         signal.signal(number, _leave)
 
 
