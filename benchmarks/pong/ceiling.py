@@ -1,4 +1,4 @@
-"""How much can be won at Pong: a player that knows the rules against the rule player.
+"""A yardstick for Pong, no upper bound: a player that knows the rules against the rule player.
 
 It forecasts the ball exactly, waits in the middle, meets the ball with a moving bat, and so plays what the rules allow
 except for tactics. What it loses is mostly balls that nobody can hit: in the step in which a ball reaches the bat's

@@ -64,9 +64,8 @@ def test_a_cue_is_remembered_with_an_lstm_and_only_with_one(lstm: int, tmp_path:
 @pytest.mark.learn
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_pong_by_the_default_command(seed: int, tmp_path: Path) -> None:
-    """A player that knows the rules wins by 15.0 (benchmarks/pong/ceiling.py); 60 games measure that to +-0.4."""
     assert go(f"seed={seed}", f"hydra.run.dir={tmp_path / 'run'}") == 0
-    assert json.loads((tmp_path / "run" / "result.json").read_bytes())["eval"]["score_mean"] >= 14
+    assert json.loads((tmp_path / "run" / "result.json").read_bytes())["eval"]["score_mean"] >= 15
 
 
 LONG = {
