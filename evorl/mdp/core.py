@@ -20,10 +20,9 @@ from typing import Any, NamedTuple, Protocol, Self
 from numpy.typing import NDArray
 
 from evorl.util.seed import Episodes
+from evorl.util.types import StateDict as StateDict  # part of what a world is written with
 
 Array = NDArray[Any]
-StateDict = dict[str, Any]
-"""Nested dictionaries (string keys) of NumPy arrays, torch tensors, plain JSON values and lists of these."""
 
 
 @dataclass(frozen=True)

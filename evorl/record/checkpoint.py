@@ -27,8 +27,8 @@ import numpy as np
 import evorl
 from evorl.record import files, tensors
 from evorl.util.errors import BadRequest
+from evorl.util.types import StateDict
 
-StateDict = dict[str, Any]
 SCHEMA = 1
 
 _TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"

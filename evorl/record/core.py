@@ -15,8 +15,7 @@ from typing import Any, Literal, Protocol, Self
 import msgspec
 
 from evorl.record import files, metrics
-
-StateDict = dict[str, Any]
+from evorl.util.types import StateDict
 
 _MOST_PENDING = 1 << 24  # bytes kept in memory while the disk is full: hours of rows
 _log = logging.getLogger("evorl")

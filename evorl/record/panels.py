@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evorl.record.curves import Band, band, common_grid, smooth
+from evorl.record.curves import Band, Floats, band, common_grid, smooth
 from evorl.record.groups import Group
 from evorl.record.metrics import METRICS
 from evorl.record.runs import Series
 
-Floats = NDArray[np.float64]
 Points = tuple[Floats, Floats]
 
 SMOOTHING = 1 / 40

@@ -11,12 +11,11 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from evorl.record.curves import Floats
 from evorl.util.errors import BadRequest
 
 State = Literal["done", "running", "stopped"]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,8 +1,8 @@
-"""Number types whose bounds the config door checks (through msgspec), named for what they mean."""
+"""Types that rooms share: states, and numbers whose bounds the config door checks (through msgspec)."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -11,3 +11,6 @@ NonNegative = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
+
+StateDict = dict[str, Any]
+"""Nested dictionaries (string keys) of NumPy arrays, torch tensors, plain JSON values and lists of these."""
