@@ -310,7 +310,7 @@ async def _check_battles(world: Any, episodes: Episodes) -> None:
             await _act(world, battle, generator("conformance", key), rounds=number)
         for _ in range(3):
             await asyncio.sleep(0)
-        left = [task.get_coro().__qualname__ for task in asyncio.all_tasks() - before]  # type: ignore[union-attr]
+        left = [repr(task.get_coro()) for task in asyncio.all_tasks() - before]
         _require(not left, f"a battle that was left early has tasks that go on: {left}")
 
 

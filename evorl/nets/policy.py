@@ -131,8 +131,11 @@ class Policy(nn.Module):
         self.activation = {"tanh": torch.tanh, "relu": torch.relu, "silu": nn.functional.silu}[net.activation]
         self.policy = nn.Linear(widths[-1], outputs(spec.action, net.std == "state"))
         self.value = nn.Linear(widths[-1], len(spec.rewards))
-        free = isinstance(spec.action, Box) and net.std == "free"
-        self.log_std = nn.Parameter(torch.full((len(spec.action.low),), net.log_std)) if free else None  # type: ignore[union-attr]
+        self.log_std = (
+            nn.Parameter(torch.full((len(spec.action.low),), net.log_std))
+            if isinstance(spec.action, Box) and net.std == "free"
+            else None
+        )
 
     def initialise(self, generator: torch.Generator) -> None:
         """Orthogonal weights (Saxe et al. 2014), zero biases; a policy head so small that all actions begin equal."""

@@ -10,16 +10,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evorl.record.curves import Band, half_width
+from evorl.record.curves import Band, Floats, half_width
 from evorl.record.panels import Curve, Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
+    from matplotlib.typing import RcKeyType
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#777777")
 """Okabe and Ito (2008): told apart by readers with any kind of colour vision."""
@@ -31,7 +29,7 @@ LEAST_SHADED = 3
 """Runs from which on an interval is drawn: that of two is 13 times their standard error, and hides what it is about."""
 
 _SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
-_STYLE: dict[str, Any] = {
+_STYLE: dict[RcKeyType, Any] = {
     "font.size": 9.5,
     "text.color": INK,
     "axes.edgecolor": MUTED,
@@ -70,13 +68,14 @@ def single(shown: Panel, *, direct: bool = True) -> Figure:
         axes = figure.subplots(gridspec_kw={"left": 0.15, "right": 0.955, "bottom": 0.17, "top": 0.88})
         draw(axes, shown)
         if direct:
-            _label_lines(axes, shown, labels)
+            _label_lines(axes, shown, labels, height=figure.get_figheight() * 0.77 * 72)
     return figure
 
 
 def multiples(panels: Sequence[Panel], columns: int = 3) -> Figure:
     """Small multiples under one legend."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     rows = -(-len(panels) // columns)
     columns = min(columns, len(panels))
@@ -84,13 +83,13 @@ def multiples(panels: Sequence[Panel], columns: int = 3) -> Figure:
         labels, abreast = _legend_labels(panels, 3.6 * columns)
         lines = sum(label.count("\n") + 1 for label in labels.values()) / abreast
         height = 2.6 * rows + 0.2 * (lines + 1)
-        figure = Figure(figsize=(3.6 * columns, height), layout="constrained")
+        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
+        figure = Figure(figsize=(3.6 * columns, height), layout=layout)
         grid = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes, shown in zip(grid, panels, strict=False):
             draw(axes, shown)
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
-        figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)  # type: ignore[union-attr, call-arg]
         _legend(figure, labels, abreast)
     return figure
 
@@ -126,7 +125,7 @@ def style() -> Iterator[None]:
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]
+        matplotlib.rcParams.update(_STYLE)
         yield
 
 
@@ -245,14 +244,13 @@ def _wrap(label: str) -> str:
     return "\n".join(textwrap.wrap(label, 30, break_long_words=True))
 
 
-def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str]) -> None:
-    """Write each label beside the end of its line, in its colour, none over another."""
+def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], height: float) -> None:
+    """Write each label beside the end of its line, in its colour, none over another in axes ``height`` points high."""
     low, high = axes.get_ylim()
     if shown.at_end_only:
         places = [1 - (row + 0.5) / len(labels) for row in range(len(labels))]
     else:
         ends = [float(curve.band.mean[-1]) for curve in shown.curves]
-        height = axes.figure.get_figheight() * 0.77 * 72  # type: ignore[union-attr]
         lines = max(label.count("\n") + 1 for label in labels)
         places = spread([(end - low) / (high - low) for end in ends], gap=(lines * 10.5 + 3) / height)
     for curve, label, place in zip(shown.curves, labels, places, strict=True):

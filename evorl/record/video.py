@@ -73,7 +73,7 @@ def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
 
 
 def _ffmpeg(path: Path, frame: Frame, fps: float) -> list[str]:
-    import imageio_ffmpeg  # type: ignore[import-untyped]
+    import imageio_ffmpeg
 
     height, width = frame.shape[:2]
     source = f"-f rawvideo -pix_fmt rgb24 -video_size {width}x{height} -framerate {fps} -i -"

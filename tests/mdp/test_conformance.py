@@ -328,7 +328,7 @@ def test_a_broken_battle_is_named(fault: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_battle_that_leaves_tasks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Walk, "reset", lambda self, *players, seed: Leaky(self, players, seed))
-    with pytest.raises(Nonconformity, match=r"a battle that was left early has tasks that go on: \['sleep'\]"):
+    with pytest.raises(Nonconformity, match=r"a battle that was left early has tasks that go on: .*object sleep at"):
         evorl.mdp.check(Walk(), decisions=10)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
+from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step
 from evorl.util.seed import generator
 
 Event = Callable[["WalkBattle", int, int], Any]
@@ -46,7 +46,7 @@ class Walk(BattleWorld):
 class WalkBattle:
     def __init__(self, world: Walk, players: Sequence[int], seed: int) -> None:
         self.world, self.seed = world, seed
-        self.controllers: Sequence[Controller] = [Walker(self, player) for player in players]
+        self.controllers = [Walker(self, player) for player in players]
 
     async def __aenter__(self) -> Self:
         await _await(self.world.entered, self, -1, -1)
