@@ -18,7 +18,7 @@ from evorl.record.figures import multiples, render, render_inset, single
 from evorl.record.groups import Group, differences, group_runs, show, worlds
 from evorl.record.page import Page, Section, to_html
 from evorl.record.panels import Panel, panel
-from evorl.record.runs import Run, flatten
+from evorl.record.runs import RunRecord, flatten
 from evorl.record.table import group_rows, readable, run_rows, to_csv, to_markdown
 
 MAIN = ("train/return", "eval/return_mean")
@@ -46,11 +46,11 @@ class World:
     others: Sequence[Panel]
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunRecord]:
         return [run for group in self.groups for run in group.runs]
 
 
-def compose(runs: Sequence[Run]) -> dict[str, bytes]:
+def compose(runs: Sequence[RunRecord]) -> dict[str, bytes]:
     """The files of a report on one run or more, by name."""
     parts = _parts(runs)
     return (
@@ -60,7 +60,7 @@ def compose(runs: Sequence[Run]) -> dict[str, bytes]:
     )
 
 
-def _parts(runs: Sequence[Run]) -> list[World]:
+def _parts(runs: Sequence[RunRecord]) -> list[World]:
     members = worlds(runs)
     stems = {name: re.sub(r"\W+", "_", name) for name in members}
     unique = len(set(stems.values())) == len(stems)
@@ -110,7 +110,7 @@ def _place(metric: str) -> tuple[int, str]:
     return next((i for i, prefix in enumerate(ORDER) if metric.startswith(prefix)), len(ORDER)), metric
 
 
-def _page(runs: Sequence[Run], parts: Sequence[World]) -> Page:
+def _page(runs: Sequence[RunRecord], parts: Sequence[World]) -> Page:
     common, own = _provenance(runs)
     several = len(parts) > 1
     differ = {f"What differs between the configs{f': {part.name}' if several else ''}": part for part in parts}
@@ -145,14 +145,14 @@ def _inset(shown: Panel) -> tuple[str, bytes]:
     return f"{shown.title} by {shown.unit}", render_inset(single(shown, direct=False))
 
 
-def _names(runs: Sequence[Run]) -> tuple[str, dict[Path, str]]:
+def _names(runs: Sequence[RunRecord]) -> tuple[str, dict[Path, str]]:
     """Where all the runs lie, and each one's name below it."""
     above = Path(os.path.commonpath([run.directory.absolute().parent for run in runs]))
     names = {run.directory: str(run.directory.absolute().relative_to(above)) for run in runs}
     return str(above), names
 
 
-def _title(runs: Sequence[Run], parts: Sequence[World]) -> str:
+def _title(runs: Sequence[RunRecord], parts: Sequence[World]) -> str:
     """What all the runs have in common: ``pong · ppo``."""
     chosen = [{run.choices.get(group) or "none" for run in runs} for group in ("rl", "ec")]
     shared: list[set[str]] = [{part.name for part in parts}, *chosen]
@@ -164,7 +164,7 @@ def _count(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
-def _differences(runs: Sequence[Run]) -> list[dict[str, str]]:
+def _differences(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
     _, names = _names(runs)
     return [
         {"key": key} | {names[run.directory]: show(value) for run, value in zip(runs, column, strict=True)}
@@ -172,7 +172,7 @@ def _differences(runs: Sequence[Run]) -> list[dict[str, str]]:
     ]
 
 
-def _provenance(runs: Sequence[Run]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def _provenance(runs: Sequence[RunRecord]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """What is the same for all runs (key, value), and what is each run's own (a row per run)."""
     known = [_texts(run.provenance) for run in runs]
     keys = list(dict.fromkeys(key for texts in known for key in texts))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evorl.record.runs import Run
+from evorl.record.runs import RunRecord
 
 IGNORED = ("seed", "resume", "replay")
 """Keys that say which repetition a run is or where its files lie, not what it tries."""
@@ -21,7 +21,7 @@ class Group:
     """Runs whose configs agree; ``values`` holds the few keys that tell it from the other groups."""
 
     values: Mapping[str, Any]
-    runs: Sequence[Run]
+    runs: Sequence[RunRecord]
     mark: str = ""
     """Tells it from a group of the same label."""
 
@@ -56,15 +56,15 @@ class _Missing:
 MISSING = _Missing()
 
 
-def worlds(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def worlds(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """The runs of each world, in the order of the worlds' names: numbers of different worlds do not compare."""
-    members: dict[str, list[Run]] = {}
+    members: dict[str, list[RunRecord]] = {}
     for run in runs:
         members.setdefault(_world(run), []).append(run)
     return dict(sorted(members.items()))
 
 
-def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
+def differences(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
     """Every key that is not the same in all runs, ignoring seeds and records, with its value in each run."""
     leaves = [_leaves(run) for run in runs]
     keys = sorted({key for leaf in leaves for key in leaf})
@@ -72,7 +72,7 @@ def differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
     return {key: column for key, column in columns.items() if len({repr(value) for value in column}) > 1}
 
 
-def group_runs(runs: Sequence[Run]) -> list[Group]:
+def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
     """Runs grouped by every difference, the most telling first; what a differing choice of a file explains is none."""
     varied = differences(runs)
     choices = {key for key in varied if any(f"{key}._target_" in run.config for run in runs)}
@@ -113,13 +113,13 @@ def _told_apart(groups: Iterable[Group]) -> list[Group]:
     return told
 
 
-def _world(run: Run) -> str:
+def _world(run: RunRecord) -> str:
     """``pong``, or ``gymnasium LunarLander-v3``: what the world's config file is called, and which one it names."""
     name = run.choices.get("mdp") or str(run.config.get("mdp._target_", "")).rpartition(".")[2] or "unknown world"
     return f"{name} {run.config['mdp.id']}" if name.lower() == "gymnasium" and "mdp.id" in run.config else name
 
 
-def _leaves(run: Run) -> dict[str, Any]:
+def _leaves(run: RunRecord) -> dict[str, Any]:
     """The config's leaves that matter; what a group is made of goes by the group's name (``rl``: ``ppo``)."""
     leaves: dict[str, Any] = {}
     for key, value in run.config.items():
@@ -148,5 +148,5 @@ def _order(value: Any) -> tuple[int, float, str]:
     return (1, 0.0, show(value))
 
 
-def _by_seed(run: Run) -> tuple[tuple[int, float, str], str]:
+def _by_seed(run: RunRecord) -> tuple[tuple[int, float, str], str]:
     return _order(run.seed), str(run.directory)

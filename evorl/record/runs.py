@@ -31,7 +31,7 @@ class Series:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Run:
+class RunRecord:
     """What one run directory holds."""
 
     directory: Path
@@ -70,7 +70,7 @@ def find_runs(places: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_run(directory: Path) -> Run:
+def read_run(directory: Path) -> RunRecord:
     """Read one run directory; a run without a result still goes while a process holds its lock.
 
     Raises `BadRequest` where the config cannot be read.
@@ -82,7 +82,7 @@ def read_run(directory: Path) -> Run:
     if result is not None and _number(result.get("steps"), 0.0) < steps:
         result = None  # of an earlier end: the run was continued with a larger budget
     seconds = max((float(line["time"]) for line in lines), default=0.0)
-    return Run(
+    return RunRecord(
         directory=directory,
         config=flatten(_read_yaml(directory / ".hydra" / "config.yaml")),
         choices=_read_choices(directory / ".hydra" / "hydra.yaml"),

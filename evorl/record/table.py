@@ -13,7 +13,7 @@ import numpy as np
 
 from evorl.record.curves import half_width
 from evorl.record.groups import Group, show
-from evorl.record.runs import Run, is_number
+from evorl.record.runs import RunRecord, is_number
 
 Row = dict[str, Any]
 """Column name -> value; the rows of a table share their columns, and None is an empty cell."""
@@ -26,7 +26,7 @@ _JUDGED = ("steps_per_second", "train/return", "fitness")  # these and every mea
 _DETAILS = ("_min", "_max", "/episodes", "stochastic_return_std")  # in the CSV only
 
 
-def measures(run: Run) -> dict[str, float]:
+def measures(run: RunRecord) -> dict[str, float]:
     """The numbers that sum a run up: the newest of its metrics, and the result's where it has ended."""
     judged = {name: series.values[-1] for name, series in run.series.items() if name.startswith("eval/")}
     judged |= {f"eval/{name}": value for name, value in (run.result or {}).get("eval", {}).items()}
@@ -131,7 +131,7 @@ def _varied(group: Group) -> Row:
     return {key: show(value) for key, value in group.values.items()}
 
 
-def _states(runs: Sequence[Run]) -> str:
+def _states(runs: Sequence[RunRecord]) -> str:
     counts = Counter(run.state for run in runs)
     return ", ".join(f"{counts[state]} {state}" for state in ("done", "running", "stopped") if counts[state])
 

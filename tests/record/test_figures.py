@@ -21,7 +21,7 @@ from evorl.record.figures import multiples, render, render_inset, single, spread
 from evorl.record.groups import Group
 from evorl.record.page import inline
 from evorl.record.panels import Panel, panel
-from evorl.record.runs import Run, Series
+from evorl.record.runs import RunRecord, Series
 
 
 def make_groups(lengths: Sequence[Sequence[int]], scale: float = 1.0, label: str = "0.001") -> list[Group]:
@@ -32,7 +32,9 @@ def make_groups(lengths: Sequence[Sequence[int]], scale: float = 1.0, label: str
             Series(np.arange(1.0, n + 1) * 1e5, np.arange(1.0, n + 1), scale * (k + rng.normal(size=n)))
             for n in several
         ]
-        runs = [Run(directory=Path(str(i)), config={}, series={"train/return": one}) for i, one in enumerate(series)]
+        runs = [
+            RunRecord(directory=Path(str(i)), config={}, series={"train/return": one}) for i, one in enumerate(series)
+        ]
         groups.append(Group({"rl.lr": f"{label}{k}"}, runs))
     return groups
 
@@ -151,7 +153,7 @@ def test_the_drawn_interval_is_the_one_computed_and_two_runs_have_none() -> None
 def test_a_wide_interval_neither_moves_the_axes_nor_goes_where_no_value_can(shift: float) -> None:
     x = np.arange(1.0, 41.0)
     levels = [shift + np.full(40, level) for level in (0.0, 0.5, 10.0)]  # 3.5 ± 14
-    runs = [Run(directory=Path(str(y[0])), config={}, series={"loss/value": Series(x, x, y)}) for y in levels]
+    runs = [RunRecord(directory=Path(str(y[0])), config={}, series={"loss/value": Series(x, x, y)}) for y in levels]
     axes = single(panel([Group({}, runs)], "loss/value")).axes[0]
     assert axes.get_ylim() == pytest.approx((shift - 0.5, shift + 10.5))
     corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])

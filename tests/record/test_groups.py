@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evorl.record.groups import LABEL, MISSING, differences, group_runs, show, worlds
-from evorl.record.runs import Run
+from evorl.record.runs import RunRecord
 
 PPO: dict[str, Any] = {
     "mdp._target_": "evorl.mdp.pong.Pong",
@@ -19,8 +19,8 @@ PPO: dict[str, Any] = {
 A2C: dict[str, Any] = {"mdp._target_": "evorl.mdp.pong.Pong", "rl._target_": "evorl.rl.a2c.A2C", "rl.lr": 7e-4}
 
 
-def runs(*configs: dict[str, Any], choices: dict[str, str] | None = None) -> list[Run]:
-    return [Run(directory=Path(str(n)), config=config, choices=choices or {}) for n, config in enumerate(configs)]
+def runs(*configs: dict[str, Any], choices: dict[str, str] | None = None) -> list[RunRecord]:
+    return [RunRecord(directory=Path(str(n)), config=config, choices=choices or {}) for n, config in enumerate(configs)]
 
 
 def labels(*configs: dict[str, Any]) -> list[tuple[str, list[str]]]:
@@ -59,8 +59,10 @@ def test_a_group_goes_by_the_file_that_was_chosen() -> None:
 
 
 def test_a_whole_group_that_is_not_there() -> None:
-    one = Run(directory=Path("0"), config=PPO | {"ec": {}}, choices={"ec": "none"})
-    two = Run(directory=Path("1"), config=PPO | {"ec._target_": "x.PBT", "ec.population": 8}, choices={"ec": "pbt"})
+    one = RunRecord(directory=Path("0"), config=PPO | {"ec": {}}, choices={"ec": "none"})
+    two = RunRecord(
+        directory=Path("1"), config=PPO | {"ec._target_": "x.PBT", "ec.population": 8}, choices={"ec": "pbt"}
+    )
     assert [group.label for group in group_runs([one, two])] == ["ec=none", "ec=pbt"]
 
 

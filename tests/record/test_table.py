@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.record.groups import Group
-from evorl.record.runs import Run, Series
+from evorl.record.runs import RunRecord, Series
 from evorl.record.table import group_rows, measures, number, readable, run_rows, uncertain
 
 
-def run(result: dict[str, Any] | None = None, **newest: float) -> Run:
+def run(result: dict[str, Any] | None = None, **newest: float) -> RunRecord:
     x = np.array([1.0, 2.0])
     series = {name.replace("__", "/"): Series(x, x, np.array([-1.0, value])) for name, value in newest.items()}
-    return Run(directory=Path("a"), config={"seed": 1}, series=series, result=result, steps=10, seconds=2)
+    return RunRecord(directory=Path("a"), config={"seed": 1}, series=series, result=result, steps=10, seconds=2)
 
 
 @pytest.mark.parametrize(
