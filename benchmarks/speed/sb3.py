@@ -49,14 +49,18 @@ class PongGames(VecEnv):
     def close(self) -> None:
         self.arena.close()
 
+    # A game is a row of the arena's arrays, not an object of its own that could be asked, set or called.
+
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        return [getattr(self, attr_name, None)] * self.num_envs
+        if attr_name != "render_mode":  # they draw no pictures: None
+            raise AttributeError(f"a game has no attribute {attr_name!r} of its own")
+        return [None] * self.num_envs
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        raise NotImplementedError
+        raise AttributeError(f"a game has no attribute {attr_name!r} of its own")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        raise NotImplementedError
+        raise AttributeError(f"a game has no method {method_name!r} of its own")
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         return [False] * self.num_envs
