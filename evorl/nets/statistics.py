@@ -6,6 +6,8 @@ and merging is in float64 in a fixed order, so a resumed run has the same bits.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -21,57 +23,92 @@ class Running:
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.count = 0.0
         self.mean = torch.zeros(shape, dtype=torch.float64)
-        self.m2 = torch.zeros(shape, dtype=torch.float64)
+        self.m2 = self.scatter(self.mean[None])
 
     def update(self, rows: Tensor) -> None:
         """Merge rows [N, ...]."""
         rows = rows.double()
         n, mean = float(len(rows)), rows.mean(0)
-        m2 = (rows - mean).square().sum(0)
         total, delta = self.count + n, mean - self.mean
-        self.m2 = self.m2 + m2 + delta.square() * (self.count * n / total)
+        self.m2 = self.m2 + self.scatter(rows - mean) + self.scatter(delta[None]) * (self.count * n / total)
         self.mean = self.mean + delta * (n / total)
         self.count = total
+
+    def scatter(self, centred: Tensor) -> Tensor:
+        """The sum over rows of their squares."""
+        return centred.square().sum(0)
 
     @property
     def std(self) -> Tensor:
         return (self.m2 / max(self.count, 1.0)).sqrt() if self.count else torch.ones_like(self.m2)
+
+    def scaling(self) -> Tensor:
+        """What a shifted row is multiplied by, number by number."""
+        return 1.0 / self.std.clamp(min=FLOOR)
 
     def state_dict(self) -> StateDict:
         return {"count": self.count, "mean": self.mean, "m2": self.m2}
 
     def load_state_dict(self, state: StateDict) -> None:
         self.count = float(state["count"])
-        self.mean, self.m2 = torch.as_tensor(state["mean"]).clone(), torch.as_tensor(state["m2"]).clone()
+        mean, m2 = torch.as_tensor(state["mean"]).clone(), torch.as_tensor(state["m2"]).clone()
+        if m2.shape != self.m2.shape:
+            raise ValueError(f"statistics of shape {list(m2.shape)} where {list(self.m2.shape)} are kept")
+        self.mean, self.m2 = mean, m2
+
+
+class RunningCovariance(Running):
+    """Mean and covariance of flat rows [N, D]."""
+
+    def scatter(self, centred: Tensor) -> Tensor:
+        return centred.T @ centred
+
+    def scaling(self) -> Tensor:
+        """The inverse root C^(-1/2) of the covariance: a shifted row times it is white and as near as can be
+        to the row itself (ZCA; Kessy, Lewin & Strimmer 2018, table 1), [D, D]."""
+        if not self.count:
+            return torch.eye(len(self.mean), dtype=torch.float64)
+        variance, axes = torch.linalg.eigh(self.m2 / self.count)
+        whitening: Tensor = axes / variance.clamp(min=FLOOR**2).sqrt() @ axes.T
+        return whitening
 
 
 class Moments:
-    """Shifts and scales the float inputs of a policy; images pass unchanged."""
+    """Shifts and scales the float inputs of a policy; images pass unchanged.
 
-    def __init__(self, inputs: tuple[Input, ...]) -> None:
-        self.running = {i: Running(one.shape) for i, one in enumerate(inputs) if one.dtype == "float32"}
+    ``whiten`` makes the numbers within an input uncorrelated too, so that small differences between them (a ball's
+    velocity, from where it was) are as easy to learn from as their common part. It costs D x D numbers for D inputs.
+    """
+
+    def __init__(self, inputs: tuple[Input, ...], whiten: bool = False) -> None:
+        floats = {i: one.shape for i, one in enumerate(inputs) if one.dtype == "float32"}
+        self.whiten = whiten
+        self.running: dict[int, Running] = {
+            i: RunningCovariance((math.prod(shape),)) if whiten else Running(shape) for i, shape in floats.items()
+        }
         self.count_tensors = 2 * len(self.running)
         self._tensors: dict[torch.device, tuple[Tensor, ...]] = {}  # until the numbers change
 
     def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Mean and reciprocal deviation of each float input, as `normalize` takes them."""
+        """Mean and scaling of each float input, as `normalize` takes them."""
         if device not in self._tensors:
-            pairs = [(r.mean, 1.0 / r.std.clamp(min=FLOOR)) for r in self.running.values()]
+            pairs = [(r.mean, r.scaling()) for r in self.running.values()]
             self._tensors[device] = tuple(x.float().to(device) for pair in pairs for x in pair)
         return self._tensors[device]
 
     def normalize(self, statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         out = list(inputs)
         for k, i in enumerate(self.running):
-            mean, scale = statistics[2 * k : 2 * k + 2]
-            out[i] = ((inputs[i] - mean) * scale).clamp(-CLIP, CLIP)
+            x, (mean, scale) = inputs[i], statistics[2 * k : 2 * k + 2]
+            scaled = ((x.reshape(-1, len(mean)) - mean) @ scale).view(x.shape) if self.whiten else (x - mean) * scale
+            out[i] = scaled.clamp(-CLIP, CLIP)
         return tuple(out)
 
     def update(self, inputs: tuple[Tensor, ...]) -> None:
         """Merge a batch of inputs, each [T, B, ...]."""
         self._tensors.clear()
         for i, running in self.running.items():
-            running.update(inputs[i].flatten(0, 1))
+            running.update(inputs[i].flatten(0, 1).reshape(-1, *running.mean.shape))
 
     def state_dict(self) -> StateDict:
         return {str(i): running.state_dict() for i, running in self.running.items()}

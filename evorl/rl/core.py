@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -118,8 +118,9 @@ class Hyper(ABC):
     """Weight of the entropy bonus, or its schedule over environment steps."""
     max_grad_norm: Positive = 0.5
     normalize_advantage: bool = True
-    normalize_inputs: bool = False
-    """Shift and scale inputs by running statistics, saved with the policy and frozen in evaluation."""
+    normalize_inputs: bool | Literal["whiten"] = False
+    """Shift and scale inputs by running statistics, saved with the policy and frozen in evaluation; whiten also
+    decorrelates the numbers of an input."""
     normalize_rewards: bool = False
     """Divide rewards by the running deviation of the discounted return."""
     threads: Count = 1

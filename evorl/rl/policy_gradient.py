@@ -78,7 +78,7 @@ class PolicyGradient:
         }
         self.gamma = hyper.per_reward("gamma", spec.rewards)
         self.lam = hyper.per_reward("lam", spec.rewards)
-        self.moments = Moments(spec.inputs) if hyper.normalize_inputs else None
+        self.moments = Moments(spec.inputs, hyper.normalize_inputs == "whiten") if hyper.normalize_inputs else None
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
         self._captured: dict[Any, Function] = {}
         self._names: tuple[str, ...] = ()
@@ -298,6 +298,6 @@ class PolicyGradient:
         theta = self.layout.flatten({k: torch.as_tensor(v) for k, v in state["policy"].items()})
         if (self.moments is None) != (state["moments"] is None):
             raise ValueError(f"the weights were trained with{'out' * (state['moments'] is None)} normalize_inputs")
-        self.theta.copy_(theta)
         if self.moments is not None:
             self.moments.load_state_dict(state["moments"])
+        self.theta.copy_(theta)

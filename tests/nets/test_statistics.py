@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from evorl.mdp.core import Input
-from evorl.nets.statistics import CLIP, Moments, ReturnScale, Running
+from evorl.nets.statistics import CLIP, Moments, ReturnScale, Running, RunningCovariance
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
@@ -42,8 +42,43 @@ def test_batches_merge_to_all_rows_at_once(sizes: list[int], shift: float, seed:
     torch.testing.assert_close(running.std, rows.double().std(0, correction=0), rtol=1e-9, atol=1e-9)
 
 
-def test_nothing_seen_yet_changes_nothing() -> None:
-    moments = Moments(INPUTS)
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.0, 100.0, -1e4]), st.integers(0, 99))
+def test_covariances_merge_to_all_rows_at_once(sizes: list[int], shift: float, seed: int) -> None:
+    rows = normals("rows", seed, shape=(sum(sizes), 3), shift=shift)
+    running = RunningCovariance((3,))
+    for part in rows.split(sizes):
+        running.update(part)
+    torch.testing.assert_close(running.mean, rows.double().mean(0), rtol=1e-12, atol=1e-12)
+    want = sum(torch.outer(row, row) for row in rows.double() - rows.double().mean(0))
+    torch.testing.assert_close(running.m2, want, rtol=1e-8, atol=1e-6)
+
+
+def test_whitened_inputs_have_unit_covariance_and_turn_no_further_than_needed() -> None:
+    mix = normals("mix", shape=(4, 4))
+    walk = normals("walk", shape=(50, 8, 4)) @ mix + 7
+    inputs = (Input("y", (2, 2)),)
+    moments, cpu = Moments(inputs, whiten=True), torch.device("cpu")
+    for part in walk.split(10):
+        moments.update((part.view(-1, 8, 2, 2),))
+    (out,) = moments.normalize(moments.tensors(cpu), (walk.view(50, 8, 2, 2),))
+    white = out.reshape(-1, 4).double()
+    torch.testing.assert_close(white.mean(0), torch.zeros(4).double(), atol=1e-4, rtol=0)
+    torch.testing.assert_close(white.T @ white / len(white), torch.eye(4).double(), atol=1e-4, rtol=0)
+    _, turn = moments.tensors(cpu)
+    torch.testing.assert_close(turn, turn.T)  # ZCA: the one symmetric whitening, positive definite
+    assert torch.linalg.eigvalsh(turn).min() > 0
+
+
+def test_statistics_of_one_kind_do_not_load_into_the_other() -> None:
+    one, other = Moments(INPUTS[:1]), Moments(INPUTS[:1], whiten=True)
+    with pytest.raises(ValueError, match=r"shape \[3\] where \[3, 3\]"):
+        other.load_state_dict(one.state_dict())
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_nothing_seen_yet_changes_nothing(whiten: bool) -> None:
+    moments = Moments(INPUTS, whiten)
     seen = tuple(x[0] for x in batch(0))
     for out, x in zip(moments.normalize(moments.tensors(torch.device("cpu")), seen), seen, strict=True):
         torch.testing.assert_close(out, x.clamp(-CLIP, CLIP) if x.is_floating_point() else x)
@@ -71,8 +106,9 @@ def test_normalised_inputs_are_clipped() -> None:
     assert out[0, :2].tolist() == [CLIP, -CLIP]
 
 
-def test_an_input_that_never_changes_becomes_zero() -> None:
-    moments = Moments(INPUTS[:1])
+@pytest.mark.parametrize("whiten", [False, True])
+def test_an_input_that_never_changes_becomes_zero(whiten: bool) -> None:
+    moments = Moments(INPUTS[:1], whiten)
     for _ in range(3):
         moments.update((torch.full((5, 7, 3), 0.1),))
     (out,) = moments.normalize(moments.tensors(torch.device("cpu")), (torch.full((2, 3), 0.1),))
