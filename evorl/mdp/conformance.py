@@ -43,6 +43,8 @@ def check(world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, 
         if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)):
             asyncio.run(_check_battles(world, Episodes(seed, "conformance")))
         first = course().play(decisions, ends=1)
+        sides = getattr(first.arena, "sides", None)
+        _require(sides == world.sides, f"the arena's sides must be {world.sides}, as the world's are, not {sides}")
         _require(first.cost > 0, "environment steps were played and the costs add up to 0")
         again = course().play(decisions)
         _agree(first.rows, again.rows, "with the same key and actions it saw something else")

@@ -185,12 +185,13 @@ class Decisions:
 class Arena(Protocol):
     """Many episodes at once. A lockstep simulator returns all slots from every `recv`.
 
-    An arena whose games have several sides that decide each in its own time also says ``sides: int``, P:
-    slots g*P .. g*P+P-1 belong to game g, and one of them may have to act before another can go on.
+    ``sides``, P, is the world's own: slots g*P .. g*P+P-1 belong to game g. Where they decide each in its
+    own time, one of them may have to act before another can go on.
     """
 
     spec: Spec
     slots: int
+    sides: int
 
     def recv(self) -> Decisions:
         """Wait until at least one slot must decide; return all that do."""

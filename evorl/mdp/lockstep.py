@@ -55,6 +55,8 @@ class Lockstep:
     raw "return" and its "length" in environment steps. A broken episode has no results.
     """
 
+    sides = 1
+
     def __init__(
         self,
         engine: Engine,

@@ -78,10 +78,10 @@ class PongArena:
 
     def __init__(self, world: Pong, slots: int, episodes: Episodes) -> None:
         self.world, self.slots, self.episodes, self.spec = world, slots, episodes, SPEC
-        self._share = 2 if world.opponent == "self" else 1  # slots of a game
-        self._episode = np.zeros(slots // self._share, np.int64)
+        self.sides = world.sides
+        self._episode = np.zeros(slots // self.sides, np.int64)
         keys = episodes(np.arange(len(self._episode)), self._episode)
-        self._match = Match(world, world.opponent, keys, np.arange(slots) // self._share, world.own_sides(keys))
+        self._match = Match(world, world.opponent, keys, np.arange(slots) // self.sides, world.own_sides(keys))
         view = self._match.seats.view
         self._decisions = Decisions(
             slots=np.arange(slots),
@@ -117,7 +117,7 @@ class PongArena:
         """Hand out the points of the games whose round ended."""
         rows = self._rows(ended)
         sign = 1 - 2 * self._match.seats.side[rows]
-        self._decisions.reward[rows, 0] = point.repeat(self._share) * sign
+        self._decisions.reward[rows, 0] = point.repeat(self.sides) * sign
         over = ended[self._match.games.round[ended] >= self.world.rounds]
         if len(over):
             self._restart(over)
@@ -134,10 +134,10 @@ class PongArena:
 
     def _rows(self, games: Array) -> Array:
         """The slots of the given games, rising with them."""
-        return (games[:, None] * self._share + np.arange(self._share)).reshape(-1)
+        return (games[:, None] * self.sides + np.arange(self.sides)).reshape(-1)
 
     def render(self, slot: int = 0) -> Array:
-        return picture(self.world, self._match.games, slot // self._share)
+        return picture(self.world, self._match.games, slot // self.sides)
 
     def state_dict(self) -> StateDict:
         games, seats = self._match.games, self._match.seats

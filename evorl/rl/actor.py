@@ -127,7 +127,6 @@ class Actor:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
         self.store = _Columns(batch)
-        self.sides = getattr(arena, "sides", 1)  # slots of one game, which may wait for each other
         self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that the present collection left out
 
     def collect(self, iteration: int) -> tuple[int, list[Episode]]:
@@ -155,7 +154,7 @@ class Actor:
                 decision = player.decide(noise[at] if sel is ALL else noise[t.clip(max=horizon - 1), np.arange(slots)])
                 store.put(at, sel, player, decision)
                 player.send(short, decision)
-            if self.sides > 1:
+            if player.arena.sides > 1:  # a slot may wait for another of its game
                 self._play_on(iteration, t < horizon, spare, closed)
             now, over = player.recv()
             cost += now.cost
@@ -174,8 +173,8 @@ class Actor:
 
     def _play_on(self, iteration: int, short: Array, spare: Array, closed: Array) -> None:
         """Answer the slots that have their T decisions but hold up another side of their game."""
-        player = self.player
-        games = short.reshape(-1, self.sides).any(1).repeat(self.sides)
+        player, sides = self.player, self.player.arena.sides
+        games = short.reshape(-1, sides).any(1).repeat(sides)
         rows = np.flatnonzero(player.waiting & games & ~short)
         if len(rows) == 0:
             return

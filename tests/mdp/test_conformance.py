@@ -101,6 +101,7 @@ class DiceArena:
         action = Discrete(2) if fault != "box" else Box((-1.0, 0.0), (1.0, np.inf))
         self.spec = Spec(inputs=(Input("sum", (1,)),), action=action, masked=fault != "box")
         self.fault, self.slots, self.episodes = fault, slots, episodes
+        self.sides = 2 if fault == "sides" else 1
         self.rows = blank(self.spec, slots)
         self.episode, self.throws, self.sums = (np.zeros(slots, np.int64) for _ in range(3))
         self.closed = 0
@@ -228,6 +229,7 @@ FAULTS = {
     "order": r"slots must be rising numbers below 4, not \[3, 2, 1, 0\]",
     "nobody": r"slots must be rising numbers below 4, not \[\]",
     "first": "slot 0 has a reward or an end before its first action",
+    "sides": "the arena's sides must be 1, as the world's are, not 2",
     "cost": "the costs add up to 0",
     "cost below 0": "cost must be a whole number >= 0, not -1",
     "both": r"the slots \[\d.*\] are terminated and truncated at once",

@@ -38,6 +38,8 @@ class Games:
     """An arena of games. Without ``order`` all slots step together; with one, `recv` releases random subsets of
     the answered slots, in an order drawn from it, and rows that do not wait hold garbage."""
 
+    sides = 1
+
     def __init__(self, game: Callable[[], Game], slots: int, episodes: Episodes, order: int | None = None) -> None:
         self.games = [game() for _ in range(slots)]
         self.spec, self.slots, self.episodes = self.games[0].spec, slots, episodes
