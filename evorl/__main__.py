@@ -10,6 +10,7 @@ from importlib import import_module
 from types import FrameType
 
 from evorl import __version__
+from evorl.util.streams import unheeded
 
 DOORS = ("run", "evaluate", "report")
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -22,6 +23,7 @@ usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run -
 def main(words: Sequence[str] | None = None) -> int:
     """Exit code of ``evorl`` with these arguments."""
     words = sys.argv[1:] if words is None else words
+    unheeded()
     if words and words[0] in DOORS:
         _leave_at_once_on_signals()
         code = int(import_module(f"evorl.{words[0]}").main(list(words[1:])))

@@ -8,7 +8,6 @@ line itself trusts), and every failure is a `BadRequest` with the dotted key and
 from __future__ import annotations
 
 import inspect
-import os
 import signal
 import sys
 import traceback
@@ -95,7 +94,7 @@ def parse(overrides: Sequence[str], hydra: Hydra | None = None) -> list[Override
     return [_parse(text, hydra) for text in overrides]
 
 
-def plain(config: DictConfig) -> dict[str, Any]:
+def resolved(config: DictConfig) -> dict[str, Any]:
     """A composed config as plain data: every value there, interpolations resolved, without Hydra's own node."""
     ours = config.copy()
     with open_dict(ours):
@@ -191,9 +190,9 @@ def door(work: Callable[[], object]) -> int:
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # whoever read our output has enough of it, as head has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+    except OmegaConfBaseException as error:  # a value that refers to nothing, wherever it is first read
+        print(f"evorl: {BadRequest(_first_line(error), str(error.full_key or ''))}", file=sys.stderr)
+        return 2
     except Exception as error:
         from evorl.train import Interrupted
 

@@ -37,6 +37,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from evorl import __version__, config
 from evorl.record.files import replace
 from evorl.util.errors import BadRequest, nearest
+from evorl.util.streams import unheeded
 
 if TYPE_CHECKING:
     from evorl.train import Experiment
@@ -74,6 +75,7 @@ def job(composed: DictConfig) -> float:
     """Train as the config says, in the directory that Hydra chose; return the fitness. What launchers run."""
     from evorl.train import Interrupted
 
+    unheeded()  # a launcher may have started this process
     hydra = HydraConfig.get()
     directory, sweep = Path(hydra.runtime.output_dir), Path(hydra.sweep.dir).absolute().name
     try:
@@ -133,7 +135,7 @@ def _of_another_world(source: Path, error: BadRequest) -> BadRequest:
 
 def _checked(composed: DictConfig, words: Sequence[str]) -> tuple[dict[str, Any], Experiment]:
     """The job as plain data and as a typed experiment. Raises `BadRequest`."""
-    data = config.plain(composed)
+    data = config.resolved(composed)
     if data["replay"] is not None:
         raise BadRequest("only asynchronous runs keep a journal to replay, and this version has none", "replay")
     if data["resume"] is not None:

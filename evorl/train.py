@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import torch
 
@@ -249,7 +250,7 @@ class _Session:
             run.load_state_dict(state["run"])
             self.saved, recorded = run.steps, state["recorder"]
             self.judged = None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
-        self.recorder = Recorder(directory, e.record, plain(e), recorded)
+        self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)
         self.terminal = Terminal(self.limit, e.budget.seconds, run.steps)
 
     def go(self) -> dict[str, Any]:
@@ -258,7 +259,8 @@ class _Session:
                 self._advance(caught)
             if not self._judged_now():
                 self._judge()
-            if self.saved != self.run.steps:
+                self._save()  # again, where a stop at the very end had saved it unjudged
+            elif self.saved != self.run.steps:
                 self._save()
             result = self._result()
             write_json(self.directory / "result.json", result)
@@ -300,7 +302,8 @@ class _Session:
         best = None if self.run.best is None else self.run.best[1]
         judged = None if self.judged is None else {"step": self.judged[0], "metrics": self.judged[1]}
         state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": judged}
-        checkpoint.save(self.directory, self.run.steps, state, self.run.experiment.checkpoint.keep, best)
+        again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
+        checkpoint.save(self.directory, self.run.steps, state, keep, best, again=again)
         self.saved = self.run.steps
 
     def _save_if_possible(self) -> None:
@@ -323,14 +326,6 @@ class _Session:
             "eval": {**metrics, "episodes": self.run.experiment.eval.episodes},
             "best": None if best is None else {"fitness": best[0], "step": best[1]},
         }
-
-
-def plain(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as nested plain data."""
-    import msgspec
-
-    data: dict[str, Any] = msgspec.to_builtins(experiment)
-    return data
 
 
 def _due(every: int, before: int, after: int) -> bool:

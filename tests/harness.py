@@ -50,7 +50,7 @@ def go(*words: str) -> int:
 def experiment_of(*words: str) -> Experiment:
     """What these words describe, without a directory."""
     with config.opened() as hydra:
-        return config.experiment(config.plain(config.compose(hydra, list(words))))
+        return config.experiment(config.resolved(config.compose(hydra, list(words))))
 
 
 def start(*words: str, door: str = "run", cwd: Path, **env: str) -> subprocess.Popen[str]:

@@ -30,7 +30,7 @@ def hydra() -> Iterator[Hydra]:
 
 
 def experiment(hydra: Hydra, *words: str) -> Any:
-    data = config.plain(config.compose(hydra, words))
+    data = config.resolved(config.compose(hydra, words))
     return config.experiment(data, config.trusted(words, data))
 
 
@@ -47,7 +47,7 @@ def test_every_file_composes_and_instantiates(hydra: Hydra, path: Path) -> None:
 @pytest.mark.parametrize("path", ROOM_FILES, ids=name)
 def test_every_file_names_a_module_of_its_room(hydra: Hydra, path: Path) -> None:
     room = path.parent.name
-    target = config.plain(config.compose(hydra, [f"{room}={path.stem}"]))[room]["_target_"]
+    target = config.resolved(config.compose(hydra, [f"{room}={path.stem}"]))[room]["_target_"]
     assert target.startswith(f"evorl.{room}.")
     importlib.import_module(target.rpartition(".")[0])
 
@@ -62,7 +62,7 @@ def test_a_file_with_a_target_restates_the_defaults(path: Path) -> None:
 def test_the_main_file_restates_the_defaults(hydra: Hydra) -> None:
     from evorl.train import Budget, Checkpoints, Evaluation
 
-    data = config.plain(config.compose(hydra, []))
+    data = config.resolved(config.compose(hydra, []))
     for key, kind in (("budget", Budget), ("eval", Evaluation), ("checkpoint", Checkpoints)):
         assert data[key] == msgspec.to_builtins(kind())
     assert (data["seed"], data["device"]) == (0, "auto")

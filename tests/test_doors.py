@@ -283,3 +283,43 @@ def test_directories_of_runs_that_start_at_the_same_time(tmp_path: Path) -> None
     printed = [line for process in processes for line in process.communicate()[0].splitlines()]
     assert len(printed) == len({*printed}) == 64
     assert {path.name for path in (tmp_path / "runs" / "a").iterdir()} == {Path(line).name for line in printed}
+
+
+HUNG_UP = {
+    "head": '"$0" -m evorl.run "$@" | head -1',
+    "nobody": '"$0" -m evorl.run "$@" 2>&1 | true',
+    "closed": '"$0" -m evorl.run "$@" >&- 2>&- <&-',
+    "full": '"$0" -m evorl.run "$@" >/dev/full 2>/dev/full',
+}
+
+
+@pytest.mark.parametrize("command", HUNG_UP.values(), ids=HUNG_UP)
+@pytest.mark.parametrize("words", [(), ("--multirun", "seed=1,2")], ids=["run", "sweep"])
+def test_a_run_that_nobody_reads_goes_on_to_its_end(tmp_path: Path, command: str, words: tuple[str, ...]) -> None:
+    words = (*words, *TINY, "hydra.run.dir=here", "hydra.sweep.dir=here")
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}", sys.executable, *words],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    runs = [tmp_path / "here" / job for job in "01"] if "--multirun" in words else [tmp_path / "here"]
+    for run in runs:
+        assert json.loads((run / "result.json").read_text())["steps"] == 4096
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        assert rows[-1]["step"] == 4096 and "eval/return_mean" in rows[-1]
+        assert (run / "checkpoints" / "latest").read_text() == "4096\n"
+
+
+def test_a_refusal_that_nobody_reads_has_its_exit_code(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'exec "$0" -m evorl.run rl=ppoo 2>&-', sys.executable]
+    assert subprocess.run(command, cwd=tmp_path, env=environment()).returncode == 2
+
+
+@pytest.mark.parametrize("door", ["evaluate", "report"])
+def test_the_other_doors_end_quietly_too(finished: Path, tmp_path: Path, door: str) -> None:
+    word = f"run={finished}" if door == "evaluate" else str(finished)
+    command = f'set -o pipefail; "$0" -m evorl.{door} "$1" | true'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable, word], cwd=tmp_path, env=environment(), capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")

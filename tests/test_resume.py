@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
-from harness import QUICK, WORLDS, fingerprint, go, rows, start
+from harness import QUICK, WORLDS, fingerprint, go, newest, rows, start
 
+from evorl import evaluate
 from evorl.record import checkpoint
+from evorl.rl.core import Metrics
+from evorl.train import Run
 from evorl.util.errors import BadRequest
 
 N = 1100
@@ -228,3 +232,31 @@ def test_a_damaged_hydra_file_is_a_bad_request(
     assert go(f"resume={run}") == 2
     err = capsys.readouterr().err
     assert err.startswith("evorl: resume: ") and "hydra.yaml" in err and err.count("\n") == 1
+
+
+def test_stopped_at_its_very_end_it_is_judged_and_saved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, iterate = tmp_path / "run", Run.iterate
+
+    def stopped(self: Run) -> Metrics:
+        metrics = iterate(self)
+        if self.steps >= N:
+            signal.raise_signal(signal.SIGTERM)
+        return metrics
+
+    monkeypatch.setattr(Run, "iterate", stopped)
+    assert go(*words_of("cartpole"), f"budget.steps={N}", f"hydra.run.dir={run}", "checkpoint.keep=1") == 143
+    monkeypatch.undo()
+    assert newest(run)["judged"] is None and not (run / "result.json").exists()
+    assert go(f"resume={run}") == 0
+    result = json.loads((run / "result.json").read_bytes())
+    state = newest(run)
+    assert state["judged"]["step"] == state["run"]["best"][1] == state["run"]["steps"] == result["steps"]
+    for which in ("latest", "best"):
+        capsys.readouterr()
+        assert evaluate.main([f"run={run}", f"checkpoint={which}"]) == 0
+        again = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert (
+            again == {"run": "run", "step": result["steps"], "seed": 0, "fitness": result["fitness"]} | result["eval"]
+        )

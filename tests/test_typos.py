@@ -22,7 +22,7 @@ FREE = ("trust", "resume", "init", "replay", "ec", "mdp.kwargs")
 
 def leaves(words: list[str]) -> dict[str, Any]:
     with config.opened() as hydra:
-        found = flatten(config.plain(config.compose(hydra, words)))
+        found = flatten(config.resolved(config.compose(hydra, words)))
     return {key: value for key, value in found.items() if key not in FREE}
 
 

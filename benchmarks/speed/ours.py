@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def experiment(words: Sequence[str]) -> Experiment:
     """What the command line ``evorl.run WORD...`` trains."""
     with config.opened() as hydra:
-        return config.experiment(config.plain(config.compose(hydra, words)))
+        return config.experiment(config.resolved(config.compose(hydra, words)))
 
 
 def main() -> None:

@@ -42,12 +42,15 @@ class Damaged(BadRequest):
 # ------------------------------------------------------------------ saving
 
 
-def save(run_dir: Path, step: int, state: StateDict, keep: int, best: int | None = None) -> Path:
+def save(
+    run_dir: Path, step: int, state: StateDict, keep: int, best: int | None = None, *, again: bool = False
+) -> Path:
     """Save a state as the checkpoint of a step; return its directory.
 
     Older checkpoints are removed once this one is complete, but for the ``keep`` newest and ``best``.
-    A checkpoint that already stands whole at this step stays as it is. Raises OSError (a full disk)
-    with the earlier checkpoints intact, TypeError for a state that cannot be saved.
+    A checkpoint that already stands whole at this step stays as it is, unless ``again`` asks for it anew; between
+    the renames of its exchange the one before is the newest. Raises OSError (a full disk) with the earlier
+    checkpoints intact, TypeError for a state that cannot be saved.
     """
     home = run_dir / "checkpoints"
     if not home.exists():
@@ -56,7 +59,7 @@ def save(run_dir: Path, step: int, state: StateDict, keep: int, best: int | None
     for litter in home.glob(".*"):
         _remove(litter)
     target = home / str(step)
-    if not _whole(target):
+    if again or not _whole(target):
         _write(home / f".{step}.partial", target, step, state)
     files.replace(home / "latest", f"{step}\n".encode())
     _prune(home, step, keep, best)

@@ -196,6 +196,14 @@ def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in path.iterdir()} == before
 
 
+def test_saving_a_step_again_when_asked_to(tmp_path: Path) -> None:
+    save(tmp_path, 4)
+    path = save(tmp_path, 5, {"a": 1})
+    assert checkpoint.save(tmp_path, 5, {"a": 2}, 2, again=True) == path
+    assert checkpoint.load(path) == {"a": 2}
+    assert names(tmp_path) == {"4", "5", "latest"}
+
+
 def test_saving_over_a_damaged_step_mends_it(tmp_path: Path) -> None:
     path = save(tmp_path, 5, {"a": 1})
     (path / "state.json").write_text("")

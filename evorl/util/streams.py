@@ -1,0 +1,57 @@
+"""Output that nobody need read: a run goes on when its terminal, or the reader of its pipe, is gone."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class _Unheeded(io.FileIO):
+    """A file descriptor that takes everything: what cannot be written is dropped."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data) or memoryview(data).nbytes  # None: a reader that is too slow for now
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def unheeded() -> None:
+    """From now on no write to this process's stdout and stderr fails; a closed one leads nowhere.
+
+    Streams that somebody has put in their place stay as they are.
+    """
+    for number in range(3):
+        _open(number)
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _stream(1, sys.stdout, "strict")
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _stream(2, sys.stderr, "backslashreplace")
+
+
+def _open(number: int) -> None:
+    """Make sure that a standard descriptor is open, or the next file would get its number and its output."""
+    try:
+        os.fstat(number)
+    except OSError:
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number
+
+
+def _stream(number: int, old: TextIO | None, errors: str) -> TextIO:
+    """A text stream to a descriptor, with the encoding of the ``old`` one (None where that was closed)."""
+    if old is not None:
+        with suppress(OSError):
+            old.flush()
+    raw = _Unheeded(number, "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=old.encoding if old else "utf-8",
+        errors=old.errors if old else errors,
+        line_buffering=number == 2 or raw.isatty(),
+    )
