@@ -1,1 +1,24 @@
 """Its place makes tests/harness.py importable from every folder of tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.fixture
+def elsewhere(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """What an expression over the test module's names prints in a fresh process, where strings hash otherwise."""
+
+    def ask(expression: str) -> str:
+        code = f"from {request.module.__name__} import *; print({expression})"
+        env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120)
+        return done.stdout.strip()
+
+    return ask

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,16 +74,22 @@ def test_a_replay_does_not_sleep(slept: Slept) -> None:
         assert slept == times  # the draws went on as if it had slept
 
 
+@dataclass(frozen=True, kw_only=True)
+class OneSlow(Walk):
+    """Long episodes; in the first one of slot ``slow`` a decision takes an hour."""
+
+    slow: int
+
+    def reset(self, *players: int, seed: int) -> Any:
+        quick = Walk(longest=99)
+        slow = seed == EPISODES(self.slow, 0)
+        return (Delayed(quick, (3_600_000, 3_600_000)) if slow else quick).reset(*players, seed=seed)
+
+
 def test_what_was_in_flight_comes_after_what_waited() -> None:
     """A decision that still slept when the state was saved is back at once when loaded, and is told apart."""
-    slow = int(EPISODES(1, 0))
-
-    class Uneven(Walk):
-        def reset(self, *players: int, seed: int) -> Any:
-            quick = Walk(longest=99)
-            return (Delayed(quick, (3_600_000, 3_600_000)) if seed == slow else quick).reset(*players, seed=seed)
-
-    with closing(Uneven().arena(2, EPISODES)) as arena, closing(Uneven().arena(2, EPISODES)) as fresh:
+    world = OneSlow(slow=1)
+    with closing(world.arena(2, EPISODES)) as arena, closing(world.arena(2, EPISODES)) as fresh:
         driver = Driver(arena)
         driver.recv()
         driver.send()
@@ -109,14 +116,7 @@ def test_it_really_takes_time() -> None:
 
 
 def test_one_slow_battle_among_quick_ones() -> None:
-    slow = int(EPISODES(0, 0))
-
-    class OneSlow(Walk):
-        def reset(self, *players: int, seed: int) -> Any:
-            quick = Walk(longest=99)
-            return (Delayed(quick, (3_600_000, 3_600_000)) if seed == slow else quick).reset(*players, seed=seed)
-
-    with closing(OneSlow().arena(3, EPISODES)) as arena:
+    with closing(OneSlow(slow=0).arena(3, EPISODES)) as arena:
         driver = Driver(arena)
         driver.recv()
         for _ in range(50):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -390,13 +389,8 @@ def fresh() -> Any:
     return FAST.arena(8, Episodes(5))
 
 
-def test_same_key_same_game_in_a_fresh_process() -> None:
-    program = "import sys; sys.path.insert(0, sys.argv[1]); import test_pong as t; print(t.run(t.fresh(), 400))"
-    words = [sys.executable, "-c", program, str(Path(__file__).parent)]
-    other = subprocess.run(
-        words, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}, cwd=Path.cwd()
-    )
-    assert other.stdout.strip() == run(fresh(), 400)
+def test_same_key_same_game_in_a_fresh_process(elsewhere: Callable[[str], str]) -> None:
+    assert elsewhere("run(fresh(), 400)") == run(fresh(), 400)
 
 
 def test_arena_reuses_its_arrays() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import torch
+from harness import Solo
 from rl_toys import Games, Wandering, episodes
 
 from evorl.mdp.arena import BattleWorld
@@ -40,27 +40,14 @@ class Wanderer:
         return self.game.result()
 
 
-class Walk:
-    def __init__(self, key: int) -> None:
-        self.controllers = [Wanderer(key)]
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
-
-
 @dataclass(frozen=True, kw_only=True)
 class Walks(BattleWorld):
     @property
     def spec(self) -> Spec:
         return Wandering.spec
 
-    def reset(self, *players: int, seed: int) -> Walk:
-        return Walk(seed)
+    def reset(self, *players: int, seed: int) -> Solo:
+        return Solo(Wanderer(seed))
 
 
 def played(arena: Arena, lstm: int) -> list[Any]:
