@@ -31,12 +31,13 @@ from evorl.mdp.duel.fight import (
     VOLLEY,
     WAIT,
     Fight,
+    Vector,
 )  # fmt: skip
 from evorl.mdp.duel.rules import Command, play, shuffle
 from evorl.mdp.duel.view import observe
 from evorl.util.seed import Episodes, generator
 
-EAST, WEST = 0, 4
+EAST, NORTH, WEST, SOUTH = DIRECTIONS[::2]
 Player = Callable[[Fight, int, np.random.Generator], Command]
 
 
@@ -52,40 +53,40 @@ def until_free(it: Fight, side: int) -> None:
     """Time passes, the other one waiting, until the side is free."""
     while it.fighters[side].left and not it.over:
         if not it.fighters[1 - side].left:
-            it.command(1 - side, WAIT, 0)
+            it.command(1 - side, WAIT, EAST)
         it.advance()
 
 
-def do(it: Fight, side: int, skill: int, direction: int) -> None:
+def do(it: Fight, side: int, skill: int, heading: Vector) -> None:
     until_free(it, side)
-    it.command(side, skill, direction)
+    it.command(side, skill, heading)
     until_free(it, side)
 
 
 # ------------------------------------------------------------------ skills
 
 
-@pytest.mark.parametrize(("gap", "direction", "hits"), [(1.2, EAST, 1), (1.2, WEST, 1), (1.9, EAST, 1), (2.4, EAST, 0)])
-def test_a_strike_reaches_whom_it_reaches_at_its_end(gap: float, direction: int, hits: int) -> None:
+@pytest.mark.parametrize(("gap", "heading", "hits"), [(1.2, EAST, 1), (1.2, WEST, 1), (1.9, EAST, 1), (2.4, EAST, 0)])
+def test_a_strike_reaches_whom_it_reaches_at_its_end(gap: float, heading: Vector, hits: int) -> None:
     it = fight(gap)
-    do(it, KNIGHT, STRIKE, direction)
+    do(it, KNIGHT, STRIKE, heading)
     assert it.fighters[ARCHER].taken == hits * it.knight.strike.damage == it.fighters[KNIGHT].dealt
     strafed = it.knight.strafe * it.knight.step.range * it.knight.strike.cast / it.knight.step.cast
-    assert it.fighters[KNIGHT].x == pytest.approx(3 + strafed * DIRECTIONS[direction][0], abs=0.41 if hits else 1e-6)
+    assert it.fighters[KNIGHT].x == pytest.approx(3 + strafed * heading[0], abs=0.41 if hits else 1e-6)
 
 
 def test_casting_takes_its_time_and_then_cools_down() -> None:
     it = fight()
     it.command(KNIGHT, STRIKE, EAST)
     with pytest.raises(ValueError, match="side 0 cannot use skill 0"):
-        it.command(KNIGHT, WAIT, 0)
+        it.command(KNIGHT, WAIT, EAST)
     until_free(it, KNIGHT)
     assert it.tick == round(it.knight.strike.cast / it.ground.dt)
     assert not it.legal(KNIGHT)[STRIKE]
     with pytest.raises(ValueError, match="cannot use skill 2"):
         it.command(KNIGHT, STRIKE, EAST)
     while not it.legal(KNIGHT)[STRIKE]:
-        do(it, KNIGHT, WAIT, 0)
+        do(it, KNIGHT, WAIT, EAST)
     ready = (it.knight.strike.cast + it.knight.strike.cooldown) / it.ground.dt
     assert ready <= it.tick < ready + it.knight.wait.cast / it.ground.dt
 
@@ -99,13 +100,13 @@ def test_energy_is_spent_and_comes_back() -> None:
     me.energy = 0.0
     assert it.legal(KNIGHT) == [True, True, False, False, False]
     for _ in range(60):
-        do(it, KNIGHT, WAIT, 0)
+        do(it, KNIGHT, WAIT, EAST)
     assert me.energy == it.knight.energy
 
 
 def test_a_step_moves_as_far_as_it_says_and_walls_stop_it() -> None:
     it = fight(4)
-    do(it, ARCHER, STEP, 2)
+    do(it, ARCHER, STEP, NORTH)
     assert (it.fighters[ARCHER].x, it.fighters[ARCHER].y) == pytest.approx((7, 2 + it.archer.step.range))
     for _ in range(30):
         do(it, ARCHER, STEP, EAST)
@@ -124,7 +125,7 @@ def test_an_arrow_flies_and_the_shield_takes_most_of_it() -> None:
     do(it, ARCHER, SHOOT, WEST)
     assert len(it.arrows) == 1 and it.fighters[KNIGHT].taken == 0
     while it.arrows:
-        do(it, ARCHER, WAIT, 0)
+        do(it, ARCHER, WAIT, EAST)
     assert it.fighters[KNIGHT].taken == it.archer.shoot.damage
     it = fight(2)
     it.command(KNIGHT, BLOCK, EAST)
@@ -138,7 +139,7 @@ def test_an_arrow_leads_who_walks_and_misses_who_turns() -> None:
         it = fight(5)
         it.command(ARCHER, SHOOT, EAST)
         until_free(it, ARCHER)
-        it.command(ARCHER, WAIT, 0)
+        it.command(ARCHER, WAIT, EAST)
         until_free(it, KNIGHT)
         it.arrows.clear()
         me = it.fighters[KNIGHT]
@@ -146,9 +147,9 @@ def test_an_arrow_leads_who_walks_and_misses_who_turns() -> None:
         it._loose(it.fighters[ARCHER], SHOOT, 0.0)
         while it.arrows:
             if not me.left:
-                it.command(KNIGHT, STEP, 6 if turns else 2)
+                it.command(KNIGHT, STEP, SOUTH if turns else NORTH)
             if not it.fighters[ARCHER].left:
-                it.command(ARCHER, WAIT, 0)
+                it.command(ARCHER, WAIT, EAST)
             it.advance()
         assert (me.taken > 0) == taken
 
@@ -177,7 +178,7 @@ def test_the_pillar_stops_arrows_and_walkers() -> None:
     assert not it.clear()
     do(it, ARCHER, SHOOT, WEST)
     while it.arrows:
-        do(it, ARCHER, WAIT, 0)
+        do(it, ARCHER, WAIT, EAST)
     assert it.fighters[KNIGHT].taken == 0
     for _ in range(20):
         do(it, KNIGHT, STEP, EAST)
@@ -189,7 +190,7 @@ def test_both_may_die_at_once() -> None:
     knight, archer = it.fighters
     knight.health = archer.health = 1.0
     it.command(ARCHER, SHOOT, WEST)
-    it.command(KNIGHT, WAIT, 0)
+    it.command(KNIGHT, WAIT, EAST)
     it.advance()
     it.command(KNIGHT, STRIKE, EAST)  # ends in the tick in which the arrow arrives
     until_free(it, KNIGHT)
@@ -262,7 +263,7 @@ def played(world: Duel, slots: int, decisions: int) -> tuple[list[tuple[int, dic
 def test_each_side_decides_in_its_own_time() -> None:
     with closing(Duel(side="both").arena(2, Episodes(0))) as arena:
         arena.recv()
-        arena.send(np.arange(2), np.array([[STRIKE, EAST], [WAIT, 0]]))
+        arena.send(np.arange(2), np.array([[STRIKE, 0], [WAIT, 0]]))
         now = arena.recv()
         assert now.slots.tolist() == [1] and now.cost == 0  # steps are counted at the game's first side
         assert arena._rows.inputs[0].shape == (2, len(observe(fight(), 0)))  # type: ignore[attr-defined]

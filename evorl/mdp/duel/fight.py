@@ -13,7 +13,9 @@ SKILLS = ("wait", "step", "strike | shoot", "charge | volley", "block | roll")
 WAIT, STEP = 0, 1
 STRIKE, CHARGE, BLOCK = 2, 3, 4
 SHOOT, VOLLEY, ROLL = 2, 3, 4
-DIRECTIONS = tuple((math.cos(k * math.pi / 4), math.sin(k * math.pi / 4)) for k in range(8))
+Vector = tuple[float, float]
+DIRECTIONS: tuple[Vector, ...] = tuple((math.cos(k * math.pi / 4), math.sin(k * math.pi / 4)) for k in range(8))
+STILL = 0.0, 0.0
 FAN = math.radians(15)
 ARROW = 0.1  # half the width of an arrow
 REACH = 0.3  # from body to body at which a charge hits
@@ -27,17 +29,18 @@ class Fighter:
     skills: tuple[Skill, ...]
     casts: tuple[int, ...]
     cooldowns: tuple[int, ...]
+    gain: float  # energy per tick
     x: float
     y: float
     health: float
     energy: float
-    ready: list[int] = field(default_factory=lambda: [0] * len(SKILLS))  # until the skill may be used
+    ready: list[int] = field(default_factory=lambda: [0] * len(SKILLS))  # the tick from which the skill may be used
     skill: int = WAIT  # the present or last one
     left: int = 0  # until it ends; free to decide at 0
-    heading: tuple[float, float] = (0.0, 0.0)
+    heading: Vector = STILL
     vx: float = 0.0
     vy: float = 0.0
-    moved: tuple[float, float] = (0.0, 0.0)  # in the last tick, walls and all
+    moved: Vector = STILL  # in the last tick, walls and all
     spent: bool = False  # this charge has hit
     dealt: float = 0.0
     taken: float = 0.0
@@ -62,6 +65,8 @@ class Fight:
         self.tick = 0
         self.arrows: list[Arrow] = []
         self._hurts: list[tuple[int, float]] = []
+        self._low, self._high, self._half = ground.body, ground.size - ground.body, ground.size / 2
+        self._around = ground.pillar + ground.body if ground.pillar else 0.0
         draw = generator("duel", seed, "start")
         left, right = draw.uniform(0.15, 0.25) * ground.size, draw.uniform(0.75, 0.85) * ground.size
         if draw.random() < 0.5:
@@ -73,7 +78,8 @@ class Fight:
         skills, dt = character.skills, self.ground.dt
         casts = tuple(max(1, round(skill.cast / dt)) for skill in skills)
         cooldowns = tuple(round(skill.cooldown / dt) for skill in skills)
-        return Fighter(character, skills, casts, cooldowns, x, y, character.health, character.energy)
+        gain = character.regeneration * dt
+        return Fighter(character, skills, casts, cooldowns, gain, x, y, character.health, character.energy)
 
     @property
     def terminated(self) -> bool:
@@ -86,7 +92,7 @@ class Fight:
     def legal(self, side: int) -> list[bool]:
         """Which skills the side may use now; waiting and stepping always."""
         me = self.fighters[side]
-        return [r == 0 and me.energy >= s.energy for r, s in zip(me.ready, me.skills, strict=True)]
+        return [r <= self.tick and me.energy >= s.energy for r, s in zip(me.ready, me.skills, strict=True)]
 
     def clear(self) -> bool:
         """Whether the pillar leaves the line between the two free."""
@@ -98,16 +104,21 @@ class Fight:
         a, b = self.fighters
         return math.hypot(a.x - b.x, a.y - b.y)
 
-    def command(self, side: int, skill: int, direction: int) -> None:
-        """Begin a skill. Raises ValueError when it is not legal or the side is busy."""
+    def toward(self, side: int) -> Vector:
+        """The unit vector from a side to its foe."""
+        me, foe, gap = self.fighters[side], self.fighters[1 - side], self.distance()
+        return ((foe.x - me.x) / gap, (foe.y - me.y) / gap) if gap else DIRECTIONS[0]
+
+    def command(self, side: int, skill: int, heading: Vector) -> None:
+        """Begin a skill, heading along a unit vector. Raises ValueError when it is not legal or the side is busy."""
         me = self.fighters[side]
-        if me.left or me.ready[skill] or me.energy < me.skills[skill].energy:
+        if me.left or me.ready[skill] > self.tick or me.energy < me.skills[skill].energy:
             raise ValueError(f"side {side} cannot use skill {skill} ({SKILLS[skill]}) now")
         chosen = me.skills[skill]
-        me.skill, me.left, me.heading, me.spent = skill, me.casts[skill], DIRECTIONS[direction], False
+        me.skill, me.left, me.heading, me.spent = skill, me.casts[skill], heading, False
         me.energy -= chosen.energy
         if skill > STEP:
-            me.ready[skill] = me.casts[skill] + me.cooldowns[skill]
+            me.ready[skill] = self.tick + me.casts[skill] + me.cooldowns[skill]
         self._set_off(side, me, chosen)
 
     def _set_off(self, side: int, me: Fighter, chosen: Skill) -> None:
@@ -118,18 +129,14 @@ class Fight:
         elif me.skill == STEP or me.skill == (CHARGE, ROLL)[side]:
             pace = chosen.range / me.left
         if side == KNIGHT and me.skill == CHARGE:
-            me.heading = self._towards(me, self.fighters[ARCHER])
+            me.heading = self.toward(KNIGHT)
         me.vx, me.vy = pace * me.heading[0], pace * me.heading[1]
-
-    def _towards(self, me: Fighter, foe: Fighter) -> tuple[float, float]:
-        gap = self.distance()
-        return ((foe.x - me.x) / gap, (foe.y - me.y) / gap) if gap else (0.0, 0.0)
 
     def advance(self) -> None:
         """Let time pass until a side is free or the fight is over."""
         while True:
             self._pass_tick()
-            if self.over or not self.fighters[0].left or not self.fighters[1].left:
+            if not self.fighters[0].left or not self.fighters[1].left or self.over:
                 return
 
     def _pass_tick(self) -> None:
@@ -140,13 +147,13 @@ class Fight:
         for side, me in enumerate(self.fighters):
             if me.left == 1:
                 self._release(side)
-        for hurt in self._hurts:
-            self._hurt(*hurt)
-        self._hurts.clear()
+        if self._hurts:
+            for hurt in self._hurts:
+                self._hurt(*hurt)
+            self._hurts.clear()
         for me in self.fighters:
             me.left -= 1
-            me.ready = [wait - 1 if wait else 0 for wait in me.ready]
-            me.energy = min(me.character.energy, me.energy + me.character.regeneration * self.ground.dt)
+            me.energy = min(me.character.energy, me.energy + me.gain)
         self.tick += 1
         if self.tick * self.ground.dt > self.ground.storm:
             self._burn()
@@ -162,31 +169,37 @@ class Fight:
 
     def _move(self, side: int) -> None:
         me, foe = self.fighters[side], self.fighters[1 - side]
-        old = me.x, me.y
         if me.vx or me.vy:
             x, y = self.slide(me.x + me.vx, me.y + me.vy)
-            before, after = math.hypot(me.x - foe.x, me.y - foe.y), math.hypot(x - foe.x, y - foe.y)
-            rolls, touch = side == ARCHER and me.skill == ROLL, 2 * self.ground.body
-            if after < min(before, touch) and not rolls:  # stop where the bodies touch
-                x, y = foe.x + (me.x - foe.x) * touch / before, foe.y + (me.y - foe.y) * touch / before
-                x, y = self.slide(x, y)
+            if side == KNIGHT or me.skill != ROLL:
+                x, y = self._stop(me, foe, x, y)
+            me.moved = x - me.x, y - me.y
             me.x, me.y = x, y
-        me.moved = me.x - old[0], me.y - old[1]
+        else:
+            me.moved = STILL
         if side == KNIGHT and me.skill == CHARGE and not me.spent:
             self._charge(me, foe)
 
-    def slide(self, x: float, y: float) -> tuple[float, float]:
+    def _stop(self, me: Fighter, foe: Fighter, x: float, y: float) -> Vector:
+        """Where a move to (x, y) ends: there, or where the bodies touch."""
+        touch = 2 * self.ground.body
+        after = math.hypot(x - foe.x, y - foe.y)
+        if after >= touch or after >= (before := math.hypot(me.x - foe.x, me.y - foe.y)):
+            return x, y
+        return self.slide(foe.x + (me.x - foe.x) * touch / before, foe.y + (me.y - foe.y) * touch / before)
+
+    def slide(self, x: float, y: float) -> Vector:
         """The nearest place to (x, y) outside the walls and the pillar."""
-        low, high = self.ground.body, self.ground.size - self.ground.body
-        x, y = min(max(x, low), high), min(max(y, low), high)
-        half, radius = self.ground.size / 2, self.ground.pillar + self.ground.body
+        low, high, half = self._low, self._high, self._half
+        x = low if x < low else high if x > high else x
+        y = low if y < low else high if y > high else y
         dx, dy = x - half, y - half
         gap = math.hypot(dx, dy)
-        if self.ground.pillar == 0 or gap >= radius:
+        if gap >= self._around:
             return x, y
         if gap < 1e-9:
-            return half + radius, half
-        return half + dx * radius / gap, half + dy * radius / gap
+            return half + self._around, half
+        return half + dx * self._around / gap, half + dy * self._around / gap
 
     def _charge(self, me: Fighter, foe: Fighter) -> None:
         if self.distance() <= 2 * self.ground.body + REACH:

@@ -20,6 +20,8 @@ from evorl.mdp.duel.fight import (
     VOLLEY,
     WAIT,
     Fight,
+    Fighter,
+    Vector,
 )
 
 SLIP = 0.3
@@ -28,11 +30,11 @@ CLOSE = 2.2  # an archer's distance to flee at
 NEAR = 4.5  # an archer's distance for a volley
 ARRIVING = 2.5  # an arrow's distance for the shield
 
-Command = tuple[int, int]
+Command = tuple[int, Vector]
 
 
 def play(fight: Fight, side: int, draw: np.random.Generator) -> Command:
-    """The rule player's (skill, direction)."""
+    """The rule player's (skill, heading)."""
     if draw.random() < SLIP:
         return shuffle(fight, side, draw)
     return RULES[side](fight)
@@ -41,7 +43,7 @@ def play(fight: Fight, side: int, draw: np.random.Generator) -> Command:
 def shuffle(fight: Fight, side: int, draw: np.random.Generator) -> Command:
     """Any legal skill in any direction."""
     skills = [skill for skill, may in enumerate(fight.legal(side)) if may]
-    return skills[draw.integers(len(skills))], int(draw.integers(len(DIRECTIONS)))
+    return skills[draw.integers(len(skills))], DIRECTIONS[draw.integers(len(DIRECTIONS))]
 
 
 def knight(fight: Fight) -> Command:
@@ -73,38 +75,30 @@ def archer(fight: Fight) -> Command:
 RULES: tuple[Callable[[Fight], Command], Callable[[Fight], Command]] = (knight, archer)
 
 
-def facing(fight: Fight, side: int) -> int:
-    """The direction in which the foe is."""
-    me, foe = fight.fighters[side], fight.fighters[1 - side]
-    return round(math.atan2(foe.y - me.y, foe.x - me.x) / (math.pi / 4)) % len(DIRECTIONS)
-
-
-def nearer(fight: Fight, side: int) -> int:
+def nearer(fight: Fight, side: int) -> Vector:
     """The direction of the step that brings the side nearest to its foe, around the pillar."""
-    return max(range(len(DIRECTIONS)), key=lambda k: -_gap_after(fight, side, k))
+    me, foe = fight.fighters[side], fight.fighters[1 - side]
+
+    def gap(direction: Vector) -> float:
+        x, y = _after(fight, me, direction)
+        return math.hypot(x - foe.x, y - foe.y)
+
+    return min(DIRECTIONS, key=gap)
 
 
-def farther(fight: Fight, side: int) -> int:
+def farther(fight: Fight, side: int) -> Vector:
     """The direction of a dash that ends far from the foe, and not in a corner."""
-    middle = fight.ground.size / 2
+    me, foe, middle = fight.fighters[side], fight.fighters[1 - side], fight.ground.size / 2
 
-    def worth(direction: int) -> float:
-        x, y = _after(fight, side, direction)
-        foe = fight.fighters[1 - side]
+    def worth(direction: Vector) -> float:
+        x, y = _after(fight, me, direction)
         return math.hypot(x - foe.x, y - foe.y) - 0.3 * math.hypot(x - middle, y - middle)
 
-    return max(range(len(DIRECTIONS)), key=worth)
+    return max(DIRECTIONS, key=worth)
 
 
-def _gap_after(fight: Fight, side: int, direction: int) -> float:
-    foe = fight.fighters[1 - side]
-    x, y = _after(fight, side, direction)
-    return math.hypot(x - foe.x, y - foe.y)
-
-
-def _after(fight: Fight, side: int, direction: int) -> tuple[float, float]:
-    me, (ux, uy) = fight.fighters[side], DIRECTIONS[direction]
-    return fight.slide(me.x + 2 * ux, me.y + 2 * uy)
+def _after(fight: Fight, me: Fighter, direction: Vector) -> Vector:
+    return fight.slide(me.x + 2 * direction[0], me.y + 2 * direction[1])
 
 
 def _arrow_near(fight: Fight) -> bool:

@@ -17,10 +17,10 @@ import numpy as np
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Input, MultiDiscrete, Spec, State, Step
 from evorl.mdp.duel.characters import Archer, Ground, Knight
-from evorl.mdp.duel.fight import ARCHER, DIRECTIONS, KNIGHT, SKILLS, Fight
+from evorl.mdp.duel.fight import ARCHER, DIRECTIONS, KNIGHT, SKILLS, Fight, Vector
 from evorl.mdp.duel.picture import picture
-from evorl.mdp.duel.rules import play
-from evorl.mdp.duel.view import SIZE, observe
+from evorl.mdp.duel.rules import Command, play
+from evorl.mdp.duel.view import SIZE, heading, observe
 from evorl.mdp.ticks import Ticks
 from evorl.util.seed import generator, uniform
 
@@ -39,7 +39,8 @@ FITNESS_WIN = 0.9  # share of the fitness that winning makes; the rest is the le
 class Duel(BattleWorld):
     """Knight against archer. A step is a tick of simulated time.
 
-    An action is (skill, one of 8 directions): where to walk, roll or strafe; blows and arrows go at the foe.
+    An action is (skill, one of 8 directions, of which 0 is straight at the foe): where to walk, roll or strafe;
+    blows and arrows go at the foe.
 
     Rewards: "damage" is the share of the foe's health taken minus the share of the own lost since the last
     decision, "win" is 1 or -1 at a death. Nobody dead at the time limit is a draw, and a truncation.
@@ -85,7 +86,7 @@ class DuelBattle:
         self._seed = seed
         self._ticks = Ticks()
         self._freed: dict[int, asyncio.Future[None]] = {}  # who is busy, and waits to decide again
-        self._commands: dict[int, tuple[int, int]] = {}  # given since time last passed
+        self._commands: dict[int, Command] = {}  # given since time last passed
 
     async def __aenter__(self) -> Self:
         for side in self._rules:
@@ -97,9 +98,9 @@ class DuelBattle:
     ) -> None:
         await self._ticks.__aexit__(kind, error, trace)
 
-    async def act(self, side: int, skill: int, direction: int) -> None:
+    async def act(self, side: int, skill: int, heading: Vector) -> None:
         """Use a skill; return when the side may decide again, or the fight is over."""
-        self._commands[side] = (skill, direction)
+        self._commands[side] = (skill, heading)
         self._freed[side] = freed = self._ticks.future()
         if len(self._freed) == len(self.fight.fighters):
             self._pass_time()
@@ -140,8 +141,8 @@ class _Side:
 
     async def __call__(self, action: Array) -> Step:
         skill, direction = action.tolist()
-        await self._battle.act(self._side, skill, direction)
         fight = self._battle.fight
+        await self._battle.act(self._side, skill, heading(fight, self._side, direction))
         lead, cost = self._damage_lead(), fight.tick - self._tick
         reward = np.array([lead - self._lead, self._outcome()], np.float32)
         self._lead, self._tick = lead, fight.tick
