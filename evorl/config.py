@@ -25,17 +25,23 @@ from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.object_type import ObjectType
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf._utils import split_key
 from omegaconf.errors import OmegaConfBaseException
 
-from evorl.util.errors import BadRequest, nearest
-from evorl.util.typed import shown, typed, unknown
+from evorl.overrides import (
+    REFUSALS,
+    ROOMS,
+    TUNED,
+    check_group,
+    check_left_out,
+    explained,
+    first_line,
+    parse,
+    unknown_word,
+)
+from evorl.util.errors import BadRequest
+from evorl.util.typed import typed, unknown
 
 if TYPE_CHECKING:
     from evorl.train import Experiment
@@ -46,12 +52,6 @@ _PACKAGE = Path(__file__).parent
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
 """Our config files: inside the package in a wheel, beside it in a checkout."""
 
-ROOMS = ("mdp", "rl", "cluster", "record")
-"""Keys of `Experiment` whose class a config file names."""
-FOLDERS = ("debug", "experiment")
-"""Folders of conf/ that are added with a plus: +debug=tiny."""
-TUNED = "tuned"
-"""The folder whose file for a pair of world and algorithm is taken by itself; ~tuned leaves it out."""
 IMPORTED = ("gymnasium", "ale_py")
 """Root modules that a world may name as the one that registers it, without trust."""
 DOOR = ("ec", "resume", "init", "replay", "trust")
@@ -78,20 +78,14 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
     """The config of one job, Hydra's own node included. Raises `BadRequest`."""
     given = parse(overrides)
     for one in given:
-        if not one.is_sweep_override() and (one.key_or_group in FOLDERS or _options(hydra, one.key_or_group)):
-            _check_choice(hydra, one)  # Hydra would pass over a wrong choice of an optional group
+        check_group(hydra, one)
     try:
-        return hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
-        raise _explained(hydra, given, name, error) from None
-
-
-def parse(overrides: Sequence[str], hydra: Hydra | None = None) -> list[Override]:
-    """Command-line words as Hydra understands them; with ``hydra``, a glob(*) of choices can be listed.
-
-    Raises `BadRequest` for a word that Hydra does not understand.
-    """
-    return [_parse(text, hydra) for text in overrides]
+        composed = hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
+    except REFUSALS as error:
+        raise explained(hydra, given, name, error) from None
+    for one in given:
+        check_left_out(one)
+    return composed
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
@@ -103,7 +97,7 @@ def resolved(config: DictConfig) -> dict[str, Any]:
         missing = sorted(OmegaConf.missing_keys(ours))
         data = OmegaConf.to_container(ours, resolve=True)
     except OmegaConfBaseException as error:
-        raise BadRequest(_first_line(error), str(error.full_key or "")) from None
+        raise BadRequest(first_line(error), str(error.full_key or "")) from None
     if missing:
         raise BadRequest(f"a value is needed: give {missing[0]}=...", missing[0])
     assert isinstance(data, dict)
@@ -120,7 +114,7 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     kinds = typing.get_type_hints(Experiment, include_extras=True)
     for name in config:
         if name not in kinds and name not in DOOR:
-            raise unknown(name, [*kinds, *DOOR, *FOLDERS, TUNED])
+            raise unknown_word(name, [*kinds, *DOOR])
     for name in config.get("ec") or {}:
         raise unknown(name, [], "ec")
     rooms = {name: _chosen(config.get(name), kinds[name], name, trust) for name in ROOMS}
@@ -145,10 +139,9 @@ def tuned(config: DictConfig) -> bool:
 def trusted(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     """The root modules that this very command line trusts; a config file cannot give trust. Raises `BadRequest`."""
     given = next((one.value() for one in reversed(parse(overrides)) if one.key_or_group == "trust"), [])
-    names = tuple(str(name) for name in given) if isinstance(given, list) else (str(given),)
-    if [*(config.get("trust") or [])] not in ([], [*names]):
+    if config.get("trust") not in (None, [], given):
         raise BadRequest("is taken from the command line only", "trust")
-    return names
+    return tuple(str(name) for name in given) if isinstance(given, list) else (str(given),)
 
 
 def recorded(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
@@ -159,7 +152,7 @@ def recorded(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise BadRequest(f"{directory} is no run (it has no .hydra/{name}.yaml)", key) from None
     except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
-        raise BadRequest(f"cannot read {path}: {_first_line(error)}", key) from None
+        raise BadRequest(f"cannot read {path}: {first_line(error)}", key) from None
     if not isinstance(data, dict):
         raise BadRequest(f"cannot read {path}: it holds no keys", key)
     return {str(name): value for name, value in data.items()}
@@ -177,7 +170,7 @@ def request(kind: type[T], words: Sequence[str]) -> T:
         raise SystemExit(0)
     kinds = typing.get_type_hints(kind)
     pairs = {key: (word, text) for word in words for key, _, text in [word.partition("=")]}
-    values = {key: text if kinds.get(key) is str else _parse(word).value() for key, (word, text) in pairs.items()}
+    values = {key: text if kinds.get(key) is str else parse([word])[0].value() for key, (word, text) in pairs.items()}
     return typed(values, kind)
 
 
@@ -191,7 +184,7 @@ def door(work: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except OmegaConfBaseException as error:  # a value that refers to nothing, wherever it is first read
-        print(f"evorl: {BadRequest(_first_line(error), str(error.full_key or ''))}", file=sys.stderr)
+        print(f"evorl: {BadRequest(first_line(error), str(error.full_key or ''))}", file=sys.stderr)
         return 2
     except Exception as error:
         from evorl.train import Interrupted
@@ -206,37 +199,6 @@ def door(work: Callable[[], object]) -> int:
         traceback.print_exception(error)
         return 1
     return 0
-
-
-def require(config: DictConfig, key: str) -> None:
-    """Raise `BadRequest` unless the dotted ``key`` exists in ``config``."""
-    node: Any = config
-    names = split_key(key)
-    for depth, name in enumerate(names):
-        parent = ".".join(names[:depth])
-        if not OmegaConf.is_dict(node):
-            raise BadRequest(f"{parent} is a value; it has no keys", key)
-        if name not in node:
-            raise _unknown_key(config, node, parent, name, whole=len(names) == 1)
-        node = node._get_node(name)  # as it stands: a missing value or an interpolation is fine here
-
-
-def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, whole: bool) -> BadRequest:
-    key = f"{parent}.{name}" if parent else name
-    names = [str(one) for one in node if one != "hydra"]
-    if not names:
-        return BadRequest(f"no such key yet; +{key}=... adds it", key)
-    if parent:
-        return unknown(name, names, parent)
-    homes = [f"{room}.{name}" for room in names if whole and name in _keys(config, room)]
-    if homes:
-        return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
-    return unknown(name, [*names, *FOLDERS, TUNED])
-
-
-def _keys(config: DictConfig, room: str) -> list[Any]:
-    node = config._get_node(room)
-    return list(node) if isinstance(node, DictConfig) else []
 
 
 def _chosen(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
@@ -261,74 +223,3 @@ def _located(path: str, base: type, key: str, trust: Sequence[str]) -> type:
     if not (inspect.isclass(found) and issubclass(found, base) and is_dataclass(found)) or inspect.isabstract(found):
         raise BadRequest(f"{path} is no {base.__name__} dataclass", key)
     return found
-
-
-def _parse(text: str, hydra: Hydra | None = None) -> Override:
-    try:
-        found = OverridesParser.create(hydra.config_loader if hydra else None).parse_overrides([text])[0]
-    except (HydraException, ValueError):
-        raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
-    if not found.key_or_group:
-        raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
-    return found
-
-
-def _explained(hydra: Hydra, given: Sequence[Override], name: str, error: Exception) -> BadRequest:
-    """Why Hydra refused: the first wrong key or number of values; else its own words."""
-    groups = [one for one in given if _options(hydra, one.key_or_group)]
-    try:
-        for one in given:
-            if one.is_sweep_override():
-                raise BadRequest("several values; add --multirun to run each, or [..] for a list", one.key_or_group)
-            if one.is_delete() and one.key_or_group in ROOMS:
-                raise BadRequest("every run has one", one.key_or_group)
-            if one in groups and not one.is_delete() and _plus(one):
-                raise BadRequest(_plus(one).removeprefix("; "), one.key_or_group)
-        base = hydra.compose_config(
-            name, [str(one.input_line) for one in groups], RunMode.RUN, with_log_configuration=False
-        )
-        for one in given:
-            if one not in groups and not one.is_add() and not one.is_force_add():
-                require(base, one.key_or_group)
-    except BadRequest as found:
-        return found
-    except (HydraException, OmegaConfBaseException, ValueError) as other:
-        error = other
-    return BadRequest(_first_line(error))
-
-
-def _check_choice(hydra: Hydra, one: Override) -> None:
-    """Refuse a group choice that names no file."""
-    group, value = one.key_or_group, one.value()
-    for choice in value if isinstance(value, list) else [value]:
-        folder, _, name = f"{group}/{choice}".rpartition("/")
-        options = _options(hydra, folder) or _options(hydra, group)
-        if not one.is_delete() and name not in options:
-            there = _nested(hydra, group)
-            close = (
-                nearest(name, options) or nearest(str(choice), there) or f"; there are: {', '.join(there) or 'none'}"
-            )
-            raise BadRequest(f"no choice {shown(choice)}{close}{_plus(one)}", group)
-
-
-def _plus(one: Override) -> str:
-    """How to choose of a folder that no default chooses of, where a command line leaves the plus out."""
-    group = one.key_or_group
-    return f"; choose with a plus: +{group}=NAME" if group in FOLDERS and not one.is_add() else ""
-
-
-def _nested(hydra: Hydra, group: str) -> list[str]:
-    """Every choice of a group, those in its folders as folder/name."""
-    folders = hydra.config_loader.get_group_options(group, ObjectType.GROUP)
-    return [
-        *_options(hydra, group),
-        *(f"{folder}/{name}" for folder in folders for name in _nested(hydra, f"{group}/{folder}")),
-    ]
-
-
-def _options(hydra: Hydra, group: str) -> list[str]:
-    return hydra.config_loader.get_group_options(group, ObjectType.CONFIG) if group else []
-
-
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -35,6 +35,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from evorl import __version__, config
+from evorl.overrides import TUNED, parse, require
 from evorl.record.files import replace
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.streams import unheeded
@@ -57,7 +58,7 @@ def run(words: Sequence[str]) -> None:
     args = _arguments(parser, words)
     path = Path(args.config_path) if args.config_path else config.CONF
     name = args.config_name or "config"
-    past = next((one.value() for one in config.parse(args.overrides) if one.key_or_group == "resume"), None)
+    past = next((one.value() for one in parse(args.overrides) if one.key_or_group == "resume"), None)
     if past is not None:
         return _resume(Path(str(past)), args)
     with config.opened(path, args.config_dir) as hydra:
@@ -91,9 +92,9 @@ def job(composed: DictConfig) -> float:
 def _single(composed: DictConfig) -> None:
     HydraConfig.instance().set_config(composed)
     hydra, chosen = composed.hydra, composed.hydra.runtime.choices
-    groups = ["mdp", "rl", "ec", "cluster", *([config.TUNED] if config.tuned(composed) else [])]
+    groups = ["mdp", "rl", "ec", "cluster", *([TUNED] if config.tuned(composed) else [])]
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
-    print(f"evorl {__version__}: {choices} seed={composed.seed}", flush=True)
+    print(f"evorl {__version__}: {choices} seed={config.resolved(composed)['seed']}", flush=True)
     _train(composed, lambda: _place(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra))
 
 
@@ -116,21 +117,22 @@ def _train(composed: DictConfig, choose: Callable[[], Path], sweep: str | None =
             print(directory, flush=True)
             yield directory
 
-    init = Path(data["init"]) if data["init"] else None
+    with _fitting(composed, data["init"]):
+        return float(train(experiment, opened, init=data["init"])["fitness"])
+
+
+@contextmanager
+def _fitting(composed: DictConfig, source: str | None) -> Iterator[None]:
+    """Says of a policy that does not fit which world to choose, where that is the cause."""
     try:
-        return float(train(experiment, opened, init=init)["fitness"])
+        yield
     except BadRequest as error:
-        if init is not None and error.key == "init":
-            raise _of_another_world(init, error) from error
-        raise
-
-
-def _of_another_world(source: Path, error: BadRequest) -> BadRequest:
-    """Why its policy does not fit, with the world to choose where that is the cause."""
-    world = _choices(source, "init")["mdp"]
-    if world == HydraConfig.get().runtime.choices["mdp"]:
-        return error
-    return BadRequest(f"{source} is a run of {world}, whose policy does not fit: add mdp={world}", "init")
+        if source is None or error.key != "init":
+            raise
+        world = _choices(Path(source), "init")["mdp"]
+        if world == composed.hydra.runtime.choices["mdp"]:
+            raise
+        raise BadRequest(f"{source} is a run of {world}, whose policy does not fit: add mdp={world}", "init") from error
 
 
 def _checked(composed: DictConfig, words: Sequence[str]) -> tuple[dict[str, Any], Experiment]:
@@ -203,19 +205,21 @@ def _sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
 
 def _check(hydra: Hydra, base: DictConfig, jobs: list[list[str]], name: str) -> None:
     """Build once what each job would train, so that none is found impossible after hours. Raises `BadRequest`."""
-    checked = [_checked(config.compose(hydra, [*base.hydra.overrides.hydra, *words], name), words)[1] for words in jobs]
-    from evorl.train import Run
+    composed = [config.compose(hydra, [*base.hydra.overrides.hydra, *words], name) for words in jobs]
+    checked = [(one, *_checked(one, words)) for one, words in zip(composed, jobs, strict=True)]
+    from evorl.train import prepared
 
-    different = {repr((one.mdp, one.rl, one.device)): one for one in checked}
-    for experiment in different.values():
-        Run(experiment).close()
+    different = {repr((e.mdp, e.rl, e.device, data["init"])): (one, e, data) for one, data, e in checked}
+    for one, experiment, data in different.values():
+        with _fitting(one, data["init"]):
+            prepared(experiment, data["init"]).close()
 
 
 def _jobs(hydra: Hydra, base: DictConfig) -> list[list[str]]:
     """The words of every job that Hydra's basic sweeper makes; where another one searches an interval, its ends."""
     sweeper = base.hydra.sweeper
     words = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
-    given = config.parse([*words, *base.hydra.overrides.task], hydra)
+    given = parse([*words, *base.hydra.overrides.task], hydra)
     for one in given:
         if one.is_interval_sweep() and str(sweeper.get("_target_")).endswith(".BasicSweeper"):
             raise BadRequest("an interval needs a sweeper that searches; the basic one takes lists", one.key_or_group)
@@ -265,7 +269,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
             yield directory
 
     begins = now.get("init") and not steps(directory)  # it was stopped before its first checkpoint
-    train(experiment, opened, init=Path(str(now["init"])) if begins else None)
+    train(experiment, opened, init=now["init"] if begins else None)
 
 
 def _finished(directory: Path, result: dict[str, Any]) -> None:
@@ -280,14 +284,14 @@ def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dic
     """The config of a run with what a resume may change. Raises `BadRequest` for a key that differs otherwise."""
     now = OmegaConf.create(past)
     choices = _choices(directory)
-    for one in config.parse(words):
+    for one in parse(words):
         key, value = one.key_or_group, one.value()
         if key in ("resume", "trust"):
             continue
         if key in choices:
             old: Any = choices[key]
         else:
-            config.require(now, key)
+            require(now, key)
             old = OmegaConf.select(now, key)
         if key.partition(".")[0] in AMENDABLE and key not in choices:
             OmegaConf.update(now, key, value)

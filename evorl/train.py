@@ -201,7 +201,7 @@ def device(name: str) -> torch.device:
 
 
 def train(
-    experiment: Experiment, opened: Callable[[], AbstractContextManager[Path]], *, init: Path | None = None
+    experiment: Experiment, opened: Callable[[], AbstractContextManager[Path]], *, init: Path | str | None = None
 ) -> dict[str, Any]:
     """Train until the budget is spent; return what result.json holds.
 
@@ -211,14 +211,24 @@ def train(
     `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays), OSError where
     the final checkpoint or the result cannot be written.
     """
-    run = Run(experiment)
+    run = prepared(experiment, init)
     try:
-        if init is not None:
-            _begin_from(run, init)
         with opened() as directory:
             return _Session(run, directory).go()
     finally:
         run.close()
+
+
+def prepared(experiment: Experiment, init: Path | str | None = None) -> Run:
+    """A new run, with the newest policy of the run in ``init``. Raises `BadRequest` where that does not fit."""
+    run = Run(experiment)
+    try:
+        if init is not None:
+            _begin_from(run, Path(init))
+    except BaseException:
+        run.close()
+        raise
+    return run
 
 
 def _begin_from(run: Run, directory: Path) -> None:

@@ -14,13 +14,13 @@ import pytest
 from hydra._internal.hydra import Hydra
 from omegaconf import OmegaConf
 
-from evorl import config
+from evorl import config, overrides
 from evorl.util.errors import BadRequest
 from evorl.util.typed import typed
 from evorl.util.types import Count, Positive
 
 FILES = sorted(config.CONF.glob("*/*.yaml"))
-ROOM_FILES = [path for path in FILES if path.parent.name in config.ROOMS]
+ROOM_FILES = [path for path in FILES if path.parent.name in overrides.ROOMS]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def name(path: Path) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_every_file_composes_and_instantiates(hydra: Hydra, path: Path) -> None:
-    plus = "+" if path.parent.name in config.FOLDERS else ""
+    plus = "+" if path.parent.name in overrides.FOLDERS else ""
     experiment(hydra, f"{plus}{path.parent.name}={path.stem}")
 
 
@@ -152,7 +152,26 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
         (["rl.clip.x=1"], "rl.clip.x: rl.clip is a value"),
         (["lr=1"], "lr: unknown key; did you mean rl.lr?"),
         (["+sede=1"], "sede: unknown key; did you mean seed?"),
-        (["+debgu=tiny"], "debgu: unknown key; did you mean debug?"),
+        (["+debgu=tiny"], "debgu: unknown key; did you mean +debug?"),
+        (["debgu=tiny"], "debgu: unknown key; did you mean +debug?"),
+        (["experimnt=solve/pong"], "experimnt: unknown key; did you mean +experiment?"),
+        (["foo=1"], "trust, +debug, +experiment, tuned"),
+        (["rl.lr=[1]"], "rl.lr: expected a value like {start: "),
+        (["++rl.net.hidden={a: 1}", "rl=a2c"], "rl.net.hidden: expected a value like [64, 64], got {a: 1}"),
+        (["budget=[true, null]"], "budget: expected a value like {steps: null, "),
+        (["hydra.run.dir=[1]"], "hydra.run.dir: expected a value like runs/${"),
+        (["~debug"], "debug: nothing is chosen, so there is nothing to leave out"),
+        (["~tuned=x"], "tuned: x is not chosen, so there is nothing to leave out"),
+        (["~experiment"], "experiment: nothing is chosen"),
+        (["++debug=tiny"], "debug: choose with a plus: +debug=NAME"),
+        *(([f"~{key}"], f"{key}: every run has one") for key in ("seed", "ec", "cluster", "budget", "hydra.run.dir")),
+        (["~rl.clip=1"], "rl.clip: is 0.2, not 1"),
+        (["~budget.steps"], "budget.steps: is null, so there is nothing to leave out"),
+        (["~mdp.serve.0"], "mdp.serve.0: mdp.serve is a value; it has no keys"),
+        (["+rl=a2c"], "rl: has a choice already; write rl=a2c without the plus"),
+        (["rl@mdp=a2c"], "rl: has its place; write rl=a2c without the @"),
+        (["mdp=[pong]"], "mdp: takes one choice, got [pong]"),
+        (["rl=a2c", "+rl.lr=''"], "rl.lr: is there already; write rl.lr='' without the plus"),
         (["tuned=pong_pppo"], "tuned: no choice 'pong_pppo'; did you mean pong_ppo?"),
         (["tunned=pong_ppo"], "tunned: unknown key; did you mean tuned?"),
         (["+debug=tinny"], "debug: no choice 'tinny'; did you mean tiny?"),
@@ -161,7 +180,7 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
         (["~rl"], "rl: every run has one"),
         (["seed=???"], "seed: a value is needed"),
         (["seed=${nothing}"], "seed: Interpolation key 'nothing' not found"),
-        (["+seed=1"], "seed"),
+        (["+seed=1"], "seed: is there already; write seed=1 without the plus"),
         (["hydra.run.dri=x"], "hydra.run.dri"),
         (["budget.steps=0"], "budget.steps: expected int >= 1, got 0"),
         (["rl._target_=evorl.mdp.pong.Pong"], "rl._target_: evorl.mdp.pong.Pong is no Hyper"),
@@ -189,6 +208,8 @@ def test_numbers_of_the_command_line(hydra: Hydra) -> None:
 
 def test_trust_is_given_on_the_command_line_only(hydra: Hydra) -> None:
     assert config.trusted(["seed=1", "trust=[mine, yours]"], {"trust": ["mine", "yours"]}) == ("mine", "yours")
+    assert config.trusted(["trust=mine"], {"trust": "mine"}) == ("mine",)
+    assert config.trusted(["trust=3"], {"trust": 3}) == ("3",)
     assert config.trusted(["seed=1"], {"trust": []}) == ()
     with pytest.raises(BadRequest, match="command line only"):
         config.trusted(["seed=1"], {"trust": ["mine"]})

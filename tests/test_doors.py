@@ -56,6 +56,12 @@ def test_a_run(finished: Path) -> None:
         (["experiment=foo"], "evorl: experiment: no choice 'foo'; there are: none; choose with a plus: +experiment="),
         (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: none\n"),
         (["debug=tiny"], "evorl: debug: choose with a plus: +debug=NAME\n"),
+        (["experimnt=foo"], "evorl: experimnt: unknown key; did you mean +experiment?\n"),
+        (["rl.lr=[1]"], "evorl: rl.lr: expected a value like {start: "),
+        (["~debug"], "evorl: debug: nothing is chosen, so there is nothing to leave out\n"),
+        (["~seed"], "evorl: seed: every run has one\n"),
+        (["seed=${rl.gama}"], "evorl: seed: Interpolation key 'rl.gama' not found\n"),
+        (["hydra.run.dir=${mine}", *TINY], "evorl: hydra.run.dir: Interpolation key 'mine' not found\n"),
         (["rl.lr=x"], "evorl: rl.lr: expected float or a mapping with the keys start, end, steps, kind, got 'x'"),
         (["seed=x"], "evorl: seed: expected int, got 'x'"),
         (["mdp=gymnasium", "mdp.id=CartPole-v11"], "evorl: mdp.id: "),
@@ -182,6 +188,15 @@ def test_a_policy_of_another_world_names_it(finished: Path, tmp_path: Path) -> N
     done = evorl("+debug=tiny", "mdp=pong", f"init={finished}", cwd=tmp_path)
     line = f"evorl: init: {finished} is a run of cartpole, whose policy does not fit: add mdp=cartpole\n"
     assert (done.returncode, done.stderr) == (2, line)
+    assert nothing_written(tmp_path)
+
+
+@pytest.mark.parametrize("word", ["mdp=cartpole,pong", "rl.net.hidden=[64,64],[32]"])
+def test_a_policy_that_fits_one_job_only_is_refused_before_the_first(finished: Path, tmp_path: Path, word: str) -> None:
+    done = evorl("--multirun", *TINY, word, f"init={finished}", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("evorl: init: ") and "does not fit" in done.stderr and done.stderr.count("\n") == 1
+    assert ("add mdp=cartpole" in done.stderr) == word.startswith("mdp")
     assert nothing_written(tmp_path)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl import config, run
+from evorl import config, overrides, run
 from evorl.record.runs import flatten
 from evorl.util.seed import generator
 
@@ -98,7 +98,7 @@ def test_misspelt_choices(capsys: pytest.CaptureFixture[str]) -> None:
     found = choices()
     right = 0
     for group, choice in found:
-        plus = "+" if group in config.FOLDERS else ""
+        plus = "+" if group in overrides.FOLDERS else ""
         wrong = typo(choice, {b for a, b in found if a == group}, rng)
         text = refusal([f"{plus}{group}={wrong}"], capsys)
         assert text.startswith(f"evorl: {group}: "), text

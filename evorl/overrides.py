@@ -1,0 +1,250 @@
+"""The KEY=VALUE words of a command line: what they say, and in one line what is wrong with one.
+
+Hydra's own refusals name neither the key nor what to write instead; so where it refuses, `explained` looks for the
+word at fault.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hydra._internal.hydra import Hydra
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import split_key
+from omegaconf.errors import OmegaConfBaseException
+
+from evorl.util.errors import BadRequest, nearest
+from evorl.util.typed import shown, unknown
+
+ROOMS = ("mdp", "rl", "cluster", "record")
+"""Keys of `Experiment` whose class a config file names."""
+FOLDERS = ("debug", "experiment")
+"""Folders of conf/ that are added with a plus: +debug=tiny."""
+TUNED = "tuned"
+"""The folder whose file for a pair of world and algorithm is taken by itself; ~tuned leaves it out."""
+REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
+"""What Hydra raises for words that it cannot compose."""
+
+
+def parse(overrides: Sequence[str], hydra: Hydra | None = None) -> list[Override]:
+    """Command-line words as Hydra understands them; with ``hydra``, a glob(*) of choices can be listed.
+
+    Raises `BadRequest` for a word that Hydra does not understand.
+    """
+    return [_parse(text, hydra) for text in overrides]
+
+
+def check_group(hydra: Hydra, one: Override) -> None:
+    """Raise `BadRequest` where a word chooses of a folder what is not there, or nothing of one that every run needs.
+
+    Hydra would pass over a wrong choice of an optional folder.
+    """
+    if not _is_group(hydra, one) or one.is_sweep_override():
+        return
+    group, value = one.key_or_group, one.value()
+    if one.is_delete():
+        if group not in (*FOLDERS, TUNED):
+            raise BadRequest("every run has one", group)
+        return
+    if isinstance(value, list) and group not in FOLDERS:
+        raise BadRequest(f"takes one choice, got {written(value)}", group)
+    for choice in value if isinstance(value, list) else [value]:
+        _check_choice(hydra, one, choice)
+
+
+def check_left_out(one: Override) -> None:
+    """Raise `BadRequest` where a word has taken away what every run has."""
+    key = one.key_or_group
+    if one.is_delete() and key not in (*FOLDERS, TUNED) and (key.startswith("hydra.") or "." not in key):
+        raise BadRequest("every run has one", key)
+
+
+def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Exception) -> BadRequest:
+    """Why Hydra refused these words: the first one at fault; else Hydra's own words."""
+    groups = [one for one in given if _is_group(hydra, one)]
+    try:
+        for one in given:
+            if one.is_sweep_override():
+                raise BadRequest("several values; add --multirun to run each, or [..] for a list", one.key_or_group)
+        try:
+            base = _composed(hydra, name, groups)
+        except REFUSALS:
+            _check_forms(_composed(hydra, name, []), groups)
+            raise
+        for one in given:
+            if one not in groups:
+                _check_key(base, one)
+    except BadRequest as found:
+        return found
+    except REFUSALS as other:
+        error = other
+    return BadRequest(first_line(error))
+
+
+def require(config: DictConfig, key: str) -> Any:
+    """What stands at the dotted ``key`` of ``config``, unresolved. Raises `BadRequest` where there is no such key."""
+    node: Any = config
+    names = split_key(key)
+    for depth, name in enumerate(names):
+        parent = ".".join(names[:depth])
+        if not OmegaConf.is_dict(node):
+            raise BadRequest(f"{parent} is a value; it has no keys", key)
+        if name not in node:
+            raise _unknown_key(config, node, parent, name, whole=len(names) == 1)
+        node = node._get_node(name)  # as it stands: a missing value or an interpolation is fine here
+    return node if OmegaConf.is_config(node) else node._value()
+
+
+def unknown_word(name: str, names: Iterable[str]) -> BadRequest:
+    """The refusal of a first word of a key, with the nearest valid one as it is to be written: +debug has a plus."""
+    error = unknown(name, [*names, *FOLDERS, TUNED])
+    return BadRequest(re.sub(rf"\b({'|'.join(FOLDERS)})\b", r"+\1", error.args[0]), error.key)
+
+
+def written(value: Any) -> str:
+    """A value as a command line writes it."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {written(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(written, value)) + "]"
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value) or "''"
+
+
+def first_line(error: Exception) -> str:
+    """What an error of many lines says first."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+# ------------------------------------------------------------------ choices of a folder
+
+
+def _is_group(hydra: Hydra, one: Override) -> bool:
+    return one.key_or_group in FOLDERS or bool(_options(hydra, one.key_or_group))
+
+
+def _check_choice(hydra: Hydra, one: Override, choice: Any) -> None:
+    group = one.key_or_group
+    folder, _, name = f"{group}/{choice}".rpartition("/")
+    if name in (_options(hydra, folder) or _options(hydra, group)):
+        return
+    there = _nested(hydra, group)
+    options = _options(hydra, folder) or _options(hydra, group)
+    close = nearest(name, options) or nearest(str(choice), there) or f"; there are: {', '.join(there) or 'none'}"
+    raise BadRequest(f"no choice {shown(choice)}{close}{_plus(one)}", group)
+
+
+def _check_forms(base: DictConfig, groups: Sequence[Override]) -> None:
+    """Refuse the first choice whose signs (a plus, ~, @) do not fit what is chosen without it."""
+    chosen = base.hydra.runtime.choices
+    for one in groups:
+        group, value = one.key_or_group, written(one.value())
+        if one.is_delete():
+            what = "nothing is chosen" if one.value() is None else f"{value} is not chosen"
+            raise BadRequest(f"{what}, so there is nothing to leave out", group)
+        if _plus(one):
+            raise BadRequest(_plus(one).removeprefix("; "), group)
+        if one.package is not None:
+            raise BadRequest(f"has its place; write {group}={value} without the @", group)
+        if (one.is_add() or one.is_force_add()) and group in chosen:
+            raise BadRequest(f"has a choice already; write {group}={value} without the plus", group)
+
+
+def _plus(one: Override) -> str:
+    """How to choose of a folder that no default chooses of, where a command line leaves the plus out."""
+    group = one.key_or_group
+    return f"; choose with a plus: +{group}=NAME" if group in FOLDERS and not one.is_add() else ""
+
+
+def _nested(hydra: Hydra, group: str) -> list[str]:
+    """Every choice of a group, those in its folders as folder/name."""
+    folders = hydra.config_loader.get_group_options(group, ObjectType.GROUP)
+    return [
+        *_options(hydra, group),
+        *(f"{folder}/{name}" for folder in folders for name in _nested(hydra, f"{group}/{folder}")),
+    ]
+
+
+def _options(hydra: Hydra, group: str) -> list[str]:
+    return hydra.config_loader.get_group_options(group, ObjectType.CONFIG) if group else []
+
+
+# ------------------------------------------------------------------ keys and values
+
+
+def _check_key(base: DictConfig, one: Override) -> None:
+    """Refuse a key that is not there or, with a plus, is; and a value that cannot stand in its place."""
+    key, value = one.key_or_group, one.value()
+    if (one.is_add() or one.is_force_add()) and not _has(base, key):
+        return
+    old = require(base, key)
+    if one.is_add():
+        raise BadRequest(f"is there already; write {key}={written(value)} without the plus", key)
+    if one.is_delete():
+        check_left_out(one)
+        _check_delete(old, value, key)
+        return
+    try:
+        OmegaConf.update(base, key, value, force_add=True)
+    except OmegaConfBaseException:
+        raise BadRequest(f"expected a value like {written(old)}, got {written(value)}", key) from None
+
+
+def _check_delete(old: Any, value: Any, key: str) -> None:
+    if old is None:
+        raise BadRequest("is null, so there is nothing to leave out", key)
+    if value not in (None, old):
+        raise BadRequest(f"is {written(old)}, not {written(value)}", key)
+
+
+def _has(base: DictConfig, key: str) -> bool:
+    try:
+        require(base, key)
+    except BadRequest:
+        return False
+    return True
+
+
+def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, whole: bool) -> BadRequest:
+    key = f"{parent}.{name}" if parent else name
+    names = [str(one) for one in node if one != "hydra"]
+    if not names:
+        return BadRequest(f"no such key yet; +{key}=... adds it", key)
+    if parent:
+        return unknown(name, names, parent)
+    homes = [f"{room}.{name}" for room in names if whole and name in _keys(config, room)]
+    if homes:
+        return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
+    return unknown_word(name, names)
+
+
+def _keys(config: DictConfig, room: str) -> list[Any]:
+    node = config._get_node(room)
+    return list(node) if isinstance(node, DictConfig) else []
+
+
+# ------------------------------------------------------------------ Hydra
+
+
+def _parse(text: str, hydra: Hydra | None = None) -> Override:
+    try:
+        found = OverridesParser.create(hydra.config_loader if hydra else None).parse_overrides([text])[0]
+    except (HydraException, ValueError):
+        raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
+    if not found.key_or_group:
+        raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
+    return found
+
+
+def _composed(hydra: Hydra, name: str, words: Sequence[Override]) -> DictConfig:
+    lines = [str(one.input_line) for one in words]
+    return hydra.compose_config(name, lines, RunMode.RUN, with_log_configuration=False)
