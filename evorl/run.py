@@ -63,13 +63,21 @@ def run(words: Sequence[str]) -> None:
         return _resume(Path(str(past)), args)
     with config.opened(path, args.config_dir) as hydra:
         if _shows(args):
-            config.compose(hydra, args.overrides, name, RunMode.MULTIRUN)
+            composed = config.compose(hydra, args.overrides, name, RunMode.MULTIRUN)
+            if args.help:
+                return _help(hydra, composed, args.overrides, name)
         elif args.multirun or "hydra.mode=MULTIRUN" in args.overrides:
             return _sweep(hydra, args.overrides, name)
         else:
             return _single(config.compose(hydra, args.overrides, name))
     _run_hydra(args, parser, job, str(path.absolute()), name)
     return None
+
+
+def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> None:
+    from evorl.help import page
+
+    print(page(hydra, composed, words, name))
 
 
 def job(composed: DictConfig) -> float:
