@@ -96,7 +96,7 @@ class Outer:
 
 @pytest.mark.parametrize(
     ("words", "applies"),
-    [(["mdp=pong"], True), (["mdp=duel"], False), (["mdp=duel", "tuned=pong_ppo"], True), (["~tuned"], False)],
+    [(["mdp=pong"], True), (["rl=a2c"], False), (["rl=a2c", "tuned=pong_ppo"], True), (["~tuned"], False)],
 )
 def test_whether_tuned_settings_apply(words: list[str], applies: bool) -> None:
     with config.opened() as hydra:
