@@ -34,7 +34,7 @@ from evorl.mdp.duel.fight import (
     Vector,
 )  # fmt: skip
 from evorl.mdp.duel.rules import Command, play, shuffle
-from evorl.mdp.duel.view import observe
+from evorl.mdp.duel.view import heading, observe
 from evorl.util.seed import Episodes, generator
 
 EAST, NORTH, WEST, SOUTH = DIRECTIONS[::2]
@@ -213,6 +213,49 @@ def test_nobody_leaves_the_field(seed: int) -> None:
                 it.command(side, *(shuffle if seed % 2 else play)(it, side, draws[side]))
         it.advance()
     assert it.fighters[0].dealt == pytest.approx(it.fighters[1].taken)
+
+
+# ------------------------------------------------------------------ the view
+
+AXIS = slice(4, 6)  # of an observation: which way the field lies, as the fighter sees it
+
+
+def quarter(it: Fight) -> None:
+    """Turn the whole fight to the left."""
+    half = it.ground.size / 2
+    for each in (*it.fighters, *it.arrows):
+        each.x, each.y = half - (each.y - half), half + (each.x - half)
+        each.vx, each.vy = -each.vy, each.vx
+    for me in it.fighters:
+        me.heading = -me.heading[1], me.heading[0]
+
+
+@pytest.mark.parametrize("side", [KNIGHT, ARCHER])
+def test_a_fight_turned_around_is_seen_and_played_alike(side: int) -> None:
+    it = fight(3.5)
+    it.fighters[KNIGHT].y = 2.7
+    it.command(KNIGHT, STEP, NORTH)
+    it.command(ARCHER, SHOOT, WEST)
+    until_free(it, ARCHER)
+    assert len(it.arrows) == 1
+    view, axis = np.delete(observe(it, side), AXIS), observe(it, side)[AXIS]
+    ways = [heading(it, side, direction) for direction in range(len(DIRECTIONS))]
+    quarter(it)
+    assert np.delete(observe(it, side), AXIS) == pytest.approx(view, abs=1e-6)
+    assert observe(it, side)[AXIS] == pytest.approx([-axis[1], axis[0]], abs=1e-6)
+    for direction, (x, y) in enumerate(ways):
+        assert heading(it, side, direction) == pytest.approx((-y, x))
+
+
+@pytest.mark.parametrize("side", [KNIGHT, ARCHER])
+def test_direction_0_is_straight_at_the_foe_and_the_others_follow_leftwards(side: int) -> None:
+    it = fight(3)
+    it.fighters[ARCHER].y = 3.1
+    gap, pace = it.distance(), it.fighters[side].character.step.range
+    do(it, side, STEP, heading(it, side, 0))
+    assert it.distance() == pytest.approx(gap - pace)
+    (ax, ay), (bx, by), (cx, cy) = (heading(it, side, direction) for direction in (0, 2, 4))
+    assert (bx, by) == pytest.approx((-ay, ax)) and (cx, cy) == pytest.approx((-ax, -ay))
 
 
 # ------------------------------------------------------------------ balance

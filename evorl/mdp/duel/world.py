@@ -51,7 +51,7 @@ class Duel(BattleWorld):
     knight: Knight = field(default_factory=Knight)
     archer: Archer = field(default_factory=Archer)
     ground: Ground = field(default_factory=Ground)
-    budget: int = 10_000_000
+    budget: int = 2_000_000
 
     @property
     def spec(self) -> Spec:
