@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
@@ -20,15 +21,16 @@ import msgspec
 import numpy as np
 import torch
 
+from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
-from evorl.mdp.core import Arena, StateDict, World
+from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.record import checkpoint
 from evorl.record.core import Record, Recorder
 from evorl.record.files import write_json
 from evorl.record.terminal import Terminal, summary
-from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, Episode, Hyper, Metrics, NotFinite
 from evorl.rl.judge import fitness, judge
+from evorl.rl.sampler import Sampler
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural, Positive
@@ -73,7 +75,7 @@ class Experiment:
 
     mdp: World
     rl: Hyper
-    cluster: Local = field(default_factory=Local)
+    cluster: Cluster = field(default_factory=Local)
     record: Record = field(default_factory=Record)
     seed: Natural = 0
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -103,42 +105,32 @@ class Run:
         self.episodes = 0  # finished
         self.window: dict[str, deque[float]] = {}  # numbers of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
-        self.arenas: list[Arena] = []
-        try:
-            for member in range(hyper.members):
-                episodes = seeds.Episodes(experiment.seed, f"train {member}")
-                self.arenas.append(experiment.mdp.arena(hyper.slots, episodes))
-            self._build(hyper, self.arenas[0])
-        except BaseException:
-            self.close()
-            raise
-
-    def _build(self, hyper: Hyper, arena: Arena) -> None:
-        self.learner = hyper.learner(arena.spec, self.experiment.seed, device(self.experiment.device))
-        k = hyper.slots
-        self.batch = Batch.empty(arena.spec, hyper.horizon, hyper.members * k, hyper.net.lstm)
-        self.actors = [
-            Actor(one, self.learner, self.experiment.seed, member, self.batch.columns(member * k, (member + 1) * k))
-            for member, one in enumerate(self.arenas)
-        ]
+        where = device(experiment.device)
+        # members elsewhere act on their CPU; the workers start before anything here has threads
+        here = where if experiment.cluster.here else torch.device("cpu")
+        member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)
+        self.spec = spec(experiment.mdp)
+        self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, WorldError))
+        self.learner = hyper.learner(self.spec, experiment.seed, where)
+        self.storage = Batch.empty(self.spec, hyper.horizon, hyper.members * hyper.slots, hyper.net.lstm)
 
     def iterate(self) -> Metrics:
         """Collect one batch and learn from it. Raises `NotFinite`, naming the step."""
         started = time.monotonic()
         try:
-            outcomes = [actor.collect(self.iteration) for actor in self.actors]
+            outcomes = self.group.all("collect", self.learner.weights(), self.iteration)
+            batch = self.storage.fill([Batch(**one["batch"]) for one in outcomes])
             sampled = time.monotonic()
-            cost = sum(steps for steps, _ in outcomes)
-            metrics = self.learner.update(self.batch, self.steps, self.iteration)
+            cost = sum(one["cost"] for one in outcomes)
+            metrics = self.learner.update(batch, self.steps, self.iteration)
         except NotFinite as error:
             raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from None
         ended = time.monotonic()
         self.steps += cost
         self.iteration += 1
         self.updates += int(metrics["optimizer/updates"])
-        for _, episodes in outcomes:
-            self._remember(episodes)
-            self.episodes += len(episodes)
+        for one in outcomes:
+            self._remember([Episode(*episode) for episode in one["episodes"]])
         metrics |= {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
         return metrics | {
             "train/episodes": self.episodes,
@@ -149,7 +141,8 @@ class Run:
         }
 
     def _remember(self, episodes: list[Episode]) -> None:
-        names = self.arenas[0].spec.rewards
+        names = self.spec.rewards
+        self.episodes += len(episodes)
         for episode in episodes:
             numbers = {"train/return": episode.ret, "train/episode_length": episode.length}
             if len(names) > 1:
@@ -175,7 +168,7 @@ class Run:
             "best": None if self.best is None else list(self.best),
             "window": {name: list(numbers) for name, numbers in self.window.items()},
             "learner": self.learner.state_dict(),
-            "actors": {str(i): actor.state_dict() for i, actor in enumerate(self.actors)},
+            "actors": {str(i): one for i, one in enumerate(self.group.states())},
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -184,13 +177,18 @@ class Run:
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.window = {name: deque(numbers, maxlen=WINDOW) for name, numbers in state["window"].items()}
         self.learner.load_state_dict(state["learner"])
-        for i, actor in enumerate(self.actors):
-            actor.load_state_dict(state["actors"][str(i)])
+        self.group.restore([state["actors"][str(i)] for i in range(self.group.size)])
 
     def close(self) -> None:
-        for arena in self.arenas:
-            arena.close()
+        self.group.close()
         self.experiment.mdp.close()
+
+
+def spec(world: World) -> Spec:
+    """What a world shows and takes. Raises `BadRequest` where it cannot run here."""
+    arena = world.arena(world.sides, seeds.Episodes(0, "spec"))
+    arena.close()
+    return arena.spec
 
 
 def device(name: str) -> torch.device:

@@ -55,6 +55,7 @@ IN_PLACE = {"normal_", "uniform_", "bernoulli_", "exponential_", "random_", "cau
 IN_PLACE |= {"orthogonal_", "kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_", "trunc_normal_"}
 KEYED = {
     # file: (what it may use, why)
+    "evorl/cluster/crew.py": ({"secrets", "secrets.token_bytes"}, "a group's password, which no result depends on"),
     "evorl/util/seed.py": ({"np.random.Generator", "np.random.Philox"}, "the one source of generators"),
     "evorl/mdp/simulators.py": ({"np.random.Generator", "np.random.PCG64"}, "gymnasium's own bits from a keyed seed"),
     "evorl/rl/policy_gradient.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),

@@ -148,8 +148,8 @@ def test_members_are_shards_with_episodes_of_their_own(tmp_path: Path) -> None:
     run = Run(experiment(rl=replace(SMALL, members=3, slots=4)))
     run.iterate()
     run.close()
-    assert run.steps == 3 * BATCH and run.batch.reward.shape == (16, 12, 1)
-    first = run.batch.inputs[0][0].numpy()
+    assert run.steps == 3 * BATCH and run.storage.reward.shape == (16, 12, 1)
+    first = run.storage.inputs[0][0].numpy()
     assert len({row.tobytes() for row in first}) == 12
 
 

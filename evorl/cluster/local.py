@@ -2,9 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from evorl.cluster.core import Cluster, Make, raised
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
+class Local(Cluster):
     """No workers: the run's members live in the process that reads this."""
+
+    here: ClassVar[bool] = True
+
+    def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> LocalGroup:
+        return LocalGroup(make, size, plain)
+
+
+class Done:
+    """The answer to a call that was made at once."""
+
+    def __init__(self, answer: Any, error: Exception | None = None) -> None:
+        self._answer, self._error = answer, error
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+
+class LocalGroup:
+    """Members as plain objects, called one after the other."""
+
+    def __init__(self, make: Make, size: int, plain: Sequence[type[Exception]]) -> None:
+        self.size, self._plain = size, plain
+        self.members: list[Any] = []
+        try:
+            for index in range(size):
+                self.members.append(self._try(index, make, index).result())
+        except BaseException:
+            self.close()
+            raise
+        self._next = 0
+
+    def _try(self, index: int, function: Callable[..., Any], *args: object) -> Done:
+        try:
+            return Done(function(*args))
+        except Exception as error:
+            return Done(None, raised(index, error, self._plain))
+
+    def _call(self, index: int, method: str, *args: object) -> Done:
+        return self._try(index, getattr(self.members[index], method), *args)
+
+    def all(self, method: str, *args: object) -> list[Any]:
+        return [one.result() for one in [self._call(index, method, *args) for index in range(self.size)]]
+
+    def any(self, method: str, *args: object) -> Done:
+        self._next = (self._next + 1) % self.size
+        return self._call(self._next, method, *args)
+
+    def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
+        return (self.any(method, *args).result() for args in arguments)
+
+    def gather(self, method: str, *args: object) -> Iterator[tuple[int, Any]]:
+        while True:
+            for index in range(self.size):
+                yield index, self._call(index, method, *args).result()
+
+    def post(self, method: str, *args: object) -> None:
+        self.all(method, *args)
+
+    def states(self) -> list[Any]:
+        return self.all("state_dict")
+
+    def restore(self, states: Sequence[Any]) -> None:
+        for index, state in enumerate(states):
+            self._call(index, "load_state_dict", state).result()
+
+    def close(self) -> None:
+        for member in self.members:
+            if hasattr(member, "close"):
+                member.close()
+        self.members.clear()

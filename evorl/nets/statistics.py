@@ -96,6 +96,10 @@ class Moments:
             self._tensors[device] = tuple(x.float().to(device) for pair in pairs for x in pair)
         return self._tensors[device]
 
+    def load_tensors(self, device: torch.device, tensors: tuple[Tensor, ...]) -> None:
+        """Normalise by the numbers that another's `tensors` gave, until an update of one's own."""
+        self._tensors[device] = tensors
+
     def normalize(self, statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         out = list(inputs)
         for k, i in enumerate(self.running):

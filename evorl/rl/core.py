@@ -7,9 +7,9 @@ K action components, L legal-mask entries.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -84,11 +84,18 @@ class Batch:
             carry=torch.zeros(2, b, lstm) if lstm else None,
         )
 
-    def columns(self, first: int, last: int) -> Batch:
-        """Slots first..last-1 as a view of this storage."""
-        whole: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        part: dict[str, Any] = {k: x[:, first:last] if isinstance(x, Tensor) else x for k, x in whole.items()}
-        return Batch(**{**part, "inputs": tuple(x[:, first:last] for x in self.inputs)})
+    def fill(self, parts: Sequence[Batch]) -> Batch:
+        """Put the slots of all parts side by side in this storage; a single part is returned itself."""
+        if len(parts) == 1:
+            return parts[0]
+        for name, whole in vars(self).items():
+            pieces = [getattr(part, name) for part in parts]
+            if isinstance(whole, Tensor):
+                torch.cat(pieces, 1, out=whole)
+            elif whole is not None:
+                for number, one in enumerate(whole):
+                    torch.cat([piece[number] for piece in pieces], 1, out=one)
+        return self
 
     @property
     def next_value(self) -> Tensor:
@@ -159,6 +166,14 @@ class Learner(Protocol):
         start: Tensor | None,
     ) -> Decision:
         """Decide for B rows under the given noise [B, noise_size]; zero noise is the deterministic policy."""
+        ...
+
+    def weights(self) -> list[Tensor]:
+        """Everything that acting needs; not copied."""
+        ...
+
+    def load_weights(self, weights: list[Tensor]) -> None:
+        """Act with another learner's weights from now on."""
         ...
 
     def update(self, batch: Batch, step: int, iteration: int) -> Metrics:

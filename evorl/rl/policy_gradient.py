@@ -146,6 +146,14 @@ class PolicyGradient:
         count = 0 if self.moments is None else self.moments.count_tensors
         return given[:count], given[count:]
 
+    def weights(self) -> list[Tensor]:
+        return [self.theta, *self._statistics()]
+
+    def load_weights(self, weights: list[Tensor]) -> None:
+        self.theta.copy_(weights[0])
+        if self.moments is not None:
+            self.moments.load_tensors(self.device, tuple(x.to(self.device, copy=True) for x in weights[1:]))
+
     # -------------------------------------------------------------- learning
 
     @abstractmethod

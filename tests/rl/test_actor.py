@@ -203,17 +203,19 @@ def test_any_order_of_arrivals_gives_the_same_batches(game: type[Game], lstm: in
             assert_same_bits(got, want)
 
 
-def test_members_fill_their_columns_of_one_batch() -> None:
-    learner = PPO().learner(Wandering.spec, 0, torch.device("cpu"))
-    both = Batch.empty(Wandering.spec, 5, 6, 0)
+def test_the_batches_of_members_lie_side_by_side() -> None:
+    learner = PPO(net=Net(lstm=4)).learner(Wandering.spec, 0, torch.device("cpu"))
+    parts = []
     for member in range(2):
-        Actor(
-            Games(Wandering, 3, episodes(member)), learner, 3, member, both.columns(3 * member, 3 * member + 3)
-        ).collect(0)
-    for member in range(2):
-        alone = actor_of(learner, Games(Wandering, 3, episodes(member)), 5, member=member)
-        alone.collect(0)
-        assert_same_bits(snapshot(both.columns(3 * member, 3 * member + 3)), snapshot(alone.batch))
+        actor = actor_of(learner, Games(Wandering, 3, episodes(member)), 5, member=member)
+        actor.collect(0)
+        parts.append(actor.batch)
+    storage = Batch.empty(Wandering.spec, 5, 6, 4)
+    whole = storage.fill(parts)
+    assert whole is storage and storage.fill(parts[:1]) is parts[0]
+    for name, got in snapshot(whole).items():
+        first, second = (snapshot(part)[name] for part in parts)
+        assert torch.equal(got[:, :3], first) and torch.equal(got[:, 3:], second), name
 
 
 # ------------------------------------------------------------------ resume

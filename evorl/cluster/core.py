@@ -1,0 +1,113 @@
+"""Where work runs: the words that every cluster shares.
+
+A *group* is N members: objects made by a factory from their index, each with state of its own. Members are logical,
+their number belongs to the experiment; the processes that carry them are not, and may be fewer, more or replaced.
+A member is reached by the name of a method and plain data or arrays. One that has ``state_dict`` and
+``load_state_dict`` survives its process: it is made again, restored to its state before the calls that were lost, and
+those are made again. So what comes back is a function of the factory and the calls alone, wherever they ran.
+"""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Protocol
+
+Make = Callable[[int], Any]
+"""Makes the member of an index."""
+
+
+class MemberError(RuntimeError):
+    """A member's method raised: which, what, and its traceback as text."""
+
+    def __init__(self, member: int, kind: str, message: str, trace: str) -> None:
+        super().__init__(f"member {member}: {kind}: {message}\n{trace}".rstrip())
+        self.member, self.kind, self.message, self.trace = member, kind, message, trace
+
+
+def raised(member: int, error: Exception, plain: Sequence[type[Exception]]) -> Exception:
+    """What the caller of a group sees of a member's error: itself where its class is one of ``plain``."""
+    if isinstance(error, tuple(plain)):
+        return error
+    trace = "".join(traceback.format_exception(error))
+    found = MemberError(member, type(error).__name__, str(error), trace)
+    found.__cause__ = error
+    return found
+
+
+class MemberLost(RuntimeError):
+    """A member's process died or hung again and again over the same call."""
+
+
+class Future(Protocol):
+    """The answer to one call, to come."""
+
+    def done(self) -> bool:
+        """Whether `result` would return at once."""
+        ...
+
+    def result(self) -> Any:
+        """Wait for the answer. Raises `MemberError`, `MemberLost`."""
+        ...
+
+
+class Group(Protocol):
+    """N members. Arrays in answers are the caller's own, but for `gather`'s."""
+
+    size: int
+
+    def all(self, method: str, *args: object) -> list[Any]:
+        """Every member gets the call; every answer, by member.
+
+        Where some raised, the rest still finish and the error of the lowest index comes. Raises `MemberError`,
+        `MemberLost`.
+        """
+        ...
+
+    def any(self, method: str, *args: object) -> Future:
+        """Whichever member is free takes the call. It must not depend on or change a member's state."""
+        ...
+
+    def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
+        """`any` for each tuple of arguments, all members busy; answers in the arguments' order."""
+        ...
+
+    def gather(self, method: str, *args: object) -> Iterator[tuple[int, Any]]:
+        """An endless stream of (member, answer), in the order they come.
+
+        Each member is called again and again, at most ``ahead`` answers before they are taken: a slow consumer
+        bounds memory, and nothing is dropped. Arrays are valid until the next answer is taken.
+        """
+        ...
+
+    def post(self, method: str, *args: object) -> None:
+        """Every member gets the call before its next one, without an answer; a newer post replaces an unread one."""
+        ...
+
+    def states(self) -> list[Any]:
+        """Every member's state after the calls answered so far."""
+        ...
+
+    def restore(self, states: Sequence[Any]) -> None:
+        """Give every member its state, as `states` returned them."""
+        ...
+
+    def close(self) -> None:
+        """End the members. Nothing stays: no process, socket, shared memory or file."""
+        ...
+
+
+class Cluster(ABC):
+    """A choice of where members run; a frozen dataclass whose fields are config keys."""
+
+    here: ClassVar[bool]
+    """Whether members live in the process that spawns them."""
+
+    @abstractmethod
+    def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
+        """``size`` members, ``make(0)`` to ``make(size - 1)``.
+
+        Errors of the classes ``plain`` (made from one message) reach the caller as they are, all others as
+        `MemberError`. Raises what making a member raises, `MemberLost`.
+        """

@@ -1,0 +1,327 @@
+"""The workers of a group: what each has to do, and who replaces the ones that die.
+
+A worker takes its calls in order, and may be sent some ahead of their answers. Beside each answer a member sends its
+state; a worker that dies or hangs is replaced, its members are made again in their last known state, and what it had
+not answered is sent again. So a call is answered once, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import zmq
+
+from evorl.cluster.core import MemberError, MemberLost
+from evorl.cluster.line import Letter, Line, bulk
+from evorl.cluster.memory import Pool, Reader
+from evorl.cluster.wire import Kind, ProtocolError, unpack
+
+log = logging.getLogger("evorl")
+
+TICK_S = 0.2  # the longest the driver waits before it looks at deadlines
+OWN_DEATHS = 3  # over the same call, by the member's own doing: a crash or a deadline
+DEATHS = 20  # over the same call, by a kill from outside
+
+
+class Exit(NamedTuple):
+    """A worker's process that ended."""
+
+    worker: int
+    life: int
+    why: str
+    killed: bool  # from outside, by SIGKILL
+
+
+class Launcher(Protocol):
+    """Starts, watches and ends the processes of a group."""
+
+    endpoint: str
+    workers: int
+
+    def start(self, token: bytes, worker: int, life: int) -> None:
+        """Begin a process that serves as ``worker``."""
+        ...
+
+    def kill(self, worker: int, life: int) -> None:
+        """End a process at once; its `Exit` comes as for any other."""
+        ...
+
+    def exits(self) -> list[Exit]:
+        """The processes that ended since the last call."""
+        ...
+
+    @property
+    def watch(self) -> int | None:
+        """A file descriptor that becomes readable when there may be exits; None: look now and then."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Call:
+    """One call to some members of one worker."""
+
+    number: int
+    method: str
+    members: list[int]
+    letter: Letter  # the arguments
+    stateful: bool  # its members' states are asked for
+    copy: bool = True  # arrays of the answer, out of the worker's memory
+    alone: bool = False  # nobody else reads its letter
+    block: tuple[Seat, int, int] | None = None  # whose, of which life, and the block that views of the answer lie in
+    outcomes: list[Any] | None = None  # by member: [True, answer] or [False, error]
+    deaths: int = 0
+    own_deaths: int = 0
+
+
+@dataclass
+class Seat:
+    """A worker's place: the process that holds it now, and what it has to do."""
+
+    number: int
+    members: list[int]
+    line: Line
+    life: int = 0
+    ready: bool = False  # its members are made
+    since: float = 0.0  # when it last began something
+    pid: int = 0
+    sent: deque[Call] = field(default_factory=deque)  # not yet answered, in order
+    released: list[int] = field(default_factory=list)  # its blocks that we have read
+    pace: float = 0.0  # seconds a call takes it, smoothed
+    deaths: int = 0  # with nothing to do but to begin
+    own_deaths: int = 0
+
+
+class Crew:
+    """The processes of a launcher, and the socket they are reached by. Member m lives in seat m mod seats."""
+
+    def __init__(self, launcher: Launcher, size: int, deadline_s: float, plain: Sequence[type[Exception]]) -> None:
+        self.launcher, self.deadline_s = launcher, deadline_s
+        self.refused = 0  # messages that were none of ours
+        self.replaced = 0  # workers
+        self.states: list[bytes | None] = [None] * size  # of each member, packed
+        self.posts: dict[str, Letter] = {}
+        self.pool, self._reader = Pool(), Reader()
+        self._plain = {one.__name__: one for one in plain}
+        self._token = secrets.token_bytes(16)
+        self._looked = time.monotonic()
+        self._open(launcher)
+        workers = min(launcher.workers, size)
+        self.seats = [
+            Seat(w, list(range(w, size, workers)), Line(self._token, w, 0), since=self._looked) for w in range(workers)
+        ]
+        try:
+            for seat in self.seats:
+                launcher.start(self._token, seat.number, seat.life)
+            self._gather_all()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, launcher: Launcher) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.linger = 0
+        self._socket.sndhwm = self._socket.rcvhwm = 0  # bounded by the calls under way
+        self._socket.router_mandatory = True
+        self._socket.bind(launcher.endpoint)
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        if launcher.watch is not None:
+            self._poller.register(launcher.watch, zmq.POLLIN)
+
+    def _gather_all(self) -> None:
+        while not all(seat.ready for seat in self.seats):
+            self.poll(TICK_S)
+
+    def seat(self, member: int) -> Seat:
+        return self.seats[member % len(self.seats)]
+
+    def restore(self, states: list[bytes | None]) -> None:
+        """Make every member again, in the given state."""
+        self.states = states
+        for seat in self.seats:
+            self._adopt(seat)
+        self._gather_all()
+
+    def close(self) -> None:
+        for seat in self.seats:
+            if seat.ready:
+                self._send(seat, Kind.STOP, None, Letter(None))
+        self.launcher.close()
+        self._socket.close()
+        self._context.term()
+        self.pool.close()
+
+    # -------------------------------------------------------------- sending
+
+    def dispatch(self, seat: Seat, call: Call) -> None:
+        if not seat.sent:
+            seat.since = time.monotonic()
+        seat.sent.append(call)
+        if seat.ready:
+            self._send_call(seat, call)
+
+    def _send_call(self, seat: Seat, call: Call) -> None:
+        envelope = (call.number, call.method, call.members, seat.released, call.stateful)
+        seat.released = []
+        self._send(seat, Kind.CALL, envelope, call.letter)
+
+    def _send_post(self, seat: Seat, method: str, letter: Letter) -> None:
+        self._send(seat, Kind.POST, (0, method, seat.members, [], False), letter)
+
+    def _send(self, seat: Seat, kind: Kind, envelope: object, letter: Letter) -> None:
+        frames = seat.line.pack(kind, envelope, letter)
+        try:
+            self._socket.send_multipart([b"%d.%d" % (seat.number, seat.life), *frames])
+        except zmq.ZMQError as error:  # it is gone; its exit will say so
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+
+    def release(self, seat: Seat, life: int, block: int) -> None:
+        """Views of a worker's block are no longer read: it may write there again."""
+        if life == seat.life:
+            seat.released.append(block)
+
+    def give_back(self, letter: Letter) -> None:
+        if letter.block is not None:
+            self.pool.give(letter.block)
+
+    def post(self, method: str, letter: Letter) -> None:
+        self.posts[method] = letter
+        for seat in self.seats:
+            if seat.ready:
+                self._send_post(seat, method, letter)
+
+    # -------------------------------------------------------------- receiving
+
+    def error(self, member: int, content: Sequence[str]) -> Exception:
+        kind, message, trace = content
+        return self._plain[kind](message) if kind in self._plain else MemberError(member, kind, message, trace)
+
+    def poll(self, timeout_s: float) -> None:
+        """Take what has come, replace who is gone. Raises `MemberLost`."""
+        ready = dict(self._poller.poll(round(timeout_s * 1000)))
+        if self._socket in ready:
+            while self._receive():
+                pass
+        if self.launcher.watch is None or self.launcher.watch in ready:
+            for gone in self.launcher.exits():
+                self._exited(gone)
+        self._look()
+
+    def _receive(self) -> bool:
+        try:
+            identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        try:
+            self._take(identity, frames)
+        except ProtocolError as error:
+            self.refused += 1
+            log.debug("refused a message: %s", error)
+        return True
+
+    def _take(self, identity: bytes, frames: list[bytes]) -> None:
+        seat = next((one for one in self.seats if identity == b"%d.%d" % (one.number, one.life)), None)
+        if seat is None:
+            raise ProtocolError(f"{identity!r} is no worker of ours")
+        header = seat.line.check(frames)
+        memory, block = bulk(header, frames, self._reader)
+        call = seat.sent[0] if seat.sent else None
+        envelope, content = unpack(frames[1]), unpack(frames[2], memory, call is None or call.copy)
+        if block is not None and call is not None and not call.copy:
+            call.block = (seat, seat.life, block)
+        elif block is not None:
+            seat.released.append(block)
+        if header.kind == Kind.HELLO:
+            seat.pid = envelope
+            self._adopt(seat)
+        elif header.kind == Kind.ANSWER:
+            self._answered(seat, envelope, content)
+        else:
+            raise ProtocolError(f"a worker does not send {header.kind.name}")
+
+    def _adopt(self, seat: Seat) -> None:
+        seat.ready = False
+        seat.since = time.monotonic()
+        self._send(seat, Kind.ADOPT, None, Letter([(member, self.states[member]) for member in seat.members]))
+
+    def _answered(self, seat: Seat, envelope: Any, outcomes: list[Any]) -> None:
+        number, states = envelope
+        now = time.monotonic()
+        if number == 0:
+            self._adopted(seat, outcomes)
+        else:
+            call = seat.sent.popleft()
+            if number != call.number:
+                raise ProtocolError(f"an answer to call {number} where {call.number} was next")
+            call.outcomes = outcomes
+            if call.alone:
+                self.give_back(call.letter)
+            for member, state in zip(call.members, states, strict=True):
+                if state is not None:
+                    self.states[member] = state
+            seat.pace += 0.2 * ((now - seat.since) - seat.pace)
+        seat.since = now
+
+    def _adopted(self, seat: Seat, outcomes: list[Any]) -> None:
+        """Its members are made: go on where the former worker stopped."""
+        for member, (fine, content) in zip(seat.members, outcomes, strict=True):
+            if not fine:
+                raise self.error(member, content)
+        seat.ready, seat.deaths, seat.own_deaths = True, 0, 0
+        for method, letter in self.posts.items():
+            self._send_post(seat, method, letter)
+        for call in seat.sent:
+            self._send_call(seat, call)
+
+    # -------------------------------------------------------------- deaths
+
+    def _look(self) -> None:
+        """Kill workers that are past their deadline. Time in which this process slept counts for nobody."""
+        now = time.monotonic()
+        slept = max(0.0, now - self._looked - 2 * TICK_S)
+        self._looked = now
+        for seat in self.seats:
+            seat.since += slept
+            if (seat.sent or not seat.ready) and now - seat.since > self.deadline_s:
+                seat.since = now
+                log.warning("worker %d has not answered for %g s: replaced", seat.number, self.deadline_s)
+                self.launcher.kill(seat.number, seat.life)
+                self._replace(seat, f"gave no sign for {self.deadline_s:g} s", own=True)
+
+    def _exited(self, gone: Exit) -> None:
+        seat = self.seats[gone.worker]
+        if gone.life == seat.life:
+            log.warning("worker %d %s: replaced", gone.worker, gone.why)
+            self._replace(seat, gone.why, own=not gone.killed)
+
+    def _replace(self, seat: Seat, why: str, own: bool) -> None:
+        """A new process for a seat."""
+        while self._receive():  # what it said before it died
+            pass
+        self._blame(seat, why, own)
+        self.replaced += 1
+        self._reader.forget(seat.pid)
+        seat.life += 1
+        seat.line = Line(self._token, seat.number, seat.life)
+        seat.ready, seat.since, seat.released = False, time.monotonic(), []
+        self.launcher.start(self._token, seat.number, seat.life)
+
+    def _blame(self, seat: Seat, why: str, own: bool) -> None:
+        """Give up on what killed its worker again and again. Raises `MemberLost`."""
+        call = seat.sent[0] if seat.sent else None
+        tries = seat if call is None else call
+        tries.deaths += 1
+        tries.own_deaths += own
+        if tries.own_deaths >= OWN_DEATHS or tries.deaths >= DEATHS:
+            doing = "it was made" if call is None else f"{call.method} ran"
+            raise MemberLost(f"worker {seat.number} (members {seat.members}) {why} while {doing}, {tries.deaths} times")

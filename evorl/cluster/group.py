@@ -1,0 +1,146 @@
+"""The words of a group whose members live in other processes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+from evorl.cluster.crew import TICK_S, Call, Crew, Launcher, Seat
+from evorl.cluster.line import Letter, dumps, loads
+
+AHEAD_S = 0.005  # so much work is sent ahead to a worker
+MOST_AHEAD = 64  # calls
+GATHER_AHEAD = 2  # answers of each member that wait to be taken
+
+
+class Answer:
+    """A `Future` of a group's call."""
+
+    def __init__(self, group: RemoteGroup, call: Call) -> None:
+        self._group, self._call = group, call
+
+    def done(self) -> bool:
+        self._group.poll(0)
+        return self._call.outcomes is not None
+
+    def result(self) -> Any:
+        self._group.wait(self._call)
+        return self._group.opened(self._call)[0]
+
+
+class RemoteGroup:
+    """Members in the processes of a launcher (see `evorl.cluster.core.Group`)."""
+
+    def __init__(self, launcher: Launcher, size: int, deadline_s: float, plain: Sequence[type[Exception]]) -> None:
+        self.size = size
+        self.crew = Crew(launcher, size, deadline_s, plain)
+        self._numbers = count(1)
+        self._backlog: deque[Call] = deque()  # for whoever is free
+
+    def all(self, method: str, *args: object) -> list[Any]:
+        letter = Letter(args, self.crew.pool)
+        calls = [self._issue(seat, method, seat.members, letter, stateful=True) for seat in self.crew.seats]
+        answers: list[Any] = [None] * self.size
+        errors: dict[int, Exception] = {}
+        for call in calls:
+            self.wait(call)
+        self.crew.give_back(letter)
+        for call in calls:
+            for member, outcome in zip(call.members, call.outcomes or (), strict=True):
+                if outcome[0]:
+                    answers[member] = outcome[1]
+                else:
+                    errors[member] = self.crew.error(member, outcome[1])
+        if errors:
+            raise errors[min(errors)]
+        return answers
+
+    def any(self, method: str, *args: object) -> Answer:
+        call = Call(next(self._numbers), method, [], Letter(args, self.crew.pool), stateful=False, alone=True)
+        self._backlog.append(call)
+        self._feed()
+        return Answer(self, call)
+
+    def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
+        todo, most = iter(arguments), MOST_AHEAD * len(self.crew.seats)
+        under_way: deque[Answer] = deque()
+        while True:
+            while len(under_way) < most and (one := next(todo, None)) is not None:
+                under_way.append(self.any(method, *one))
+            if not under_way:
+                return
+            yield under_way.popleft().result()
+
+    def gather(self, method: str, *args: object) -> Iterator[tuple[int, Any]]:
+        calls: deque[Call] = deque()
+        letter = Letter(args)
+
+        def ask(member: int) -> None:
+            seat = self.crew.seat(member)
+            calls.append(self._issue(seat, method, [member], letter, stateful=True, copy=False))
+
+        for _ in range(GATHER_AHEAD):
+            for member in range(self.size):
+                ask(member)
+        while True:
+            while (call := next((one for one in calls if one.outcomes is not None), None)) is None:
+                self.poll(TICK_S)
+            calls.remove(call)
+            (answer,) = self.opened(call)
+            yield call.members[0], answer
+            if call.block is not None:
+                self.crew.release(*call.block)
+            ask(call.members[0])
+
+    def post(self, method: str, *args: object) -> None:
+        self.crew.post(method, Letter(args))
+
+    def states(self) -> list[Any]:
+        for seat in self.crew.seats:
+            if any(self.crew.states[member] is None for member in seat.members):
+                self.wait(self._issue(seat, "state_dict", seat.members, Letter(()), stateful=True))
+        return [loads(state) for state in self.crew.states if state is not None]
+
+    def restore(self, states: Sequence[Any]) -> None:
+        self.crew.restore([dumps(state) for state in states])
+
+    def close(self) -> None:
+        self.crew.close()
+
+    def _issue(
+        self, seat: Seat, method: str, members: list[int], letter: Letter, *, stateful: bool, copy: bool = True
+    ) -> Call:
+        call = Call(next(self._numbers), method, members, letter, stateful, copy)
+        self.crew.dispatch(seat, call)
+        return call
+
+    def _feed(self) -> None:
+        """Give waiting calls to the workers that have the least to do."""
+        while self._backlog:
+            seat = min(self.crew.seats, key=lambda one: len(one.sent) if one.ready else MOST_AHEAD)
+            room = 1 if not seat.pace else min(MOST_AHEAD, max(1, int(AHEAD_S / seat.pace)))
+            if not seat.ready or len(seat.sent) >= room:
+                return
+            call = self._backlog.popleft()
+            call.members = [seat.members[call.number % len(seat.members)]]
+            self.crew.dispatch(seat, call)
+
+    def wait(self, call: Call) -> None:
+        """Until a call is answered."""
+        while call.outcomes is None:
+            self.poll(TICK_S)
+
+    def opened(self, call: Call) -> list[Any]:
+        """A call's answers by member, or the first error."""
+        assert call.outcomes is not None
+        for member, (fine, content) in zip(call.members, call.outcomes, strict=True):
+            if not fine:
+                raise self.crew.error(member, content)
+        return [content for _, content in call.outcomes]
+
+    def poll(self, timeout_s: float) -> None:
+        """Take what has come, and give the free their next calls. Raises `MemberLost`."""
+        self.crew.poll(timeout_s)
+        self._feed()

@@ -1,0 +1,88 @@
+"""The two ends of a conversation: what is packed once and sent to many, and messages that come in their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evorl.cluster.memory import Pool, Reader
+from evorl.cluster.wire import MOST_BODY, Bulk, Header, Kind, Packed, ProtocolError, unpack
+
+SHARED_FROM = 1 << 15  # bytes: smaller bulks are cheaper inside the message
+
+
+class Letter:
+    """A value packed once, to be sent to one or many: its body, and its arrays beside it or in shared memory."""
+
+    def __init__(self, value: object, pool: Pool | None = None) -> None:
+        """Raises TypeError for what cannot be sent."""
+        packed = Packed(value)
+        self.size, self.block, self.bulk = packed.size, None, Bulk.NONE
+        self.frames: list[Any] = [packed.body]
+        if packed.size and (pool is None or packed.size < SHARED_FROM):
+            self.bulk = Bulk.FRAME
+            self.frames.append(packed.bulk())
+        elif packed.size and pool is not None:
+            self.bulk = Bulk.SHARED
+            self.block, block = pool.take()
+            packed.write(block.view(packed.size))
+            self.frames.append(_place(*block.place, self.block))
+
+
+class Line:
+    """One end of the conversation between a driver and a worker: numbers what it sends, checks what it gets."""
+
+    def __init__(self, token: bytes, worker: int, life: int) -> None:
+        self.token, self.worker, self.life = token, worker, life
+        self.sent = 0
+        self.received = 0
+
+    def pack(self, kind: Kind, envelope: object, letter: Letter) -> list[Any]:
+        """The frames of the next message: header, envelope (plain data), body and, where there is one, bulk."""
+        self.sent += 1
+        header = Header(kind, self.token, self.worker, self.life, self.sent, letter.bulk, letter.size)
+        return [header.pack(), Packed(envelope).body, *letter.frames]
+
+    def check(self, frames: list[bytes]) -> Header:
+        """The header of the message that comes next. Raises `ProtocolError`."""
+        if not 3 <= len(frames) <= 4 or max(len(frames[1]), len(frames[2])) > MOST_BODY:
+            raise ProtocolError(f"{len(frames)} frames of {[len(frame) for frame in frames]} bytes")
+        header = Header.unpack(frames[0])
+        if (header.token, header.worker, header.life) != (self.token, self.worker, self.life):
+            raise ProtocolError("another group's message, or a former worker's")
+        if header.number != self.received + 1:
+            raise ProtocolError(f"message {header.number} after {self.received}")
+        if (header.bulk != Bulk.NONE) != (len(frames) == 4):
+            raise ProtocolError("the bulk is not where the header says")
+        if header.bulk == Bulk.FRAME and len(frames[3]) != header.size:
+            raise ProtocolError(f"a bulk of {len(frames[3])} bytes where {header.size} were announced")
+        self.received += 1
+        return header
+
+
+def _place(pid: int, fd: int, number: int) -> bytes:
+    return b"%d %d %d" % (pid, fd, number)
+
+
+def bulk(header: Header, frames: list[bytes], reader: Reader) -> tuple[Any, int | None]:
+    """A message's bulk, and the number of the sender's block that holds it. Raises `ProtocolError`."""
+    if header.bulk == Bulk.NONE:
+        return b"", None
+    if header.bulk == Bulk.FRAME:
+        return frames[3], None
+    try:
+        pid, fd, number = (int(word) for word in frames[3].split())
+        return reader.view(pid, fd, header.size), number
+    except (OSError, ValueError, OverflowError) as error:
+        raise ProtocolError(f"no such shared memory: {error}") from None
+
+
+def dumps(value: Any) -> bytes:
+    """Plain data and arrays as one string of bytes."""
+    packed = Packed(value)
+    return len(packed.body).to_bytes(8, "little") + packed.body + bytes(packed.bulk())
+
+
+def loads(content: bytes) -> Any:
+    """What `dumps` was given. Raises `ProtocolError`."""
+    length = 8 + int.from_bytes(content[:8], "little")
+    return unpack(content[8:length], content[length:])

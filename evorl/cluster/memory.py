@@ -1,0 +1,90 @@
+"""Shared memory without names: nothing to collide with, nothing left behind when a process is killed.
+
+A block is a file in memory (memfd) that its maker writes and whoever may read the maker's /proc entry (a process of
+the same user on the same machine) maps. The kernel frees it with its last user.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+
+PAGE = mmap.PAGESIZE
+
+
+class Block:
+    """Bytes of this process that others can map; grows, never shrinks."""
+
+    def __init__(self) -> None:
+        self.fd = os.memfd_create("evorl", os.MFD_CLOEXEC)
+        self.capacity = 0
+        self._map: mmap.mmap | None = None
+
+    def view(self, size: int) -> memoryview:
+        """Its first ``size`` bytes, writable. Raises OSError where there is no memory left."""
+        if size > self.capacity:
+            capacity = -(-max(size, 2 * self.capacity) // PAGE) * PAGE
+            os.ftruncate(self.fd, capacity)
+            self._map = mmap.mmap(self.fd, capacity)  # an older map lives as long as its views
+            self.capacity = capacity
+        return memoryview(self._map)[:size] if self._map is not None else memoryview(b"")
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """What another process needs to find it."""
+        return os.getpid(), self.fd
+
+    def close(self) -> None:
+        os.close(self.fd)
+        self._map = None
+
+
+class Pool:
+    """The blocks of one process: taken for a message, given back once everybody has read it."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, Block] = {}
+        self._free: list[int] = []
+
+    def take(self) -> tuple[int, Block]:
+        """A free block and its number, the most recently used first (its pages are warm)."""
+        if self._free:
+            number = self._free.pop()
+        else:
+            number = len(self.blocks)
+            self.blocks[number] = Block()
+        return number, self.blocks[number]
+
+    def give(self, number: int) -> None:
+        if number in self.blocks and number not in self._free:
+            self._free.append(number)
+
+    def close(self) -> None:
+        for block in self.blocks.values():
+            block.close()
+        self.blocks.clear()
+
+
+class Reader:
+    """Blocks of other processes, mapped once and read many times."""
+
+    def __init__(self) -> None:
+        self._maps: dict[tuple[int, int], mmap.mmap] = {}
+
+    def view(self, pid: int, fd: int, size: int) -> memoryview:
+        """The first ``size`` bytes of a block, read-only. Raises OSError, ValueError where there is no such block."""
+        known = self._maps.get((pid, fd))
+        if known is None or len(known) < size:
+            handle = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                known = mmap.mmap(handle, os.fstat(handle).st_size, prot=mmap.PROT_READ)
+            finally:
+                os.close(handle)
+            self._maps[pid, fd] = known
+        if len(known) < size:
+            raise ValueError(f"a block of {len(known)} bytes where {size} were announced")
+        return memoryview(known)[:size]
+
+    def forget(self, pid: int) -> None:
+        """Let go of a dead process's blocks."""
+        self._maps = {place: known for place, known in self._maps.items() if place[0] != pid}

@@ -1,0 +1,126 @@
+"""A worker: the process that carries some members of a group and does what the driver says."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from evorl.cluster.core import Make
+from evorl.cluster.line import Letter, Line, bulk, dumps, loads
+from evorl.cluster.memory import Pool, Reader
+from evorl.cluster.wire import Kind, ProtocolError, unpack
+
+PATIENCE_MS = 1000  # between looks at whether the driver is still there
+
+
+class Worker:
+    """Members, and the calls that wait for them."""
+
+    def __init__(self, make: Make, line: Line, socket: zmq.Socket[bytes]) -> None:
+        self.make, self.line, self.socket = make, line, socket
+        self.members: dict[int, Any] = {}
+        self.waiting: deque[tuple[Kind, Any, Any]] = deque()
+        self.pool, self.reader = Pool(), Reader()
+        self.going = True
+
+    def run(self, alive: Callable[[], bool]) -> None:
+        """Serve until told to stop, or until ``alive`` says that the driver is gone."""
+        self.socket.send_multipart(self.line.pack(Kind.HELLO, os.getpid(), Letter(None)))
+        while self.going:
+            if not self._listen(0 if self.waiting else PATIENCE_MS) and not alive():
+                return
+            if self.waiting:
+                self._work(*self.waiting.popleft())
+        self.close()
+
+    def _listen(self, timeout_ms: int) -> bool:
+        """Read all that has come; whether there was anything, or something waits."""
+        heard = bool(self.waiting)
+        while self.going and self.socket.poll(0 if heard else timeout_ms):
+            heard = True
+            frames = self.socket.recv_multipart()
+            header = self.line.check(frames)
+            memory, _ = bulk(header, frames, self.reader)
+            self._take(header.kind, unpack(frames[1]), unpack(frames[2], memory))
+        return heard
+
+    def _take(self, kind: Kind, envelope: Any, content: Any) -> None:
+        if kind == Kind.STOP:
+            self.going = False
+        elif kind == Kind.ADOPT:
+            self._send([0, []], [self._adopt(index, state) for index, state in content])
+        elif kind == Kind.POST:  # of each method only the newest matters; it runs before the next call
+            kept = (one for one in self.waiting if one[0] != Kind.POST or one[1][1] != envelope[1])
+            self.waiting = deque([(kind, envelope, content), *kept])
+        elif kind == Kind.CALL:
+            self.waiting.append((kind, envelope, content))
+        else:
+            raise ProtocolError(f"a driver does not send {kind.name}")
+
+    def _work(self, kind: Kind, envelope: Any, args: Any) -> None:
+        number, method, indices, released, stateful = envelope
+        for block in released:
+            self.pool.give(block)
+        outcomes = [self._call(index, method, args) for index in indices]
+        if kind == Kind.CALL:
+            self._send([number, [_state(self.members[index]) if stateful else None for index in indices]], outcomes)
+
+    def _adopt(self, index: int, state: bytes | None) -> list[Any]:
+        """Make a member anew, from its packed state where it had one."""
+        try:
+            self.members[index] = self.make(index)
+            if state is not None:
+                self.members[index].load_state_dict(loads(state))
+            return [True, None]
+        except Exception as error:
+            return _failure(error)
+
+    def _call(self, index: int, method: str, args: list[Any]) -> list[Any]:
+        try:
+            if method.startswith("_"):
+                raise AttributeError(f"{method} is not for others to call")
+            return [True, getattr(self.members[index], method)(*args)]
+        except Exception as error:
+            return _failure(error)
+
+    def _send(self, envelope: list[Any], outcomes: list[Any]) -> None:
+        """An answer; outcomes that cannot be sent are the member's failure, said to the caller."""
+        try:
+            letter = Letter(outcomes, self.pool)
+        except TypeError as error:
+            letter = Letter([_failure(error)] * len(outcomes))
+        self.socket.send_multipart(self.line.pack(Kind.ANSWER, envelope, letter))
+
+    def close(self) -> None:
+        for member in self.members.values():
+            if hasattr(member, "close"):
+                member.close()
+
+
+def _state(member: Any) -> bytes | None:
+    """The member's state as the driver keeps it, unread: a function of what was called, sent along with the answer."""
+    return dumps(member.state_dict()) if hasattr(member, "state_dict") else None
+
+
+def _failure(error: Exception) -> list[Any]:
+    return [False, [type(error).__name__, str(error), "".join(traceback.format_exception(error))]]
+
+
+def serve(make: Make, endpoint: str, token: bytes, worker: int, life: int, alive: Callable[[], bool]) -> None:
+    """Be worker ``worker`` of the group at ``endpoint`` until it ends."""
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.linger = 0
+    socket.identity = b"%d.%d" % (worker, life)
+    socket.sndhwm = socket.rcvhwm = 0  # bounded by the calls that the driver lets be under way
+    socket.connect(endpoint)
+    try:
+        Worker(make, Line(token, worker, life), socket).run(alive)
+    finally:
+        socket.close()
+        context.term()

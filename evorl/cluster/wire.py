@@ -1,0 +1,178 @@
+"""What travels between the driver of a group and its workers.
+
+A message is a fixed header, an envelope, a body and at most one bulk. The header says who speaks, the envelope what
+for. The body is msgpack (numbers, text, lists, maps and references to arrays, nothing else); the bulk holds the
+arrays' bytes one after the other, and either follows as one more frame or lies in shared memory. Reading a message
+never executes or imports anything: whatever is not exactly of this form raises `ProtocolError`.
+
+    header: magic 4 | version 2 | kind 1 | where the bulk is 1 | token 16 | worker 4 | life 4 | number 8 | bulk bytes 8
+
+``token`` is drawn for each group and known to its processes alone; ``life`` counts the processes that a worker's place
+has had; ``number`` rises by one with each message of a sender, so a replayed or lost one is noticed.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+Array = NDArray[Any]
+
+MAGIC, VERSION = b"EVRL", 1
+HEADER = struct.Struct("<4sHBB16sIIQQ")
+REFERENCE = 1  # code of our one msgpack extension: an array in the bulk
+ALIGN = 64  # bytes: where each array of a bulk begins
+MOST_BODY = 1 << 28  # bytes
+MOST_BULK = 1 << 40  # bytes
+MOST_DIMENSIONS = 32
+_DTYPES = {
+    np.dtype(name).str: np.dtype(name)
+    for name in ("bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8")
+}
+
+
+class ProtocolError(ValueError):
+    """A message that is not one of ours, or not whole."""
+
+
+class Kind(IntEnum):
+    """What a message is for."""
+
+    HELLO = 1  # worker: here I am
+    ADOPT = 2  # driver: make these members, from these states
+    CALL = 3  # driver: call a method of these members
+    POST = 4  # driver: like a call, but at once and without an answer; a newer one replaces an older
+    ANSWER = 5  # worker: what a call gave
+    STOP = 6  # driver: end
+
+
+class Bulk(IntEnum):
+    """Where the arrays of a message are."""
+
+    NONE = 0
+    FRAME = 1  # in the message's last frame
+    SHARED = 2  # in shared memory that the body's place names
+
+
+@dataclass(frozen=True)
+class Header:
+    kind: Kind
+    token: bytes
+    worker: int
+    life: int
+    number: int
+    bulk: Bulk = Bulk.NONE
+    size: int = 0  # bytes of the bulk
+
+    def pack(self) -> bytes:
+        return HEADER.pack(
+            MAGIC, VERSION, self.kind, self.bulk, self.token, self.worker, self.life, self.number, self.size
+        )
+
+    @classmethod
+    def unpack(cls, frame: bytes) -> Header:
+        """Raises `ProtocolError`."""
+        if len(frame) != HEADER.size:
+            raise ProtocolError(f"a header of {len(frame)} bytes")
+        magic, version, kind, bulk, token, worker, life, number, size = HEADER.unpack(frame)
+        if magic != MAGIC or version != VERSION:
+            raise ProtocolError(f"magic {magic!r}, version {version}; ours is {MAGIC!r}, version {VERSION}")
+        if size > MOST_BULK:
+            raise ProtocolError(f"a bulk of {size} bytes")
+        try:
+            return cls(Kind(kind), token, worker, life, number, Bulk(bulk), size)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
+
+
+class Packed:
+    """A value on its way out: its body, and its arrays not yet copied anywhere."""
+
+    def __init__(self, value: object) -> None:
+        """Raises TypeError for anything but plain data, NumPy arrays and torch tensors."""
+        self.arrays: list[tuple[int, Array]] = []  # where in the bulk, and what
+        self.size = 0
+        self.body = msgspec.msgpack.encode(value, enc_hook=self._refer)
+
+    def _refer(self, value: Any) -> Any:
+        if isinstance(value, np.generic):
+            return value.item()
+        torch_dtype = ""
+        if (torch := sys.modules.get("torch")) is not None and isinstance(value, torch.Tensor):
+            torch_dtype = str(value.dtype).removeprefix("torch.")
+            value = value.detach().cpu().contiguous()
+            value = (value.view(torch.uint16) if torch_dtype == "bfloat16" else value).numpy()
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"{type(value).__name__} cannot be sent; plain data, arrays and tensors can")
+        if value.dtype.newbyteorder("<").str not in _DTYPES:
+            raise TypeError(f"arrays of {value.dtype} cannot be sent")
+        start = self.size
+        # the memory itself where it is contiguous; 0-d arrays keep their shape
+        array = np.asarray(value, value.dtype.newbyteorder("<"), order="C")
+        self.arrays.append((start, array))
+        self.size = -(-(start + array.nbytes) // ALIGN) * ALIGN
+        reference = (start, array.dtype.str, array.shape, torch_dtype)
+        return msgspec.msgpack.Ext(REFERENCE, msgspec.msgpack.encode(reference))
+
+    def write(self, into: memoryview) -> None:
+        """Copy the arrays into a bulk of ``size`` bytes."""
+        for start, array in self.arrays:
+            if array.nbytes:
+                np.copyto(np.frombuffer(into, np.uint8, array.nbytes, start), array.reshape(-1).view(np.uint8))
+
+    def bulk(self) -> bytes | memoryview:
+        """The bulk in memory of its own."""
+        whole = memoryview(bytearray(self.size))
+        self.write(whole)
+        return whole
+
+
+def unpack(body: bytes, bulk: Any = b"", copy: bool = True) -> Any:
+    """The value of a body and its bulk; arrays are copies, or views of the bulk. Raises `ProtocolError`.
+
+    Tuples come as lists.
+    """
+    memory = memoryview(bulk).cast("B")
+
+    def array(code: int, data: memoryview) -> Any:
+        if code != REFERENCE:
+            raise ProtocolError(f"extension {code} is none of ours")
+        start, name, shape, torch_dtype = msgspec.msgpack.decode(data, type=tuple[int, str, tuple[int, ...], str])
+        dtype = _DTYPES.get(name)
+        if dtype is None or len(shape) > MOST_DIMENSIONS or min(shape, default=0) < 0:
+            raise ProtocolError(f"an array of {name!r} and shape {shape}")
+        count = math.prod(shape)
+        if not 0 <= start <= start + count * dtype.itemsize <= len(memory):
+            raise ProtocolError(f"{shape} of {name} at {start} is not within {len(memory)} bytes")
+        seen = np.frombuffer(memory, dtype, count, start) if count else np.empty(0, dtype)
+        whole = (seen.copy() if copy else seen).reshape(shape)
+        return _tensor(whole, torch_dtype) if torch_dtype else whole
+
+    try:
+        return msgspec.msgpack.Decoder(ext_hook=array).decode(body)
+    except ProtocolError:
+        raise
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"{type(error).__name__}: {error}") from None
+
+
+def _tensor(array: Array, dtype: str) -> torch.Tensor:
+    import torch
+
+    tensor = torch.from_numpy(array)
+    if dtype == "bfloat16" and array.dtype == np.uint16:
+        return tensor.view(torch.bfloat16)
+    if str(tensor.dtype) != f"torch.{dtype}":
+        raise ProtocolError(f"a tensor of {dtype!r} in {array.dtype}")
+    return tensor
