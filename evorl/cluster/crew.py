@@ -8,6 +8,7 @@ not answered is sent again. So a call is answered once, whatever happens in betw
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import time
 from collections import deque
@@ -77,6 +78,7 @@ class Call:
     alone: bool = False  # nobody else reads its letter
     block: tuple[Seat, int, int] | None = None  # whose, of which life, and the block that views of the answer lie in
     outcomes: list[Any] | None = None  # by member: [True, answer] or [False, error]
+    states: Sequence[bytes | None] = ()  # by member, where asked for
     deaths: int = 0
     own_deaths: int = 0
 
@@ -91,7 +93,7 @@ class Seat:
     life: int = 0
     ready: bool = False  # its members are made
     since: float = 0.0  # when it last began something
-    pid: int = 0
+    reader: Reader | None = None  # of its process's blocks
     sent: deque[Call] = field(default_factory=deque)  # not yet answered, in order
     released: list[int] = field(default_factory=list)  # its blocks that we have read
     pace: float = 0.0  # seconds a call takes it, smoothed
@@ -108,7 +110,7 @@ class Crew:
         self.replaced = 0  # workers
         self.states: list[bytes | None] = [None] * size  # of each member, packed
         self.posts: dict[str, Letter] = {}
-        self.pool, self._reader = Pool(), Reader()
+        self.pool = Pool()
         self._plain = {one.__name__: one for one in plain}
         self._token = secrets.token_bytes(16)
         self._looked = time.monotonic()
@@ -146,7 +148,7 @@ class Crew:
 
     def restore(self, states: list[bytes | None]) -> None:
         """Make every member again, in the given state."""
-        self.states = states
+        self.states = [*states]
         for seat in self.seats:
             self._adopt(seat)
         self._gather_all()
@@ -234,7 +236,7 @@ class Crew:
         if seat is None:
             raise ProtocolError(f"{identity!r} is no worker of ours")
         header = seat.line.check(frames)
-        memory, block = bulk(header, frames, self._reader)
+        memory, block = bulk(header, frames, seat.reader)
         call = seat.sent[0] if seat.sent else None
         envelope, content = unpack(frames[1]), unpack(frames[2], memory, call is None or call.copy)
         if block is not None and call is not None and not call.copy:
@@ -242,17 +244,22 @@ class Crew:
         elif block is not None:
             seat.released.append(block)
         if header.kind == Kind.HELLO:
-            seat.pid = envelope
-            self._adopt(seat)
+            self._greeted(seat, envelope)
         elif header.kind == Kind.ANSWER:
             self._answered(seat, envelope, content)
         else:
             raise ProtocolError(f"a worker does not send {header.kind.name}")
 
+    def _greeted(self, seat: Seat, pid: object) -> None:
+        if seat.reader is not None or type(pid) is not int or pid <= 0:
+            raise ProtocolError("a worker says once which process it is")
+        seat.reader = Reader(pid)
+        self._adopt(seat)
+
     def _adopt(self, seat: Seat) -> None:
         seat.ready = False
         seat.since = time.monotonic()
-        self._send(seat, Kind.ADOPT, None, Letter([(member, self.states[member]) for member in seat.members]))
+        self._send(seat, Kind.ADOPT, os.getpid(), Letter([(member, self.states[member]) for member in seat.members]))
 
     def _answered(self, seat: Seat, envelope: Any, outcomes: list[Any]) -> None:
         number, states = envelope
@@ -263,7 +270,7 @@ class Crew:
             call = seat.sent.popleft()
             if number != call.number:
                 raise ProtocolError(f"an answer to call {number} where {call.number} was next")
-            call.outcomes = outcomes
+            call.outcomes, call.states = outcomes, states
             if call.alone:
                 self.give_back(call.letter)
             for member, state in zip(call.members, states, strict=True):
@@ -310,10 +317,9 @@ class Crew:
             pass
         self._blame(seat, why, own)
         self.replaced += 1
-        self._reader.forget(seat.pid)
         seat.life += 1
         seat.line = Line(self._token, seat.number, seat.life)
-        seat.ready, seat.since, seat.released = False, time.monotonic(), []
+        seat.reader, seat.ready, seat.since, seat.released = None, False, time.monotonic(), []
         self.launcher.start(self._token, seat.number, seat.life)
 
     def _blame(self, seat: Seat, why: str, own: bool) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from evorl.cluster.memory import Pool, Reader
 from evorl.cluster.wire import MOST_BODY, Bulk, Header, Kind, Packed, ProtocolError, unpack
 
 SHARED_FROM = 1 << 15  # bytes: smaller bulks are cheaper inside the message
+PLACE = struct.Struct("<II")  # the sender's file descriptor of a block, and the block's number
 
 
 class Letter:
@@ -25,7 +27,7 @@ class Letter:
             self.bulk = Bulk.SHARED
             self.block, block = pool.take()
             packed.write(block.view(packed.size))
-            self.frames.append(_place(*block.place, self.block))
+            self.frames.append(PLACE.pack(block.fd, self.block))
 
 
 class Line:
@@ -59,20 +61,21 @@ class Line:
         return header
 
 
-def _place(pid: int, fd: int, number: int) -> bytes:
-    return b"%d %d %d" % (pid, fd, number)
+def bulk(header: Header, frames: list[bytes], reader: Reader | None) -> tuple[Any, int | None]:
+    """A message's bulk, and the number of the sender's block that holds it. Raises `ProtocolError`.
 
-
-def bulk(header: Header, frames: list[bytes], reader: Reader) -> tuple[Any, int | None]:
-    """A message's bulk, and the number of the sender's block that holds it. Raises `ProtocolError`."""
+    ``reader`` knows the sender's blocks; None before the sender has said which process it is.
+    """
     if header.bulk == Bulk.NONE:
         return b"", None
     if header.bulk == Bulk.FRAME:
         return frames[3], None
+    if reader is None:
+        raise ProtocolError("shared memory of an unknown process")
     try:
-        pid, fd, number = (int(word) for word in frames[3].split())
-        return reader.view(pid, fd, header.size), number
-    except (OSError, ValueError, OverflowError) as error:
+        fd, number = PLACE.unpack(frames[3])
+        return reader.view(fd, header.size), number
+    except (OSError, ValueError, OverflowError, struct.error) as error:
         raise ProtocolError(f"no such shared memory: {error}") from None
 
 

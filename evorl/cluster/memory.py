@@ -1,22 +1,27 @@
 """Shared memory without names: nothing to collide with, nothing left behind when a process is killed.
 
 A block is a file in memory (memfd) that its maker writes and whoever may read the maker's /proc entry (a process of
-the same user on the same machine) maps. The kernel frees it with its last user.
+the same user on the same machine) maps. The kernel frees it with its last user. It is sealed against shrinking:
+pages that vanish under a reader would kill it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 
 PAGE = mmap.PAGESIZE
+NAME = "evorl"
+MOST_BLOCK = 1 << 40  # bytes
 
 
 class Block:
     """Bytes of this process that others can map; grows, never shrinks."""
 
     def __init__(self) -> None:
-        self.fd = os.memfd_create("evorl", os.MFD_CLOEXEC)
+        self.fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         self.capacity = 0
         self._map: mmap.mmap | None = None
 
@@ -28,11 +33,6 @@ class Block:
             self._map = mmap.mmap(self.fd, capacity)  # an older map lives as long as its views
             self.capacity = capacity
         return memoryview(self._map)[:size] if self._map is not None else memoryview(b"")
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """What another process needs to find it."""
-        return os.getpid(), self.fd
 
     def close(self) -> None:
         os.close(self.fd)
@@ -66,25 +66,31 @@ class Pool:
 
 
 class Reader:
-    """Blocks of other processes, mapped once and read many times."""
+    """The blocks of another process, mapped once and read many times."""
 
-    def __init__(self) -> None:
-        self._maps: dict[tuple[int, int], mmap.mmap] = {}
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._maps: dict[int, mmap.mmap] = {}
 
-    def view(self, pid: int, fd: int, size: int) -> memoryview:
+    def view(self, fd: int, size: int) -> memoryview:
         """The first ``size`` bytes of a block, read-only. Raises OSError, ValueError where there is no such block."""
-        known = self._maps.get((pid, fd))
+        known = self._maps.get(fd)
         if known is None or len(known) < size:
-            handle = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                known = mmap.mmap(handle, os.fstat(handle).st_size, prot=mmap.PROT_READ)
-            finally:
-                os.close(handle)
-            self._maps[pid, fd] = known
+            known = self._maps[fd] = _mapped(f"/proc/{self.pid}/fd/{fd}")
         if len(known) < size:
             raise ValueError(f"a block of {len(known)} bytes where {size} were announced")
         return memoryview(known)[:size]
 
-    def forget(self, pid: int) -> None:
-        """Let go of a dead process's blocks."""
-        self._maps = {place: known for place, known in self._maps.items() if place[0] != pid}
+
+def _mapped(path: str) -> mmap.mmap:
+    """A block by its entry in /proc. Whatever else a message may name there is not opened."""
+    if not os.readlink(path).startswith(f"/memfd:{NAME} "):
+        raise ValueError(f"{path} is no block of ours")
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        size = os.fstat(handle).st_size
+        if not fcntl.fcntl(handle, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK or size > MOST_BLOCK:
+            raise ValueError(f"{path} is no block of ours")
+        return mmap.mmap(handle, size, prot=mmap.PROT_READ)
+    finally:
+        os.close(handle)

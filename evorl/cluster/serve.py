@@ -25,7 +25,8 @@ class Worker:
         self.make, self.line, self.socket = make, line, socket
         self.members: dict[int, Any] = {}
         self.waiting: deque[tuple[Kind, Any, Any]] = deque()
-        self.pool, self.reader = Pool(), Reader()
+        self.pool = Pool()
+        self.reader: Reader | None = None  # of the driver's blocks
         self.going = True
 
     def run(self, alive: Callable[[], bool]) -> None:
@@ -53,6 +54,7 @@ class Worker:
         if kind == Kind.STOP:
             self.going = False
         elif kind == Kind.ADOPT:
+            self.reader = Reader(envelope)
             self._send([0, []], [self._adopt(index, state) for index, state in content])
         elif kind == Kind.POST:  # of each method only the newest matters; it runs before the next call
             kept = (one for one in self.waiting if one[0] != Kind.POST or one[1][1] != envelope[1])
