@@ -28,9 +28,10 @@ from evorl.record import checkpoint
 from evorl.record.core import Record, Recorder
 from evorl.record.files import write_json
 from evorl.record.terminal import Terminal, summary
-from evorl.rl.core import Batch, Episode, Hyper, Metrics, NotFinite
+from evorl.rl.core import Episode, Hyper, Metrics, NotFinite
 from evorl.rl.judge import fitness, judge
 from evorl.rl.sampler import Sampler
+from evorl.rl.sources import source
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural, Positive
@@ -111,31 +112,32 @@ class Run:
         member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)
         self.spec = spec(experiment.mdp)
         self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, WorldError))
-        self.learner = hyper.learner(self.spec, experiment.seed, where)
-        self.storage = Batch.empty(self.spec, hyper.horizon, hyper.members * hyper.slots, hyper.net.lstm)
+        try:
+            self.learner = hyper.learner(self.spec, experiment.seed, where)
+            self.source = source(self.group, hyper, self.spec)
+        except BaseException:
+            self.close()
+            raise
 
     def iterate(self) -> Metrics:
         """Collect one batch and learn from it. Raises `NotFinite`, naming the step."""
         started = time.monotonic()
         try:
-            outcomes = self.group.all("collect", self.learner.weights(), self.iteration)
-            batch = self.storage.fill([Batch(**one["batch"]) for one in outcomes])
+            taken = self.source.take(self.learner, self.steps, self.iteration)
             sampled = time.monotonic()
-            cost = sum(one["cost"] for one in outcomes)
-            metrics = self.learner.update(batch, self.steps, self.iteration)
+            metrics = self.learner.update(taken.batch, self.steps, self.iteration)
         except NotFinite as error:
             raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from None
         ended = time.monotonic()
-        self.steps += cost
+        self.steps += taken.cost
         self.iteration += 1
         self.updates += int(metrics["optimizer/updates"])
-        for one in outcomes:
-            self._remember([Episode(*episode) for episode in one["episodes"]])
-        metrics |= {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
+        self._remember(taken.episodes)
+        metrics |= taken.metrics | self.group.counters() | {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
         return metrics | {
             "train/episodes": self.episodes,
             "optimizer/updates": self.updates,
-            "speed/steps_per_second": cost / (ended - started),
+            "speed/steps_per_second": taken.cost / (ended - started),
             "speed/sample_seconds": sampled - started,
             "speed/update_seconds": ended - sampled,
         }

@@ -86,11 +86,15 @@ class Group(Protocol):
         ...
 
     def states(self) -> list[Any]:
-        """Every member's state after the calls answered so far."""
+        """Every member's state after the answers that were taken so far."""
         ...
 
     def restore(self, states: Sequence[Any]) -> None:
         """Give every member its state, as `states` returned them."""
+        ...
+
+    def counters(self) -> dict[str, float]:
+        """What the cluster has had to mend so far, as metrics."""
         ...
 
     def close(self) -> None:

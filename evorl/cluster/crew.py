@@ -21,7 +21,7 @@ import zmq
 from evorl.cluster.core import MemberError, MemberLost
 from evorl.cluster.line import Letter, Line, bulk
 from evorl.cluster.memory import Pool, Reader
-from evorl.cluster.wire import Kind, ProtocolError, unpack
+from evorl.cluster.wire import Bulk, Kind, ProtocolError, unpack
 
 log = logging.getLogger("evorl")
 
@@ -238,7 +238,8 @@ class Crew:
         header = seat.line.check(frames)
         memory, block = bulk(header, frames, seat.reader)
         call = seat.sent[0] if seat.sent else None
-        envelope, content = unpack(frames[1]), unpack(frames[2], memory, call is None or call.copy)
+        copy = call is None or call.copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
+        envelope, content = unpack(frames[1]), unpack(frames[2], memory, copy)
         if block is not None and call is not None and not call.copy:
             call.block = (seat, seat.life, block)
         elif block is not None:

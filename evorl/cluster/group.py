@@ -38,6 +38,7 @@ class RemoteGroup:
         self.crew = Crew(launcher, size, deadline_s, plain)
         self._numbers = count(1)
         self._backlog: deque[Call] = deque()  # for whoever is free
+        self._states: list[bytes | None] = [None] * size  # after the answers that were taken
 
     def all(self, method: str, *args: object) -> list[Any]:
         letter = Letter(args, self.crew.pool)
@@ -48,6 +49,7 @@ class RemoteGroup:
             self.wait(call)
         self.crew.give_back(letter)
         for call in calls:
+            self._took(call)
             for member, outcome in zip(call.members, call.outcomes or (), strict=True):
                 if outcome[0]:
                     answers[member] = outcome[1]
@@ -88,6 +90,7 @@ class RemoteGroup:
             while (call := next((one for one in calls if one.outcomes is not None), None)) is None:
                 self.poll(TICK_S)
             calls.remove(call)
+            self._took(call)
             (answer,) = self.opened(call)
             yield call.members[0], answer
             if call.block is not None:
@@ -98,13 +101,25 @@ class RemoteGroup:
         self.crew.post(method, Letter(args))
 
     def states(self) -> list[Any]:
-        for seat in self.crew.seats:
-            if any(self.crew.states[member] is None for member in seat.members):
-                self.wait(self._issue(seat, "state_dict", seat.members, Letter(()), stateful=True))
-        return [loads(state) for state in self.crew.states if state is not None]
+        self._know_states()
+        return [loads(state) for state in self._states if state is not None]
+
+    def _know_states(self) -> None:
+        """Ask for those of members that have not been called yet."""
+        if None in self._states:
+            self.all("state_dict")
+
+    def _took(self, call: Call) -> None:
+        """A call's answers are the caller's now."""
+        for member, state in zip(call.members, call.states, strict=True):
+            self._states[member] = state
 
     def restore(self, states: Sequence[Any]) -> None:
-        self.crew.restore([dumps(state) for state in states])
+        self._states = [dumps(state) for state in states]
+        self.crew.restore(self._states)
+
+    def counters(self) -> dict[str, float]:
+        return {"cluster/replaced": float(self.crew.replaced), "cluster/refused": float(self.crew.refused)}
 
     def close(self) -> None:
         self.crew.close()

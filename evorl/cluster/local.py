@@ -82,6 +82,9 @@ class LocalGroup:
         for index, state in enumerate(states):
             self._call(index, "load_state_dict", state).result()
 
+    def counters(self) -> dict[str, float]:
+        return {}
+
     def close(self) -> None:
         for member in self.members:
             if hasattr(member, "close"):

@@ -46,7 +46,9 @@ METRICS: dict[str, Metric] = {
     "policy/entropy": Metric("nats", "mean entropy of the action distribution"),
     "policy/kl": Metric("nats", "KL(old ‖ new), estimated by the mean of r - 1 - ln r"),
     "policy/clip_fraction": Metric("fraction", "decisions whose ratio left the clip range"),
-    "policy/lag": Metric("updates", "updates between the weights that acted and those that learn, mean over decisions"),
+    "policy/lag": Metric("updates", "asynchronous: age of the weights that acted, mean of the last 100 batches"),
+    "policy/lag_max": Metric("updates", "asynchronous: the largest of the same 100 batches"),
+    "policy/dropped_fragments": Metric("fragments", "asynchronous: batches too old to learn from, since the run began"),
     "value/explained_variance": Metric(
         "fraction", "1 - Var(target - value) / Var(target); 1 is perfect, 0 is a constant"
     ),
@@ -61,6 +63,10 @@ METRICS: dict[str, Metric] = {
     "speed/steps_per_second": Metric("env steps/s", "since the row before, evaluation and saving aside"),
     "speed/sample_seconds": Metric("s", "time spent playing since the row before"),
     "speed/update_seconds": Metric("s", "time spent learning since the row before"),
+    "speed/learner_wait": Metric("s", "asynchronous: time the learner waited for a batch, mean of a batch"),
+    "speed/actor_wait": Metric("s", "asynchronous: time a member waited before it played on, mean of a batch"),
+    "cluster/replaced": Metric("workers", "worker processes that died or hung and were replaced, since the start"),
+    "cluster/refused": Metric("messages", "messages to the driver that were none of its workers', since the start"),
 }
 
 

@@ -130,6 +130,12 @@ class Hyper(ABC):
     decorrelates the numbers of an input."""
     normalize_rewards: bool = False
     """Divide rewards by the running deviation of the discounted return."""
+    asynchronous: bool = False
+    """Learn from each member's batch as it comes, while the members play on under the weights they have."""
+    max_lag: Count | None = None
+    """Asynchronous: batches whose weights are more updates old are dropped; null is four times the members."""
+    correction: Literal["none", "vtrace"] = "none"
+    """Correct targets and advantages for a policy that has moved since it acted (V-trace; ``lam`` is its lambda)."""
     threads: Count = 1
     """Threads of torch; part of the experiment, since large sums change their last bits with it."""
     net: Net = field(default_factory=Net)

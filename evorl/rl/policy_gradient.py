@@ -22,7 +22,7 @@ from evorl.nets.policy import Output, Policy
 from evorl.nets.statistics import Moments, ReturnScale
 from evorl.ops.adam import adam
 from evorl.ops.losses import explained_variance, normalize, policy_gradient, value_loss
-from evorl.ops.returns import gae
+from evorl.ops.returns import gae, vtrace
 from evorl.rl.core import Batch, Decision, Hyper, Metrics, NotFinite
 from evorl.util import seed as seeds
 from evorl.util.schedule import value as scheduled
@@ -165,16 +165,40 @@ class PolicyGradient:
         self.lr.fill_(rate)
         self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
         reward = batch.reward if self.reward_scale is None else self.reward_scale(batch.reward, batch.done)
-        # one advantage and one target per named reward; the policy follows their sum
-        advantage = gae(reward, batch.value[:-1], batch.next_value, batch.done, self.gamma, self.lam)
-        target = advantage + batch.value[:-1]
-        data = (batch.action, batch.log_prob, batch.value[:-1], self.weight(advantage, target).sum(-1), target)
+        log_prob, value, advantage, target = self._estimate(batch, reward)
+        data = (batch.action, log_prob, value, self.weight(advantage, target).sum(-1), target)
         metrics = self.descend(batch, data, iteration)
         metrics["optimizer/lr"] = rate
-        metrics["value/explained_variance"] = float(explained_variance(batch.value[:-1], target))
+        metrics["value/explained_variance"] = float(explained_variance(value, target))
         if self.moments is not None:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         return metrics
+
+    def _estimate(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Log-probabilities [T, B] of the policy to move away from, then values, advantages and targets [T, B, R].
+
+        One advantage and one target per named reward; the policy follows their sum.
+        """
+        if self.hyper.correction == "none":
+            value = batch.value[:-1]
+            advantage = gae(reward, value, batch.next_value, batch.done, self.gamma, self.lam)
+            return batch.log_prob, value, advantage, advantage + value
+        log_prob, values = self._reconsider(batch)
+        following = torch.where(batch.done.unsqueeze(-1), batch.final_value, values[1:])
+        log_ratio, value = log_prob - batch.log_prob, values[:-1]
+        target, advantage = vtrace(log_ratio, reward, value, following, batch.done, self.gamma, lam=self.lam)
+        return log_prob, value, advantage, target
+
+    @torch.no_grad()
+    def _reconsider(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What the present policy and critic say of a batch: log-probabilities [T, B] and values [T+1, B, R]."""
+        rest = () if batch.carry is None else (batch.carry.to(self.device), batch.start.to(self.device))
+        inputs = tuple(x.to(self.device) for x in batch.inputs)
+        out = self.forward(self.theta, self._statistics(), inputs, *rest)
+        legal = None if batch.legal is None else batch.legal[:-1].to(self.device)
+        action = batch.action.to(self.device)
+        log_prob, _ = log_prob_entropy(self.spec.action, out.raw[:-1], out.log_std, legal, action)
+        return log_prob.cpu(), out.value.cpu()
 
     def descend(self, batch: Batch, data: tuple[Tensor, ...], iteration: int) -> Metrics:
         """Gradient steps over shuffled minibatches; stops before a pass once the last one's KL exceeds its target."""

@@ -6,6 +6,7 @@ given, that decides every bit of the batch it returns.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -30,17 +31,40 @@ class Sampler:
             self.arena.close()
             raise
 
+        self.fragments = 0  # played in a stream
+        self.version = 0  # updates that the weights had seen
+        self.idle = time.monotonic()  # since when nothing is to be done
+
     def collect(self, weights: list[Tensor], iteration: int) -> dict[str, Any]:
         """One batch under these weights: its fields, its environment steps (cost) and the episodes that ended."""
         self.learner.load_weights(weights)
         cost, episodes = self.actor.collect(iteration)
         return {"batch": vars(self.actor.batch), "cost": cost, "episodes": episodes}
 
+    def load(self, weights: list[Tensor], version: int) -> None:
+        """Act under these weights from now on; ``version`` counts the updates they have seen."""
+        self.learner.load_weights(weights)
+        self.version = version
+
+    def play(self) -> dict[str, Any]:
+        """The next batch of a stream, under the weights loaded last: as `collect`, with their version and the wait (s)
+        since the batch before."""
+        wait = time.monotonic() - self.idle
+        cost, episodes = self.actor.collect(self.fragments)
+        self.fragments += 1
+        self.idle = time.monotonic()
+        return {
+            "batch": vars(self.actor.batch), "cost": cost, "episodes": episodes,
+            "version": self.version, "wait": wait,
+        }  # fmt: skip
+
     def state_dict(self) -> StateDict:
-        return self.actor.state_dict()
+        """Beside the weights, which the learner gives: all that decides the batches to come."""
+        return {"actor": self.actor.state_dict(), "fragments": self.fragments}
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.actor.load_state_dict(state)
+        self.actor.load_state_dict(state["actor"])
+        self.fragments = state["fragments"]
 
     def close(self) -> None:
         self.arena.close()

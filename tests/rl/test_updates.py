@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -458,3 +459,54 @@ def digest() -> str:
 
 def test_a_fresh_process_gives_the_same_bits(elsewhere: Callable[[str], str]) -> None:
     assert elsewhere("digest()") == digest()
+
+
+# ------------------------------------------------------------------ a policy that has moved since it acted
+
+
+@pytest.mark.parametrize("lstm", [0, 5])
+def test_corrected_targets_are_v_trace_of_the_present_policy(lstm: int) -> None:
+    hyper = PPO(net=replace(SMALL, lstm=lstm), correction="vtrace", lam=0.9, gamma=0.95, normalize_inputs=True)
+    actor, now = learner_of(hyper, MULTI), learner_of(hyper, MULTI, SEED + 1)
+    batch = random_batch(actor, 8, 5)
+    log_prob, value, advantage, target = now._estimate(batch, batch.reward)
+    out = now.forward(now.theta, now._statistics(), batch.inputs, *(() if not lstm else (batch.carry, batch.start)))
+    present, _ = log_prob_entropy(MULTI.action, out.raw[:-1], out.log_std, batch.legal[:-1], batch.action)
+    torch.testing.assert_close(log_prob, present.detach())
+    torch.testing.assert_close(value, out.value[:-1].detach())
+    for b in range(5):
+        for r in range(len(MULTI.rewards)):
+            correction, following = 0.0, 0.0  # v_s - V(x_s), and v of the state that follows, from the end backwards
+            for t in reversed(range(8)):
+                ratio = math.exp(float(present[t, b] - batch.log_prob[t, b]))
+                rho, c = min(1.0, ratio), 0.9 * min(1.0, ratio)
+                done = bool(batch.done[t, b])
+                after = float(batch.final_value[t, b, r]) if done else float(out.value[t + 1, b, r])
+                here, reward = float(out.value[t, b, r]), float(batch.reward[t, b, r])
+                following = after if done or t == 7 else float(out.value[t + 1, b, r]) + correction
+                assert float(advantage[t, b, r]) == pytest.approx(rho * (reward + 0.95 * following - here), abs=1e-4)
+                correction = rho * (reward + 0.95 * after - here) + (0.0 if done else 0.95 * c * correction)
+                assert float(target[t, b, r]) == pytest.approx(here + correction, abs=1e-4)
+
+
+def test_without_correction_the_batch_is_taken_at_its_word() -> None:
+    hyper = PPO(net=SMALL)
+    actor, now = learner_of(hyper, MULTI), learner_of(hyper, MULTI, SEED + 1)
+    batch = random_batch(actor, 8, 5)
+    log_prob, value, advantage, target = now._estimate(batch, batch.reward)
+    assert log_prob is batch.log_prob and torch.equal(value, batch.value[:-1])
+    torch.testing.assert_close(target, advantage + value)
+
+
+def test_a_copy_acts_as_the_learner_whose_weights_it_has() -> None:
+    hyper = replace(FULL, normalize_inputs="whiten")
+    one, copy = learner_of(hyper, MULTI), learner_of(hyper, MULTI, SEED + 1)
+    one.update(random_batch(one, 8, 5), 0, 0)
+    copy.load_weights(one.weights())
+    batch = random_batch(one, 8, 5, 1)
+    for learner in (one, copy):
+        learner.load_weights(learner.weights())  # its own change nothing
+    got, want = (
+        x.act(tuple(i[0] for i in batch.inputs), batch.legal[0], torch.zeros(5, 5), None, None) for x in (one, copy)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(got[:4], want[:4], strict=True))

@@ -1,0 +1,86 @@
+"""Where a learner's batches come from: all members in lockstep, or whichever is ready first."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+from evorl.cluster.core import Group
+from evorl.mdp.core import Spec
+from evorl.rl.core import Batch, Episode, Hyper, Learner, Metrics
+
+WINDOW = 100  # fragments that the lag's mean and maximum are taken over
+
+
+class Taken(NamedTuple):
+    """What a learner learns from next, and what came with it."""
+
+    batch: Batch  # valid until the next one is taken
+    cost: int  # environment steps, of dropped fragments too
+    episodes: list[Episode]  # that ended
+    metrics: Metrics
+
+
+class Source(Protocol):
+    """Turns a group of samplers (`evorl.rl.sampler`) into batches."""
+
+    def take(self, learner: Learner, step: int, iteration: int) -> Taken:
+        """The next batch for a learner that has made ``iteration`` updates by environment step ``step``."""
+        ...
+
+
+def source(group: Group, hyper: Hyper, spec: Spec) -> Source:
+    """As ``hyper.asynchronous`` says."""
+    if hyper.asynchronous:
+        return Stream(group, 4 * hyper.members if hyper.max_lag is None else hyper.max_lag)
+    return Lockstep(group, Batch.empty(spec, hyper.horizon, hyper.members * hyper.slots, hyper.net.lstm))
+
+
+class Lockstep:
+    """Every member plays under the newest weights; the batch is all of them side by side, the same bits anywhere."""
+
+    def __init__(self, group: Group, storage: Batch) -> None:
+        self.group, self.storage = group, storage
+
+    def take(self, learner: Learner, step: int, iteration: int) -> Taken:
+        parts = self.group.all("collect", learner.weights(), iteration)
+        batch = self.storage.fill([Batch(**part["batch"]) for part in parts])
+        return Taken(batch, sum(part["cost"] for part in parts), [e for part in parts for e in _episodes(part)], {})
+
+
+class Stream:
+    """Members play on without waiting for new weights; each of their fragments is a batch, in the order they come.
+
+    Weights go out before every fragment is taken, and a member acts under the newest that have reached it. A fragment
+    whose weights are more than ``max_lag`` updates old is dropped; its steps and episodes count.
+    """
+
+    def __init__(self, group: Group, max_lag: int) -> None:
+        self.group, self.max_lag = group, max_lag
+        self.dropped = 0  # fragments
+        self.lags: deque[int] = deque(maxlen=WINDOW)  # of the last fragments learned from
+        self.fragments: Iterator[tuple[int, Any]] | None = None
+
+    def take(self, learner: Learner, step: int, iteration: int) -> Taken:
+        self.group.post("load", learner.weights(), iteration)
+        if self.fragments is None:  # not before the first weights are on their way
+            self.fragments = self.group.gather("play")
+        cost, episodes, began = 0, [], time.monotonic()
+        for _, part in self.fragments:
+            cost += part["cost"]
+            episodes += _episodes(part)
+            lag = iteration - part["version"]
+            if lag <= self.max_lag:
+                break
+            self.dropped += 1
+        waits = {"speed/learner_wait": time.monotonic() - began, "speed/actor_wait": part["wait"]}
+        self.lags.append(lag)
+        lags = {"policy/lag": sum(self.lags) / len(self.lags), "policy/lag_max": float(max(self.lags))}
+        lags["policy/dropped_fragments"] = float(self.dropped)
+        return Taken(Batch(**part["batch"]), cost, episodes, {**lags, **waits})
+
+
+def _episodes(part: dict[str, Any]) -> list[Episode]:
+    return [Episode(*episode) for episode in part["episodes"]]
