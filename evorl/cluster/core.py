@@ -36,6 +36,13 @@ def raised(member: int, error: Exception, plain: Sequence[type[Exception]]) -> E
     return found
 
 
+def public(method: str) -> str:
+    """The name of a method that others may call. Raises AttributeError for one that begins with an underscore."""
+    if method.startswith("_"):
+        raise AttributeError(f"{method} is not for others to call")
+    return method
+
+
 class MemberLost(RuntimeError):
     """A member's process died or hung again and again over the same call."""
 
@@ -82,7 +89,10 @@ class Group(Protocol):
         ...
 
     def post(self, method: str, *args: object) -> None:
-        """Every member gets the call before its next one, without an answer; a newer post replaces an unread one."""
+        """Every member gets the call before its next one, without an answer; a newer post replaces an unread one.
+
+        What it raises comes in place of the answer to the member's next call.
+        """
         ...
 
     def states(self) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from evorl.cluster.core import Cluster, Make, raised
+from evorl.cluster.core import Cluster, Make, public, raised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +23,14 @@ class Done:
     """The answer to a call that was made at once."""
 
     def __init__(self, answer: Any, error: Exception | None = None) -> None:
-        self._answer, self._error = answer, error
+        self._answer, self.error = answer, error
 
     def done(self) -> bool:
         return True
 
     def result(self) -> Any:
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return self._answer
 
 
@@ -40,6 +40,7 @@ class LocalGroup:
     def __init__(self, make: Make, size: int, plain: Sequence[type[Exception]]) -> None:
         self.size, self._plain = size, plain
         self.members: list[Any] = []
+        self._failed: dict[int, Done] = {}  # posts, until the member's next call
         try:
             for index in range(size):
                 self.members.append(self._try(index, make, index).result())
@@ -55,7 +56,9 @@ class LocalGroup:
             return Done(None, raised(index, error, self._plain))
 
     def _call(self, index: int, method: str, *args: object) -> Done:
-        return self._try(index, getattr(self.members[index], method), *args)
+        if (failed := self._failed.pop(index, None)) is not None:
+            return failed
+        return self._try(index, lambda: getattr(self.members[index], public(method))(*args))
 
     def all(self, method: str, *args: object) -> list[Any]:
         return [one.result() for one in [self._call(index, method, *args) for index in range(self.size)]]
@@ -73,7 +76,9 @@ class LocalGroup:
                 yield index, self._call(index, method, *args).result()
 
     def post(self, method: str, *args: object) -> None:
-        self.all(method, *args)
+        for index in range(self.size):
+            if (done := self._call(index, method, *args)).error is not None:
+                self._failed[index] = done
 
     def states(self) -> list[Any]:
         return self.all("state_dict")
