@@ -44,6 +44,12 @@ class Launcher(Protocol):
 
     endpoint: str
     workers: int
+    host: str
+    """Whose memory the driver can read (see `evorl.cluster.host`)."""
+
+    def bind(self, socket: zmq.Socket[bytes]) -> None:
+        """Open the endpoint to the workers."""
+        ...
 
     def start(self, token: bytes, worker: int, life: int) -> None:
         """Begin a process that serves as ``worker``."""
@@ -94,6 +100,7 @@ class Seat:
     ready: bool = False  # its members are made
     since: float = 0.0  # when it last began something
     reader: Reader | None = None  # of its process's blocks
+    host: str = ""  # whose memory it can read
     sent: deque[Call] = field(default_factory=deque)  # not yet answered, in order
     released: list[int] = field(default_factory=list)  # its blocks that we have read
     pace: float = 0.0  # seconds a call takes it, smoothed
@@ -133,7 +140,7 @@ class Crew:
         self._socket.linger = 0
         self._socket.sndhwm = self._socket.rcvhwm = 0  # bounded by the calls under way
         self._socket.router_mandatory = True
-        self._socket.bind(launcher.endpoint)
+        launcher.bind(self._socket)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         if launcher.watch is not None:
@@ -180,7 +187,7 @@ class Crew:
         self._send(seat, Kind.POST, (0, method, seat.members, [], False), letter)
 
     def _send(self, seat: Seat, kind: Kind, envelope: object, letter: Letter) -> None:
-        frames = seat.line.pack(kind, envelope, letter)
+        frames = seat.line.pack(kind, envelope, letter, seat.host == self.launcher.host)
         try:
             self._socket.send_multipart([b"%d.%d" % (seat.number, seat.life), *frames])
         except zmq.ZMQError as error:  # it is gone; its exit will say so
@@ -251,10 +258,13 @@ class Crew:
         else:
             raise ProtocolError(f"a worker does not send {header.kind.name}")
 
-    def _greeted(self, seat: Seat, pid: object) -> None:
-        if seat.reader is not None or type(pid) is not int or pid <= 0:
-            raise ProtocolError("a worker says once which process it is")
-        seat.reader = Reader(pid)
+    def _greeted(self, seat: Seat, envelope: Any) -> None:
+        match envelope:
+            case [int(pid), str(host)] if seat.host == "" and pid > 0 and host:
+                seat.host = host
+                seat.reader = Reader(pid) if host == self.launcher.host else None
+            case _:
+                raise ProtocolError("a worker says once which process it is, and where")
         self._adopt(seat)
 
     def _adopt(self, seat: Seat) -> None:
@@ -320,7 +330,7 @@ class Crew:
         self.replaced += 1
         seat.life += 1
         seat.line = Line(self._token, seat.number, seat.life)
-        seat.reader, seat.ready, seat.since, seat.released = None, False, time.monotonic(), []
+        seat.reader, seat.host, seat.ready, seat.since, seat.released = None, "", False, time.monotonic(), []
         self.launcher.start(self._token, seat.number, seat.life)
 
     def _blame(self, seat: Seat, why: str, own: bool) -> None:

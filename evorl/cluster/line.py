@@ -18,16 +18,23 @@ class Letter:
     def __init__(self, value: object, pool: Pool | None = None) -> None:
         """Raises TypeError for what cannot be sent."""
         packed = Packed(value)
-        self.size, self.block, self.bulk = packed.size, None, Bulk.NONE
-        self.frames: list[Any] = [packed.body]
+        self.body, self.size = packed.body, packed.size
+        self.block: int | None = None
+        self._bulk: bytes | memoryview = b""
+        self._place = b""
         if packed.size and (pool is None or packed.size < SHARED_FROM):
-            self.bulk = Bulk.FRAME
-            self.frames.append(packed.bulk())
+            self._bulk = packed.bulk()
         elif packed.size and pool is not None:
-            self.bulk = Bulk.SHARED
             self.block, block = pool.take()
-            packed.write(block.view(packed.size))
-            self.frames.append(PLACE.pack(block.fd, self.block))
+            self._bulk = block.view(packed.size)
+            packed.write(self._bulk)
+            self._place = PLACE.pack(block.fd, self.block)
+
+    def bulk(self, shared: bool) -> tuple[Bulk, list[bytes | memoryview]]:
+        """Where the arrays are for one who does or does not share our memory, and the frame that says or holds it."""
+        if not self.size:
+            return Bulk.NONE, []
+        return (Bulk.SHARED, [self._place]) if shared and self._place else (Bulk.FRAME, [self._bulk])
 
 
 class Line:
@@ -38,11 +45,15 @@ class Line:
         self.sent = 0
         self.received = 0
 
-    def pack(self, kind: Kind, envelope: object, letter: Letter) -> list[Any]:
-        """The frames of the next message: header, envelope (plain data), body and, where there is one, bulk."""
+    def pack(self, kind: Kind, envelope: object, letter: Letter, shared: bool = True) -> list[Any]:
+        """The frames of the next message: header, envelope (plain data), body and, where there is one, bulk.
+
+        ``shared``: the one it goes to can read this process's memory.
+        """
         self.sent += 1
-        header = Header(kind, self.token, self.worker, self.life, self.sent, letter.bulk, letter.size)
-        return [header.pack(), Packed(envelope).body, *letter.frames]
+        where, bulk = letter.bulk(shared)
+        header = Header(kind, self.token, self.worker, self.life, self.sent, where, letter.size)
+        return [header.pack(), Packed(envelope).body, letter.body, *bulk]
 
     def check(self, frames: list[bytes]) -> Header:
         """The header of the message that comes next. Raises `ProtocolError`."""

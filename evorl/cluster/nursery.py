@@ -8,7 +8,6 @@ removes the directory of the group's socket. Workers die with their nursery (PR_
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import select
@@ -16,18 +15,17 @@ import shutil
 import signal
 import socket
 import struct
-import sys
 import tempfile
-import traceback
-from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn
 
+import zmq
+
+from evorl.cluster.child import die_with_parent, fork, why
 from evorl.cluster.core import Make
 from evorl.cluster.crew import Exit
+from evorl.cluster.host import here
 from evorl.cluster.serve import serve
 
-PR_SET_PDEATHSIG = 1
 NOTE = struct.Struct("<BIIi")  # what, worker, life, exit status
 FORK, KILL, GONE = range(3)
 CLOSE_S = 5.0  # seconds that a nursery gets to end its workers
@@ -39,20 +37,23 @@ class Nursery:
     def __init__(self, make: Make, workers: int) -> None:
         self.make, self.workers = make, workers
         self.directory = tempfile.mkdtemp(prefix="evorl-")  # mode 0700; short, since a socket's path is
-        self.endpoint = f"ipc://{self.directory}/group"
+        self.endpoint, self.host = f"ipc://{self.directory}/group", here()
         self._begun: dict[int, tuple[bytes, int]] = {}  # worker -> token and life of the processes that run
         self._end: list[Exit] = []
         self._begin()
 
     def _begin(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.pid = _fork(lambda: _Nurse(theirs, self.make, self.endpoint, self.directory).run(), keep=theirs.fileno())
+        self.pid = fork(lambda: _Nurse(theirs, self.make, self.endpoint, self.directory).run(), keep=theirs.fileno())
         theirs.close()
         self._socket = ours
 
     @property
     def watch(self) -> int:
         return self._socket.fileno()
+
+    def bind(self, socket: zmq.Socket[bytes]) -> None:
+        socket.bind(self.endpoint)
 
     def start(self, token: bytes, worker: int, life: int) -> None:
         self._begun[worker] = (token, life)
@@ -74,7 +75,7 @@ class Nursery:
             _, worker, life, status = NOTE.unpack(note)
             if self._begun.get(worker, (b"", -1))[1] == life:
                 del self._begun[worker]
-            gone.append(Exit(worker, life, _why(status), status == -signal.SIGKILL))
+            gone.append(Exit(worker, life, why(status), status == -signal.SIGKILL))
         return gone
 
     def _again(self) -> list[Exit]:
@@ -140,10 +141,10 @@ class _Nurse:
         nursery = os.getpid()
 
         def work() -> None:
-            _die_with_parent(nursery)
+            die_with_parent(nursery)
             serve(self.make, self.endpoint, token, worker, life, lambda: os.getppid() == nursery)
 
-        return _fork(work, keep=-1)
+        return fork(work, keep=-1)
 
     def _gone(self, fd: int) -> None:
         pid, worker, life = self.children.pop(fd)
@@ -158,54 +159,6 @@ class _Nurse:
         for pid, *_ in self.children.values():
             os.waitpid(pid, 0)
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-def _fork(work: Callable[[], None], keep: int) -> int:
-    """A child that does ``work`` and ends; of the parent's files it keeps the standard three and ``keep``."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        _close_files(keep)
-        work()
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        _leave(code)
-
-
-def _leave(code: int) -> NoReturn:
-    with suppress(Exception):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(code)  # nothing of the parent's is to be ended twice
-
-
-def _close_files(keep: int) -> None:
-    """Locks, sockets and pipes of the parent must not live on in a child."""
-    most = os.sysconf("SC_OPEN_MAX")
-    if keep < 0:
-        os.closerange(3, most)
-    else:
-        os.closerange(3, keep)
-        os.closerange(keep + 1, most)
-
-
-def _die_with_parent(parent: int) -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the request
-        os._exit(1)
-
-
-def _why(status: int) -> str:
-    """How a process ended, from its exit status."""
-    if status >= 0:
-        return f"left with exit code {status}"
-    return f"was killed by {signal.Signals(-status).name}"
 
 
 def _reap(pid: int) -> None:

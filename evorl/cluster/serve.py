@@ -11,6 +11,8 @@ from typing import Any
 import zmq
 
 from evorl.cluster.core import Make
+from evorl.cluster.curve import Pass
+from evorl.cluster.host import here
 from evorl.cluster.line import Letter, Line, bulk, dumps, loads
 from evorl.cluster.memory import Pool, Reader
 from evorl.cluster.wire import Kind, ProtocolError, unpack
@@ -21,17 +23,18 @@ PATIENCE_MS = 1000  # between looks at whether the driver is still there
 class Worker:
     """Members, and the calls that wait for them."""
 
-    def __init__(self, make: Make, line: Line, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, make: Make, line: Line, socket: zmq.Socket[bytes], host: str, shared: bool) -> None:
         self.make, self.line, self.socket = make, line, socket
         self.members: dict[int, Any] = {}
         self.waiting: deque[tuple[Kind, Any, Any]] = deque()
+        self.host, self.shared = host, shared
         self.pool = Pool()
         self.reader: Reader | None = None  # of the driver's blocks
         self.going = True
 
     def run(self, alive: Callable[[], bool]) -> None:
         """Serve until told to stop, or until ``alive`` says that the driver is gone."""
-        self.socket.send_multipart(self.line.pack(Kind.HELLO, os.getpid(), Letter(None)))
+        self.socket.send_multipart(self.line.pack(Kind.HELLO, [os.getpid(), self.host], Letter(None)))
         while self.going:
             if not self._listen(0 if self.waiting else PATIENCE_MS) and not alive():
                 return
@@ -93,7 +96,7 @@ class Worker:
     def _send(self, envelope: list[Any], outcomes: list[Any]) -> None:
         """An answer; outcomes that cannot be sent are the member's failure, said to the caller."""
         try:
-            letter = Letter(outcomes, self.pool)
+            letter = Letter(outcomes, self.pool if self.shared else None)
         except TypeError as error:
             letter = Letter([_failure(error)] * len(outcomes))
         self.socket.send_multipart(self.line.pack(Kind.ANSWER, envelope, letter))
@@ -113,16 +116,34 @@ def _failure(error: Exception) -> list[Any]:
     return [False, [type(error).__name__, str(error), "".join(traceback.format_exception(error))]]
 
 
-def serve(make: Make, endpoint: str, token: bytes, worker: int, life: int, alive: Callable[[], bool]) -> None:
-    """Be worker ``worker`` of the group at ``endpoint`` until it ends."""
+def serve(
+    make: Make,
+    endpoint: str,
+    token: bytes,
+    worker: int,
+    life: int,
+    alive: Callable[[], bool],
+    *,
+    driver: str | None = None,
+    host: str | None = None,
+    keys: Pass | None = None,
+) -> None:
+    """Be worker ``worker`` of the group at ``endpoint`` until it ends.
+
+    ``host`` (by default where this process is) and ``driver`` (by default the same) name whose memory each can read;
+    ``keys`` open an endpoint that asks for them.
+    """
+    host = here() if host is None else host
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.linger = 0
     socket.identity = b"%d.%d" % (worker, life)
     socket.sndhwm = socket.rcvhwm = 0  # bounded by the calls that the driver lets be under way
+    if keys is not None:
+        keys.show(socket)
     socket.connect(endpoint)
     try:
-        Worker(make, Line(token, worker, life), socket).run(alive)
+        Worker(make, Line(token, worker, life), socket, host, driver in (None, host)).run(alive)
     finally:
         socket.close()
         context.term()
