@@ -125,7 +125,7 @@ class Run:
         try:
             taken = self.source.take(self.learner, self.steps, self.iteration)
             sampled = time.monotonic()
-            metrics = self.learner.update(taken.batch, self.steps, self.iteration)
+            metrics = self.learner.update(taken.lesson, self.steps, self.iteration)
         except NotFinite as error:
             raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from None
         ended = time.monotonic()

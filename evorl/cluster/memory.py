@@ -73,7 +73,7 @@ class Reader:
         self._maps: dict[int, mmap.mmap] = {}
 
     def view(self, fd: int, size: int) -> memoryview:
-        """The first ``size`` bytes of a block, read-only. Raises OSError, ValueError where there is no such block."""
+        """The first ``size`` bytes of a block, to be read. Raises OSError, ValueError where there is no such block."""
         known = self._maps.get(fd)
         if known is None or len(known) < size:
             known = self._maps[fd] = _mapped(f"/proc/{self.pid}/fd/{fd}")
@@ -91,6 +91,7 @@ def _mapped(path: str) -> mmap.mmap:
         size = os.fstat(handle).st_size
         if not fcntl.fcntl(handle, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK or size > MOST_BLOCK:
             raise ValueError(f"{path} is no block of ours")
-        return mmap.mmap(handle, size, prot=mmap.PROT_READ)
+        # a private map, so that nobody writes into another's memory; torch takes no read-only one
+        return mmap.mmap(handle, size, access=mmap.ACCESS_COPY)
     finally:
         os.close(handle)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -158,6 +158,8 @@ class Learner(Protocol):
     """One policy and how it improves. No loop, no sockets, no files."""
 
     spec: Spec
+    lesson: ClassVar[type]
+    """What `update` learns from: batches, unless the members make something else of them."""
 
     def carry(self, slots: int) -> Tensor | None:
         """The recurrent state [2, B, H] of episodes about to begin; None for a memoryless policy."""
@@ -182,8 +184,15 @@ class Learner(Protocol):
         """Act with another learner's weights from now on."""
         ...
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Metrics:
-        """Learn from a batch; ``step`` (environment steps so far) drives the schedules. Raises `NotFinite`."""
+    def digest(self, batch: Batch, step: int) -> Any:
+        """What a member sends of its batch, as a ``lesson``; ``step`` drives the schedules."""
+        ...
+
+    def update(self, batch: Any, step: int, iteration: int) -> Metrics:
+        """Learn from a batch, or whatever the ``lesson`` is. Raises `NotFinite`.
+
+        ``step``, the environment steps so far, drives the schedules.
+        """
         ...
 
     def state_dict(self) -> StateDict: ...

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,6 +61,8 @@ class PolicyGradient:
     The parameters are one flat vector, so the optimiser's step and the gradient's norm are single operations;
     updates of light networks are captured once and replayed (see `evorl.nets.capture`).
     """
+
+    lesson: ClassVar[type] = Batch
 
     def __init__(self, hyper: Hyper, spec: Spec, seed: int, device: torch.device) -> None:
         self.hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
@@ -153,6 +155,9 @@ class PolicyGradient:
         self.theta.copy_(weights[0])
         if self.moments is not None:
             self.moments.load_tensors(self.device, tuple(x.to(self.device, copy=True) for x in weights[1:]))
+
+    def digest(self, batch: Batch, step: int) -> Any:
+        return batch
 
     # -------------------------------------------------------------- learning
 
@@ -271,12 +276,16 @@ class PolicyGradient:
     ) -> tuple[Tensor, ...]:
         """One optimiser step, in place; returns the numbers about it, named by ``_names``."""
         gradient, stats = self._gradient(theta, *given)
-        norm = gradient.norm()
-        gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        adam(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
-        stats["optimizer/grad_norm"] = norm
+        stats["optimizer/grad_norm"] = self._follow(gradient, theta, m, v, t, lr)
         self._names = tuple(stats)
         return (torch.stack(list(stats.values())),)
+
+    def _follow(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
+        """A step of Adam along the clipped gradient, in place; returns the gradient's norm before clipping."""
+        norm: Tensor = gradient.norm()
+        gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        adam(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
+        return norm
 
     def _gradient(self, theta: Tensor, entropy_coef: Tensor, *given: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The gradient [D] of the loss on some rows, and named numbers about the loss."""

@@ -17,7 +17,7 @@ WINDOW = 100  # fragments that the lag's mean and maximum are taken over
 class Taken(NamedTuple):
     """What a learner learns from next, and what came with it."""
 
-    batch: Batch  # valid until the next one is taken
+    lesson: Any  # the learner's `lesson`, a batch for most; valid until the next one is taken
     cost: int  # environment steps, of dropped fragments too
     episodes: list[Episode]  # that ended
     metrics: Metrics
@@ -64,7 +64,7 @@ class Stream:
         self.fragments: Iterator[tuple[int, Any]] | None = None
 
     def take(self, learner: Learner, step: int, iteration: int) -> Taken:
-        self.group.post("load", learner.weights(), iteration)
+        self.group.post("load", learner.weights(), iteration, step)
         if self.fragments is None:  # not before the first weights are on their way
             self.fragments = self.group.gather("play")
         cost, episodes, began = 0, [], time.monotonic()
@@ -79,7 +79,7 @@ class Stream:
         self.lags.append(lag)
         lags = {"policy/lag": sum(self.lags) / len(self.lags), "policy/lag_max": float(max(self.lags))}
         lags["policy/dropped_fragments"] = float(self.dropped)
-        return Taken(Batch(**part["batch"]), cost, episodes, {**lags, **waits})
+        return Taken(learner.lesson(**part["lesson"]), cost, episodes, {**lags, **waits})
 
 
 def _episodes(part: dict[str, Any]) -> list[Episode]:

@@ -31,7 +31,7 @@ class Scripted:
     def __init__(self, fragments: list[tuple[int, int]]) -> None:
         self.fragments, self.posted = fragments, list[int]()
 
-    def post(self, method: str, weights: list[Tensor], version: int) -> None:
+    def post(self, method: str, weights: list[Tensor], version: int, step: int) -> None:
         assert method == "load"
         self.posted.append(version)
 
@@ -41,7 +41,7 @@ class Scripted:
             batch = Batch.empty(SPEC, 4, 2, 0)
             batch.reward.fill_(number)
             episode = [float(number), 1.0, [float(number)], {}]
-            yield member, {"batch": vars(batch), "cost": 8, "episodes": [episode], "version": version, "wait": 0.5}
+            yield member, {"lesson": vars(batch), "cost": 8, "episodes": [episode], "version": version, "wait": 0.5}
 
 
 def learner(hyper: PPO = TINY) -> Any:
@@ -52,10 +52,10 @@ def test_a_stream_takes_fragments_as_they_come_and_counts_the_ones_too_old() -> 
     group: Any = Scripted([(0, 0), (2, 0), (1, 0), (1, 0), (0, 3)])
     stream, policy = Stream(group, max_lag=1), learner()
     first, second = stream.take(policy, 0, 0), stream.take(policy, 8, 1)
-    assert [float(one.batch.reward[0, 0, 0]) for one in (first, second)] == [0, 1]
+    assert [float(one.lesson.reward[0, 0, 0]) for one in (first, second)] == [0, 1]
     assert (first.metrics["policy/lag"], second.metrics["policy/lag"], second.metrics["policy/lag_max"]) == (0, 0.5, 1)
     third = stream.take(policy, 16, 3)  # fragments 2 and 3 are three updates old
-    assert float(third.batch.reward[0, 0, 0]) == 4
+    assert float(third.lesson.reward[0, 0, 0]) == 4
     assert third.cost == 24 and [e.ret for e in third.episodes] == [2, 3, 4]  # steps and episodes count all the same
     assert third.metrics["policy/dropped_fragments"] == 2
     assert group.posted == [0, 1, 3]  # weights go out before every fragment
@@ -86,10 +86,10 @@ def test_members_act_under_the_weights_they_are_given(cluster: Any) -> None:
             acted = learner(hyper)
             lag = stream.lags[-1]  # type: ignore[attr-defined]
             acted.load_policy(versions[iteration - lag])
-            log_prob, value = acted._reconsider(taken.batch)
-            torch.testing.assert_close(log_prob, taken.batch.log_prob, rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(value, taken.batch.value, rtol=1e-4, atol=1e-4)
-            policy.update(taken.batch, 0, iteration)
+            log_prob, value = acted._reconsider(taken.lesson)
+            torch.testing.assert_close(log_prob, taken.lesson.log_prob, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(value, taken.lesson.value, rtol=1e-4, atol=1e-4)
+            policy.update(taken.lesson, 0, iteration)
     finally:
         group.close()
 
@@ -98,12 +98,12 @@ def test_a_sampler_goes_on_with_its_stream_from_its_state() -> None:
     world, hyper = Pong(rounds=2, round_steps=60), replace(TINY, asynchronous=True)
     one, other = (Sampler(world, hyper, 0, CPU, 1) for _ in range(2))
     weights = learner(hyper).weights()
-    one.load(weights, 4)
+    one.load(weights, 4, 0)
     one.play()
     state = one.state_dict()
-    want = {name: x.clone() for name, x in one.play()["batch"].items() if isinstance(x, Tensor)}
+    want = {name: x.clone() for name, x in one.play()["lesson"].items() if isinstance(x, Tensor)}
     other.load_state_dict(state)
-    other.load(weights, 4)
+    other.load(weights, 4, 0)
     got = other.play()
     assert got["version"] == 4
-    assert all(torch.equal(got["batch"][name], x) for name, x in want.items())
+    assert all(torch.equal(got["lesson"][name], x) for name, x in want.items())

@@ -1,0 +1,85 @@
+"""Asynchronous advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783): the members send gradients.
+
+Each member computes the gradient of A2C's loss on its own batch, at the weights it has; the learner takes one step
+along each as it comes. So the loss is worked out where the games are, and what travels is as large as the weights, not
+as the experience. The paper's threads share RMSProp's statistics; here the learner alone holds the optimiser, Adam.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Spec
+from evorl.nets.capture import capture
+from evorl.ops.losses import explained_variance
+from evorl.rl import a2c
+from evorl.rl.core import Batch, Metrics, NotFinite
+from evorl.util.schedule import value as scheduled
+
+
+@dataclass(frozen=True, kw_only=True)
+class A3C(a2c.A2C):
+    asynchronous: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.asynchronous:
+            raise ValueError("asynchronous: A3C that waits for all members is A2C (rl=a2c)")
+        if self.normalize_inputs or self.normalize_rewards:
+            name = "normalize_inputs" if self.normalize_inputs else "normalize_rewards"
+            raise ValueError(f"{name}: an A3C learner sees gradients, not what running statistics are made of")
+        if self.correction != "none":
+            raise ValueError("correction: A3C's gradients are of the policy that acted, there is nothing to correct")
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        return Learner(self, spec, seed, device)
+
+
+@dataclass
+class Gradient:
+    """What a member learned from its batch."""
+
+    gradient: Tensor  # [D], of the loss at the member's weights, not clipped
+    stats: dict[str, float]
+
+
+class Learner(a2c.Learner):
+    hyper: A3C
+    lesson: ClassVar[type] = Gradient
+
+    def digest(self, batch: Batch, step: int) -> Gradient:
+        """The accumulated gradient of algorithm S3; ``step`` drives the schedule of the entropy bonus."""
+        self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
+        log_prob, value, advantage, target = self._estimate(batch, batch.reward)
+        columns = self._columns(batch, (batch.action, log_prob, value, advantage.sum(-1), target))
+        rows = torch.arange(columns[0].shape[0 if batch.carry is None else 1], device=self.device)
+        gradient, numbers = self._along(self.theta, self.entropy_coef, rows, *columns)
+        stats = dict(zip(self._names, numbers.tolist(), strict=True))
+        return Gradient(gradient, {**stats, "value/explained_variance": float(explained_variance(value, target))})
+
+    def _along(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+        if not self.policy.light:
+            return self._gradient_and_stats(*arguments)
+        shape = ("gradient", *(x.shape for x in arguments))
+        if shape not in self._captured:
+            self._captured[shape] = capture(self._gradient_and_stats, *arguments)
+        return self._captured[shape](*arguments)
+
+    def _gradient_and_stats(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        gradient, stats = self._gradient(theta, *given)
+        self._names = tuple(stats)
+        return gradient, torch.stack(list(stats.values()))
+
+    def update(self, lesson: Any, step: int, iteration: int) -> Metrics:
+        """One step along a member's gradient. Raises `NotFinite`."""
+        rate = scheduled(self.hyper.lr, step)
+        self.lr.fill_(rate)
+        gradient = lesson.gradient.to(self.device)
+        norm = float(self._follow(gradient, self.theta, self.adam["m"], self.adam["v"], self.adam["t"], self.lr))
+        for name, x in {**lesson.stats, "optimizer/grad_norm": norm}.items():
+            if not -float("inf") < x < float("inf"):
+                raise NotFinite(f"{name} is {x} in a member's gradient")
+        return {**lesson.stats, "optimizer/grad_norm": norm, "optimizer/lr": rate, "optimizer/updates": 1.0}
