@@ -14,20 +14,28 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
+import msgspec
 import zmq
 
 from evorl.cluster.core import MemberError, MemberLost
+from evorl.cluster.gate import Gate, guard
 from evorl.cluster.line import Letter, Line, bulk
 from evorl.cluster.memory import Pool, Reader
-from evorl.cluster.wire import Bulk, Kind, ProtocolError, unpack
+from evorl.cluster.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, unpack
 
 log = logging.getLogger("evorl")
 
 TICK_S = 0.2  # the longest the driver waits before it looks at deadlines
+FAREWELL_S = 1.0  # for the members of a group to close
+MOST_AT_ONCE = 1000  # messages read before the driver looks at anything else
 OWN_DEATHS = 3  # over the same call, by the member's own doing: a crash or a deadline
 DEATHS = 20  # over the same call, by a kill from outside
+
+
+Failure = tuple[Annotated[list[str], msgspec.Meta(min_length=1)], str, str]
+"""What raised in a member: the names of its classes, message, traceback."""
 
 
 class Exit(NamedTuple):
@@ -113,7 +121,7 @@ class Crew:
 
     def __init__(self, launcher: Launcher, size: int, deadline_s: float, plain: Sequence[type[Exception]]) -> None:
         self.launcher, self.deadline_s = launcher, deadline_s
-        self.refused = 0  # messages that were none of ours
+        self._refused = 0  # messages that were none of ours
         self.replaced = 0  # workers
         self.states: list[bytes | None] = [None] * size  # of each member, packed
         self.posts: dict[str, Letter] = {}
@@ -121,12 +129,15 @@ class Crew:
         self._plain = {one.__name__: one for one in plain}
         self._token = secrets.token_bytes(16)
         self._looked = time.monotonic()
-        self._open(launcher)
         workers = min(launcher.workers, size)
         self.seats = [
             Seat(w, list(range(w, size, workers)), Line(self._token, w, 0), since=self._looked) for w in range(workers)
         ]
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._gate: Gate | None = None
         try:
+            self._open()
             for seat in self.seats:
                 launcher.start(self._token, seat.number, seat.life)
             self._gather_all()
@@ -134,17 +145,20 @@ class Crew:
             self.close()
             raise
 
-    def _open(self, launcher: Launcher) -> None:
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
+    def _open(self) -> None:
         self._socket.linger = 0
         self._socket.sndhwm = self._socket.rcvhwm = 0  # bounded by the calls under way
+        self._socket.maxmsgsize = MOST_FRAME
         self._socket.router_mandatory = True
-        launcher.bind(self._socket)
+        guard(self._socket)
+        self.launcher.bind(self._socket)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        if launcher.watch is not None:
-            self._poller.register(launcher.watch, zmq.POLLIN)
+        if self._socket.mechanism == zmq.PLAIN:  # and not the launcher's own keys
+            self._gate = Gate(self._context, self._token)
+            self._poller.register(self._gate.socket, zmq.POLLIN)
+        if self.launcher.watch is not None:
+            self._poller.register(self.launcher.watch, zmq.POLLIN)
 
     def _gather_all(self) -> None:
         while not all(seat.ready for seat in self.seats):
@@ -160,11 +174,24 @@ class Crew:
             self._adopt(seat)
         self._gather_all()
 
+    @property
+    def refused(self) -> int:
+        """Messages and connections that were none of ours."""
+        return self._refused + (0 if self._gate is None else self._gate.refused)
+
     def close(self) -> None:
+        """Ask the workers to end, so that their members can close; who does not is ended."""
+        ending = {(seat.number, seat.life) for seat in self.seats if seat.ready}
         for seat in self.seats:
             if seat.ready:
                 self._send(seat, Kind.STOP, None, Letter(None))
+        ends = time.monotonic() + FAREWELL_S
+        while ending and time.monotonic() < ends:
+            zmq.select([] if self.launcher.watch is None else [self.launcher.watch], [], [], TICK_S)
+            ending -= {(gone.worker, gone.life) for gone in self.launcher.exits()}
         self.launcher.close()
+        if self._gate is not None:
+            self._gate.close()
         self._socket.close()
         self._context.term()
         self.pool.close()
@@ -204,27 +231,35 @@ class Crew:
             self.pool.give(letter.block)
 
     def post(self, method: str, letter: Letter) -> None:
-        self.posts[method] = letter
+        self.posts.pop(method, None)
+        self.posts[method] = letter  # the newest last
         for seat in self.seats:
             if seat.ready:
                 self._send_post(seat, method, letter)
 
     # -------------------------------------------------------------- receiving
 
-    def error(self, member: int, content: Sequence[str]) -> Exception:
-        kind, message, trace = content
-        return self._plain[kind](message) if kind in self._plain else MemberError(member, kind, message, trace)
+    def error(self, member: int, content: Failure) -> Exception:
+        kinds, message, trace = content
+        plain = next((self._plain[kind] for kind in kinds if kind in self._plain), None)
+        return plain(message) if plain is not None else MemberError(member, kinds[0], message, trace)
 
     def poll(self, timeout_s: float) -> None:
         """Take what has come, replace who is gone. Raises `MemberLost`."""
         ready = dict(self._poller.poll(round(timeout_s * 1000)))
+        if self._gate is not None and self._gate.socket in ready:
+            self._gate.answer()
         if self._socket in ready:
-            while self._receive():
-                pass
+            self._drain()
         if self.launcher.watch is None or self.launcher.watch in ready:
             for gone in self.launcher.exits():
                 self._exited(gone)
         self._look()
+
+    def _drain(self) -> None:
+        for _ in range(MOST_AT_ONCE):
+            if not self._receive():
+                return
 
     def _receive(self) -> bool:
         try:
@@ -234,8 +269,8 @@ class Crew:
         try:
             self._take(identity, frames)
         except ProtocolError as error:
-            self.refused += 1
-            log.debug("refused a message: %s", error)
+            self._refused += 1
+            log.debug("refused a message: %.200s", error)
         return True
 
     def _take(self, identity: bytes, frames: list[bytes]) -> None:
@@ -243,28 +278,20 @@ class Crew:
         if seat is None:
             raise ProtocolError(f"{identity!r} is no worker of ours")
         header = seat.line.check(frames)
-        memory, block = bulk(header, frames, seat.reader)
-        call = seat.sent[0] if seat.sent else None
-        copy = call is None or call.copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
-        envelope, content = unpack(frames[1]), unpack(frames[2], memory, copy)
-        if block is not None and call is not None and not call.copy:
-            call.block = (seat, seat.life, block)
-        elif block is not None:
-            seat.released.append(block)
         if header.kind == Kind.HELLO:
-            self._greeted(seat, envelope)
+            self._greeted(seat, header, unpack(frames[1], form=tuple[int, str]))
         elif header.kind == Kind.ANSWER:
-            self._answered(seat, envelope, content)
+            self._answered(seat, header, frames)
         else:
             raise ProtocolError(f"a worker does not send {header.kind.name}")
 
-    def _greeted(self, seat: Seat, envelope: Any) -> None:
-        match envelope:
-            case [int(pid), str(host)] if seat.host == "" and pid > 0 and host:
-                seat.host = host
-                seat.reader = Reader(pid) if host == self.launcher.host else None
-            case _:
-                raise ProtocolError("a worker says once which process it is, and where")
+    def _greeted(self, seat: Seat, header: Header, whence: tuple[int, str]) -> None:
+        pid, host = whence
+        if seat.host or pid <= 0 or not host:
+            raise ProtocolError("a worker says once which process it is, and where")
+        seat.line.accept(header)
+        seat.host = host
+        seat.reader = Reader(pid) if host == self.launcher.host else None
         self._adopt(seat)
 
     def _adopt(self, seat: Seat) -> None:
@@ -272,23 +299,39 @@ class Crew:
         seat.since = time.monotonic()
         self._send(seat, Kind.ADOPT, os.getpid(), Letter([(member, self.states[member]) for member in seat.members]))
 
-    def _answered(self, seat: Seat, envelope: Any, outcomes: list[Any]) -> None:
-        number, states = envelope
+    def _answered(self, seat: Seat, header: Header, frames: list[bytes]) -> None:
+        """Read an answer wholly before heeding it: one that is refused changes nothing."""
+        number, states = unpack(frames[1], form=tuple[int, list[bytes | None]])
+        call = seat.sent[0] if seat.sent and number else None
+        if number != (call.number if call is not None else 0) or (call is None and seat.ready):
+            raise ProtocolError(f"an answer to call {number}, which is not the next")
+        memory, block = bulk(header, frames, seat.reader)
+        copy = call is None or call.copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
+        outcomes = unpack(frames[2], memory, copy, list[tuple[bool, Any]])
+        _check_outcomes(outcomes, seat.members if call is None else call.members)
+        if call is not None and len(states) != len(call.members):
+            raise ProtocolError(f"{len(states)} states of {len(call.members)} members")
+        seat.line.accept(header)
+        if block is not None and call is not None and not call.copy:
+            call.block = (seat, seat.life, block)
+        elif block is not None:
+            seat.released.append(block)
         now = time.monotonic()
-        if number == 0:
+        if call is None:
             self._adopted(seat, outcomes)
         else:
-            call = seat.sent.popleft()
-            if number != call.number:
-                raise ProtocolError(f"an answer to call {number} where {call.number} was next")
-            call.outcomes, call.states = outcomes, states
-            if call.alone:
-                self.give_back(call.letter)
-            for member, state in zip(call.members, states, strict=True):
-                if state is not None:
-                    self.states[member] = state
+            seat.sent.popleft()
+            self._settle(call, states, outcomes)
             seat.pace += 0.2 * ((now - seat.since) - seat.pace)
         seat.since = now
+
+    def _settle(self, call: Call, states: list[bytes | None], outcomes: list[Any]) -> None:
+        call.outcomes, call.states = outcomes, states
+        if call.alone:
+            self.give_back(call.letter)
+        for member, state in zip(call.members, states, strict=True):
+            if state is not None:
+                self.states[member] = state
 
     def _adopted(self, seat: Seat, outcomes: list[Any]) -> None:
         """Its members are made: go on where the former worker stopped."""
@@ -324,8 +367,7 @@ class Crew:
 
     def _replace(self, seat: Seat, why: str, own: bool) -> None:
         """A new process for a seat."""
-        while self._receive():  # what it said before it died
-            pass
+        self._drain()  # what it said before it died
         self._blame(seat, why, own)
         self.replaced += 1
         seat.life += 1
@@ -342,3 +384,15 @@ class Crew:
         if tries.own_deaths >= OWN_DEATHS or tries.deaths >= DEATHS:
             doing = "it was made" if call is None else f"{call.method} ran"
             raise MemberLost(f"worker {seat.number} (members {seat.members}) {why} while {doing}, {tries.deaths} times")
+
+
+def _check_outcomes(outcomes: list[tuple[bool, Any]], members: list[int]) -> None:
+    """Raises `ProtocolError` for anything but one outcome of each member."""
+    if len(outcomes) != len(members):
+        raise ProtocolError(f"{len(outcomes)} outcomes of {len(members)} members")
+    for fine, content in outcomes:
+        if not fine:
+            try:
+                msgspec.convert(content, Failure)
+            except msgspec.ValidationError as error:
+                raise ProtocolError(f"a failure that is none: {error}") from None

@@ -56,7 +56,7 @@ class Line:
         return [header.pack(), Packed(envelope).body, letter.body, *bulk]
 
     def check(self, frames: list[bytes]) -> Header:
-        """The header of the message that comes next. Raises `ProtocolError`."""
+        """The header of the message that comes next; `accept` it once it is read. Raises `ProtocolError`."""
         if not 3 <= len(frames) <= 4 or max(len(frames[1]), len(frames[2])) > MOST_BODY:
             raise ProtocolError(f"{len(frames)} frames of {[len(frame) for frame in frames]} bytes")
         header = Header.unpack(frames[0])
@@ -68,8 +68,11 @@ class Line:
             raise ProtocolError("the bulk is not where the header says")
         if header.bulk == Bulk.FRAME and len(frames[3]) != header.size:
             raise ProtocolError(f"a bulk of {len(frames[3])} bytes where {header.size} were announced")
-        self.received += 1
         return header
+
+    def accept(self, header: Header) -> None:
+        """A message was whole: from now on its number is a former one."""
+        self.received = header.number
 
 
 def bulk(header: Header, frames: list[bytes], reader: Reader | None) -> tuple[Any, int | None]:

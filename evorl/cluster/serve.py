@@ -10,8 +10,9 @@ from typing import Any
 
 import zmq
 
-from evorl.cluster.core import Make
+from evorl.cluster.core import Make, public
 from evorl.cluster.curve import Pass
+from evorl.cluster.gate import present
 from evorl.cluster.host import here
 from evorl.cluster.line import Letter, Line, bulk, dumps, loads
 from evorl.cluster.memory import Pool, Reader
@@ -27,6 +28,7 @@ class Worker:
         self.make, self.line, self.socket = make, line, socket
         self.members: dict[int, Any] = {}
         self.waiting: deque[tuple[Kind, Any, Any]] = deque()
+        self.failed: dict[int, list[Any]] = {}  # posts, until the member's next call
         self.host, self.shared = host, shared
         self.pool = Pool()
         self.reader: Reader | None = None  # of the driver's blocks
@@ -38,7 +40,7 @@ class Worker:
         while self.going:
             if not self._listen(0 if self.waiting else PATIENCE_MS) and not alive():
                 return
-            if self.waiting:
+            if self.going and self.waiting:
                 self._work(*self.waiting.popleft())
         self.close()
 
@@ -50,6 +52,7 @@ class Worker:
             frames = self.socket.recv_multipart()
             header = self.line.check(frames)
             memory, _ = bulk(header, frames, self.reader)
+            self.line.accept(header)
             self._take(header.kind, unpack(frames[1]), unpack(frames[2], memory))
         return heard
 
@@ -58,10 +61,12 @@ class Worker:
             self.going = False
         elif kind == Kind.ADOPT:
             self.reader = Reader(envelope)
+            self.waiting.clear()  # the driver sends again what is not answered
             self._send([0, []], [self._adopt(index, state) for index, state in content])
         elif kind == Kind.POST:  # of each method only the newest matters; it runs before the next call
-            kept = (one for one in self.waiting if one[0] != Kind.POST or one[1][1] != envelope[1])
-            self.waiting = deque([(kind, envelope, content), *kept])
+            posts = [one for one in self.waiting if one[0] == Kind.POST and one[1][1] != envelope[1]]
+            calls = [one for one in self.waiting if one[0] != Kind.POST]
+            self.waiting = deque([*posts, (kind, envelope, content), *calls])
         elif kind == Kind.CALL:
             self.waiting.append((kind, envelope, content))
         else:
@@ -72,12 +77,18 @@ class Worker:
         for block in released:
             self.pool.give(block)
         outcomes = [self._call(index, method, args) for index in indices]
-        if kind == Kind.CALL:
-            self._send([number, [_state(self.members[index]) if stateful else None for index in indices]], outcomes)
+        if kind == Kind.POST:
+            self.failed |= {index: one for index, one in zip(indices, outcomes, strict=True) if not one[0]}
+            return
+        states = [self._state(index) if stateful else (None, None) for index in indices]
+        outcomes = [failure or outcome for outcome, (_, failure) in zip(outcomes, states, strict=True)]
+        self._send([number, [state for state, _ in states]], outcomes)
 
     def _adopt(self, index: int, state: bytes | None) -> list[Any]:
         """Make a member anew, from its packed state where it had one."""
         try:
+            if (former := self.members.pop(index, None)) is not None:
+                _close(former)
             self.members[index] = self.make(index)
             if state is not None:
                 self.members[index].load_state_dict(loads(state))
@@ -86,12 +97,20 @@ class Worker:
             return _failure(error)
 
     def _call(self, index: int, method: str, args: list[Any]) -> list[Any]:
+        if (failed := self.failed.pop(index, None)) is not None:
+            return failed
         try:
-            if method.startswith("_"):
-                raise AttributeError(f"{method} is not for others to call")
-            return [True, getattr(self.members[index], method)(*args)]
+            return [True, getattr(self.members[index], public(method))(*args)]
         except Exception as error:
             return _failure(error)
+
+    def _state(self, index: int) -> tuple[bytes | None, list[Any] | None]:
+        """A member's state as the driver keeps it, unread; or why it has none to send."""
+        member = self.members[index]
+        try:
+            return (dumps(member.state_dict()) if hasattr(member, "state_dict") else None), None
+        except Exception as error:
+            return None, _failure(error)
 
     def _send(self, envelope: list[Any], outcomes: list[Any]) -> None:
         """An answer; outcomes that cannot be sent are the member's failure, said to the caller."""
@@ -103,17 +122,19 @@ class Worker:
 
     def close(self) -> None:
         for member in self.members.values():
-            if hasattr(member, "close"):
-                member.close()
+            _close(member)
 
 
-def _state(member: Any) -> bytes | None:
-    """The member's state as the driver keeps it, unread: a function of what was called, sent along with the answer."""
-    return dumps(member.state_dict()) if hasattr(member, "state_dict") else None
+def _close(member: Any) -> None:
+    if hasattr(member, "close"):
+        member.close()
 
 
 def _failure(error: Exception) -> list[Any]:
-    return [False, [type(error).__name__, str(error), "".join(traceback.format_exception(error))]]
+    """The outcome of a call that raised: the names of its classes, message and traceback."""
+    kinds = [one.__name__ for one in type(error).__mro__]
+    texts = (str(error), "".join(traceback.format_exception(error)))
+    return [False, [kinds, *(text.encode(errors="replace").decode() for text in texts)]]
 
 
 def serve(
@@ -141,6 +162,8 @@ def serve(
     socket.sndhwm = socket.rcvhwm = 0  # bounded by the calls that the driver lets be under way
     if keys is not None:
         keys.show(socket)
+    else:
+        present(socket, token)
     socket.connect(endpoint)
     try:
         Worker(make, Line(token, worker, life), socket, host, driver in (None, host)).run(alive)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
+import warnings
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ REFERENCE = 1  # code of our one msgpack extension: an array in the bulk
 ALIGN = 64  # bytes: where each array of a bulk begins
 MOST_BODY = 1 << 28  # bytes
 MOST_BULK = 1 << 40  # bytes
+MOST_FRAME = 1 << 32  # bytes
 MOST_DIMENSIONS = 32
 _DTYPES = {
     np.dtype(name).str: np.dtype(name)
@@ -103,7 +105,12 @@ class Packed:
         """Raises TypeError for anything but plain data, NumPy arrays and torch tensors."""
         self.arrays: list[tuple[int, Array]] = []  # where in the bulk, and what
         self.size = 0
-        self.body = msgspec.msgpack.encode(value, enc_hook=self._refer)
+        try:
+            self.body = msgspec.msgpack.encode(value, enc_hook=self._refer)
+        except (ValueError, OverflowError, RecursionError) as error:  # no Unicode, beyond 64 bits, within itself
+            raise TypeError(f"{type(error).__name__}: {error}") from None
+        if len(self.body) > MOST_BODY:
+            raise TypeError(f"{len(self.body)} bytes of plain data are too many to be sent; arrays go beside them")
 
     def _refer(self, value: Any) -> Any:
         if isinstance(value, np.generic):
@@ -138,10 +145,10 @@ class Packed:
         return whole
 
 
-def unpack(body: bytes, bulk: Any = b"", copy: bool = True) -> Any:
-    """The value of a body and its bulk; arrays are copies, or views of the bulk. Raises `ProtocolError`.
+def unpack(body: bytes, bulk: Any = b"", copy: bool = True, form: Any = Any) -> Any:
+    """The value of a body and its bulk, of the type ``form``; arrays are copies, or views of the bulk.
 
-    Tuples come as lists.
+    Tuples come as lists where the form does not say otherwise. Raises `ProtocolError`.
     """
     memory = memoryview(bulk).cast("B")
 
@@ -160,17 +167,19 @@ def unpack(body: bytes, bulk: Any = b"", copy: bool = True) -> Any:
         return _tensor(whole, torch_dtype) if torch_dtype else whole
 
     try:
-        return msgspec.msgpack.Decoder(ext_hook=array).decode(body)
+        return msgspec.msgpack.Decoder(form, ext_hook=array).decode(body)
     except ProtocolError:
         raise
-    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise ProtocolError(f"{type(error).__name__}: {error}") from None
 
 
 def _tensor(array: Array, dtype: str) -> torch.Tensor:
     import torch
 
-    tensor = torch.from_numpy(array)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # views may be read-only; who gets them knows
+        tensor = torch.from_numpy(array)
     if dtype == "bfloat16" and array.dtype == np.uint16:
         return tensor.view(torch.bfloat16)
     if str(tensor.dtype) != f"torch.{dtype}":

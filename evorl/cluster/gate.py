@@ -1,0 +1,42 @@
+"""Who may connect to a group's socket. ZeroMQ asks before it reads a message of a new connection (its RFC 27, ZAP)."""
+
+from __future__ import annotations
+
+import zmq
+
+USER = b"worker"
+
+
+def guard(socket: zmq.Socket[bytes]) -> None:
+    """Have everyone who connects to the socket (not bound yet) judged; without a `Gate` nobody gets in."""
+    socket.plain_server = True
+    socket.zap_domain = b"evorl"
+
+
+def present(socket: zmq.Socket[bytes], token: bytes) -> None:
+    """Have the token ready at the gate of whom the socket will connect to."""
+    socket.plain_username = USER
+    socket.plain_password = token.hex().encode()
+
+
+class Gate:
+    """Lets those in who know the group's token; what others send is never read."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: bytes) -> None:
+        self.refused = 0  # connections
+        self._credentials = [USER, token.hex().encode()]
+        self.socket = context.socket(zmq.REP)
+        self.socket.linger = 0
+        self.socket.bind("inproc://zeromq.zap.01")
+
+    def answer(self) -> None:
+        """Judge everyone who waits to be let in."""
+        while self.socket.poll(0):
+            version, number, _domain, _address, _identity, mechanism, *credentials = self.socket.recv_multipart()
+            known = mechanism == b"PLAIN" and credentials == self._credentials
+            self.refused += not known
+            verdict = [b"200", b"OK", USER] if known else [b"400", b"none of ours", b""]
+            self.socket.send_multipart([version, number, *verdict, b""])
+
+    def close(self) -> None:
+        self.socket.close()
