@@ -83,19 +83,28 @@ class RemoteGroup:
             seat = self.crew.seat(member)
             calls.append(self._issue(seat, method, [member], letter, stateful=True, copy=False))
 
-        for _ in range(GATHER_AHEAD):
-            for member in range(self.size):
-                ask(member)
-        while True:
-            while (call := next((one for one in calls if one.outcomes is not None), None)) is None:
-                self.poll(TICK_S)
-            calls.remove(call)
-            self._took(call)
-            (answer,) = self.opened(call)
-            yield call.members[0], answer
-            if call.block is not None:
-                self.crew.release(*call.block)
-            ask(call.members[0])
+        try:
+            for _ in range(GATHER_AHEAD):
+                for member in range(self.size):
+                    ask(member)
+            while True:
+                while (call := next((one for one in calls if one.outcomes is not None), None)) is None:
+                    self.poll(TICK_S)
+                self._took(call)
+                (answer,) = self.opened(call)
+                yield call.members[0], answer
+                calls.remove(call)
+                self._let_go(call)
+                ask(call.members[0])
+        finally:  # who stops listening keeps no memory of the workers
+            for call in calls:
+                self._let_go(call)
+
+    def _let_go(self, call: Call) -> None:
+        """Nobody reads, or will read, views of a call's answer."""
+        call.copy = True
+        if call.block is not None:
+            self.crew.release(*call.block)
 
     def post(self, method: str, *args: object) -> None:
         self.crew.post(method, Letter(args))

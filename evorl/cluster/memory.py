@@ -86,12 +86,13 @@ def _mapped(path: str) -> mmap.mmap:
     """A block by its entry in /proc. Whatever else a message may name there is not opened."""
     if not os.readlink(path).startswith(f"/memfd:{NAME} "):
         raise ValueError(f"{path} is no block of ours")
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         size = os.fstat(handle).st_size
         if not fcntl.fcntl(handle, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK or size > MOST_BLOCK:
             raise ValueError(f"{path} is no block of ours")
-        # a private map, so that nobody writes into another's memory; torch takes no read-only one
-        return mmap.mmap(handle, size, access=mmap.ACCESS_COPY)
+        # Writable, since torch takes no other. A private map would keep what its reader wrote: then the next message
+        # in this block would be read wrong. So it is shared, and whoever reads a block owns it until it is given back.
+        return mmap.mmap(handle, size)
     finally:
         os.close(handle)
