@@ -308,9 +308,10 @@ class Crew:
         memory, block = bulk(header, frames, seat.reader)
         copy = call is None or call.copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
         outcomes = unpack(frames[2], memory, copy, list[tuple[bool, Any]])
-        _check_outcomes(outcomes, seat.members if call is None else call.members)
-        if call is not None and len(states) != len(call.members):
-            raise ProtocolError(f"{len(states)} states of {len(call.members)} members")
+        members = seat.members if call is None else call.members
+        _check_outcomes(outcomes, members)
+        if len(states) != len(members):
+            raise ProtocolError(f"{len(states)} states of {len(members)} members")
         seat.line.accept(header)
         if block is not None and call is not None and not call.copy:
             call.block = (seat, seat.life, block)
@@ -318,7 +319,7 @@ class Crew:
             seat.released.append(block)
         now = time.monotonic()
         if call is None:
-            self._adopted(seat, outcomes)
+            self._adopted(seat, states, outcomes)
         else:
             seat.sent.popleft()
             self._settle(call, states, outcomes)
@@ -333,11 +334,12 @@ class Crew:
             if state is not None:
                 self.states[member] = state
 
-    def _adopted(self, seat: Seat, outcomes: list[Any]) -> None:
+    def _adopted(self, seat: Seat, states: list[bytes | None], outcomes: list[Any]) -> None:
         """Its members are made: go on where the former worker stopped."""
-        for member, (fine, content) in zip(seat.members, outcomes, strict=True):
+        for member, state, (fine, content) in zip(seat.members, states, outcomes, strict=True):
             if not fine:
                 raise self.error(member, content)
+            self.states[member] = state
         seat.ready, seat.deaths, seat.own_deaths = True, 0, 0
         for method, letter in self.posts.items():
             self._send_post(seat, method, letter)

@@ -38,7 +38,7 @@ class RemoteGroup:
         self.crew = Crew(launcher, size, deadline_s, plain)
         self._numbers = count(1)
         self._backlog: deque[Call] = deque()  # for whoever is free
-        self._states: list[bytes | None] = [None] * size  # after the answers that were taken
+        self._states = [*self.crew.states]  # after the answers that were taken
 
     def all(self, method: str, *args: object) -> list[Any]:
         letter = Letter(args, self.crew.pool)
@@ -110,13 +110,9 @@ class RemoteGroup:
         self.crew.post(method, Letter(args))
 
     def states(self) -> list[Any]:
-        self._know_states()
-        return [loads(state) for state in self._states if state is not None]
-
-    def _know_states(self) -> None:
-        """Ask for those of members that have not been called yet."""
-        if None in self._states:
+        if None in self._states:  # one has none, and will say so
             self.all("state_dict")
+        return [loads(state) for state in self._states if state is not None]
 
     def _took(self, call: Call) -> None:
         """A call's answers are the caller's now."""

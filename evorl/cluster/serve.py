@@ -62,7 +62,11 @@ class Worker:
         elif kind == Kind.ADOPT:
             self.reader = Reader(envelope)
             self.waiting.clear()  # the driver sends again what is not answered
-            self._send([0, []], [self._adopt(index, state) for index, state in content])
+            made = [self._adopt(index, state) for index, state in content]
+            states = [
+                self._state(index)[0] if fine else None for (index, _), (fine, _) in zip(content, made, strict=True)
+            ]
+            self._send([0, states], made)
         elif kind == Kind.POST:  # of each method only the newest matters; it runs before the next call
             posts = [one for one in self.waiting if one[0] == Kind.POST and one[1][1] != envelope[1]]
             calls = [one for one in self.waiting if one[0] != Kind.POST]
