@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -55,8 +55,8 @@ class Launcher(Protocol):
     host: str
     """Whose memory the driver can read (see `evorl.cluster.host`)."""
 
-    def bind(self, socket: zmq.Socket[bytes]) -> None:
-        """Open the endpoint to the workers."""
+    def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes] | None:
+        """Open the endpoint to the workers: to those with the group's token, or with the (changing) keys returned."""
         ...
 
     def start(self, token: bytes, worker: int, life: int) -> None:
@@ -151,12 +151,11 @@ class Crew:
         self._socket.maxmsgsize = MOST_FRAME
         self._socket.router_mandatory = True
         guard(self._socket)
-        self.launcher.bind(self._socket)
+        keys = self.launcher.bind(self._socket)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        if self._socket.mechanism == zmq.PLAIN:  # and not the launcher's own keys
-            self._gate = Gate(self._context, self._token)
-            self._poller.register(self._gate.socket, zmq.POLLIN)
+        self._gate = Gate(self._context, self._token, keys)
+        self._poller.register(self._gate.socket, zmq.POLLIN)
         if self.launcher.watch is not None:
             self._poller.register(self.launcher.watch, zmq.POLLIN)
 

@@ -1,6 +1,7 @@
-"""Who may speak to a driver that listens on a network: holders of a key made for this very run.
+"""Keys for a driver that listens on a network, made for one run.
 
-CURVE encrypts, but by itself lets everybody in; the list of keys is what makes it a door.
+CURVE encrypts, but by itself lets everybody in; the list of keys that the group's gate asks for is what makes it a
+door.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import zmq
+from zmq.utils import z85
 
 
 class Pass(NamedTuple):
@@ -22,34 +24,20 @@ class Pass(NamedTuple):
         socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = self
 
 
-class Guard:
-    """Lets in who has a pass of this run, and nobody else. A pass that was taken back opens nothing any more."""
+class Keys:
+    """The keys that open one socket. A pass that was taken back opens nothing any more."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        from zmq.auth.thread import ThreadAuthenticator
-
-        self.refused = 0
+        """Asks for keys at a socket that is not bound yet."""
         self._public, secret = zmq.curve_keypair()
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = self._public, secret
-        self._admitted: set[bytes] = set()
-        self._zap = ThreadAuthenticator(socket.context)
-        self._zap.start()
-        self._zap.configure_curve_callback("*", self)
+        self.admitted: set[bytes] = set()  # public keys, as they come to the gate
 
     def admit(self) -> Pass:
         public, secret = zmq.curve_keypair()
-        self._admitted.add(public)
+        self.admitted.add(z85.decode(public))
         return Pass(self._public, public, secret)
 
     def dismiss(self, one: Pass) -> None:
-        self._admitted.discard(one.public)
-
-    def callback(self, domain: str, key: bytes) -> bool:
-        """What the authenticator's thread asks of each that wants in."""
-        known = key in self._admitted
-        self.refused += not known
-        return known
-
-    def close(self) -> None:
-        self._zap.stop()
+        self.admitted.discard(z85.decode(one.public))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import zmq
 
 USER = b"worker"
@@ -20,10 +22,11 @@ def present(socket: zmq.Socket[bytes], token: bytes) -> None:
 
 
 class Gate:
-    """Lets those in who know the group's token; what others send is never read."""
+    """Lets those in who know the group's token, or have one of its ``keys``; what others send is never read."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: bytes) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: bytes, keys: Collection[bytes] | None) -> None:
         self.refused = 0  # connections
+        self._keys = keys
         self._credentials = [USER, token.hex().encode()]
         self.socket = context.socket(zmq.REP)
         self.socket.linger = 0
@@ -33,10 +36,15 @@ class Gate:
         """Judge everyone who waits to be let in."""
         while self.socket.poll(0):
             version, number, _domain, _address, _identity, mechanism, *credentials = self.socket.recv_multipart()
-            known = mechanism == b"PLAIN" and credentials == self._credentials
+            known = self._knows(mechanism, credentials)
             self.refused += not known
             verdict = [b"200", b"OK", USER] if known else [b"400", b"none of ours", b""]
             self.socket.send_multipart([version, number, *verdict, b""])
+
+    def _knows(self, mechanism: bytes, credentials: list[bytes]) -> bool:
+        if self._keys is None:
+            return mechanism == b"PLAIN" and credentials == self._credentials
+        return mechanism == b"CURVE" and credentials[0] in self._keys
 
     def close(self) -> None:
         self.socket.close()

@@ -1,0 +1,174 @@
+"""Workers in processes that Ray places.
+
+Ray's actors carry the workers: each imports what its members need, forks the worker, waits for its end and tells how
+it ended. So a worker that dies is replaced by a fork, within milliseconds and on the same machine. A carrier dies
+with its machine, and its worker with it (PR_SET_PDEATHSIG); then Ray places another.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Collection
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import ray
+import zmq
+from ray.exceptions import RayActorError
+
+from evorl.cluster.child import die_with_parent, fork, why
+from evorl.cluster.core import Make
+from evorl.cluster.crew import Exit
+from evorl.cluster.curve import Keys, Pass
+from evorl.cluster.host import here
+from evorl.cluster.serve import serve
+from evorl.cluster.session import Session, first_line
+
+if TYPE_CHECKING:
+    from evorl.cluster.ray import Ray
+
+
+class Carrier:
+    """The actor: forks a worker, and waits for it."""
+
+    def __init__(self, make: Make, endpoint: str, driver: str) -> None:
+        self.make, self.endpoint, self.driver = make, endpoint, driver
+
+    def where(self) -> tuple[str, int]:
+        """Whose memory it can read, and which process it is."""
+        return here(), os.getpid()
+
+    def carry(self, token: bytes, worker: int, life: int, keys: Pass | None) -> int:
+        """The exit status of a worker's life."""
+        carrier = os.getpid()
+
+        def work() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            die_with_parent(carrier)
+            alive = partial(_is_parent, carrier)
+            serve(self.make, self.endpoint, token, worker, life, alive, driver=self.driver, keys=keys)
+
+        pid = fork(work, keep=-1)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _is_parent(pid: int) -> bool:
+    return os.getppid() == pid
+
+
+class Life(NamedTuple):
+    """A worker that runs."""
+
+    number: int
+    keys: Pass | None
+
+
+class Fleet:
+    """A launcher (see `evorl.cluster.crew`) of workers in Ray's actors, one in each."""
+
+    def __init__(self, make: Make, workers: int, config: Ray) -> None:
+        """Raises `BadRequest` where Ray does not start, is not there or has no room."""
+        self.workers, self.config, self.host = workers, config, here()
+        self.endpoint, self._directory = "", ""
+        self._keys: Keys | None = None
+        self._carriers: dict[int, Any] = {}
+        self._places: dict[int, tuple[str, int]] = {}  # where carriers are, once they have said so
+        self._lives: dict[int, Life] = {}
+        self._ended: deque[tuple[int, int, Any]] = deque()  # worker, life, what its call gave; from Ray's threads
+        self.watch = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._session = Session(config, workers)
+        self._make = ray.put(make)
+
+    # -------------------------------------------------------------- the endpoint
+
+    def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes] | None:
+        """In a private directory where all workers are on this machine; else on the network, for holders of keys."""
+        if self._session.alone:
+            self._directory = tempfile.mkdtemp(prefix="evorl-")  # mode 0700
+            self.endpoint = f"ipc://{self._directory}/group"
+            socket.bind(self.endpoint)
+            return None
+        self._keys = Keys(socket)
+        address = self._session.ip
+        socket.ipv6 = ":" in address
+        socket.bind(f"tcp://[{address}]:*" if socket.ipv6 else f"tcp://{address}:*")
+        self.endpoint = str(socket.get_string(zmq.LAST_ENDPOINT))
+        return self._keys.admitted
+
+    # -------------------------------------------------------------- lives
+
+    def start(self, token: bytes, worker: int, life: int) -> None:
+        keys = None if self._keys is None else self._keys.admit()
+        self._lives[worker] = Life(life, keys)
+        if worker not in self._carriers:
+            self._carriers[worker] = self._carrier(worker, again=life > 0)
+        call = self._carriers[worker].carry.remote(token, worker, life, keys)
+        call.future().add_done_callback(partial(self._over, worker, life))
+
+    def _carrier(self, worker: int, again: bool) -> Any:
+        options = self._session.place(worker, again)
+        kind: Any = ray.remote(Carrier)
+        carrier = kind.options(max_restarts=0, **options).remote(self._make, self.endpoint, self.host)
+        carrier.where.remote().future().add_done_callback(partial(self._found, worker))
+        return carrier
+
+    def _found(self, worker: int, answer: Any) -> None:
+        if answer.exception() is None:
+            self._places[worker] = answer.result()
+
+    def _over(self, worker: int, life: int, answer: Any) -> None:
+        """Called by one of Ray's threads when a worker has ended, or its carrier is gone."""
+        self._ended.append((worker, life, answer.exception() or answer.result()))
+        with suppress(OSError):  # closed
+            os.eventfd_write(self.watch, 1)
+
+    def exits(self) -> list[Exit]:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.watch)
+        gone = []
+        while self._ended:
+            worker, life, end = self._ended.popleft()
+            if life == self._lives[worker].number:
+                gone.append(self._exit(worker, life, end))
+        return gone
+
+    def _exit(self, worker: int, life: int, end: int | Exception) -> Exit:
+        self._dismiss(worker)
+        if isinstance(end, int):
+            return Exit(worker, life, why(end), end == -signal.SIGKILL)
+        self._forget(worker)
+        made = not getattr(end, "actor_init_failed", False) and isinstance(end, RayActorError)
+        return Exit(worker, life, f"lost the process that carried it ({first_line(end)})", killed=made)
+
+    def kill(self, worker: int, life: int) -> None:
+        if life == self._lives[worker].number:
+            self._dismiss(worker)
+            self._forget(worker)
+
+    def _dismiss(self, worker: int) -> None:
+        keys = self._lives[worker].keys
+        if self._keys is not None and keys is not None:
+            self._keys.dismiss(keys)
+
+    def _forget(self, worker: int) -> None:
+        """End a carrier, and its worker with it; Ray alone would wait for one that is stopped."""
+        ray.kill(self._carriers.pop(worker))
+        host, pid = self._places.pop(worker, ("", 0))
+        if host == self.host:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        for worker in [*self._carriers]:
+            self._dismiss(worker)
+            self._forget(worker)
+        self._session.close()
+        if self._directory:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        os.close(self.watch)

@@ -1,0 +1,120 @@
+"""The Ray that a group's workers are placed by."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from evorl.util.errors import BadRequest
+
+if TYPE_CHECKING:
+    from evorl.cluster.ray import Ray
+
+STORE = 80 << 20  # bytes of an own Ray's object store, nearly the least it takes: only factories go through it
+QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+
+
+class Session:
+    """A Ray of the run's own, one that was joined, or the one that this very process is part of already."""
+
+    def __init__(self, config: Ray, workers: int) -> None:
+        """Raises `BadRequest` where it does not start, is not there or has no room."""
+        self.config = config
+        self.found = ray.is_initialized()
+        self.alone = config.address is None  # all workers are on this machine
+        self._group: Any = None
+        try:
+            with _signals_kept():
+                self._open(workers)
+            self.ip = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+            if not self.alone:
+                self._reserve(workers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, workers: int) -> None:
+        c = self.config
+        if self.found:
+            return
+        try:
+            if c.address is None:
+                # Ray would give its workers the lowest priority but four, and start as many as there are CPUs
+                calm = {"worker_niceness": 0}
+                cpus = math.ceil(workers * c.cpus)
+                ray.init("local", num_cpus=cpus, object_store_memory=STORE, _system_config=calm, **QUIET)
+            else:
+                ray.init(_with_port(c.address), **QUIET)
+        except Exception as error:  # of many kinds, some of them plain RuntimeErrors
+            what = "does not start here" if c.address is None else f"at {c.address} cannot be joined"
+            raise BadRequest(f"Ray {what}: {first_line(error)}", "cluster.address") from error
+
+    def _reserve(self, workers: int) -> None:
+        """Room for all workers at once, so that two runs never wait for each other with half of theirs."""
+        c = self.config
+        self._group = placement_group([self._needs()] * workers, strategy=c.placement.upper())
+        if not self._group.wait(c.deadline_s):
+            all_there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            has = {name: all_there.get(name, 0) for name in ("CPU", "GPU")}
+            raise BadRequest(
+                f"no room for {workers} workers of {c.cpus:g} CPUs and {c.gpus:g} GPUs within {c.deadline_s:g} s; the "
+                f"cluster has {has['CPU']:g} CPUs and {has['GPU']:g} GPUs",
+                "cluster.workers",
+            )
+
+    def _needs(self) -> dict[str, float]:
+        needs = {"CPU": self.config.cpus, "GPU": self.config.gpus}
+        return {name: amount for name, amount in needs.items() if amount} or {"CPU": 0.001}
+
+    def place(self, worker: int, again: bool) -> dict[str, Any]:
+        """Where Ray is to put the carrier of a worker, as options of an actor.
+
+        One that is placed ``again`` has lost its machine: it takes any where there is one, however full, rather than
+        let the run wait.
+        """
+        c = self.config
+        options: dict[str, Any] = {"num_cpus": c.cpus, "num_gpus": c.gpus}
+        if self._group is not None and not again:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, worker)
+        elif self.alone and self.found:
+            here = ray.get_runtime_context().get_node_id()
+            options |= {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
+        elif again:
+            options |= {"num_cpus": 0, "scheduling_strategy": "SPREAD" if c.placement == "spread" else "DEFAULT"}
+        return options
+
+    def close(self) -> None:
+        if self._group is not None:
+            remove_placement_group(self._group)
+        if not self.found:
+            ray.shutdown()
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Ray's, which may be a page, says first."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _with_port(address: str) -> str:
+    """Ray's own port where an address names none."""
+    return address if address == "auto" or ":" in address else f"{address}:6379"
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray puts a handler of its own in the place of ours."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
