@@ -37,9 +37,9 @@ def test_pendulum(tmp_path: Path) -> None:
 
 
 def test_pong_against_the_rule_player(tmp_path: Path) -> None:
-    """Untrained it scores -15 and less; here it gets to -4 to -9, by seed."""
-    result = learned(tmp_path, "mdp=pong", "eval.every=0", "eval.episodes=30", "budget.steps=1500000")
-    assert result["eval"]["score_mean"] > -12
+    """Untrained it scores -15 and less; here it gets to +4 to +13, by seed."""
+    result = learned(tmp_path, "mdp=pong", "eval.every=0", "eval.episodes=30", "budget.steps=2500000")
+    assert result["eval"]["score_mean"] > 0
 
 
 def test_duel_against_the_rule_player(tmp_path: Path) -> None:
