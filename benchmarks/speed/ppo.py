@@ -1,6 +1,6 @@
 """PPO end to end, environment steps per second: ours and Stable-Baselines3's, in one run, alternating.
 
-CartPole-v1 and Pendulum-v1 with Stable-Baselines3's own default settings for both; our Pong with our defaults
+CartPole-v1, Pendulum-v1 and Pong with Stable-Baselines3's own default settings for both; our Pong with our defaults
 against Stable-Baselines3 given the same games, batch, passes, minibatch and network, and against it at its defaults.
 Each contestant runs with 1 and with 2 threads (--threads N: up to N), and its better median counts; a setting whose
 first sample is less than half as fast as the contestant's best is not asked again. A sample is the updates begun within
@@ -62,8 +62,12 @@ def same_pong() -> dict[str, Any]:
 def cases() -> list[Case]:
     pong = {"SB3, our settings": Peer(same_pong(), 5.0), "SB3, its defaults": Peer(defaults("pong"), 20.0)}
     return [
-        Case(world, f"mdp={mdp} {SB3_DEFAULTS}", {"SB3, its defaults": Peer(defaults(world), 1.75)})
-        for world, mdp in (("CartPole-v1", "cartpole"), ("Pendulum-v1", "pendulum"))
+        Case(world, f"mdp={mdp} {SB3_DEFAULTS}", {"SB3, its defaults": Peer(defaults(peer), aim)})
+        for world, mdp, peer, aim in (
+            ("CartPole-v1", "cartpole", "CartPole-v1", 1.75),
+            ("Pendulum-v1", "pendulum", "Pendulum-v1", 1.75),
+            ("Pong at SB3's defaults", "pong", "pong", 5.0),
+        )
     ] + [Case("Pong", OUR_PONG, pong)]
 
 
