@@ -14,16 +14,15 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import zmq
 
 from evorl.cluster.core import MemberError, MemberLost
 from evorl.cluster.gate import Gate, guard
 from evorl.cluster.line import Letter, Line, bulk
 from evorl.cluster.memory import Pool, Reader
-from evorl.cluster.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, unpack
+from evorl.cluster.wire import MOST_FRAME, Bulk, Failure, Header, Kind, ProtocolError, check_outcomes, unpack
 
 log = logging.getLogger("evorl")
 
@@ -32,10 +31,6 @@ FAREWELL_S = 1.0  # for the members of a group to close
 MOST_AT_ONCE = 1000  # messages read before the driver looks at anything else
 OWN_DEATHS = 3  # over the same call, by the member's own doing: a crash or a deadline
 DEATHS = 20  # over the same call, by a kill from outside
-
-
-Failure = tuple[Annotated[list[str], msgspec.Meta(min_length=1)], str, str]
-"""What raised in a member: the names of its classes, message, traceback."""
 
 
 class Exit(NamedTuple):
@@ -180,6 +175,8 @@ class Crew:
 
     def close(self) -> None:
         """Ask the workers to end, so that their members can close; who does not is ended."""
+        if self._socket.closed:
+            return
         ending = {(seat.number, seat.life) for seat in self.seats if seat.ready}
         for seat in self.seats:
             if seat.ready:
@@ -194,6 +191,8 @@ class Crew:
         self._socket.close()
         self._context.term()
         self.pool.close()
+        for seat in self.seats:
+            seat.reader = None
 
     # -------------------------------------------------------------- sending
 
@@ -308,7 +307,7 @@ class Crew:
         copy = call is None or call.copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
         outcomes = unpack(frames[2], memory, copy, list[tuple[bool, Any]])
         members = seat.members if call is None else call.members
-        _check_outcomes(outcomes, members)
+        check_outcomes(outcomes, len(members))
         if len(states) != len(members):
             raise ProtocolError(f"{len(states)} states of {len(members)} members")
         seat.line.accept(header)
@@ -385,15 +384,3 @@ class Crew:
         if tries.own_deaths >= OWN_DEATHS or tries.deaths >= DEATHS:
             doing = "it was made" if call is None else f"{call.method} ran"
             raise MemberLost(f"worker {seat.number} (members {seat.members}) {why} while {doing}, {tries.deaths} times")
-
-
-def _check_outcomes(outcomes: list[tuple[bool, Any]], members: list[int]) -> None:
-    """Raises `ProtocolError` for anything but one outcome of each member."""
-    if len(outcomes) != len(members):
-        raise ProtocolError(f"{len(outcomes)} outcomes of {len(members)} members")
-    for fine, content in outcomes:
-        if not fine:
-            try:
-                msgspec.convert(content, Failure)
-            except msgspec.ValidationError as error:
-                raise ProtocolError(f"a failure that is none: {error}") from None

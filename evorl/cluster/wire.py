@@ -19,7 +19,7 @@ import sys
 import warnings
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -42,6 +42,10 @@ _DTYPES = {
     np.dtype(name).str: np.dtype(name)
     for name in ("bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8")
 }
+
+
+Failure = tuple[Annotated[list[str], msgspec.Meta(min_length=1)], str, str]
+"""What raised in a member: the names of its classes, message, traceback."""
 
 
 class ProtocolError(ValueError):
@@ -172,6 +176,18 @@ def unpack(body: bytes, bulk: Any = b"", copy: bool = True, form: Any = Any) -> 
         raise
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise ProtocolError(f"{type(error).__name__}: {error}") from None
+
+
+def check_outcomes(outcomes: list[tuple[bool, Any]], count: int) -> None:
+    """Raises `ProtocolError` for anything but ``count`` outcomes: (True, answer) or (False, `Failure`)."""
+    if len(outcomes) != count:
+        raise ProtocolError(f"{len(outcomes)} outcomes of {count} members")
+    for fine, content in outcomes:
+        if not fine:
+            try:
+                msgspec.convert(content, Failure)
+            except msgspec.ValidationError as error:
+                raise ProtocolError(f"a failure that is none: {error}") from None
 
 
 def _tensor(array: Array, dtype: str) -> torch.Tensor:

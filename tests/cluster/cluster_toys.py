@@ -1,0 +1,119 @@
+"""Members for tests of groups: small, and with something to observe from outside."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class Refused(ValueError):
+    """An error that the caller of a group may ask to see as it is."""
+
+
+class VeryRefused(Refused):
+    pass
+
+
+class Counter:
+    """Adds up what it is given; its state is the sum."""
+
+    def __init__(self, index: int) -> None:
+        self.index, self.sum, self.heard = index, 0, [""]
+
+    def add(self, x: int) -> list[int]:
+        self.sum = self.sum * 31 % 1_000_003 + x * (self.index + 1)
+        return [self.index, self.sum]
+
+    def echo(self, *values: Any) -> Any:
+        return values[0] if len(values) == 1 else list(values)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def boom(self, first: int) -> int:
+        if self.index >= first:
+            raise KeyError(f"member {self.index} has no such thing")
+        return self.index
+
+    def refuse(self) -> None:
+        raise VeryRefused("not today")
+
+    def unsendable(self, what: str) -> Any:
+        return {"object": object(), "huge": 1 << 80, "text": "\ud800", "complex": np.zeros(2, complex)}[what]
+
+    def surrogate(self) -> None:
+        raise ValueError("\ud800 is no letter")
+
+    def hear(self, word: str) -> None:
+        if word == "bad":
+            raise ValueError("bad word")
+        self.heard.append(word)
+
+    def listen(self, word: str) -> None:
+        self.heard.append(f"listened to {word}")
+
+    def last_heard(self) -> list[str]:
+        return self.heard[-2:]
+
+    def fragment(self, count: int) -> dict[str, Any]:
+        self.sum += 1
+        return {"index": self.index, "sum": self.sum, "array": np.full(count, self.sum * 100 + self.index, np.int64)}
+
+    def nap(self, seconds: float) -> int:
+        time.sleep(seconds)
+        return self.index
+
+    def open_files(self) -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    def _private(self) -> str:
+        return "secret"
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sum": self.sum, "history": np.arange(self.sum % 5)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sum = state["sum"]
+
+
+class Stateless:
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def which(self) -> int:
+        return self.index
+
+
+class BadState(Stateless):
+    def state_dict(self) -> dict[str, Any]:
+        raise RuntimeError("no state today") if self.index == 1 else TypeError("nor tomorrow")
+
+
+class Closing:
+    """Leaves a file when it is closed."""
+
+    def __init__(self, place: Path, index: int) -> None:
+        self.path = place / str(index)
+
+    def ready(self) -> bool:
+        return not self.path.exists()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+    def close(self) -> None:
+        with self.path.open("a") as file:
+            file.write("closed\n")
+
+
+def unmakeable(index: int) -> Counter:
+    if index == 1:
+        raise Refused("member 1 is not to be made")
+    return Counter(index)

@@ -1,0 +1,369 @@
+"""What every cluster promises (see `evorl.cluster.core`), asked of each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import cluster_toys as toys
+import numpy as np
+import pytest
+import torch
+
+from evorl.cluster.core import Cluster, Group, Make, MemberError
+from evorl.cluster.local import Local
+from evorl.cluster.processes import Processes
+
+MEMBERS = 5
+Spawn = Callable[..., Group]
+CLUSTERS: dict[str, Callable[[int], Cluster]] = {
+    "local": lambda workers: Local(),
+    "processes": lambda workers: Processes(workers=workers),
+}
+
+
+def children() -> set[int]:
+    """The processes that this one has begun and that have not been waited for."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= {int(pid) for pid in (task / "children").read_text().split()}
+    return found
+
+
+def files() -> list[str]:
+    """What this process has open, but for what the system itself keeps."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except FileNotFoundError:  # the listing's own
+            continue
+    return sorted(name.partition(":")[0] for name in found)
+
+
+@pytest.fixture(params=[*CLUSTERS])
+def spawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Spawn]:
+    """Spawns groups of the cluster under test and closes them; then nothing of them may be left."""
+    place = tempfile.mkdtemp(prefix="t-")  # short, as the path of a socket must be
+    monkeypatch.setattr(tempfile, "tempdir", place)
+    groups: list[Group] = []
+    before = children(), files()
+
+    def spawned(make: Make, size: int = MEMBERS, *, plain: Sequence[type[Exception]] = (), workers: int = 2) -> Group:
+        groups.append(CLUSTERS[request.param](workers).spawn(make, size, plain))
+        return groups[-1]
+
+    try:
+        yield spawned
+        for group in groups:
+            group.close()
+        assert os.listdir(place) == []
+        assert (children(), files()) == before
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+# ------------------------------------------------------------------ calls
+
+
+def test_all_asks_every_member_and_answers_in_their_order(spawn: Spawn) -> None:
+    group = spawn(toys.Counter)
+    assert group.size == MEMBERS
+    assert group.all("add", 2) == [[i, 2 * (i + 1)] for i in range(MEMBERS)]
+    assert group.all("echo", 1, "two") == [[1, "two"]] * MEMBERS
+
+
+def test_any_is_answered_by_some_member_and_futures_keep_their_answers(spawn: Spawn) -> None:
+    group = spawn(toys.Counter)
+    futures = [group.any("echo", i) for i in range(50)]
+    assert [one.result() for one in reversed(futures)] == [*reversed(range(50))]
+    assert all(one.done() for one in futures)
+    assert futures[3].result() == 3
+
+
+def test_map_answers_in_the_order_of_its_arguments(spawn: Spawn) -> None:
+    group = spawn(toys.Counter)
+    assert [*group.map("echo", ((i,) for i in range(500)))] == [*range(500)]
+    assert [*group.map("echo", ())] == []
+    naps = [0.02, 0.0, 0.01, 0.0]
+    assert len([*group.map("nap", ((nap,) for nap in naps))]) == len(naps)
+
+
+def test_map_takes_arguments_as_it_goes(spawn: Spawn) -> None:
+    """An endless iterable is no reason to wait, nor to fill the memory."""
+    group = spawn(toys.Counter)
+    taken = 0
+
+    def endless() -> Iterator[tuple[int]]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield (taken,)
+
+    assert [*islice(group.map("echo", endless()), 20)] == [*range(1, 21)]
+    assert taken < 1000
+
+
+def test_gather_streams_each_members_answers_in_order(spawn: Spawn) -> None:
+    group = spawn(toys.Counter)
+    seen: dict[int, int] = dict.fromkeys(range(MEMBERS), 0)
+    stream = group.gather("fragment", 6000)
+    for member, answer in islice(stream, 60):
+        seen[member] += 1
+        assert (answer["index"], answer["sum"]) == (member, seen[member])  # none dropped, none twice
+        assert (answer["array"] == seen[member] * 100 + member).all()
+        answer["array"][:] = -1  # its reader's until the next one is taken
+    assert min(seen.values()) > 0
+    stream.close()  # type: ignore[attr-defined]
+    assert [state["sum"] for state in group.states()] == [*seen.values()]
+
+
+def test_a_slow_consumer_bounds_what_is_gathered(spawn: Spawn, tmp_path: Path) -> None:
+    """While nobody takes answers, members stop: at most a few are ahead."""
+    group = spawn(partial(Diligent, tmp_path), 2)
+    stream = group.gather("work")
+    taken = 0
+    for _ in range(10):
+        next(stream)
+        taken += 1
+        time.sleep(0.01)
+        group.any("work_done").result()  # the group is served, and still nobody runs on
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= taken + 2 * (2 + 1)
+
+
+class Diligent:
+    """Marks in a file how often it worked."""
+
+    def __init__(self, place: Path, index: int) -> None:
+        self.path = place / str(index)
+        self.path.touch()
+
+    def work(self) -> np.ndarray[Any, Any]:
+        with self.path.open("a") as file:
+            file.write("x")
+        return np.zeros(1 << 16)
+
+    def work_done(self) -> int:
+        return self.path.stat().st_size
+
+
+def test_gathers_that_are_left_cost_nothing(spawn: Spawn) -> None:
+    """Each stream that is left gives its memory back: no process has more files or memory open after many."""
+    group = spawn(toys.Counter, 2)
+
+    def leave(times: int) -> list[int]:
+        for _ in range(times):
+            for _ in islice(group.gather("fragment", 50_000), 5):
+                pass
+        return [*group.all("open_files"), len(files())]
+
+    few = leave(3)
+    assert all(now <= then + 2 for now, then in zip(leave(10), few, strict=True))
+
+
+def test_a_newer_post_is_heard_last_and_before_the_next_call(spawn: Spawn) -> None:
+    group = spawn(toys.Counter)
+    for i in range(20):
+        group.post("hear", str(i))
+    assert [heard[-1] for heard in group.all("last_heard")] == ["19"] * MEMBERS
+    group.post("hear", "a")
+    group.post("listen", "b")
+    assert group.all("last_heard") == [["a", "listened to b"]] * MEMBERS  # in the order they were posted
+
+
+def test_a_post_that_raises_is_told_by_the_next_answer(spawn: Spawn) -> None:
+    group = spawn(toys.Counter)
+    group.post("hear", "bad")
+    with pytest.raises(MemberError, match="bad word"):
+        group.all("echo", 1)
+    assert group.all("echo", 1) == [1] * MEMBERS
+
+
+# ------------------------------------------------------------------ the same anywhere
+
+
+def test_the_number_of_workers_changes_nothing(spawn: Spawn) -> None:
+    answers = []
+    for workers in (1, 2, 3, 8):
+        group = spawn(toys.Counter, workers=workers)
+        answers.append([group.all("add", x) for x in (3, 1, 4)] + [group.states()[2]["sum"]])
+    assert all(one == answers[0] for one in answers)
+    assert answers[0] == reference((3, 1, 4))
+
+
+def reference(added: Sequence[int]) -> list[Any]:
+    members = [toys.Counter(i) for i in range(MEMBERS)]
+    return [[member.add(x) for member in members] for x in added] + [members[2].sum]
+
+
+def test_states_and_restore(spawn: Spawn) -> None:
+    group = spawn(toys.Counter)
+    assert [state["sum"] for state in group.states()] == [0] * MEMBERS  # nobody has been called yet
+    group.all("add", 5)
+    states = group.states()
+    after = group.all("add", 7)
+    assert [state["sum"] for state in states] == [5 * (i + 1) for i in range(MEMBERS)]
+    group.restore(states)
+    assert group.all("add", 7) == after
+    other = spawn(toys.Counter, workers=3)
+    other.restore(states)
+    assert other.all("add", 7) == after
+    for state, again in zip(group.states(), other.states(), strict=True):
+        assert state["sum"] == again["sum"]
+        assert np.array_equal(state["history"], again["history"])
+
+
+def test_members_need_no_state(spawn: Spawn) -> None:
+    group = spawn(toys.Stateless)
+    assert group.all("which") == [*range(MEMBERS)]
+    with pytest.raises(MemberError, match="state_dict"):
+        group.states()
+    assert group.all("which") == [*range(MEMBERS)]
+
+
+# ------------------------------------------------------------------ data
+
+
+DTYPES = ("bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8", ">f8", ">i4")
+SHAPES = ((), (0,), (3, 0, 2), (1,), (7, 5), (1, 1, 1, 1, 2), (40_000,))
+
+
+def test_arrays_come_back_as_they_went(spawn: Spawn) -> None:
+    group = spawn(toys.Counter, 2)
+    for shape in SHAPES:
+        arrays = [np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype) for dtype in DTYPES]
+        for sent, back in zip(arrays, group.any("echo", *arrays).result(), strict=True):
+            assert isinstance(back, np.ndarray)
+            assert (back.shape, back.dtype.newbyteorder("=")) == (sent.shape, sent.dtype.newbyteorder("="))
+            assert np.array_equal(back, sent)
+
+
+def test_arrays_that_are_not_contiguous(spawn: Spawn) -> None:
+    group = spawn(toys.Counter, 2)
+    whole = np.arange(120_000).reshape(300, 400)
+    for sent in (whole[::2, 1::3], whole.T, whole[::-1], np.broadcast_to(np.float32(2), (4, 5))):
+        assert np.array_equal(group.any("echo", sent).result(), sent)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int64", "uint8", "bool"])
+def test_tensors_come_back_as_they_went(spawn: Spawn, dtype: str) -> None:
+    group = spawn(toys.Counter, 2)
+    for shape in SHAPES:
+        sent = torch.arange(int(np.prod(shape, dtype=int))).reshape(shape).to(getattr(torch, dtype))
+        for back in group.all("echo", {"weights": [sent.requires_grad_(sent.is_floating_point())]}):
+            (found,) = back["weights"]
+            assert isinstance(found, torch.Tensor)
+            assert found.dtype == sent.dtype
+            assert torch.equal(found, sent)
+
+
+def test_plain_data(spawn: Spawn) -> None:
+    group = spawn(toys.Counter, 2)
+    data = {"a": [1, 2.5, None, True, "ä€𝄞", b"\x00\xff", -(1 << 63), (1 << 64) - 1], "": {}, "deep": [[[[[]]]]]}
+    assert group.all("echo", data) == [data, data]
+    (nan,) = {str(one) for one in group.all("echo", float("nan"))}
+    assert nan == "nan"
+
+
+# ------------------------------------------------------------------ errors
+
+
+def test_an_error_tells_whose_and_where(spawn: Spawn) -> None:
+    group = spawn(toys.Counter)
+    for first in (0, 3):
+        with pytest.raises(MemberError) as caught:
+            group.all("boom", first)
+        error = caught.value
+        assert (error.member, error.kind) == (first, "KeyError")  # of several, the lowest
+        assert f"member {first} has no such thing" in error.message
+        assert "cluster_toys.py" in error.trace
+        assert "in boom" in error.trace
+        assert error.trace.rstrip() in str(error)
+    assert group.all("add", 1) == [[i, i + 1] for i in range(MEMBERS)]  # the rest had finished, and go on
+
+
+def test_errors_of_any_map_and_gather(spawn: Spawn) -> None:
+    group = spawn(toys.Counter, 3)
+    failing = group.any("boom", 0)
+    assert group.any("echo", 1).result() == 1
+    with pytest.raises(MemberError, match="KeyError"):
+        failing.result()
+    answers = group.map("hear", [("good",), ("bad",), ("good",)])
+    assert next(answers) is None
+    with pytest.raises(MemberError, match="bad word"):
+        next(answers)
+    with pytest.raises(MemberError, match="member 2"):
+        for member, _ in group.gather("boom", 2):
+            assert member < 2
+    assert group.all("echo", 1) == [1, 1, 1]
+
+
+def test_plain_errors_come_as_themselves(spawn: Spawn) -> None:
+    group = spawn(toys.Counter, plain=(toys.Refused,))
+    for refused in (lambda: group.all("refuse"), group.any("refuse").result):
+        with pytest.raises(toys.Refused, match=r"^not today$"):
+            refused()
+    with pytest.raises(MemberError, match="VeryRefused: not today"):
+        spawn(toys.Counter).all("refuse")
+
+
+def test_what_making_a_member_raises(spawn: Spawn) -> None:
+    with pytest.raises(toys.Refused, match=r"^member 1 is not to be made$"):
+        spawn(toys.unmakeable, plain=(toys.Refused,))
+    with pytest.raises(MemberError, match="member 1 is not to be made") as caught:
+        spawn(toys.unmakeable)
+    assert caught.value.member == 1
+
+
+@pytest.mark.parametrize("method", ["_private", "__class__", "nothing", "index"])
+def test_only_public_methods_can_be_called(spawn: Spawn, method: str) -> None:
+    group = spawn(toys.Counter)
+    with pytest.raises(MemberError, match=r"AttributeError|TypeError"):
+        group.all(method)
+    assert group.all("echo", 1) == [1] * MEMBERS
+
+
+def test_wrong_arguments(spawn: Spawn) -> None:
+    with pytest.raises(MemberError, match="TypeError"):
+        spawn(toys.Counter).all("add")
+
+
+def test_an_error_of_letters_that_cannot_be_sent(spawn: Spawn) -> None:
+    with pytest.raises(MemberError, match="is no letter"):
+        spawn(toys.Counter).all("surrogate")
+
+
+def test_a_state_that_cannot_be_had_is_the_members_error(spawn: Spawn) -> None:
+    group = spawn(toys.BadState, 2)
+    with pytest.raises(MemberError, match="nor tomorrow"):
+        group.states()
+    assert group.any("which").result() in (0, 1)
+
+
+# ------------------------------------------------------------------ ends
+
+
+def test_members_are_closed(spawn: Spawn, tmp_path: Path) -> None:
+    group = spawn(partial(toys.Closing, tmp_path))
+    assert all(group.all("ready"))
+    group.close()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {str(i): "closed\n" for i in range(MEMBERS)}
+
+
+def test_closing_twice_is_closing(spawn: Spawn) -> None:
+    spawn(toys.Counter).close()  # and the fixture closes it again
+
+
+def test_a_group_is_closed_in_the_middle_of_its_work(spawn: Spawn) -> None:
+    group = spawn(toys.Counter)
+    next(group.gather("fragment", 60_000))
+    group.post("hear", "something")
+    group.any("nap", 0.01)
+    group.close()
