@@ -6,7 +6,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
 COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | tr , ' ')
-EXTRAS := dev,mujoco,box2d,video
+EXTRAS := dev,mujoco,box2d,video,ray-launcher
 PYTHON ?=
 
 .PHONY: help train test setup check learn faults peers speed

@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -40,7 +41,7 @@ from evorl.overrides import (
     parse,
     unknown_word,
 )
-from evorl.util.errors import BadRequest
+from evorl.util.errors import BadRequest, reason
 from evorl.util.typed import typed, unknown
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def opened(path: Path = CONF, extra: str | None = None) -> Iterator[Hydra]:
     if extra is not None and not Path(extra).is_dir():
         raise BadRequest(f"there is no folder {extra}", "--config-dir")
     version.setbase("1.3")
+    # our launcher's file has the name of its plugin's own, which Hydra takes for its schema, rightly
+    warnings.filterwarnings("ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema")
     search = create_config_search_path(str(path.absolute()))
     if extra is not None:
         search.prepend("command-line", f"file://{Path(extra).absolute()}", SearchPathQuery(provider="schema"))
@@ -192,10 +195,7 @@ def door(work: Callable[[], object]) -> int:
         if isinstance(error, Interrupted):
             print(f"evorl: {error}", file=sys.stderr)
             return 128 + error.signal
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        print(f"evorl: {type(cause).__name__}: {cause}", file=sys.stderr)
+        print(f"evorl: {reason(error)}", file=sys.stderr)
         traceback.print_exception(error)
         return 1
     return 0

@@ -113,11 +113,11 @@ def test_a_sweep(tmp_path: Path) -> None:
     assert [config.stored(sweep / job).record.group for job in "01"] == [sweep.name] * 2
 
 
-def test_a_failing_job_fails_the_sweep(tmp_path: Path) -> None:
-    """Two jobs are sent to one directory: the first has it, the second fails and overwrites nothing."""
+def test_two_jobs_in_one_directory_are_refused(tmp_path: Path) -> None:
     done = evorl("--multirun", *TINY, "seed=1,2", "hydra.sweep.dir=here", "hydra.sweep.subdir=same", cwd=tmp_path)
-    assert done.returncode == 1
-    assert json.loads((tmp_path / "here" / "same" / "provenance.json").read_text())["seed"] == 1
+    assert done.returncode == 2
+    assert done.stderr == "evorl: hydra.sweep.subdir: jobs 0 and 1 would both lie in same\n"
+    assert nothing_written(tmp_path)
 
 
 def test_a_config_of_ones_own(tmp_path: Path) -> None:
@@ -273,10 +273,10 @@ def test_the_first_line_comes_within_two_seconds(tmp_path: Path) -> None:
 def test_directories_of_runs_that_start_at_the_same_time(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib, concurrent.futures as f\n"
-        "from evorl.run import _place\n"
+        "from evorl.job import place\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "with f.ThreadPoolExecutor(8) as pool:\n"
-        "    for one in [pool.submit(_place, 'runs/a/20260101-s0', 'k', []) for _ in range(8)]: print(one.result())\n"
+        "    for one in [pool.submit(place, 'runs/a/20260101-s0', 'k', []) for _ in range(8)]: print(one.result())\n"
     )
     processes = [
         subprocess.Popen(

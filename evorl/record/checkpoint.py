@@ -39,6 +39,10 @@ class Damaged(BadRequest):
     """A checkpoint is not what was written; the message names the file."""
 
 
+class Busy(BadRequest):
+    """Another process holds the directory."""
+
+
 # ------------------------------------------------------------------ saving
 
 
@@ -253,8 +257,8 @@ def _place(state: StateDict, name: str, array: Any) -> None:
 
 
 @contextmanager
-def lock(run_dir: Path) -> Iterator[None]:
-    """Hold a run directory for this process alone; raises `BadRequest` when another one writes it.
+def lock(run_dir: Path, key: str = "resume") -> Iterator[None]:
+    """Hold a run directory for this process alone; raises `Busy` (at ``key``) when another one writes it.
 
     The system lets go of the lock when the process ends, however it ends.
     """
@@ -265,7 +269,7 @@ def lock(run_dir: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadRequest(f"another process is writing {run_dir}", "resume") from None
+            raise Busy(f"another process is writing {run_dir}", key) from None
         except OSError as error:  # some network file systems have no locks
             _log.warning("%s cannot be locked (%s): let one process write it", run_dir, error.strerror)
         yield

@@ -77,7 +77,7 @@ def read_run(directory: Path) -> RunRecord:
     """
     lines, damaged = _read_lines(directory / "metrics.jsonl")
     series = _gather(lines)
-    result = _read_json(directory / "result.json")
+    result = read_json(directory / "result.json")
     steps = max((float(line["step"]) for line in lines), default=0.0)
     if result is not None and _number(result.get("steps"), 0.0) < steps:
         result = None  # of an earlier end: the run was continued with a larger budget
@@ -88,7 +88,7 @@ def read_run(directory: Path) -> RunRecord:
         choices=_read_choices(directory / ".hydra" / "hydra.yaml"),
         series=series,
         result=result,
-        provenance=_read_json(directory / "provenance.json") or {},
+        provenance=read_json(directory / "provenance.json") or {},
         state="done" if result is not None else "running" if is_held(directory) else "stopped",
         damaged=damaged,
         steps=_number((result or {}).get("steps"), steps),
@@ -165,7 +165,8 @@ def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
     return {name: Series(*np.array(rows, np.float64).T) for name, rows in points.items()}
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is none that can be read."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

@@ -24,6 +24,15 @@ class BadRequest(ValueError):
         return f"{self.key}: {self.args[0]}" if self.key else str(self.args[0])
 
 
+def reason(error: BaseException) -> str:
+    """The true cause of an error in one line: ``RuntimeError: the roof fell in``."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = str(error) if isinstance(error, BadRequest) else f"{type(error).__name__}: {error}"
+    lines = text.strip().split("\n")
+    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"  # the last of a traceback is what happened
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """``"; did you mean X?"`` for the choice nearest to a misspelt word, or an empty string."""
     choices = list(choices)

@@ -330,7 +330,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with checkpoint.lock(tmp_path):
         with pytest.raises(BadRequest, match="another process is writing"), checkpoint.lock(tmp_path):
             pass
-        assert "BadRequest: resume: another process is writing" in other().stderr
+        assert "Busy: resume: another process is writing" in other().stderr
     assert other().returncode == 0
 
 

@@ -1,0 +1,167 @@
+"""One run in its directory: begun, or gone on with; its config as it is written there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from evorl import config
+from evorl.record.files import replace
+from evorl.util.errors import BadRequest
+
+if TYPE_CHECKING:
+    from evorl.train import Experiment
+
+
+def checked(composed: DictConfig, words: Sequence[str], group: str | None = None) -> tuple[dict[str, Any], Experiment]:
+    """The run as plain data and as a typed experiment; ``group``: its W&B group, unless it names one.
+
+    Raises `BadRequest`.
+    """
+    data = config.resolved(composed)
+    if data["replay"] is not None:
+        raise BadRequest("only asynchronous runs keep a journal to replay, and this version has none", "replay")
+    if data["resume"] is not None:
+        raise BadRequest("goes on with one run, alone on the command line", "resume")
+    if data["init"] is not None:
+        source = Path(str(data["init"]))
+        config.recorded(source, "init")
+        data["init"] = str(source.absolute())  # a resume may begin again, from elsewhere
+    typed = config.experiment(data, config.trusted(words, data))
+    if group is not None and typed.record.group is None:
+        data["record"]["group"] = group
+        typed = config.experiment(data, config.trusted(words, data))
+    return data, typed
+
+
+def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]) -> float:
+    """Train in the new directory that ``choose`` makes once all else is well; return the fitness."""
+    from evorl.train import train
+
+    with fitting(composed, data["init"]):
+        return float(train(experiment, lambda: _begun(choose(), data, experiment), init=data["init"])["fitness"])
+
+
+@contextmanager
+def _begun(directory: Path, data: dict[str, Any], experiment: Experiment) -> Iterator[Path]:
+    with _attempt(directory, experiment):
+        _write_config(directory, data)
+        print(directory, flush=True)
+        yield directory
+
+
+def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None]) -> float:
+    """Continue a run from its newest checkpoint, or from its start where there is none; return the fitness.
+
+    ``amend`` is called once the directory is this process's own.
+    """
+    from evorl.record.checkpoint import steps
+    from evorl.train import train
+
+    @contextmanager
+    def opened() -> Iterator[Path]:
+        with _attempt(directory, experiment):
+            amend()
+            yield directory
+
+    begins = data.get("init") and not steps(directory)  # it was stopped before its first checkpoint
+    return float(train(experiment, opened, init=data["init"] if begins else None)["fitness"])
+
+
+@contextmanager
+def _attempt(directory: Path, experiment: Experiment) -> Iterator[None]:
+    from evorl.record import failure
+    from evorl.record.checkpoint import lock
+    from evorl.record.provenance import write_provenance
+    from evorl.train import Interrupted
+
+    with lock(directory), failure.noted(directory, but=Interrupted):
+        write_provenance(directory, experiment.seed)
+        yield
+
+
+@contextmanager
+def fitting(composed: DictConfig, source: str | None) -> Iterator[None]:
+    """Says of a policy that does not fit which world to choose, where that is the cause."""
+    try:
+        yield
+    except BadRequest as error:
+        if source is None or error.key != "init":
+            raise
+        world = choices(Path(source), "init")["mdp"]
+        if world == composed.hydra.runtime.choices["mdp"]:
+            raise
+        raise BadRequest(f"{source} is a run of {world}, whose policy does not fit: add mdp={world}", "init") from error
+
+
+def choices(directory: Path, key: str = "resume") -> dict[str, Any]:
+    """The file that a run took of each group of its config. Raises `BadRequest` at ``key``."""
+    hydra = config.recorded(directory, key, "hydra")
+    try:
+        return dict(hydra["hydra"]["runtime"]["choices"])
+    except (KeyError, TypeError, ValueError):
+        raise BadRequest(f"{directory / '.hydra' / 'hydra.yaml'} is damaged: it has no choices", key) from None
+
+
+# ------------------------------------------------------------------ its directory
+
+
+def is_begun(directory: Path) -> bool:
+    """Whether a directory is a run: its config is written last."""
+    return (directory / ".hydra" / "config.yaml").exists()
+
+
+def as_written(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as it comes back from the file that it is written to."""
+    return cast(dict[str, Any], msgspec.yaml.decode(config_yaml(data)))
+
+
+def config_yaml(data: Mapping[str, Any]) -> bytes:
+    return OmegaConf.to_yaml(OmegaConf.create(dict(data))).encode()
+
+
+def _write_config(directory: Path, data: dict[str, Any]) -> None:
+    """``.hydra/`` as Hydra would write it, but resolved, and config.yaml last: it makes the directory a run."""
+    folder = directory / ".hydra"
+    folder.mkdir(exist_ok=True)  # a job that was killed just here begins again
+    hydra = cast(DictConfig, HydraConfig.instance().cfg)
+    with read_write(hydra.hydra.runtime), open_dict(hydra.hydra.runtime):
+        hydra.hydra.runtime.output_dir = str(directory.absolute())
+    replace(folder / "hydra.yaml", OmegaConf.to_yaml(hydra).encode())
+    replace(folder / "overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
+    replace(folder / "config.yaml", config_yaml(data))
+
+
+def place(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:
+    """A new, empty directory: the one that the command line names, or the usual one with a number where it is taken.
+
+    A named one may hold something where ``ours`` says so. Raises `BadRequest` at ``key``.
+    """
+    place = Path(path)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if any(word.startswith(f"{key}=") for word in words):
+            place.mkdir(exist_ok=True)
+            if any(place.iterdir()) and not ours(place):
+                raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", key)
+            return place
+        return _numbered(place)
+    except OSError as error:
+        raise BadRequest(f"cannot make {place}: {error.strerror}", key) from error
+
+
+def _numbered(place: Path) -> Path:
+    for number in count(1):
+        try:
+            place.mkdir()  # exclusive: of many processes, one gets it
+            return place
+        except FileExistsError:
+            place = place.with_name(f"{place.name.removesuffix(f'-{number - 1}')}-{number}")
+    raise AssertionError

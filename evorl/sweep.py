@@ -1,0 +1,241 @@
+"""Many runs from one command: every job is checked before the first begins, and a sweep may be run again.
+
+Hydra's sweeper and launcher send each job where it runs; `job` is what they run. Into a directory that already
+holds the sweep, the same command finishes what is missing: finished jobs answer from their result, interrupted
+and failed ones go on from their last checkpoint. A job that fails notes why in its directory and ends no other.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.hydra import Hydra
+from hydra.conf import HydraConf
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import IntervalSweep, Override
+from hydra.types import RunMode
+from omegaconf import DictConfig, open_dict
+
+from evorl import __version__, config
+from evorl import job as jobs
+from evorl.overrides import parse
+from evorl.util.errors import BadRequest, reason
+
+KEY = "hydra.sweep.dir"
+PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What one job of a sweep would be."""
+
+    words: Sequence[str]
+    folder: str
+    """Where it lies in the directory of the sweep."""
+    composed: DictConfig
+    data: dict[str, Any]
+    experiment: Any
+
+
+def job(composed: DictConfig) -> float:
+    """Train as the config says, in the directory that Hydra chose; return the fitness. What launchers run.
+
+    A failed job notes why, and returns NaN. Raises `BadRequest` where the directory holds another run.
+    """
+    from evorl.record import failure
+    from evorl.record.checkpoint import Busy
+    from evorl.train import Interrupted
+    from evorl.util.streams import unheeded
+
+    unheeded()  # a launcher may have started this process
+    hydra = HydraConfig.get()
+    directory = Path(hydra.runtime.output_dir)
+    try:
+        return _outcome(composed, hydra, directory)
+    except Interrupted as stop:
+        print(f"evorl: {stop}", file=sys.stderr)
+        raise SystemExit(128 + stop.signal) from None  # an Exception would let Hydra begin the next job
+    except (Busy, OtherRun):
+        raise
+    except Exception as error:
+        failure.note(directory, error)
+        print(f"evorl: {directory} failed: {reason(error)}", file=sys.stderr, flush=True)
+        return math.nan
+
+
+def _outcome(composed: DictConfig, hydra: HydraConf, directory: Path) -> float:
+    from evorl.record.runs import read_json
+
+    group = Path(hydra.sweep.dir).absolute().name
+    data, experiment = jobs.checked(composed, hydra.overrides.task, group)
+    if not jobs.is_begun(directory):
+        return jobs.begin(composed, data, experiment, lambda: directory)
+    _await_the_dying(directory)
+    _agree(directory, data)
+    result = read_json(directory / "result.json")
+    if result is not None:
+        print(f"{directory} has finished", flush=True)
+        return math.nan if result["fitness"] is None else float(result["fitness"])
+    print(f"{directory} goes on", flush=True)
+    return jobs.go_on(directory, data, experiment, lambda: None)
+
+
+def _await_the_dying(directory: Path) -> None:
+    """The workers of a launcher that was killed let go of their runs within seconds."""
+    from evorl.record.runs import is_held
+
+    ends = time.monotonic() + PATIENCE_S
+    while is_held(directory) and time.monotonic() < ends:
+        time.sleep(0.1)
+
+
+def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
+    """Check every job, then leave them to Hydra's sweeper and launcher.
+
+    Raises `BadRequest` before anything is written, and SystemExit where jobs have failed.
+    """
+    from evorl.record import sweeps
+    from evorl.record.checkpoint import lock
+
+    words = [*(word for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
+    base = config.compose(hydra, words, name, RunMode.MULTIRUN)
+    if base.hydra.callbacks:
+        raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
+    _check_launcher(base)
+    HydraConfig.instance().set_config(base)
+    planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(_combinations(hydra, base))]
+    print(f"evorl {__version__}: {len(planned)} jobs", flush=True)
+    _check(Path(base.hydra.sweep.dir), planned, known=not _searches(base))
+    directory = jobs.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
+    with lock(directory, KEY):
+        sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
+        hydra.multirun(name, job, [*words, f"{KEY}={_quoted(str(directory))}"])
+    _conclude(directory, sweeps.found(directory) if _searches(base) else [one.folder for one in planned])
+
+
+def _check_launcher(base: DictConfig) -> None:
+    target = str(base.hydra.launcher.get("_target_"))
+    if target.startswith("hydra_plugins.hydra_ray_launcher.") and find_spec("hydra_plugins.hydra_ray_launcher") is None:
+        raise BadRequest("ray needs a package more: pip install 'evorl-suite[ray-launcher]'", "hydra/launcher")
+
+
+# ------------------------------------------------------------------ what a command asks for
+
+
+def _searches(base: DictConfig) -> bool:
+    """Whether a sweeper chooses the jobs as it goes, so that they are not known before."""
+    return not str(base.hydra.sweeper.get("_target_")).endswith(".BasicSweeper")
+
+
+def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
+    """The words of every job that Hydra's basic sweeper makes; where another one searches an interval, its ends."""
+    words = [f"{key}={value}" for key, value in (base.hydra.sweeper.get("params") or {}).items()]
+    given = parse([*words, *base.hydra.overrides.task], hydra)
+    for one in given:
+        if one.is_interval_sweep() and not _searches(base):
+            raise BadRequest("an interval needs a sweeper that searches; the basic one takes lists", one.key_or_group)
+    return [list(chosen) for chosen in product(*map(_values, given))]
+
+
+def _values(one: Override) -> list[str]:
+    key = one.get_key_element()
+    if not one.is_sweep_override():
+        return [f"{key}={one.get_value_element_as_str()}"]
+    if one.is_discrete_sweep():
+        return [f"{key}={value}" for value in one.sweep_string_iterator()]
+    interval = one.value()
+    assert isinstance(interval, IntervalSweep)
+    return [f"{key}={interval.start}", f"{key}={interval.end}"]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "\\'") + "'"
+
+
+def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, number: int) -> Job:
+    """A job as the launcher will compose it. Raises `BadRequest`."""
+    composed = config.compose(hydra, [*base.hydra.overrides.hydra, *words], name)
+    with open_dict(composed):
+        composed.hydra.job.num = composed.hydra.job.id = number
+    data, experiment = jobs.checked(composed, words)
+    HydraConfig.instance().set_config(composed)
+    folder = str(composed.hydra.sweep.subdir)
+    HydraConfig.instance().set_config(base)
+    return Job(words=words, folder=folder, composed=composed, data=data, experiment=experiment)
+
+
+# ------------------------------------------------------------------ before the first job
+
+
+class OtherRun(BadRequest):
+    """The directory of a job holds a run of another config."""
+
+
+def _check(directory: Path, planned: Sequence[Job], known: bool) -> None:
+    """Whether every job can be done, and into this directory. Raises `BadRequest` before anything is written."""
+    missing = planned
+    if known:
+        _check_folders(planned)
+        for one in planned:
+            if jobs.is_begun(directory / one.folder):
+                _agree(directory / one.folder, one.data)
+        missing = [one for one in planned if not (directory / one.folder / "result.json").exists()]
+    _build(missing)
+
+
+def _check_folders(planned: Sequence[Job]) -> None:
+    taken: dict[str, int] = {}
+    for number, one in enumerate(planned):
+        if one.folder in taken:
+            both = f"jobs {taken[one.folder]} and {number} would both lie in {one.folder}"
+            raise BadRequest(both, "hydra.sweep.subdir")
+        taken[one.folder] = number
+
+
+def _build(planned: Sequence[Job]) -> None:
+    """Build once what each job would train, so that none is found impossible after hours. Raises `BadRequest`."""
+    from evorl.train import prepared
+
+    different = {repr((e := one.experiment).mdp) + repr((e.rl, e.device, one.data["init"])): one for one in planned}
+    for one in different.values():
+        with jobs.fitting(one.composed, one.data["init"]):
+            prepared(one.experiment, one.data["init"]).close()
+
+
+def _agree(directory: Path, data: Mapping[str, Any]) -> None:
+    """Raises `OtherRun` where the run in a job's directory has another config than the job."""
+    from evorl.record.runs import flatten
+
+    past, now = flatten(config.recorded(directory, KEY)), flatten(jobs.as_written(data))
+    for key in dict.fromkeys([*now, *past]):
+        if key != "record.group" and past.get(key, _ABSENT) != now.get(key, _ABSENT):  # a sweep may be moved
+            there, here = (tree.get(key, _ABSENT) for tree in (past, now))
+            raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", key)
+
+
+_ABSENT = "nothing"
+
+
+# ------------------------------------------------------------------ after the last
+
+
+def _conclude(directory: Path, folders: Sequence[str]) -> None:
+    """Say how many jobs have finished, and why others failed. Raises SystemExit where any did."""
+    from evorl.record import sweeps
+
+    reasons = {folder: sweeps.failed(directory / folder) for folder in folders}
+    failed = {folder: why for folder, why in reasons.items() if why is not None}
+    print(f"{len(folders) - len(failed)} of {len(folders)} jobs have finished: python -m evorl.report {directory}")
+    if failed:
+        lines = [f"  {folder}: {why}" for folder, why in failed.items()]
+        again = f"evorl: {len(failed)} of {len(folders)} jobs failed; with {KEY}={directory} they run again"
+        print("\n".join([again, *lines]), file=sys.stderr)
+        raise SystemExit(1)
