@@ -163,6 +163,7 @@ class Crew:
 
     def restore(self, states: list[bytes | None]) -> None:
         """Make every member again, in the given state."""
+        self._gather_all()  # a worker that is just being replaced would make its members twice
         self.states = [*states]
         for seat in self.seats:
             self._adopt(seat)

@@ -1,0 +1,324 @@
+"""What travels: every value comes back as it went, and whatever else comes is refused, in one way, at no cost."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from evorl.cluster.line import Letter, Line, bulk, dumps, loads
+from evorl.cluster.wire import HEADER, MOST_BULK, Bulk, Header, Kind, Packed, ProtocolError, check_outcomes, unpack
+
+TOKEN = bytes(range(16))
+DTYPES = ["bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8"]
+PLAIN = (
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"])) | st.binary()
+)  # fmt: skip
+ARRAYS = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4))
+)
+VALUES = st.recursive(
+    PLAIN | ARRAYS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("abä€", max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal in type and in every bit."""
+    if isinstance(a, np.ndarray):
+        return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+    if isinstance(a, list):
+        return type(b) is list and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return type(b) is dict and [*a] == [*b] and all(same(a[key], b[key]) for key in a)
+    return type(a) is type(b) and bool(a == b)
+
+
+# ------------------------------------------------------------------ there and back
+
+
+@given(VALUES)
+def test_values_come_back(value: Any) -> None:
+    packed = Packed(value)
+    for copy in (True, False):
+        assert same(unpack(packed.body, packed.bulk(), copy), value)
+    assert same(loads(dumps(value)), value)
+
+
+@given(VALUES)
+def test_messages_come_back(value: Any) -> None:
+    ours, theirs = Line(TOKEN, 3, 1), Line(TOKEN, 3, 1)
+    for _ in range(3):
+        header, got = read(theirs, [bytes(frame) for frame in ours.pack(Kind.CALL, [1, "x"], Letter(value))])
+        assert same(got, [[1, "x"], value])
+        assert header.kind == Kind.CALL
+
+
+@given(hnp.arrays("f4", (6, 5, 4)), st.permutations(range(3)), st.integers(-3, 3).filter(bool))
+def test_arrays_of_any_layout_come_back(array: Any, order: list[int], stride: int) -> None:
+    seen = array.transpose(order)[::stride]
+    assert same(loads(dumps(seen)), np.ascontiguousarray(seen))
+
+
+def test_views_share_the_bulk_and_copies_do_not() -> None:
+    packed = Packed([np.zeros(4), torch.zeros(3)])
+    whole = packed.bulk()
+    (array, tensor), copies = unpack(packed.body, whole, copy=False), unpack(packed.body, whole)
+    array[:], tensor[:] = 1, 2
+    again = unpack(packed.body, whole)
+    assert again[0].tolist() == [1] * 4
+    assert again[1].tolist() == [2] * 3
+    assert copies[0].tolist() == [0] * 4
+
+
+def test_tensors_keep_their_types() -> None:
+    for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.uint8, torch.bool):
+        for shape in ((), (0, 2), (3, 2)):
+            sent = torch.ones(shape).to(dtype)
+            back = loads(dumps({"x": sent}))["x"]
+            assert (back.dtype, back.shape) == (dtype, sent.shape)
+            assert torch.equal(back, sent)
+
+
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    assert loads(dumps([np.float32(0.5), np.int64(-3), np.bool_(True)])) == [0.5, -3, True]
+
+
+def endless() -> list[Any]:
+    whole: list[Any] = []
+    whole.append(whole)
+    return whole
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(), print, 1j, 1 << 64, -(1 << 63) - 1, "\ud800", endless(), np.longdouble(1), np.array([1j]),
+        np.array([None]), np.array(["a"]), np.array([(1, 2.0)], "i4,f8"), torch.zeros(2, dtype=torch.complex64),
+        np.array(["2020"], "M8[D]"),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_cannot_be_sent_is_a_type_error(value: Any) -> None:
+    for packed in (value, [1, {"a": value}]):
+        with pytest.raises(TypeError):
+            Packed(packed)
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def read(line: Line, frames: list[bytes]) -> tuple[Header, list[Any]]:
+    header = line.check(frames)
+    memory, _ = bulk(header, frames, None)
+    content = [unpack(frames[1]), unpack(frames[2], memory)]
+    line.accept(header)
+    return header, content
+
+
+def message(value: object = None, number: int = 1, **other: Any) -> list[bytes]:
+    """A message that is fine but for what is named."""
+    letter = Letter(value)
+    where, frames = letter.bulk(shared=False)
+    fields = {"kind": Kind.ANSWER, "token": TOKEN, "worker": 3, "life": 1, "bulk": where, "size": letter.size, **other}
+    return [Header(number=number, **fields).pack(), Packed([1, []]).body, letter.body, *map(bytes, frames)]
+
+
+ARRAY = np.arange(10)
+
+
+def test_the_message_of_these_tests_is_fine() -> None:
+    _, content = read(Line(TOKEN, 3, 1), message(ARRAY))
+    assert same(content, [[1, []], ARRAY])
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [], [b""], [b"", b"", b""], message()[:2], message(ARRAY)[:3], [*message(), b""], [*message(ARRAY), b""],
+        [message()[0][:-1], *message()[1:]],
+        [b"EVRK" + message()[0][4:], *message()[1:]],
+        message(token=bytes(16)), message(worker=4), message(life=0), message(life=2), message(number=0),
+        message(number=2), message(number=(1 << 64) - 1),
+        message(ARRAY, size=79), message(ARRAY, size=MOST_BULK), message(ARRAY, bulk=Bulk.NONE),
+        message(bulk=Bulk.FRAME), message(ARRAY, bulk=Bulk.SHARED), message(size=MOST_BULK + 1),
+        [struct.pack("<4sH", b"EVRL", 2) + message()[0][6:], *message()[1:]],
+        [message()[0][:6] + b"\x00" + message()[0][7:], *message()[1:]],
+        [message()[0][:6] + b"\x09" + message()[0][7:], *message()[1:]],
+        [message()[0][:7] + b"\x03" + message()[0][8:], *message()[1:]],
+    ],
+)  # fmt: skip
+def test_messages_that_are_none_of_ours(frames: list[bytes]) -> None:
+    line = Line(TOKEN, 3, 1)
+    with pytest.raises(ProtocolError):
+        read(line, frames)
+    read(line, message(ARRAY))  # the right one is still welcome
+
+
+def test_a_message_is_heard_once_and_in_order() -> None:
+    line = Line(TOKEN, 3, 1)
+    sent = Line(TOKEN, 3, 1)
+    one, two, three = ([bytes(frame) for frame in sent.pack(Kind.CALL, None, Letter(i))] for i in range(3))
+    read(line, one)
+    for wrong in (one, three):
+        with pytest.raises(ProtocolError):
+            read(line, wrong)
+    read(line, two)
+    read(line, three)
+    with pytest.raises(ProtocolError):
+        read(line, two)
+
+
+def reference(start: int, dtype: Any, shape: Any, torch_dtype: Any = "") -> bytes:
+    return msgspec.msgpack.encode(msgspec.msgpack.Ext(1, msgspec.msgpack.encode((start, dtype, shape, torch_dtype))))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        reference(0, "<f8", (9,)), reference(1, "<f8", (8,)), reference(-8, "<f8", (1,)), reference(64, "<f8", (1,)),
+        reference(0, "<f8", (1 << 63,)), reference(0, "<f8", (1 << 32, 1 << 32)), reference(0, "<f8", (-1,)),
+        reference(0, "<f8", (-2, -4)), reference(0, "<f8", (1 << 62, 1 << 62, 1 << 62)), reference(1 << 63, "<f8", ()),
+        reference(0, "<f8", (0, 1 << 63)), reference(0, "<f8", (0, 1 << 62, 1 << 62)), reference(0, "<f8", (1,) * 33),
+        reference(0, "|O", (1,)), reference(0, "O8", (1,)), reference(0, "<U2", (1,)), reference(0, "<c16", (1,)),
+        reference(0, "V8", (1,)), reference(0, "f8,i4", (1,)), reference(0, "", (1,)), reference(0, 8, (1,)),
+        reference(0, "<f8", 4), reference(0.5, "<f8", (1,)), reference(0, "<f8", (1.0,)), reference(0, "<f8", (True,)),
+        reference(0, "<f8", (1,), "float32"), reference(0, "<f8", (1,), "bfloat16"), reference(0, "<f8", (1,), "load"),
+        reference(0, "<u4", (1,), "uint32x"), reference(0, "<f8", (1,), None),
+        msgspec.msgpack.encode(msgspec.msgpack.Ext(1, b"")), msgspec.msgpack.encode(msgspec.msgpack.Ext(1, b"\xc1")),
+        msgspec.msgpack.encode(msgspec.msgpack.Ext(2, b"x")), msgspec.msgpack.encode(msgspec.msgpack.Ext(-128, b"x")),
+        msgspec.msgpack.encode(msgspec.msgpack.Ext(1, msgspec.msgpack.encode((0, "<f8", (1,), "", 1)))),
+        b"", b"\xc1", b"\x00\x00", b"\xdc", b"\xa5abc", b"\xa2\xff\xff", b"\x81\x90\x80\x80", b"\x81\x80\x01",
+        b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff",
+        b"\xc9\xff\xff\xff\xff\x01", b"\xdd\x7f\xff\xff\xff" * 5000, b"\x91" * 200_000, b"\x81\x01" * 200_000,
+        b"\x93" * 100_000, b"[" * 100_000, b'{"a":' * 10_000, b"\xd6\xff\xff",
+    ],
+    ids=lambda body: body[:12].hex(),
+)  # fmt: skip
+def test_bodies_that_are_refused_and_cost_nothing(body: bytes) -> None:
+    """Whatever size, depth or place they announce: no array comes of it, and no memory is taken for it."""
+    whole = bytes(64)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError):
+            unpack(body, whole)
+        assert tracemalloc.get_traced_memory()[1] < 50 * (len(body) + 10_000)
+    finally:
+        tracemalloc.stop()
+
+
+def test_forms_are_kept() -> None:
+    form = tuple[int, list[bytes | None]]
+    assert unpack(Packed((1, [None, b"x"])).body, form=form) == (1, [None, b"x"])
+    for other in (None, 1, [], [1], [1, [2]], ["1", []], [1, [], 2], {"1": []}, [1.5, []], [True, []]):
+        with pytest.raises(ProtocolError):
+            unpack(Packed(other).body, form=form)
+
+
+def test_outcomes_are_answers_or_whole_failures() -> None:
+    check_outcomes([(True, object()), (False, [["KeyError"], "x", "trace"])], 2)
+    for content in (None, [], "abc", [[], "x", "y"], ["KeyError", "x", "y"], [["K"], "x"], [["K"], 1, "y"], {}):
+        with pytest.raises(ProtocolError):
+            check_outcomes([(False, content)], 1)
+    for count in (0, 2):
+        with pytest.raises(ProtocolError):
+            check_outcomes([(True, None)], count)
+
+
+# ------------------------------------------------------------------ any change at all
+
+
+def flip(draw: random.Random, content: bytearray) -> None:
+    content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+
+
+def cut(draw: random.Random, content: bytearray) -> None:
+    del content[draw.randrange(len(content)) :]
+
+
+def insert(draw: random.Random, content: bytearray) -> None:
+    at = draw.randrange(len(content) + 1)
+    content[at:at] = draw.randbytes(draw.randrange(1, 9))
+
+
+def announce(draw: random.Random, content: bytearray) -> None:
+    """A huge size where one is read."""
+    at = draw.randrange(len(content))
+    content[at : at + 5] = bytes([draw.choice(b"\xdd\xdf\xdb\xc6\xc9")]) + b"\xff" * 4
+
+
+CHANGES: list[Callable[[random.Random, bytearray], None]] = [flip, cut, insert, announce]
+
+
+def mutated(draw: random.Random, frames: list[bytes]) -> list[bytes]:
+    """Frames with a few changes to their bytes or to themselves."""
+    changed = [bytearray(frame) for frame in frames]
+    for _ in range(draw.randrange(1, 4)):
+        one = draw.choice(changed or [bytearray(b"x")])
+        if one:
+            draw.choice(CHANGES)(draw, one)
+        if draw.random() < 0.1 and len(changed) > 1:
+            draw.choice([changed.pop, lambda: changed.append(bytearray(draw.randbytes(9)))])()
+    return [bytes(frame) for frame in changed]
+
+
+def test_mutated_messages_are_read_or_refused() -> None:
+    """Changed in any way a message is refused, or is another one of the right form: nothing else happens."""
+    draw = random.Random(3)
+    value = {"a": [1, 2.5, None, "text", b"bytes"], "b": np.arange(30).reshape(5, 6), "c": torch.zeros(3)}
+    frames = message(value)
+    refused = 0
+    for _ in range(20_000):
+        try:
+            read(Line(TOKEN, 3, 1), mutated(draw, frames))
+        except ProtocolError:
+            refused += 1
+    assert 10_000 < refused < 20_000
+
+
+def test_mutated_bodies_and_states_are_read_or_refused() -> None:
+    draw = random.Random(4)
+    value = {"a": [1, 2.5, None, "text", b"bytes"], "b": np.arange(30).reshape(5, 6), "c": torch.zeros(3)}
+    packed, state = Packed(value), dumps(value)
+    refused = 0
+    for _ in range(20_000):
+        for reading in (lambda body: unpack(body, packed.bulk()), loads):
+            (changed,) = mutated(draw, [state if reading is loads else packed.body]) or [b""]
+            try:
+                reading(changed)
+            except ProtocolError:
+                refused += 1
+    assert 10_000 < refused < 40_000
+
+
+@settings(max_examples=300)
+@given(st.lists(st.binary(max_size=80), max_size=5))
+def test_noise_is_refused(frames: list[bytes]) -> None:
+    with pytest.raises(ProtocolError):
+        read(Line(TOKEN, 3, 1), frames)
+
+
+@given(st.binary(max_size=200), st.binary(max_size=64))
+def test_bodies_of_noise_are_read_or_refused(body: bytes, whole: bytes) -> None:
+    try:
+        unpack(body, whole)
+    except ProtocolError:
+        return
+
+
+@given(st.binary(min_size=HEADER.size, max_size=HEADER.size))
+def test_headers_of_noise_are_refused(frame: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Header.unpack(frame)
