@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
@@ -18,7 +19,9 @@ def fork(work: Callable[[], None], keep: int) -> int:
     """A child that does ``work`` and ends; of the parent's files it keeps the standard three and ``keep``."""
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
+    with warnings.catch_warnings():  # newer Pythons warn of the parent's threads: see `Nursery._hire`
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
     if pid:
         return pid
     code = 1
@@ -60,4 +63,5 @@ def why(status: int) -> str:
     """How a process ended, from its exit status."""
     if status >= 0:
         return f"left with exit code {status}"
-    return f"was killed by {signal.Signals(-status).name}"
+    number = -status
+    return f"was killed by {signal.Signals(number).name if number in set(signal.Signals) else f'signal {number}'}"

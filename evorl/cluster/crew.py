@@ -12,14 +12,15 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import zmq
 
 from evorl.cluster.core import MemberError, MemberLost
 from evorl.cluster.gate import Gate, guard
+from evorl.cluster.launch import Exit, Launcher
 from evorl.cluster.line import Letter, Line, bulk
 from evorl.cluster.memory import Pool, Reader
 from evorl.cluster.wire import MOST_FRAME, Bulk, Failure, Header, Kind, ProtocolError, check_outcomes, unpack
@@ -30,48 +31,8 @@ TICK_S = 0.2  # the longest the driver waits before it looks at deadlines
 FAREWELL_S = 1.0  # for the members of a group to close
 MOST_AT_ONCE = 1000  # messages read before the driver looks at anything else
 OWN_DEATHS = 3  # over the same call, by the member's own doing: a crash or a deadline
+DYING_S = 5.0  # that a killed process gets until it is given up
 DEATHS = 20  # over the same call, by a kill from outside
-
-
-class Exit(NamedTuple):
-    """A worker's process that ended."""
-
-    worker: int
-    life: int
-    why: str
-    killed: bool  # from outside, by SIGKILL
-
-
-class Launcher(Protocol):
-    """Starts, watches and ends the processes of a group."""
-
-    endpoint: str
-    workers: int
-    host: str
-    """Whose memory the driver can read (see `evorl.cluster.host`)."""
-
-    def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes] | None:
-        """Open the endpoint to the workers: to those with the group's token, or with the (changing) keys returned."""
-        ...
-
-    def start(self, token: bytes, worker: int, life: int) -> None:
-        """Begin a process that serves as ``worker``."""
-        ...
-
-    def kill(self, worker: int, life: int) -> None:
-        """End a process at once; its `Exit` comes as for any other."""
-        ...
-
-    def exits(self) -> list[Exit]:
-        """The processes that ended since the last call."""
-        ...
-
-    @property
-    def watch(self) -> int | None:
-        """A file descriptor that becomes readable when there may be exits; None: look now and then."""
-        ...
-
-    def close(self) -> None: ...
 
 
 @dataclass
@@ -102,6 +63,7 @@ class Seat:
     life: int = 0
     ready: bool = False  # its members are made
     since: float = 0.0  # when it last began something
+    overdue: bool = False  # past its deadline, and being killed
     reader: Reader | None = None  # of its process's blocks
     host: str = ""  # whose memory it can read
     sent: deque[Call] = field(default_factory=deque)  # not yet answered, in order
@@ -123,7 +85,7 @@ class Crew:
         self.pool = Pool()
         self._plain = {one.__name__: one for one in plain}
         self._token = secrets.token_bytes(16)
-        self._looked = time.monotonic()
+        self._looked, self._worked = time.monotonic(), time.process_time()
         workers = min(launcher.workers, size)
         self.seats = [
             Seat(w, list(range(w, size, workers)), Line(self._token, w, 0), since=self._looked) for w in range(workers)
@@ -219,6 +181,7 @@ class Crew:
         except zmq.ZMQError as error:  # it is gone; its exit will say so
             if error.errno != zmq.EHOSTUNREACH:
                 raise
+            seat.line.sent -= 1  # one that has yet to come counts from its own first message
 
     def release(self, seat: Seat, life: int, block: int) -> None:
         """Views of a worker's block are no longer read: it may write there again."""
@@ -241,7 +204,11 @@ class Crew:
     def error(self, member: int, content: Failure) -> Exception:
         kinds, message, trace = content
         plain = next((self._plain[kind] for kind in kinds if kind in self._plain), None)
-        return plain(message) if plain is not None else MemberError(member, kinds[0], message, trace)
+        if plain is None:
+            return MemberError(member, kinds[0], message, trace)
+        found = plain(message)
+        found.add_note(f"raised by member {member}:\n{trace}".rstrip())
+        return found
 
     def poll(self, timeout_s: float) -> None:
         """Take what has come, replace who is gone. Raises `MemberLost`."""
@@ -281,6 +248,9 @@ class Crew:
             self._greeted(seat, header, unpack(frames[1], form=tuple[int, str]))
         elif header.kind == Kind.ANSWER:
             self._answered(seat, header, frames)
+        elif header.kind == Kind.BUSY:
+            seat.line.accept(header)
+            seat.since = time.monotonic()
         else:
             raise ProtocolError(f"a worker does not send {header.kind.name}")
 
@@ -348,40 +318,47 @@ class Crew:
     # -------------------------------------------------------------- deaths
 
     def _look(self) -> None:
-        """Kill workers that are past their deadline. Time in which this process slept counts for nobody."""
-        now = time.monotonic()
-        slept = max(0.0, now - self._looked - 2 * TICK_S)
-        self._looked = now
+        """Kill workers that are past their deadline; `_exited` replaces them.
+
+        Time in which this process itself stood still, neither here nor at work, counts for nobody.
+        """
+        now, worked = time.monotonic(), time.process_time()
+        stood = max(0.0, (now - self._looked) - (worked - self._worked) - 2 * TICK_S)
+        self._looked, self._worked = now, worked
         for seat in self.seats:
-            seat.since += slept
-            if (seat.sent or not seat.ready) and now - seat.since > self.deadline_s:
-                seat.since = now
-                log.warning("worker %d has not answered for %g s: replaced", seat.number, self.deadline_s)
+            seat.since += stood
+            late = now - seat.since - self.deadline_s if seat.sent or not seat.ready else 0
+            if late > 0 and not seat.overdue:
+                seat.overdue = True
                 self.launcher.kill(seat.number, seat.life)
-                self._replace(seat, f"gave no sign for {self.deadline_s:g} s", own=True)
+            elif late > DYING_S:
+                self._exited(Exit(seat.number, seat.life, "", killed=True))
 
     def _exited(self, gone: Exit) -> None:
-        seat = self.seats[gone.worker]
-        if gone.life == seat.life:
-            log.warning("worker %d %s: replaced", gone.worker, gone.why)
-            self._replace(seat, gone.why, own=not gone.killed)
-
-    def _replace(self, seat: Seat, why: str, own: bool) -> None:
         """A new process for a seat."""
+        seat = self.seats[gone.worker]
+        if gone.life != seat.life:
+            return
+        if seat.overdue:
+            gone = gone._replace(why=f"gave no sign for {self.deadline_s:g} s", killed=False)
         self._drain()  # what it said before it died
-        self._blame(seat, why, own)
+        self._blame(seat, gone)
         self.replaced += 1
         seat.life += 1
         seat.line = Line(self._token, seat.number, seat.life)
-        seat.reader, seat.host, seat.ready, seat.since, seat.released = None, "", False, time.monotonic(), []
+        seat.reader, seat.host, seat.ready, seat.overdue, seat.released = None, "", False, False, []
+        seat.since = time.monotonic()
         self.launcher.start(self._token, seat.number, seat.life)
 
-    def _blame(self, seat: Seat, why: str, own: bool) -> None:
-        """Give up on what killed its worker again and again. Raises `MemberLost`."""
+    def _blame(self, seat: Seat, gone: Exit) -> None:
+        """Give up on what ended its worker again and again. Raises `MemberLost`."""
         call = seat.sent[0] if seat.sent else None
         tries = seat if call is None else call
         tries.deaths += 1
-        tries.own_deaths += own
+        tries.own_deaths += not gone.killed
+        who = f"worker {seat.number}" + ("" if gone.member is None else f", busy with member {gone.member},")
+        doing = f" as {'it began' if not seat.ready else 'it waited' if call is None else f'{call.method} ran'}"
+        what, where = f"{who} {gone.why}{doing}", f"\n{gone.trace}".rstrip()
         if tries.own_deaths >= OWN_DEATHS or tries.deaths >= DEATHS:
-            doing = "it was made" if call is None else f"{call.method} ran"
-            raise MemberLost(f"worker {seat.number} (members {seat.members}) {why} while {doing}, {tries.deaths} times")
+            raise MemberLost(f"{what}, {tries.deaths} times over the same work{where}")
+        log.warning("%s: replaced%s", what, where)

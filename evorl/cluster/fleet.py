@@ -23,9 +23,9 @@ from ray.exceptions import RayActorError
 
 from evorl.cluster.child import die_with_parent, fork, why
 from evorl.cluster.core import Make
-from evorl.cluster.crew import Exit
 from evorl.cluster.curve import Keys, Pass
 from evorl.cluster.host import here
+from evorl.cluster.launch import Exit
 from evorl.cluster.serve import serve
 from evorl.cluster.session import Session, first_line
 
@@ -70,7 +70,7 @@ class Life(NamedTuple):
 
 
 class Fleet:
-    """A launcher (see `evorl.cluster.crew`) of workers in Ray's actors, one in each."""
+    """A launcher (see `evorl.cluster.launch`) of workers in Ray's actors, one in each."""
 
     def __init__(self, make: Make, workers: int, config: Ray) -> None:
         """Raises `BadRequest` where Ray does not start, is not there or has no room."""
@@ -158,7 +158,8 @@ class Fleet:
 
     def _forget(self, worker: int) -> None:
         """End a carrier, and its worker with it; Ray alone would wait for one that is stopped."""
-        ray.kill(self._carriers.pop(worker))
+        if worker in self._carriers:
+            ray.kill(self._carriers.pop(worker))
         host, pid = self._places.pop(worker, ("", 0))
         if host == self.host:
             with suppress(ProcessLookupError):

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from evorl.cluster.crew import TICK_S, Call, Crew, Launcher, Seat
+from evorl.cluster.crew import TICK_S, Call, Crew, Seat
+from evorl.cluster.launch import Launcher
 from evorl.cluster.line import Letter, dumps, loads
 
 AHEAD_S = 0.005  # so much work is sent ahead to a worker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -19,13 +20,17 @@ from evorl.cluster.memory import Pool, Reader
 from evorl.cluster.wire import Kind, ProtocolError, unpack
 
 PATIENCE_MS = 1000  # between looks at whether the driver is still there
+BUSY_S = 0.1  # a worker with many members says at most so often that one more is done
+NOBODY = -1
+Mark = Callable[[int], None]
+"""Takes note of which member the worker is busy with, or `NOBODY`."""
 
 
 class Worker:
     """Members, and the calls that wait for them."""
 
-    def __init__(self, make: Make, line: Line, socket: zmq.Socket[bytes], host: str, shared: bool) -> None:
-        self.make, self.line, self.socket = make, line, socket
+    def __init__(self, make: Make, line: Line, socket: zmq.Socket[bytes], host: str, shared: bool, mark: Mark) -> None:
+        self.make, self.line, self.socket, self.mark = make, line, socket, mark
         self.members: dict[int, Any] = {}
         self.waiting: deque[tuple[Kind, Any, Any]] = deque()
         self.failed: dict[int, list[Any]] = {}  # posts, until the member's next call
@@ -33,10 +38,11 @@ class Worker:
         self.pool = Pool()
         self.reader: Reader | None = None  # of the driver's blocks
         self.going = True
+        self.spoke = 0.0  # when
 
     def run(self, alive: Callable[[], bool]) -> None:
         """Serve until told to stop, or until ``alive`` says that the driver is gone."""
-        self.socket.send_multipart(self.line.pack(Kind.HELLO, [os.getpid(), self.host], Letter(None)))
+        self._say(Kind.HELLO, [os.getpid(), self.host], Letter(None))
         while self.going:
             if not self._listen(0 if self.waiting else PATIENCE_MS) and not alive():
                 return
@@ -90,23 +96,34 @@ class Worker:
 
     def _adopt(self, index: int, state: bytes | None) -> list[Any]:
         """Make a member anew, from its packed state where it had one."""
-        try:
+
+        def make() -> None:
             if (former := self.members.pop(index, None)) is not None:
                 _close(former)
             self.members[index] = self.make(index)
             if state is not None:
                 self.members[index].load_state_dict(loads(state))
-            return [True, None]
-        except Exception as error:
-            return _failure(error)
+
+        return self._try(index, make)
 
     def _call(self, index: int, method: str, args: list[Any]) -> list[Any]:
         if (failed := self.failed.pop(index, None)) is not None:
             return failed
+        return self._try(index, lambda: getattr(self.members[index], public(method))(*args))
+
+    def _try(self, index: int, work: Callable[[], Any]) -> list[Any]:
+        """What a member's work gives, or how it fails. Raises MemoryError: another process may have more."""
+        self.mark(index)
         try:
-            return [True, getattr(self.members[index], public(method))(*args)]
+            outcome = [True, work()]
+        except MemoryError:
+            raise
         except Exception as error:
-            return _failure(error)
+            outcome = _failure(error)
+        self.mark(NOBODY)
+        if time.monotonic() - self.spoke > BUSY_S:
+            self._say(Kind.BUSY, None, Letter(None))
+        return outcome
 
     def _state(self, index: int) -> tuple[bytes | None, list[Any] | None]:
         """A member's state as the driver keeps it, unread; or why it has none to send."""
@@ -122,7 +139,11 @@ class Worker:
             letter = Letter(outcomes, self.pool if self.shared else None)
         except TypeError as error:
             letter = Letter([_failure(error)] * len(outcomes))
-        self.socket.send_multipart(self.line.pack(Kind.ANSWER, envelope, letter))
+        self._say(Kind.ANSWER, envelope, letter)
+
+    def _say(self, kind: Kind, envelope: Any, letter: Letter) -> None:
+        self.socket.send_multipart(self.line.pack(kind, envelope, letter))
+        self.spoke = time.monotonic()
 
     def close(self) -> None:
         for member in self.members.values():
@@ -152,11 +173,12 @@ def serve(
     driver: str | None = None,
     host: str | None = None,
     keys: Pass | None = None,
+    mark: Mark = lambda member: None,
 ) -> None:
     """Be worker ``worker`` of the group at ``endpoint`` until it ends.
 
     ``host`` (by default where this process is) and ``driver`` (by default the same) name whose memory each can read;
-    ``keys`` open an endpoint that asks for them.
+    ``keys`` open an endpoint that asks for them. ``mark`` is told which member is being called.
     """
     host = here() if host is None else host
     context = zmq.Context()
@@ -170,7 +192,7 @@ def serve(
         present(socket, token)
     socket.connect(endpoint)
     try:
-        Worker(make, Line(token, worker, life), socket, host, driver in (None, host)).run(alive)
+        Worker(make, Line(token, worker, life), socket, host, driver in (None, host), mark).run(alive)
     finally:
         socket.close()
         context.term()

@@ -61,6 +61,7 @@ class Kind(IntEnum):
     POST = 4  # driver: like a call, but at once and without an answer; a newer one replaces an older
     ANSWER = 5  # worker: what a call gave
     STOP = 6  # driver: end
+    BUSY = 7  # worker: no answer yet, but one member more is done
 
 
 class Bulk(IntEnum):

@@ -308,14 +308,14 @@ def test_errors_of_any_map_and_gather(spawn: Spawn) -> None:
 def test_plain_errors_come_as_themselves(spawn: Spawn) -> None:
     group = spawn(toys.Counter, plain=(toys.Refused,))
     for refused in (lambda: group.all("refuse"), group.any("refuse").result):
-        with pytest.raises(toys.Refused, match=r"^not today$"):
+        with pytest.raises(toys.Refused, match=r"(?m)^not today$"):
             refused()
     with pytest.raises(MemberError, match="VeryRefused: not today"):
         spawn(toys.Counter).all("refuse")
 
 
 def test_what_making_a_member_raises(spawn: Spawn) -> None:
-    with pytest.raises(toys.Refused, match=r"^member 1 is not to be made$"):
+    with pytest.raises(toys.Refused, match=r"(?m)^member 1 is not to be made$"):
         spawn(toys.unmakeable, plain=(toys.Refused,))
     with pytest.raises(MemberError, match="member 1 is not to be made") as caught:
         spawn(toys.unmakeable)
