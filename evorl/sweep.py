@@ -118,7 +118,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     with lock(directory, KEY):
         sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
         hydra.multirun(name, job, [*words, f"{KEY}={_quoted(str(directory))}"])
-    _conclude(directory, sweeps.found(directory) if _searches(base) else [one.folder for one in planned])
+    _conclude(directory, dict.fromkeys(sweeps.found(directory), "") if _searches(base) else _labels(planned))
 
 
 def _check_launcher(base: DictConfig) -> None:
@@ -142,7 +142,8 @@ def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
     for one in given:
         if one.is_interval_sweep() and not _searches(base):
             raise BadRequest("an interval needs a sweeper that searches; the basic one takes lists", one.key_or_group)
-    return [list(chosen) for chosen in product(*map(_values, given))]
+    last = {one.get_key_element(): _values(one) for one in given}  # as there: a key given twice counts once
+    return [list(chosen) for chosen in product(*last.values())]
 
 
 def _values(one: Override) -> list[str]:
@@ -227,15 +228,21 @@ _ABSENT = "nothing"
 # ------------------------------------------------------------------ after the last
 
 
-def _conclude(directory: Path, folders: Sequence[str]) -> None:
+def _labels(planned: Sequence[Job]) -> dict[str, str]:
+    """What tells each job, by its folder, from the others: the words that not all have."""
+    common = set.intersection(*(set(one.words) for one in planned))
+    return {one.folder: " ".join(word for word in one.words if word not in common) for one in planned}
+
+
+def _conclude(directory: Path, labels: Mapping[str, str]) -> None:
     """Say how many jobs have finished, and why others failed. Raises SystemExit where any did."""
     from evorl.record import sweeps
 
-    reasons = {folder: sweeps.failed(directory / folder) for folder in folders}
+    reasons = {folder: sweeps.failed(directory / folder) for folder in labels}
     failed = {folder: why for folder, why in reasons.items() if why is not None}
-    print(f"{len(folders) - len(failed)} of {len(folders)} jobs have finished: python -m evorl.report {directory}")
+    print(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")
     if failed:
-        lines = [f"  {folder}: {why}" for folder, why in failed.items()]
-        again = f"evorl: {len(failed)} of {len(folders)} jobs failed; with {KEY}={directory} they run again"
+        lines = [f"  {folder} {labels[folder]}: {why}" for folder, why in failed.items()]
+        again = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
         print("\n".join([again, *lines]), file=sys.stderr)
         raise SystemExit(1)

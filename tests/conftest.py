@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,3 +25,11 @@ def elsewhere(request: pytest.FixtureRequest) -> Callable[[str], str]:
         return done.stdout.strip()
 
     return ask
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for sockets, whose names must be short."""
+    place = Path(tempfile.mkdtemp(prefix="evorl-test-", dir="/tmp"))
+    yield place
+    shutil.rmtree(place)

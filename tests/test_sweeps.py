@@ -1,0 +1,125 @@
+"""Sweeps that are run again into the same directory, with Hydra's own launcher and with Ray's."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from harness import fingerprint, go
+from sweeping import Sweep, trained_once
+
+from evorl.record import checkpoint, sweeps
+
+SOUP = "RuntimeError: the soup was off"
+WORDS = ("+mdp.poisonous=[2]", "budget.steps=3000", "mdp.dose=1,2", "seed=1,2")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sweep, str]:
+    """Four jobs, of which 2 and 3 failed, and what was said of them."""
+    sweep = Sweep(tmp_path_factory.mktemp("ended"), *WORDS)
+    sweep.poison.touch()
+    code, said = sweep.run()
+    assert (code, sweep.finished(), sweep.reasons()) == (1, ["0", "1"], {"2": SOUP, "3": SOUP}), said
+    return sweep, said
+
+
+def state_of(sweep: Sweep) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in sweep.directory.rglob("*")}
+
+
+@pytest.fixture
+def ended(first: tuple[Sweep, str]) -> Sweep:
+    return first[0]
+
+
+def test_failed_jobs_end_no_other_and_are_told_with_their_reasons(first: tuple[Sweep, str]) -> None:
+    ended, said = first
+    assert said.splitlines()[-3:] == [
+        f"evorl: 2 of 4 jobs failed; with hydra.sweep.dir={ended.directory} they run again",
+        f"  2 mdp.dose=2 seed=1: {SOUP}",
+        f"  3 mdp.dose=2 seed=2: {SOUP}",
+    ]
+    trace = json.loads((ended.directory / "2" / "failure.json").read_bytes())["traceback"]
+    assert "sweeping.py" in trace and SOUP in trace
+    assert {name: words[-2:] for name, words in sweeps.indexed(ended.directory).items()} == {
+        str(n): [f"mdp.dose={dose}", f"seed={seed}"]
+        for n, (dose, seed) in enumerate([(1, 1), (1, 2), (2, 1), (2, 2)])
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("seed=1,3", "evorl: seed: job 1 was begun with 2 in {0}/1, and is 3 now\n"),
+        ("rl.lr=0.1", "evorl: rl.lr: job 0 was begun with 0.0003 in {0}/0, and is 0.1 now\n"),
+        ("budget.steps=4000", "evorl: budget.steps: job 0 was begun with 3000 in {0}/0, and is 4000 now\n"),
+        ("record.project=x", "evorl: record.project: job 0 was begun with evorl in {0}/0, and is x now\n"),
+        ("hydra.sweep.subdir=a", "evorl: hydra.sweep.subdir: jobs 0 and 1 would both lie in a\n"),
+    ],
+)
+def test_a_job_of_another_config_is_refused(ended: Sweep, word: str, line: str) -> None:
+    before = state_of(ended)
+    assert ended.run(word) == (2, line.format(ended.directory))
+    assert state_of(ended) == before
+
+
+def test_one_of_two_has_the_sweep(ended: Sweep) -> None:
+    before = state_of(ended)
+    with checkpoint.lock(ended.directory):
+        line = f"evorl: hydra.sweep.dir: another process is writing {ended.directory}\n"
+        assert ended.run() == (2, line)
+    assert state_of(ended) == before
+
+
+def test_run_again_it_finishes_what_is_missing_and_only_that(ended: Sweep, tmp_path: Path) -> None:
+    """One failed job was mended, one was interrupted, one was killed as it wrote its config, one is new."""
+    sweep = Sweep(tmp_path, *WORDS)
+    shutil.copytree(ended.directory, sweep.directory)
+    for name in "02":  # the config holds where the poison would lie
+        config = sweep.directory / name / ".hydra" / "config.yaml"
+        config.write_text(config.read_text().replace(str(ended.poison), str(sweep.poison)))
+    shutil.rmtree(sweep.directory / "1")
+    (sweep.directory / "1" / ".hydra").mkdir(parents=True)
+    shutil.rmtree(sweep.directory / "3")
+    before = sweep.kept()
+    assert sweep.finished() == ["0"]
+    code, said = sweep.run()
+    assert (code, said) == (0, "")
+    assert sweep.finished() == ["0", "1", "2", "3"] and sweep.reasons() == {}
+    assert before.items() <= sweep.kept().items()
+    assert all(trained_once(sweep.directory / name) for name in "0123")
+    assert json.loads((sweep.directory / "2" / "failure.1.json").read_bytes())["reason"] == SOUP
+    assert fingerprint(sweep.directory / "1") == fingerprint(ended.directory / "1")
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    assert go("--multirun", "+debug=tiny", "mdp=cartpole", "seed=1,2", f"hydra.sweep.dir={tmp_path}") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_without_rays_launcher(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("evorl.sweep.find_spec", lambda name: None)
+    assert go("--multirun", "hydra/launcher=ray", "seed=1,2") == 2
+    line = "evorl: hydra/launcher: ray needs a package more: pip install 'evorl-suite[ray-launcher]'\n"
+    assert capsys.readouterr().err == line
+
+
+@pytest.mark.skipif(importlib.util.find_spec("hydra_plugins.hydra_ray_launcher") is None, reason="an extra")
+def test_on_ray_jobs_have_the_same_bits_and_fail_alone(ended: Sweep, tmp_path: Path, short_path: Path) -> None:
+    sweep = Sweep(tmp_path, *WORDS, "seed=1", launcher="ray")
+    sweep.env["RAY_TMPDIR"] = str(short_path)
+    sweep.poison.touch()
+    assert sweep.start().wait(120) == 1
+    said = (tmp_path / "err").read_text()
+    assert (sweep.finished(), sweep.reasons()) == (["0"], {"1": SOUP}), said
+    assert f"  1 mdp.dose=2: {SOUP}" in said.splitlines()
+    assert fingerprint(sweep.directory / "0") == fingerprint(ended.directory / "0")
+    kept = sweep.kept()
+    sweep.poison.unlink()
+    assert sweep.run("hydra/launcher=basic") == (0, "")  # where a job runs is no part of it
+    assert sweep.finished() == ["0", "1"] and kept.items() <= sweep.kept().items()
