@@ -104,7 +104,8 @@ class Crew:
 
     def _open(self) -> None:
         self._socket.linger = 0
-        self._socket.sndhwm = self._socket.rcvhwm = 0  # bounded by the calls under way
+        self._socket.sndhwm = 0  # bounded by the calls under way
+        self._socket.rcvhwm = MOST_AT_ONCE  # of each worker; more wait on its side
         self._socket.maxmsgsize = MOST_FRAME
         self._socket.router_mandatory = True
         guard(self._socket)
