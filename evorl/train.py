@@ -133,7 +133,11 @@ class Run:
         self.iteration += 1
         self.updates += int(metrics["optimizer/updates"])
         self._remember(taken.episodes)
-        metrics |= taken.metrics | self.group.counters() | {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
+        metrics |= (
+            taken.metrics
+            | self.group.counters()
+            | {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
+        )
         return metrics | {
             "train/episodes": self.episodes,
             "optimizer/updates": self.updates,

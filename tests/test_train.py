@@ -22,6 +22,7 @@ from evorl.record import checkpoint, files
 from evorl.record.core import Record
 from evorl.rl.core import NotFinite
 from evorl.rl.ppo import PPO
+from evorl.rl.sources import Lockstep
 from evorl.train import Budget, Checkpoints, Evaluation, Experiment, Run
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal
@@ -148,8 +149,10 @@ def test_members_are_shards_with_episodes_of_their_own(tmp_path: Path) -> None:
     run = Run(experiment(rl=replace(SMALL, members=3, slots=4)))
     run.iterate()
     run.close()
-    assert run.steps == 3 * BATCH and run.storage.reward.shape == (16, 12, 1)
-    first = run.storage.inputs[0][0].numpy()
+    assert isinstance(run.source, Lockstep)
+    batch = run.source.storage
+    assert run.steps == 3 * BATCH and batch.reward.shape == (16, 12, 1)
+    first = batch.inputs[0][0].numpy()
     assert len({row.tobytes() for row in first}) == 12
 
 
@@ -285,8 +288,9 @@ def test_without_its_final_checkpoint_a_run_has_failed(tmp_path: Path, monkeypat
     assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
 
 
-def test_a_request_that_cannot_be_met_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest):
+def test_a_request_that_cannot_be_met_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(BadRequest, match="no CUDA device"):
         train_in(tmp_path / "run", experiment(mdp=Gymnasium(id="CartPole-v1"), device="cuda"))
     assert list(tmp_path.iterdir()) == []
 
