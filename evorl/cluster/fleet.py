@@ -8,9 +8,7 @@ with its machine, and its worker with it (PR_SET_PDEATHSIG); then Ray places ano
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
@@ -25,9 +23,10 @@ from evorl.cluster.child import die_with_parent, fork, why
 from evorl.cluster.core import Make
 from evorl.cluster.curve import Keys, Pass
 from evorl.cluster.host import here
+from evorl.cluster.keeper import first_line
 from evorl.cluster.launch import Exit
 from evorl.cluster.serve import serve
-from evorl.cluster.session import Session, first_line
+from evorl.cluster.session import Session
 
 if TYPE_CHECKING:
     from evorl.cluster.ray import Ray
@@ -75,7 +74,7 @@ class Fleet:
     def __init__(self, make: Make, workers: int, config: Ray) -> None:
         """Raises `BadRequest` where Ray does not start, is not there or has no room."""
         self.workers, self.config, self.host = workers, config, here()
-        self.endpoint, self._directory = "", ""
+        self.endpoint = ""
         self._keys: Keys | None = None
         self._carriers: dict[int, Any] = {}
         self._places: dict[int, tuple[str, int]] = {}  # where carriers are, once they have said so
@@ -90,8 +89,7 @@ class Fleet:
     def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes] | None:
         """In a private directory where all workers are on this machine; else on the network, for holders of keys."""
         if self._session.alone:
-            self._directory = tempfile.mkdtemp(prefix="evorl-")  # mode 0700
-            self.endpoint = f"ipc://{self._directory}/group"
+            self.endpoint = f"ipc://{self._session.directory}/group"
             socket.bind(self.endpoint)
             return None
         self._keys = Keys(socket)
@@ -147,9 +145,14 @@ class Fleet:
         return Exit(worker, life, f"lost the process that carried it ({first_line(end)})", killed=made)
 
     def kill(self, worker: int, life: int) -> None:
+        """Ends the carrier, and its worker with it; Ray alone would wait for one that is stopped."""
         if life == self._lives[worker].number:
+            host, pid = self._places.get(worker, ("", 0))
             self._dismiss(worker)
             self._forget(worker)
+            if host == self.host:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _dismiss(self, worker: int) -> None:
         keys = self._lives[worker].keys
@@ -157,19 +160,13 @@ class Fleet:
             self._keys.dismiss(keys)
 
     def _forget(self, worker: int) -> None:
-        """End a carrier, and its worker with it; Ray alone would wait for one that is stopped."""
         if worker in self._carriers:
             ray.kill(self._carriers.pop(worker))
-        host, pid = self._places.pop(worker, ("", 0))
-        if host == self.host:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            self._places.pop(worker, None)
 
     def close(self) -> None:
         for worker in [*self._carriers]:
             self._dismiss(worker)
             self._forget(worker)
         self._session.close()
-        if self._directory:
-            shutil.rmtree(self._directory, ignore_errors=True)
         os.close(self.watch)

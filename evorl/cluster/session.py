@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import signal
+import socket
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +17,14 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from evorl.cluster.keeper import Keeper, first_line
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
     from evorl.cluster.ray import Ray
 
-STORE = 80 << 20  # bytes of an own Ray's object store, nearly the least it takes: only factories go through it
-QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
+
+REACH_S = 10.0  # seconds in which the head of a cluster that is to be joined must take a connection
 
 
 class Session:
@@ -31,6 +35,8 @@ class Session:
         self.config = config
         self.found = ray.is_initialized()
         self.alone = config.address is None  # all workers are on this machine
+        self.directory = tempfile.mkdtemp(prefix="evorl-") if self.alone else ""  # mode 0700; short, as sockets need
+        self._keeper: Keeper | None = None
         self._group: Any = None
         try:
             with _signals_kept():
@@ -48,12 +54,11 @@ class Session:
             return
         try:
             if c.address is None:
-                # Ray would give its workers the lowest priority but four, and start as many as there are CPUs
-                calm = {"worker_niceness": 0}
-                cpus = math.ceil(workers * c.cpus)
-                ray.init("local", num_cpus=cpus, object_store_memory=STORE, _system_config=calm, **QUIET)
+                self._keeper = Keeper(math.ceil(workers * c.cpus), self.directory)
+                address = self._keeper.address
             else:
-                ray.init(_with_port(c.address), **QUIET)
+                address = _reached(c.address)
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # of many kinds, some of them plain RuntimeErrors
             what = "does not start here" if c.address is None else f"at {c.address} cannot be joined"
             raise BadRequest(f"Ray {what}: {first_line(error)}", "cluster.address") from error
@@ -97,16 +102,20 @@ class Session:
             remove_placement_group(self._group)
         if not self.found:
             ray.shutdown()
+        if self._keeper is not None:
+            self._keeper.close()
+        if self.directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def first_line(error: Exception) -> str:
-    """What an error of Ray's, which may be a page, says first."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-def _with_port(address: str) -> str:
-    """Ray's own port where an address names none."""
-    return address if address == "auto" or ":" in address else f"{address}:6379"
+def _reached(address: str) -> str:
+    """The address with Ray's own port where it names none. Raises OSError where nobody listens: Ray would try on."""
+    if address == "auto":
+        return address
+    host, _, port = address.partition(":")
+    port = port or "6379"
+    with socket.create_connection((host, int(port)), REACH_S):
+        return f"{host}:{port}"
 
 
 @contextmanager
