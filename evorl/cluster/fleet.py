@@ -19,6 +19,7 @@ import ray
 import zmq
 from ray.exceptions import RayActorError
 
+from evorl.cluster.blackbox import BlackBox
 from evorl.cluster.child import die_with_parent, fork, why
 from evorl.cluster.core import Make
 from evorl.cluster.curve import Keys, Pass
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from evorl.cluster.ray import Ray
 
 
+End = tuple[int, int | None, str]
+"""How a worker ended: its exit status, the member it was busy with and where it was."""
+
+
 class Carrier:
     """The actor: forks a worker, and waits for it."""
 
@@ -42,19 +47,23 @@ class Carrier:
         """Whose memory it can read, and which process it is."""
         return here(), os.getpid()
 
-    def carry(self, token: bytes, worker: int, life: int, keys: Pass | None) -> int:
-        """The exit status of a worker's life."""
-        carrier = os.getpid()
+    def carry(self, token: bytes, worker: int, life: int, keys: Pass | None) -> End:
+        """A worker's life: how it ended."""
+        carrier, box = os.getpid(), BlackBox()
 
         def work() -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             die_with_parent(carrier)
             alive = partial(_is_parent, carrier)
-            serve(self.make, self.endpoint, token, worker, life, alive, driver=self.driver, keys=keys)
+            serve(self.make, self.endpoint, token, worker, life, alive, driver=self.driver, keys=keys, mark=box.mark)
 
-        pid = fork(work, keep=-1)
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        try:
+            pid = fork(partial(box.record, work), keep=box.fd)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            return status, box.member, box.trace
+        finally:
+            box.close()
 
 
 def _is_parent(pid: int) -> bool:
@@ -136,12 +145,13 @@ class Fleet:
                 gone.append(self._exit(worker, life, end))
         return gone
 
-    def _exit(self, worker: int, life: int, end: int | Exception) -> Exit:
+    def _exit(self, worker: int, life: int, end: End | Exception) -> Exit:
         self._dismiss(worker)
-        if isinstance(end, int):
-            return Exit(worker, life, why(end), end == -signal.SIGKILL)
+        if not isinstance(end, Exception):
+            status, member, trace = end
+            return Exit(worker, life, why(status), status == -signal.SIGKILL, member, trace)
         self._forget(worker)
-        made = not getattr(end, "actor_init_failed", False) and isinstance(end, RayActorError)
+        made = isinstance(end, RayActorError) and not end.actor_init_failed
         return Exit(worker, life, f"lost the process that carried it ({first_line(end)})", killed=made)
 
     def kill(self, worker: int, life: int) -> None:
