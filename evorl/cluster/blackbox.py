@@ -7,13 +7,16 @@ import mmap
 import os
 import signal
 import struct
+import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import thread
 
 MEMBER = struct.Struct("<i")
 MOST_TRACE = 1 << 15  # bytes
 DUMP = signal.SIGUSR1
-OURS = f'  File "{os.path.dirname(__file__)}{os.sep}'
+OURS = tuple(f'  File "{place}' for place in (os.path.dirname(__file__), threading.__file__, thread.__file__))
+"""How the lines of a stack begin that tell nothing of the member: a worker's life in a forked thread."""
 
 
 class BlackBox:
