@@ -40,7 +40,7 @@ class Running:
 
     @property
     def std(self) -> Tensor:
-        return (self.m2 / max(self.count, 1.0)).sqrt() if self.count else torch.ones_like(self.m2)
+        return (self.m2 / self.count).sqrt() if self.count else torch.ones_like(self.m2)
 
     def scaling(self) -> Tensor:
         """What a shifted row is multiplied by, number by number."""
@@ -65,8 +65,11 @@ class RunningCovariance(Running):
 
     def scaling(self) -> Tensor:
         """The inverse root C^(-1/2) of the covariance: a shifted row times it is white and as near as can be
-        to the row itself (ZCA; Kessy, Lewin & Strimmer 2018, table 1), [D, D]."""
-        if not self.count:
+        to the row itself (ZCA; Kessy, Lewin & Strimmer 2018, table 1), [D, D].
+
+        The identity before 2 D rows are seen: of fewer, some directions seem to have no variance at all.
+        """
+        if self.count < 2 * len(self.mean):
             return torch.eye(len(self.mean), dtype=torch.float64)
         variance, axes = torch.linalg.eigh(self.m2 / self.count)
         whitening: Tensor = axes / variance.clamp(min=FLOOR**2).sqrt() @ axes.T
@@ -131,14 +134,12 @@ class ReturnScale:
         self.running = Running(tuple(gamma.shape))
         self.returns: Tensor | None = None  # [B, R], of the episodes in flight
 
-    def __call__(self, reward: Tensor, done: Tensor) -> Tensor:
-        """reward [T, B, R] and done [T, B] -> scaled reward; the statistics include this batch."""
+    def __call__(self, reward: Tensor, start: Tensor) -> Tensor:
+        """reward [T, B, R], start [T, B] -> scaled reward within [-CLIP, CLIP]; the statistics include this batch."""
         now = torch.zeros_like(reward[0]) if self.returns is None else self.returns
         seen = torch.empty_like(reward)
         for t in range(len(reward)):
-            now = now * self.gamma + reward[t]
-            seen[t] = now
-            now = now * (~done[t]).unsqueeze(-1)
+            seen[t] = now = now * self.gamma * (~start[t]).unsqueeze(-1) + reward[t]
         self.returns = now
         self.running.update(seen.flatten(0, 1))
         return (reward / self.running.std.float().clamp(min=FLOOR)).clamp(-CLIP, CLIP)

@@ -169,7 +169,7 @@ class PolicyGradient:
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
         self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
-        reward = batch.reward if self.reward_scale is None else self.reward_scale(batch.reward, batch.done)
+        reward = batch.reward if self.reward_scale is None else self.reward_scale(batch.reward, batch.start[:-1])
         log_prob, value, advantage, target = self._estimate(batch, reward)
         data = (batch.action, log_prob, value, self.weight(advantage, target).sum(-1), target)
         metrics = self.descend(batch, data, iteration)

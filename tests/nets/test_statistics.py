@@ -70,6 +70,18 @@ def test_whitened_inputs_have_unit_covariance_and_turn_no_further_than_needed() 
     assert torch.linalg.eigvalsh(turn).min() > 0
 
 
+def test_a_few_rows_are_not_whitened() -> None:
+    """The covariance of 6 rows of 4 numbers, let alone of 3, would blow up directions that it has hardly seen."""
+    moments, cpu = Moments((Input("x", (4,)),), whiten=True), torch.device("cpu")
+    first, more = normals("few", shape=(2, 3, 4)), normals("more", shape=(1, 3, 4))
+    for rows in first.split(1):
+        moments.update((rows,))
+        mean, scale = moments.tensors(cpu)
+        assert torch.equal(scale, torch.eye(4)) and mean.any()
+    moments.update((more,))
+    assert not torch.equal(moments.tensors(cpu)[1], torch.eye(4))
+
+
 def test_statistics_of_one_kind_do_not_load_into_the_other() -> None:
     one, other = Moments(INPUTS[:1]), Moments(INPUTS[:1], whiten=True)
     with pytest.raises(ValueError, match=r"shape \[3\] where \[3, 3\]"):
@@ -147,14 +159,14 @@ def test_moments_round_trip_and_go_on_alike() -> None:
 # ------------------------------------------------------------------ rewards
 
 
-def returns_of(reward: Tensor, done: Tensor, gamma: Tensor) -> Tensor:
+def returns_of(reward: Tensor, start: Tensor, gamma: Tensor) -> Tensor:
     """The discounted return so far of every decision's episode, by explicit sums."""
     out = torch.zeros_like(reward)
     for b in range(reward.shape[1]):
         begin = 0
         for t in range(reward.shape[0]):
+            begin = t if start[t, b] else begin
             out[t, b] = sum(gamma ** (t - k) * reward[k, b] for k in range(begin, t + 1))
-            begin = t + 1 if done[t, b] else begin
     return out
 
 
@@ -162,13 +174,14 @@ def returns_of(reward: Tensor, done: Tensor, gamma: Tensor) -> Tensor:
 def test_rewards_are_divided_by_the_deviation_of_the_return(parts: int) -> None:
     """Also across batches: an episode in flight keeps its return."""
     gamma = torch.tensor([0.9, 0.5])
-    reward, done = normals("r", shape=(12, 5, 2)), torch.from_numpy(generator("d").random((12, 5)) < 0.2)
+    reward, start = normals("r", shape=(12, 5, 2)), torch.from_numpy(generator("d").random((12, 5)) < 0.2)
+    start[4, 0] = start[8, 1] = True  # also where a batch begins: what happened between two belongs to neither
     scale = ReturnScale(gamma)
-    seen = returns_of(reward, done, gamma).double()
+    seen = returns_of(reward, start, gamma).double()
     for k in range(parts):
         last = 12 // parts * (k + 1)
         rows = slice(12 // parts * k, last)
-        got = scale(reward[rows], done[rows])
+        got = scale(reward[rows], start[rows])
         deviation = seen[:last].flatten(0, 1).std(0, correction=0)
         want = (reward[rows].double() / deviation).clamp(-CLIP, CLIP)
         torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-6)
@@ -176,20 +189,20 @@ def test_rewards_are_divided_by_the_deviation_of_the_return(parts: int) -> None:
 
 def test_scaled_rewards_are_clipped_and_silence_stays_silence() -> None:
     reward = torch.zeros(200, 1, 1)
-    done = torch.zeros(200, 1, dtype=torch.bool)
+    start = torch.zeros(200, 1, dtype=torch.bool)
     scale = ReturnScale(torch.tensor([0.0]))
-    assert (scale(reward, done) == 0).all()
+    assert (scale(reward, start) == 0).all()
     reward[7] = 1000.0
-    assert scale(reward, done).max() == CLIP
+    assert scale(reward, start).max() == CLIP
 
 
 def test_return_scale_round_trip() -> None:
     gamma = torch.tensor([0.9])
     parts = normals("r", shape=(12, 5, 1)).split(4)
-    done = torch.zeros(4, 5, dtype=torch.bool)
+    start = torch.zeros(4, 5, dtype=torch.bool)
     one, other = ReturnScale(gamma), ReturnScale(gamma)
     other.load_state_dict(one.state_dict())  # nothing seen yet
-    assert torch.equal(one(parts[0], done), other(parts[0], done))
-    one(parts[1], done)
+    assert torch.equal(one(parts[0], start), other(parts[0], start))
+    one(parts[1], start)
     other.load_state_dict(one.state_dict())
-    assert torch.equal(one(parts[2], done), other(parts[2], done))
+    assert torch.equal(one(parts[2], start), other(parts[2], start))
