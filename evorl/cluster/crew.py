@@ -12,8 +12,9 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import zmq
@@ -21,7 +22,7 @@ import zmq
 from evorl.cluster.core import MemberError, MemberLost
 from evorl.cluster.gate import Gate, guard
 from evorl.cluster.launch import Exit, Launcher
-from evorl.cluster.line import Letter, Line, bulk
+from evorl.cluster.line import Letter, Line, bulk, messages
 from evorl.cluster.memory import Pool, Reader
 from evorl.cluster.wire import MOST_FRAME, Bulk, Failure, Header, Kind, ProtocolError, check_outcomes, unpack
 
@@ -35,7 +36,7 @@ DYING_S = 5.0  # that a killed process gets until it is given up
 DEATHS = 20  # over the same call, by a kill from outside
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """One call to some members of one worker."""
 
@@ -53,7 +54,7 @@ class Call:
     own_deaths: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Seat:
     """A worker's place: the process that holds it now, and what it has to do."""
 
@@ -160,20 +161,22 @@ class Crew:
 
     # -------------------------------------------------------------- sending
 
-    def dispatch(self, seat: Seat, call: Call) -> None:
+    def dispatch(self, seat: Seat, calls: list[Call]) -> None:
         if not seat.sent:
             seat.since = time.monotonic()
-        seat.sent.append(call)
+        seat.sent.extend(calls)
         if seat.ready:
-            self._send_call(seat, call)
+            self._send_calls(seat, calls)
 
-    def _send_call(self, seat: Seat, call: Call) -> None:
-        envelope = (call.number, call.method, call.members, seat.released, call.stateful)
-        seat.released = []
-        self._send(seat, Kind.CALL, envelope, call.letter)
+    def _send_calls(self, seat: Seat, calls: Iterable[Call]) -> None:
+        parts = (((one.number, one.method, one.members, one.stateful), one.letter) for one in calls)
+        for envelopes, letter in messages(parts):
+            released, seat.released = seat.released, []
+            self._send(seat, Kind.CALL, (released, envelopes), letter)
 
     def _send_post(self, seat: Seat, method: str, letter: Letter) -> None:
-        self._send(seat, Kind.POST, (0, method, seat.members, [], False), letter)
+        for envelopes, one in messages([((0, method, seat.members, False), letter)]):
+            self._send(seat, Kind.POST, ((), envelopes), one)
 
     def _send(self, seat: Seat, kind: Kind, envelope: object, letter: Letter) -> None:
         frames = seat.line.pack(kind, envelope, letter, seat.host == self.launcher.host)
@@ -270,33 +273,33 @@ class Crew:
         self._send(seat, Kind.ADOPT, os.getpid(), Letter([(member, self.states[member]) for member in seat.members]))
 
     def _answered(self, seat: Seat, header: Header, frames: list[bytes]) -> None:
-        """Read an answer wholly before heeding it: one that is refused changes nothing."""
-        number, states = unpack(frames[1], form=tuple[int, list[bytes | None]])
-        call = seat.sent[0] if seat.sent and number else None
-        if number != (call.number if call is not None else 0) or (call is None and seat.ready):
-            raise ProtocolError(f"an answer to call {number}, which is not the next")
+        """Read answers wholly before heeding them: a message that is refused changes nothing."""
+        heads = unpack(frames[1], form=list[tuple[int, list[bytes | None]]])
+        calls = _answers_to(seat, [number for number, _ in heads])
         memory, block = bulk(header, frames, seat.reader)
-        copy = call is None or call.copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
-        outcomes = unpack(frames[2], memory, copy, list[tuple[bool, Any]])
-        members = seat.members if call is None else call.members
-        check_outcomes(outcomes, len(members))
-        if len(states) != len(members):
-            raise ProtocolError(f"{len(states)} states of {len(members)} members")
+        copy = calls[0].copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
+        bodies = unpack(frames[2], memory, copy, list[list[tuple[bool, Any]]])
+        if len(bodies) != len(calls) or (header.size and len(calls) > 1):
+            raise ProtocolError(f"{len(bodies)} answers to {len(calls)} calls, with {header.size} bytes of arrays")
+        for call, (_, states), outcomes in zip(calls, heads, bodies, strict=True):
+            check_outcomes(outcomes, len(call.members))
+            if len(states) != len(call.members):
+                raise ProtocolError(f"{len(states)} states of {len(call.members)} members")
         seat.line.accept(header)
-        if block is not None and call is not None and not call.copy:
-            call.block = (seat, seat.life, block)
+        seat.pace += 0.2 * ((time.monotonic() - seat.since) / len(calls) - seat.pace)
+        if block is not None and not calls[0].copy:
+            calls[0].block = (seat, seat.life, block)
         elif block is not None:
             seat.released.append(block)
-        now = time.monotonic()
-        if call is None:
-            self._adopted(seat, states, outcomes)
-        else:
-            seat.sent.popleft()
-            self._settle(call, states, outcomes)
-            seat.pace += 0.2 * ((now - seat.since) - seat.pace)
-        seat.since = now
+        for call, (_, states), outcomes in zip(calls, heads, bodies, strict=True):
+            self._settle(seat, call, states, outcomes)
+        seat.since = time.monotonic()
 
-    def _settle(self, call: Call, states: list[bytes | None], outcomes: list[Any]) -> None:
+    def _settle(self, seat: Seat, call: Call, states: list[bytes | None], outcomes: list[Any]) -> None:
+        if call.number == 0:
+            self._adopted(seat, states, outcomes)
+            return
+        seat.sent.popleft()
         call.outcomes, call.states = outcomes, states
         if call.alone:
             self.give_back(call.letter)
@@ -313,8 +316,7 @@ class Crew:
         seat.ready, seat.deaths, seat.own_deaths = True, 0, 0
         for method, letter in self.posts.items():
             self._send_post(seat, method, letter)
-        for call in seat.sent:
-            self._send_call(seat, call)
+        self._send_calls(seat, seat.sent)
 
     # -------------------------------------------------------------- deaths
 
@@ -363,3 +365,13 @@ class Crew:
         if tries.own_deaths >= OWN_DEATHS or tries.deaths >= DEATHS:
             raise MemberLost(f"{what}, {tries.deaths} times over the same work{where}")
         log.warning("%s: replaced%s", what, where)
+
+
+def _answers_to(seat: Seat, numbers: list[int]) -> list[Call]:
+    """The calls that answers of these numbers belong to; 0 says that the members are made. Raises `ProtocolError`."""
+    if numbers == [0] and not seat.ready:
+        return [Call(0, "", seat.members, Letter(None), stateful=True)]
+    calls = [*islice(seat.sent, len(numbers))]
+    if not numbers or numbers != [call.number for call in calls]:
+        raise ProtocolError(f"answers to calls {numbers}, which are not the next")
+    return calls

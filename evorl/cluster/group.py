@@ -39,6 +39,7 @@ class RemoteGroup:
         self.crew = Crew(launcher, size, deadline_s, plain)
         self._numbers = count(1)
         self._backlog: deque[Call] = deque()  # for whoever is free
+        self._left: list[Call] = []  # of streams that nobody listens to any more, not yet answered
         self._states = [*self.crew.states]  # after the answers that were taken
 
     def all(self, method: str, *args: object) -> list[Any]:
@@ -63,11 +64,12 @@ class RemoteGroup:
     def any(self, method: str, *args: object) -> Answer:
         call = Call(next(self._numbers), method, [], Letter(args, self.crew.pool), stateful=False, alone=True)
         self._backlog.append(call)
-        self._feed()
+        if not all(seat.sent for seat in self.crew.seats):
+            self._feed()  # else all are busy, and this may go in one message with the next ones
         return Answer(self, call)
 
     def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
-        todo, most = iter(arguments), MOST_AHEAD * len(self.crew.seats)
+        todo, most = iter(arguments), 2 * MOST_AHEAD * len(self.crew.seats)
         under_way: deque[Answer] = deque()
         while True:
             while len(under_way) < most and (one := next(todo, None)) is not None:
@@ -84,6 +86,8 @@ class RemoteGroup:
             seat = self.crew.seat(member)
             calls.append(self._issue(seat, method, [member], letter, stateful=True, copy=False))
 
+        while self._left:  # else the calls of many streams would pile up at a slow worker
+            self.wait(self._left.pop())
         try:
             for _ in range(GATHER_AHEAD):
                 for member in range(self.size):
@@ -100,6 +104,7 @@ class RemoteGroup:
         finally:  # who stops listening keeps no memory of the workers
             for call in calls:
                 self._let_go(call)
+            self._left += [call for call in calls if call.outcomes is None]
 
     def _let_go(self, call: Call) -> None:
         """Nobody reads, or will read, views of a call's answer."""
@@ -134,19 +139,26 @@ class RemoteGroup:
         self, seat: Seat, method: str, members: list[int], letter: Letter, *, stateful: bool, copy: bool = True
     ) -> Call:
         call = Call(next(self._numbers), method, members, letter, stateful, copy)
-        self.crew.dispatch(seat, call)
+        self.crew.dispatch(seat, [call])
         return call
 
     def _feed(self) -> None:
-        """Give waiting calls to the workers that have the least to do."""
-        while self._backlog:
-            seat = min(self.crew.seats, key=lambda one: len(one.sent) if one.ready else MOST_AHEAD)
-            room = 1 if not seat.pace else min(MOST_AHEAD, max(1, int(AHEAD_S / seat.pace)))
-            if not seat.ready or len(seat.sent) >= room:
-                return
-            call = self._backlog.popleft()
-            call.members = [seat.members[call.number % len(seat.members)]]
-            self.crew.dispatch(seat, call)
+        """Give waiting calls to the workers, so that all have as many, but not more than a moment's work."""
+        if not self._backlog:
+            return
+        seats = [seat for seat in self.crew.seats if seat.ready]
+        level = -(-(len(self._backlog) + sum(len(seat.sent) for seat in seats)) // max(1, len(seats)))
+        for seat in seats:
+            ahead = min(MOST_AHEAD, max(1, int(AHEAD_S / seat.pace))) if seat.pace else 1
+            room = min(ahead, level) - len(seat.sent)
+            if room > 0 and self._backlog:
+                self.crew.dispatch(seat, [self._next(seat) for _ in range(min(room, len(self._backlog)))])
+
+    def _next(self, seat: Seat) -> Call:
+        """The call that has waited longest, for one of a worker's members."""
+        call = self._backlog.popleft()
+        call.members = [seat.members[call.number % len(seat.members)]]
+        return call
 
     def wait(self, call: Call) -> None:
         """Until a call is answered."""
@@ -163,5 +175,6 @@ class RemoteGroup:
 
     def poll(self, timeout_s: float) -> None:
         """Take what has come, and give the free their next calls. Raises `MemberLost`."""
+        self._feed()
         self.crew.poll(timeout_s)
         self._feed()

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from collections.abc import Iterable, Iterator
+from copy import copy
+from typing import Any, TypeVar
+
+import msgspec
 
 from evorl.cluster.memory import Pool, Reader
 from evorl.cluster.wire import MOST_BODY, Bulk, Header, Kind, Packed, ProtocolError, unpack
 
 SHARED_FROM = 1 << 15  # bytes: smaller bulks are cheaper inside the message
+TOGETHER = 1 << 16  # bytes of bodies: about so many go in one message
 PLACE = struct.Struct("<II")  # the sender's file descriptor of a block, and the block's number
+
+T = TypeVar("T")
 
 
 class Letter:
@@ -35,6 +42,29 @@ class Letter:
         if not self.size:
             return Bulk.NONE, []
         return (Bulk.SHARED, [self._place]) if shared and self._place else (Bulk.FRAME, [self._bulk])
+
+
+def messages(parts: Iterable[tuple[T, Letter]]) -> Iterator[tuple[list[T], Letter]]:
+    """Envelopes and letters in their order, as few messages: one with arrays goes alone, the others go together."""
+    envelopes: list[T] = []
+    letters: list[Letter] = []
+    room = TOGETHER
+    for envelope, letter in parts:
+        if letters and (letter.size or letters[-1].size or room < 0):
+            yield envelopes, _bound(letters)
+            envelopes, letters, room = [], [], TOGETHER
+        envelopes.append(envelope)
+        letters.append(letter)
+        room -= len(letter.body)
+    if letters:
+        yield envelopes, _bound(letters)
+
+
+def _bound(letters: list[Letter]) -> Letter:
+    """The list of what these hold; arrays, where one is alone."""
+    whole = copy(letters[0])
+    whole.body = msgspec.msgpack.encode([msgspec.Raw(one.body) for one in letters])
+    return whole
 
 
 class Line:

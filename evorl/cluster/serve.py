@@ -7,7 +7,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -15,15 +15,26 @@ from evorl.cluster.core import Make, public
 from evorl.cluster.curve import Pass
 from evorl.cluster.gate import present
 from evorl.cluster.host import here
-from evorl.cluster.line import Letter, Line, bulk, dumps, loads
+from evorl.cluster.line import Letter, Line, bulk, dumps, loads, messages
 from evorl.cluster.memory import Pool, Reader
 from evorl.cluster.wire import Kind, ProtocolError, unpack
 
 PATIENCE_MS = 1000  # between looks at whether the driver is still there
+ROUND_S = 2e-4  # so long the answer to a quick call may wait for the next ones, to go in one message
 BUSY_S = 0.1  # a worker with many members says at most so often that one more is done
 NOBODY = -1
 Mark = Callable[[int], None]
 """Takes note of which member the worker is busy with, or `NOBODY`."""
+
+
+class Ask(NamedTuple):
+    """A call to some members."""
+
+    number: int
+    method: str
+    members: list[int]
+    stateful: bool  # their states are asked for
+    args: list[Any]
 
 
 class Worker:
@@ -32,7 +43,8 @@ class Worker:
     def __init__(self, make: Make, line: Line, socket: zmq.Socket[bytes], host: str, shared: bool, mark: Mark) -> None:
         self.make, self.line, self.socket, self.mark = make, line, socket, mark
         self.members: dict[int, Any] = {}
-        self.waiting: deque[tuple[Kind, Any, Any]] = deque()
+        self.posts: dict[str, Ask] = {}  # of each method only the newest matters
+        self.waiting: deque[Ask] = deque()
         self.failed: dict[int, list[Any]] = {}  # posts, until the member's next call
         self.host, self.shared = host, shared
         self.pool = Pool()
@@ -44,55 +56,79 @@ class Worker:
         """Serve until told to stop, or until ``alive`` says that the driver is gone."""
         self._say(Kind.HELLO, [os.getpid(), self.host], Letter(None))
         while self.going:
-            if not self._listen(0 if self.waiting else PATIENCE_MS) and not alive():
+            if self.waiting or self.socket.poll(PATIENCE_MS):
+                self._read()
+                self._work()
+            elif not alive():
                 return
-            if self.going and self.waiting:
-                self._work(*self.waiting.popleft())
         self.close()
 
-    def _listen(self, timeout_ms: int) -> bool:
-        """Read all that has come; whether there was anything, or something waits."""
-        heard = bool(self.waiting)
-        while self.going and self.socket.poll(0 if heard else timeout_ms):
-            heard = True
-            frames = self.socket.recv_multipart()
+    def _read(self) -> None:
+        """Take all that has come."""
+        while self.going:
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
             header = self.line.check(frames)
             memory, _ = bulk(header, frames, self.reader)
             self.line.accept(header)
             self._take(header.kind, unpack(frames[1]), unpack(frames[2], memory))
-        return heard
 
     def _take(self, kind: Kind, envelope: Any, content: Any) -> None:
         if kind == Kind.STOP:
             self.going = False
         elif kind == Kind.ADOPT:
             self.reader = Reader(envelope)
-            self.waiting.clear()  # the driver sends again what is not answered
+            for unfinished in (self.posts, self.waiting, self.failed):
+                unfinished.clear()  # the driver sends again what is not answered
             made = [self._adopt(index, state) for index, state in content]
             states = [
                 self._state(index)[0] if fine else None for (index, _), (fine, _) in zip(content, made, strict=True)
             ]
-            self._send([0, states], made)
-        elif kind == Kind.POST:  # of each method only the newest matters; it runs before the next call
-            posts = [one for one in self.waiting if one[0] == Kind.POST and one[1][1] != envelope[1]]
-            calls = [one for one in self.waiting if one[0] != Kind.POST]
-            self.waiting = deque([*posts, (kind, envelope, content), *calls])
-        elif kind == Kind.CALL:
-            self.waiting.append((kind, envelope, content))
+            self._answer([((0, states), self._packed(made))])
+        elif kind in (Kind.CALL, Kind.POST):
+            released, calls = envelope
+            for block in released:
+                self.pool.give(block)
+            self._note(kind, [Ask._make([*call, args]) for call, args in zip(calls, content, strict=True)])
         else:
             raise ProtocolError(f"a driver does not send {kind.name}")
 
-    def _work(self, kind: Kind, envelope: Any, args: Any) -> None:
-        number, method, indices, released, stateful = envelope
-        for block in released:
-            self.pool.give(block)
-        outcomes = [self._call(index, method, args) for index in indices]
-        if kind == Kind.POST:
-            self.failed |= {index: one for index, one in zip(indices, outcomes, strict=True) if not one[0]}
+    def _note(self, kind: Kind, asked: list[Ask]) -> None:
+        if kind == Kind.CALL:
+            self.waiting.extend(asked)
             return
-        states = [self._state(index) if stateful else (None, None) for index in indices]
+        for post in asked:
+            self.posts.pop(post.method, None)
+            self.posts[post.method] = post  # the newest last
+
+    def _work(self) -> None:
+        """Make what was posted, then calls that wait: for a moment, at least one, and none after one with states."""
+        while self.going and self.posts:
+            post = self.posts.pop(next(iter(self.posts)))
+            outcomes = zip(post.members, self._outcomes(post), strict=True)
+            self.failed |= {index: one for index, one in outcomes if not one[0]}
+        until = time.perf_counter() + ROUND_S
+        done = []
+        while self.going and self.waiting:
+            ask = self.waiting.popleft()
+            done.append(self._reply(ask))
+            if ask.stateful or time.perf_counter() > until:
+                break
+        self._answer(done)
+
+    def _reply(self, ask: Ask) -> tuple[object, Letter]:
+        """What a call gives, packed before another call can change it."""
+        outcomes = self._outcomes(ask)
+        if not ask.stateful:
+            return (ask.number, [None] * len(outcomes)), self._packed(outcomes)
+        states = [self._state(index) for index in ask.members]
         outcomes = [failure or outcome for outcome, (_, failure) in zip(outcomes, states, strict=True)]
-        self._send([number, [state for state, _ in states]], outcomes)
+        return (ask.number, [state for state, _ in states]), self._packed(outcomes)
+
+    def _outcomes(self, ask: Ask) -> list[list[Any]]:
+        return [self._call(index, ask.method, ask.args) for index in ask.members]
 
     def _adopt(self, index: int, state: bytes | None) -> list[Any]:
         """Make a member anew, from its packed state where it had one."""
@@ -133,13 +169,16 @@ class Worker:
         except Exception as error:
             return None, _failure(error)
 
-    def _send(self, envelope: list[Any], outcomes: list[Any]) -> None:
-        """An answer; outcomes that cannot be sent are the member's failure, said to the caller."""
+    def _packed(self, outcomes: list[list[Any]]) -> Letter:
+        """Outcomes that cannot be sent are the member's failure, said to the caller."""
         try:
-            letter = Letter(outcomes, self.pool if self.shared else None)
+            return Letter(outcomes, self.pool if self.shared else None)
         except TypeError as error:
-            letter = Letter([_failure(error)] * len(outcomes))
-        self._say(Kind.ANSWER, envelope, letter)
+            return Letter([_failure(error)] * len(outcomes))
+
+    def _answer(self, replies: list[tuple[object, Letter]]) -> None:
+        for envelopes, letter in messages(replies):
+            self._say(Kind.ANSWER, envelopes, letter)
 
     def _say(self, kind: Kind, envelope: Any, letter: Letter) -> None:
         self.socket.send_multipart(self.line.pack(kind, envelope, letter))

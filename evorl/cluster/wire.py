@@ -1,9 +1,10 @@
 """What travels between the driver of a group and its workers.
 
 A message is a fixed header, an envelope, a body and at most one bulk. The header says who speaks, the envelope what
-for. The body is msgpack (numbers, text, lists, maps and references to arrays, nothing else); the bulk holds the
-arrays' bytes one after the other, and either follows as one more frame or lies in shared memory. Reading a message
-never executes or imports anything: whatever is not exactly of this form raises `ProtocolError`.
+for: it may be several calls, or several answers, and the body has something for each. The body is msgpack (numbers,
+text, lists, maps and references to arrays, nothing else); the bulk holds the arrays' bytes one after the other, and
+either follows as one more frame or lies in shared memory. Reading a message never executes or imports anything:
+whatever is not exactly of this form raises `ProtocolError`.
 
     header: magic 4 | version 2 | kind 1 | where the bulk is 1 | token 16 | worker 4 | life 4 | number 8 | bulk bytes 8
 
@@ -17,9 +18,9 @@ import math
 import struct
 import sys
 import warnings
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -72,8 +73,7 @@ class Bulk(IntEnum):
     SHARED = 2  # in shared memory that the body's place names
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     kind: Kind
     token: bytes
     worker: int
@@ -155,28 +155,38 @@ def unpack(body: bytes, bulk: Any = b"", copy: bool = True, form: Any = Any) -> 
 
     Tuples come as lists where the form does not say otherwise. Raises `ProtocolError`.
     """
-    memory = memoryview(bulk).cast("B")
-
-    def array(code: int, data: memoryview) -> Any:
-        if code != REFERENCE:
-            raise ProtocolError(f"extension {code} is none of ours")
-        start, name, shape, torch_dtype = msgspec.msgpack.decode(data, type=tuple[int, str, tuple[int, ...], str])
-        dtype = _DTYPES.get(name)
-        if dtype is None or len(shape) > MOST_DIMENSIONS or min(shape, default=0) < 0:
-            raise ProtocolError(f"an array of {name!r} and shape {shape}")
-        count = math.prod(shape)
-        if not 0 <= start <= start + count * dtype.itemsize <= len(memory):
-            raise ProtocolError(f"{shape} of {name} at {start} is not within {len(memory)} bytes")
-        seen = np.frombuffer(memory, dtype, count, start) if count else np.empty(0, dtype)
-        whole = (seen.copy() if copy else seen).reshape(shape)
-        return _tensor(whole, torch_dtype) if torch_dtype else whole
-
     try:
-        return msgspec.msgpack.Decoder(form, ext_hook=array).decode(body)
+        decoder = _decoder(form, memoryview(bulk).cast("B"), copy) if len(bulk) else _without_bulk(form)
+        return decoder.decode(body)
     except ProtocolError:
         raise
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise ProtocolError(f"{type(error).__name__}: {error}") from None
+
+
+def _decoder(form: Any, bulk: memoryview, copy: bool) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(form, ext_hook=partial(_array, bulk, copy))
+
+
+@cache
+def _without_bulk(form: Any) -> msgspec.msgpack.Decoder[Any]:
+    return _decoder(form, memoryview(b""), True)
+
+
+def _array(bulk: memoryview, copy: bool, code: int, data: memoryview) -> Any:
+    """The array that a reference stands for. Raises `ProtocolError`."""
+    if code != REFERENCE:
+        raise ProtocolError(f"extension {code} is none of ours")
+    start, name, shape, torch_dtype = msgspec.msgpack.decode(data, type=tuple[int, str, tuple[int, ...], str])
+    dtype = _DTYPES.get(name)
+    if dtype is None or len(shape) > MOST_DIMENSIONS or min(shape, default=0) < 0:
+        raise ProtocolError(f"an array of {name!r} and shape {shape}")
+    count = math.prod(shape)
+    if not 0 <= start <= start + count * dtype.itemsize <= len(bulk):
+        raise ProtocolError(f"{shape} of {name} at {start} is not within {len(bulk)} bytes")
+    seen = np.frombuffer(bulk, dtype, count, start) if count else np.empty(0, dtype)
+    whole = (seen.copy() if copy else seen).reshape(shape)
+    return _tensor(whole, torch_dtype) if torch_dtype else whole
 
 
 def check_outcomes(outcomes: list[tuple[bool, Any]], count: int) -> None:
