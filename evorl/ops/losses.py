@@ -74,5 +74,5 @@ def normalize(advantage: Tensor) -> Tensor:
 def explained_variance(value: Tensor, target: Tensor) -> Tensor:
     """1 - Var(target - value) / Var(target), []: 1 is perfect, 0 as good as any constant; 0 where no target varies."""
     check_shapes(value=(value, "..."), target=(target, "..."))
-    total = target.var(correction=0)
+    total = (target - target.reshape(-1)[0]).var(correction=0)  # around one of them: equal ones vary by exactly 0
     return torch.where(total > 0, 1 - (target - value).var(correction=0) / total, 0.0)

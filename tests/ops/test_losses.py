@@ -159,6 +159,13 @@ def test_explained_variance_of_perfect_constant_and_hopeless_cases() -> None:
     assert explained_variance(target, torch.full((3,), 7.0)) == 0
 
 
+@pytest.mark.parametrize("same", [0.1, 100.1, -3333.3333])
+def test_targets_that_are_all_the_same_explain_nothing(same: float) -> None:
+    """Their mean is not one of them to the last bit, and that is no variance."""
+    target = torch.full((7, 16), same)
+    assert explained_variance(torch.arange(112.0).reshape(7, 16), target) == 0
+
+
 # ------------------------------------------------------------------ divergence and scale
 
 
