@@ -85,8 +85,8 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def timeless(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without what the clock says."""
-    return [{k: v for k, v in row.items() if k != "time" and not k.startswith("speed/")} for row in found]
+    """Rows without what the clock says, and without what befell the cluster."""
+    return [{k: v for k, v in row.items() if k != "time" and not k.startswith(("speed/", "cluster/"))} for row in found]
 
 
 def newest(directory: Path) -> dict[str, Any]:
@@ -102,6 +102,7 @@ def fingerprint(directory: Path, *, aside: Sequence[int] = ()) -> dict[str, Any]
     """
     state = newest(directory)
     del state["recorder"]["time"], state["recorder"]["offset"]
+    state["recorder"]["steps"].pop("cluster", None)
     found = timeless(rows(directory))
     if aside:
         del state["run"]["best"]
