@@ -23,6 +23,7 @@ from typing import Any
 from evorl import __version__, config
 from evorl.record import files
 from evorl.record.runs import find_runs, read_run
+from evorl.record.sweeps import Waiting, waiting
 from evorl.util.errors import BadRequest, nearest
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR]   (out=report unless given)"
@@ -40,30 +41,34 @@ def report(words: Sequence[str]) -> None:
     if {"-h", "--help"} & {*words}:
         print(USAGE)
         return
-    directories, out = parse(words)
-    write_report(directories, out)
+    places, out = parse(words)
+    write_report(find_runs(places), waiting(places), out)  # a run that was named twice is one
     print(out / "index.html")
 
 
 def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
-    """The run directories that are meant, and where the report goes. Raises `BadRequest`."""
-    directories: list[Path] = []
+    """The directories that are meant, each with runs at or below it, and where the report goes. Raises `BadRequest`."""
+    places: list[Path] = []
     out = Path("report")
     for word in words:
         if word.startswith("out="):
             out = _out(word.removeprefix("out="))
         else:
-            directories += find_runs(_places(word))
-    if not directories:
+            places += _places(word)
+            find_runs(_places(word))
+    if not places:
         raise BadRequest(f"no run directory given; {USAGE}")
-    return find_runs(directories), _writable(out)  # a run that was named twice is one
+    return places, _writable(out)
 
 
-def write_report(directories: Sequence[Path], out: Path) -> None:
-    """Read the runs, and write (or refresh) their report. Nothing is written before everything is computed."""
+def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], out: Path) -> None:
+    """Read the runs, and write (or refresh) their report, with the jobs of sweeps that are no runs yet.
+
+    Nothing is written before everything is computed.
+    """
     from evorl.record.digest import compose  # brings Matplotlib: a wrong request is refused without it
 
-    content = compose([read_run(directory) for directory in directories])
+    content = compose([read_run(directory) for directory in directories], jobs)
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_marked(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})

@@ -101,7 +101,7 @@ def test_the_numbers_of_each_run(reported: tuple[Path, Path]) -> None:
         done = job != 2
         result = json.loads((directory / "result.json").read_text()) if done else {"eval": {}}
         judged = [line for line in lines if "eval/return_mean" in line][-1]
-        assert row["state"] == ("done" if done else "stopped")
+        assert row["state"] == ("finished" if done else "interrupted")
         assert (row["rl.lr"], row["seed"]) == (("0.01", "0.001")[job // 3], str(job % 3 + 1))
         assert float(row["steps"]) == (6000 if done else 3000)
         assert float(row["seconds"]) == pytest.approx(6.5 if done else 3.0)
@@ -118,8 +118,8 @@ def test_the_numbers_of_each_group(reported: tuple[Path, Path]) -> None:
     runs = read_csv(out / "runs.csv")
     groups = read_csv(out / "groups.csv")
     assert [(row["rl.lr"], row["runs"], row["state"], row["seeds"]) for row in groups] == [
-        ("0.001", "3", "3 done", "1 2 3"),
-        ("0.01", "3", "2 done, 1 stopped", "1 2 3"),
+        ("0.001", "3", "3 finished", "1 2 3"),
+        ("0.01", "3", "2 finished, 1 interrupted", "1 2 3"),
     ]
     for row in groups:
         for column in ("train/return", "eval/return_mean", "eval/win_mean", "fitness", "steps_per_second"):
@@ -152,7 +152,7 @@ def test_the_page_stands_alone(reported: tuple[Path, Path]) -> None:
     assert not re.search(r"@import|url\((?!#)|<script|<link", text)
     assert links.tags.count("svg") == 6 and links.tags.count("table") == 5
     assert "prefers-color-scheme:dark" in text and 'name="viewport"' in text
-    for said in ("rl.lr=0.001 (n=3)", "1 of 6 runs not done", "1 damaged line left out", "abc123", "seed=2"):
+    for said in ("rl.lr=0.001 (n=3)", "1 of 6 runs not finished", "1 damaged line left out", "abc123", "seed=2"):
         assert said in text
     assert "record.every_s" not in text
 
@@ -200,7 +200,7 @@ def test_a_run_without_a_metric_yet(tmp_path: Path) -> None:
     write_run(tmp_path / "run", 0.01, 1, finished=False)
     (tmp_path / "run" / "metrics.jsonl").write_text("")
     assert main([str(tmp_path / "run"), f"out={tmp_path / 'report'}"]) == 0
-    assert read_csv(tmp_path / "report" / "runs.csv")[0]["state"] == "stopped"
+    assert read_csv(tmp_path / "report" / "runs.csv")[0]["state"] == "interrupted"
     assert "no metrics yet" in (tmp_path / "report" / "index.html").read_text()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 import shutil
@@ -94,6 +95,29 @@ def test_run_again_it_finishes_what_is_missing_and_only_that(ended: Sweep, tmp_p
     assert all(trained_once(sweep.directory / name) for name in "0123")
     assert json.loads((sweep.directory / "2" / "failure.1.json").read_bytes())["reason"] == SOUP
     assert fingerprint(sweep.directory / "1") == fingerprint(ended.directory / "1")
+
+
+def test_its_report_knows_every_job(ended: Sweep, tmp_path: Path) -> None:
+    from evorl.report import main
+
+    place = tmp_path / "sweep"
+    shutil.copytree(ended.directory, place)
+    (place / "0" / "result.json").unlink()
+    shutil.rmtree(place / "1")
+    out = tmp_path / "report"
+    with checkpoint.lock(place / "3"):
+        assert main([str(place), f"out={out}"]) == 0
+    with (out / "runs.csv").open(newline="") as file:
+        rows = {Path(row["run"]).name: row for row in csv.DictReader(file)}
+    states = {name: (row["state"], row["reason"], row["mdp.dose"], row["seed"]) for name, row in rows.items()}
+    assert states == {
+        "0": ("interrupted", "", "1", "1"),
+        "1": ("not begun", "", "1", "2"),
+        "2": ("failed", SOUP, "2", "1"),
+        "3": ("running", "", "2", "2"),
+    }
+    page = (out / "index.html").read_text()
+    assert "not begun" in page and SOUP in page and "1 job to come" in page
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:

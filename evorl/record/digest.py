@@ -16,9 +16,11 @@ from matplotlib.figure import Figure
 import evorl
 from evorl.record.figures import multiples, render, render_inset, single
 from evorl.record.groups import Group, differences, group_runs, show, worlds
+from evorl.record.landscape import Landscape, landscape, picture
 from evorl.record.page import Page, Section, to_html
 from evorl.record.panels import Panel, panel
 from evorl.record.runs import RunRecord, flatten
+from evorl.record.sweeps import Waiting
 from evorl.record.table import group_rows, readable, run_rows, to_csv, to_markdown
 
 MAIN = ("train/return", "eval/return_mean")
@@ -44,15 +46,17 @@ class World:
     groups: Sequence[Group]
     main: Mapping[str, Panel]
     others: Sequence[Panel]
+    landscape: Landscape | None
+    waiting: Sequence[Waiting]
 
     @property
     def runs(self) -> list[RunRecord]:
         return [run for group in self.groups for run in group.runs]
 
 
-def compose(runs: Sequence[RunRecord]) -> dict[str, bytes]:
-    """The files of a report on one run or more, by name."""
-    parts = _parts(runs)
+def compose(runs: Sequence[RunRecord], waiting: Sequence[Waiting] = ()) -> dict[str, bytes]:
+    """The files of a report on one run or more, and on jobs that wait, by name."""
+    parts = _parts(runs, waiting)
     return (
         _tables(parts)
         | {f"{name}.{kind}": picture for name, figure in _figures(parts) for kind, picture in _both(figure)}
@@ -60,8 +64,9 @@ def compose(runs: Sequence[RunRecord]) -> dict[str, bytes]:
     )
 
 
-def _parts(runs: Sequence[RunRecord]) -> list[World]:
+def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting]) -> list[World]:
     members = worlds(runs)
+    apart = {name: [job for job in waiting if _world_of(job, list(members)) == name] for name in members}
     stems = {name: re.sub(r"\W+", "_", name) for name in members}
     unique = len(set(stems.values())) == len(stems)
     parts = []
@@ -69,24 +74,36 @@ def _parts(runs: Sequence[RunRecord]) -> list[World]:
         groups = group_runs(several)
         main, others = _panels(groups)
         stem = "" if len(members) == 1 else f"{stems[name] if unique else f'{stems[name]}_{number}'}."
-        parts.append(World(name=name, stem=stem, groups=groups, main=main, others=others))
+        whole = landscape(groups)
+        parts.append(
+            World(
+                name=name, stem=stem, groups=groups, main=main, others=others, landscape=whole, waiting=apart[name]
+            )
+        )  # fmt: skip
     return parts
+
+
+def _world_of(job: Waiting, names: Sequence[str]) -> str:
+    """Where a job is shown that is no run yet: with its world, or with the first where that has no run either."""
+    return next((name for name in names if name.partition(" ")[0] == job.words.get("mdp")), names[0])
 
 
 def _tables(parts: Sequence[World]) -> dict[str, bytes]:
     by_group = [{"world": part.name} | row for part in parts for row in group_rows(part.groups)]
-    by_run = [{"world": part.name} | row for part in parts for row in run_rows(part.groups)]
+    by_run = [{"world": part.name} | row for part in parts for row in run_rows(part.groups, part.waiting)]
     text = "\n".join(
         f"# {part.name}\n\n## {GROUPS}\n\n{to_markdown(group_rows(part.groups))}\n"
-        f"## {RUNS}\n\n{to_markdown(run_rows(part.groups))}"
+        f"## {RUNS}\n\n{to_markdown(run_rows(part.groups, part.waiting))}"
         for part in parts
     )
     return {"groups.csv": to_csv(by_group).encode(), "runs.csv": to_csv(by_run).encode(), "table.md": text.encode()}
 
 
 def _figures(parts: Sequence[World]) -> Iterator[tuple[str, Figure]]:
-    """Each main metric of a world on its own, the others side by side."""
+    """What a sweep over a world found, each main metric on its own, the others side by side."""
     for part in parts:
+        if part.landscape:
+            yield part.stem + "sweep", picture(part.landscape)
         for name, shown in part.main.items():
             yield part.stem + name, single(shown)
         if part.others:
@@ -116,9 +133,12 @@ def _page(runs: Sequence[RunRecord], parts: Sequence[World]) -> Page:
     differ = {f"What differs between the configs{f': {part.name}' if several else ''}": part for part in parts}
     folded = {title: _differences(part.runs) for title, part in differ.items()}
     folded |= {"Provenance": common, "Provenance by run": own}
-    where, names = _names(runs)
+    waiting = [job for part in parts for job in part.waiting]
+    where, names = _names([*runs, *waiting])
     groups = sum(len(part.groups) for part in parts)
-    counts = [_count(len(runs), "run"), _count(groups, "group")] + ([_count(len(parts), "world")] if several else [])
+    counts = [_count(len(runs), "run"), _count(groups, "group")]
+    counts += [_count(len(parts), "world")] if several else []
+    counts += [f"{_count(len(waiting), 'job')} to come"] if waiting else []
     facts = [*counts, where, time.strftime("%Y-%m-%d %H:%M"), f"evorl {evorl.__version__}"]
     return Page(
         title=_title(runs, parts),
@@ -131,10 +151,12 @@ def _page(runs: Sequence[RunRecord], parts: Sequence[World]) -> Page:
 
 
 def _section(part: World, names: Mapping[Path, str], title: str) -> Section:
-    by_run = [row | {"run": names[Path(row["run"])]} for row in readable(run_rows(part.groups))]
+    by_run = [row | {"run": names[Path(row["run"])]} for row in readable(run_rows(part.groups, part.waiting))]
+    found = [(part.landscape.title, render_inset(picture(part.landscape)))] if part.landscape else []
     return Section(
         title=title,
         legend=[(rank, f"{group.label} (n={len(group.runs)})") for rank, group in enumerate(part.groups)],
+        whole=found,
         main=[_inset(shown) for shown in part.main.values()],
         others=[_inset(shown) for shown in part.others],
         tables={GROUPS: readable(group_rows(part.groups)), RUNS: by_run},
@@ -145,7 +167,7 @@ def _inset(shown: Panel) -> tuple[str, bytes]:
     return f"{shown.title} by {shown.unit}", render_inset(single(shown, direct=False))
 
 
-def _names(runs: Sequence[RunRecord]) -> tuple[str, dict[Path, str]]:
+def _names(runs: Sequence[RunRecord | Waiting]) -> tuple[str, dict[Path, str]]:
     """Where all the runs lie, and each one's name below it."""
     above = Path(os.path.commonpath([run.directory.absolute().parent for run in runs]))
     names = {run.directory: str(run.directory.absolute().relative_to(above)) for run in runs}
@@ -193,11 +215,13 @@ def _texts(provenance: Mapping[str, Any]) -> dict[str, str]:
 def _notes(groups: Sequence[Group]) -> list[str]:
     """What a reader must know before trusting the numbers."""
     runs = [run for group in groups for run in group.runs]
-    open_ends = sum(run.state != "done" for run in runs)
+    open_ends = sum(run.state != "finished" for run in runs)
+    known = f"{open_ends} of {_count(len(runs), 'run')} not finished: their newest numbers stand in."
     return [
         *(f"{group.label}: {again}, so its interval is too narrow." for group in groups if (again := _repeated(group))),
-        *([f"{open_ends} of {_count(len(runs), 'run')} not done: their newest numbers stand in."] if open_ends else []),
+        *([known] if open_ends else []),
         *(f"{run.directory}: {_count(run.damaged, 'damaged line')} left out." for run in runs if run.damaged),
+        *(f"{run.directory}: failed: {run.reason}" for run in runs if run.state == "failed"),
         *(f"{run.directory}: no metrics yet." for run in runs if not run.series),
     ]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#777777")
 """Okabe and Ito (2008): told apart by readers with any kind of colour vision."""
-INK, MUTED, RULE = "#1f2328", "#636c76", "#e3e6ea"
+INK, MUTED, RULE, PAPER = "#1f2328", "#636c76", "#e3e6ea", "#fefefe"
 DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
 """Line styles and the signs that stand for them in front of a label, for groups beyond the colours."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from evorl.record.figures import COLOURS, INK, MUTED, RULE, dash_sign
+from evorl.record.figures import COLOURS, INK, MUTED, PAPER, RULE, dash_sign
 
 Picture = tuple[str, bytes]
 Table = Sequence[Mapping[str, str]]
@@ -21,6 +21,8 @@ class Section:
     """Empty where there is nothing else to tell it from."""
     legend: Sequence[tuple[int, str]]
     """Rank (which picks the colour) and label of each group."""
+    whole: Sequence[Picture]
+    """Pictures as large as they are, above the others."""
     main: Sequence[Picture]
     others: Sequence[Picture]
     tables: Mapping[str, Table]
@@ -65,6 +67,7 @@ def _section(section: Section, prefix: str) -> str:
     parts = [
         f"<h2>{escape(section.title)}</h2>" if section.title else "",
         _list("legend", [_key(rank, label) for rank, label in section.legend]),
+        *(_whole(picture, f"{prefix}whole{number}-") for number, picture in enumerate(section.whole)),
         _pictures(section.main, f"{prefix}main"),
         *(f"<section><h3>{escape(title)}</h3>{_table(table)}</section>" for title, table in section.tables.items()),
         "<section><h3>Other metrics</h3></section>" + _pictures(section.others, f"{prefix}other")
@@ -87,7 +90,16 @@ def inline(svg: bytes, prefix: str) -> str:
 
 
 def _colours() -> dict[str, str]:
-    return {"ink": INK, "muted": MUTED, "rule": RULE} | {f"c{rank}": colour for rank, colour in enumerate(COLOURS)}
+    return {"ink": INK, "muted": MUTED, "rule": RULE, "paper": PAPER} | {
+        f"c{rank}": colour for rank, colour in enumerate(COLOURS)
+    }
+
+
+def _whole(picture: Picture, prefix: str) -> str:
+    words, svg = picture
+    width = re.search(rb'viewBox="0 0 ([\d.]+)', svg)
+    size = f' style="max-width:{float(width[1]):.0f}pt"' if width else ""
+    return f'<figure class="whole" role="img" aria-label="{escape(words)}"{size}>{inline(svg, prefix)}</figure>'
 
 
 def _pictures(pictures: Sequence[Picture], name: str) -> str:
@@ -125,7 +137,7 @@ def _style() -> str:
     light = ";".join(f"--{name}:{colour}" for name, colour in _colours().items())
     dark = ";".join(f"--{name}:{colour}" for name, colour in _DARK.items())
     marks = "".join(f".c{rank}{{background:var(--c{rank})}}" for rank in range(len(COLOURS)))
-    return f":root{{{light};--paper:#fff}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{marks}{_RULES}"
+    return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{marks}{_RULES}"
 
 
 _DARK = {
@@ -156,6 +168,7 @@ header p,.caption,.notes{color:var(--muted);font-size:.875rem;margin:.35rem 0 0}
 .legend i{display:inline-block;width:1.1rem;height:.22rem;border-radius:2px;margin:0 .5rem .22rem 0}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,19.5rem),1fr));gap:1.4rem 1.6rem}
 figure{margin:0}
+.whole{margin:1rem 0 1.6rem}
 svg{display:block;width:100%;height:auto}
 svg text{font-family:inherit!important}
 .wide{overflow-x:auto}

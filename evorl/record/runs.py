@@ -12,10 +12,11 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from evorl.record import failure
 from evorl.record.curves import Floats
 from evorl.util.errors import BadRequest
 
-State = Literal["done", "running", "stopped"]
+State = Literal["finished", "running", "interrupted", "failed", "not begun"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,9 @@ class RunRecord:
     series: Mapping[str, Series] = field(default_factory=dict)
     result: Mapping[str, Any] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    state: State = "stopped"
+    state: State = "interrupted"
+    reason: str = ""
+    """Why it failed."""
     damaged: int = 0
     """Complete lines of metrics.jsonl that are no JSON object."""
     steps: float = 0.0
@@ -82,6 +85,7 @@ def read_run(directory: Path) -> RunRecord:
     if result is not None and _number(result.get("steps"), 0.0) < steps:
         result = None  # of an earlier end: the run was continued with a larger budget
     seconds = max((float(line["time"]) for line in lines), default=0.0)
+    state, reason = _state(directory, result)
     return RunRecord(
         directory=directory,
         config=flatten(_read_yaml(directory / ".hydra" / "config.yaml")),
@@ -89,11 +93,21 @@ def read_run(directory: Path) -> RunRecord:
         series=series,
         result=result,
         provenance=read_json(directory / "provenance.json") or {},
-        state="done" if result is not None else "running" if is_held(directory) else "stopped",
+        state=state,
+        reason=reason,
         damaged=damaged,
         steps=_number((result or {}).get("steps"), steps),
         seconds=_number((result or {}).get("seconds"), seconds),
     )
+
+
+def _state(directory: Path, result: Mapping[str, Any] | None) -> tuple[State, str]:
+    if result is not None:
+        return "finished", ""
+    if is_held(directory):
+        return "running", ""
+    noted = read_json(directory / failure.NAME)
+    return ("interrupted", "") if noted is None else ("failed", str(noted.get("reason", "")))
 
 
 def is_held(directory: Path) -> bool:

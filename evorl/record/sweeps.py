@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import evorl
 from evorl.record import failure
 from evorl.record.files import write_json
-from evorl.record.runs import read_json
+from evorl.record.runs import State, read_json
 
 INDEX = "sweep.json"
 """Makes a directory a sweep of ours: the words of each job, by its directory."""
@@ -29,6 +31,49 @@ def indexed(directory: Path) -> dict[str, list[str]]:
     """The words of each job, by its directory; empty where nothing is known of them."""
     found = (read_json(directory / INDEX) or {}).get("jobs")
     return {name: [str(word) for word in words] for name, words in found.items()} if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A job of a sweep that is no run yet: it has not begun, or failed before it could."""
+
+    directory: Path
+    words: Mapping[str, str]
+    """The keys whose values differ among the jobs of its sweep, as they were given, and the world."""
+    reason: str | None
+
+    @property
+    def state(self) -> State:
+        return "not begun" if self.reason is None else "failed"
+
+
+def waiting(places: Iterable[Path]) -> list[Waiting]:
+    """The jobs that are no runs yet, of every sweep at or below the given places."""
+    return [job for directory in dict.fromkeys(_below(places)) for job in _waiting(directory)]
+
+
+def _below(places: Iterable[Path]) -> Iterator[Path]:
+    for place in places:
+        for root, folders, files in os.walk(place):
+            if INDEX in files:
+                yield Path(root)
+            folders[:] = [] if ".hydra" in folders else sorted(name for name in folders if not name.startswith("."))
+
+
+def _waiting(directory: Path) -> Iterator[Waiting]:
+    jobs = {name: dict(_pair(word) for word in words) for name, words in indexed(directory).items()}
+    keys = {key for words in jobs.values() for key in words}
+    told = {key for key in keys if len({words.get(key) for words in jobs.values()}) > 1} | {"mdp"}
+    for name, words in jobs.items():
+        place = directory / name
+        if not (place / ".hydra" / "config.yaml").exists():
+            shown = {key: value for key, value in words.items() if key in told}
+            yield Waiting(directory=place, words=shown, reason=failed(place))
+
+
+def _pair(word: str) -> tuple[str, str]:
+    key, _, value = word.lstrip("+").partition("=")
+    return key, value
 
 
 def found(directory: Path) -> list[str]:

@@ -7,13 +7,14 @@ import io
 import math
 from collections import Counter
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from evorl.record.curves import half_width
 from evorl.record.groups import Group, show
-from evorl.record.runs import RunRecord, is_number
+from evorl.record.runs import RunRecord, State, is_number
+from evorl.record.sweeps import Waiting
 
 Row = dict[str, Any]
 """Column name -> value; the rows of a table share their columns, and None is an empty cell."""
@@ -41,16 +42,25 @@ def measures(run: RunRecord) -> dict[str, float]:
     return {key: float(value) for key, value in found.items() if is_number(value)}
 
 
-def run_rows(groups: Sequence[Group]) -> list[Row]:
-    """One row per run: where it is, its state, what it varies, its seed and its measures."""
+def run_rows(groups: Sequence[Group], waiting: Sequence[Waiting] = ()) -> list[Row]:
+    """One row per run or waiting job: where it is, its state, why it failed, what it varies, its seed, its measures."""
     runs = [(group, run, measures(run)) for group in groups for run in group.runs]
     columns = _columns([measured for _, _, measured in runs])
-    return [
-        {"run": str(run.directory), "state": run.state}
-        | _varied(group)
+    varied = [key for job in waiting for key in job.words if key not in ("seed", "mdp")]
+    keys = list(dict.fromkeys([*groups[0].values, *varied]))
+    begun: list[Row] = [
+        {"run": str(run.directory), "state": run.state, "reason": run.reason}
+        | {key: show(group.values.get(key, run.choices.get(key, run.config.get(key)))) for key in keys}
         | {"seed": run.seed}
         | {column: measured.get(column) for column in columns}
         for group, run, measured in runs
+    ]
+    return begun + [
+        {"run": str(job.directory), "state": job.state, "reason": job.reason or ""}
+        | {key: job.words.get(key, "") for key in keys}
+        | {"seed": job.words.get("seed")}
+        | dict.fromkeys(columns)
+        for job in waiting
     ]
 
 
@@ -133,7 +143,7 @@ def _varied(group: Group) -> Row:
 
 def _states(runs: Sequence[RunRecord]) -> str:
     counts = Counter(run.state for run in runs)
-    return ", ".join(f"{counts[state]} {state}" for state in ("done", "running", "stopped") if counts[state])
+    return ", ".join(f"{counts[state]} {state}" for state in get_args(State) if counts[state])
 
 
 def _spread(key: str) -> str:

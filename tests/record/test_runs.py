@@ -40,7 +40,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
     (directory / ".hydra" / "hydra.yaml").write_text(CHOICES)
     (directory / "provenance.json").write_text('{"commit": "abc"}')
     run = read_run(directory)
-    assert (run.state, run.steps, run.seconds, run.seed, run.damaged) == ("done", 20, 4.0, 7, 0)
+    assert (run.state, run.steps, run.seconds, run.seed, run.damaged) == ("finished", 20, 4.0, 7, 0)
     assert run.config["rl.net.hidden"] == [64, 64] and run.config["ec"] == {}
     assert run.choices == {"mdp": "pong", "ec": "none"}
     assert run.provenance == {"commit": "abc"}
@@ -52,7 +52,7 @@ def test_a_finished_run(tmp_path: Path) -> None:
 
 def test_a_run_that_is_still_writing_its_last_line(tmp_path: Path) -> None:
     run = read_run(make_run(tmp_path / "a", [line(10, 1.0, train__return=1.0), '{"step": 20, "ti']))
-    assert (run.state, run.steps, run.damaged) == ("stopped", 10, 0)
+    assert (run.state, run.steps, run.damaged) == ("interrupted", 10, 0)
 
 
 def test_a_complete_last_line_without_its_end_is_not_trusted(tmp_path: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_complete_last_line_without_its_end_is_not_trusted(tmp_path: Path) -> 
 
 def test_a_run_goes_while_a_process_holds_its_lock_and_looking_leaves_no_trace(tmp_path: Path) -> None:
     directory = make_run(tmp_path / "a", [line(10, 0.0, x=1.0)])
-    assert read_run(directory).state == "stopped" and not (directory / ".lock").exists()
+    assert read_run(directory).state == "interrupted" and not (directory / ".lock").exists()
     with lock(directory):
         assert read_run(directory).state == "running"
-    assert read_run(directory).state == "stopped"
+    assert read_run(directory).state == "interrupted"
     with lock(directory):  # nothing of the looking is left in its way
         assert read_run(directory).state == "running"
 
@@ -80,20 +80,20 @@ def test_a_killed_run_has_stopped_at_once(tmp_path: Path) -> None:
         assert read_run(directory).state == "running"
         writer.kill()
         writer.wait()
-        assert read_run(directory).state == "stopped"
+        assert read_run(directory).state == "interrupted"
 
 
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
     directory = make_run(tmp_path / "a", [])
     (directory / "metrics.jsonl").unlink()
     run = read_run(directory)
-    assert (run.state, run.steps, run.seconds, dict(run.series)) == ("stopped", 0, 0, {})
+    assert (run.state, run.steps, run.seconds, dict(run.series)) == ("interrupted", 0, 0, {})
 
 
 def test_a_result_older_than_the_metrics_is_of_an_earlier_end(tmp_path: Path) -> None:
     directory = make_run(tmp_path / "a", [line(10, 1.0, x=1.0), line(20, 2.0, x=1.0)], {"steps": 10, "seconds": 1.0})
     run = read_run(directory)
-    assert (run.state, run.result, run.steps) == ("stopped", None, 20)
+    assert (run.state, run.result, run.steps) == ("interrupted", None, 20)
 
 
 def test_damaged_lines_are_counted_and_left_out(tmp_path: Path) -> None:
