@@ -1,0 +1,262 @@
+"""Runs under attack: whatever is sent to a group's socket, nothing of it is executed and no bit of the run changes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import resource
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import cluster_toys as toys
+import pytest
+import zmq
+from harness import QUICK, WORLDS, experiment_of, fingerprint, train_in
+from hostile import mutated, payloads
+
+from evorl.cluster.core import MemberError
+from evorl.cluster.crew import Call, Crew
+from evorl.cluster.gate import present
+from evorl.cluster.group import RemoteGroup
+from evorl.cluster.processes import Processes
+from evorl.cluster.wire import Bulk, Header, ProtocolError
+
+MEMORY = 100 << 10  # KiB that an attack may cost at most
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Iterator[Path]:
+    """A file that nothing may make, in a folder where nothing else may appear."""
+    place = tmp_path / "canary"
+    place.mkdir()
+    yield place / "executed"
+    assert [*place.iterdir()] == []
+
+
+def test_the_payloads_would_do_harm(tmp_path: Path) -> None:
+    found = payloads(tmp_path / "executed")
+    assert len(found) >= 50
+    assert len(set(found)) == len(found)
+    done = 0
+    for payload in found:
+        try:
+            pickle.loads(payload)
+        except Exception:
+            continue
+        done += (tmp_path / "executed").exists()
+        (tmp_path / "executed").unlink(missing_ok=True)
+    assert done >= 20
+
+
+# ------------------------------------------------------------------ a whole run
+
+
+class Attack:
+    """Sends messages to the socket of a group from inside its driver, whenever that one listens."""
+
+    def __init__(self, hostile: list[bytes], count: int, each: int, kill_at: int) -> None:
+        self.hostile, self.count, self.each, self.kill_at = hostile, count, each, kill_at
+        self.draw = random.Random(5)
+        self.sent = self.strikes = self.kills = 0
+        self.seen: deque[list[bytes]] = deque(maxlen=50)  # messages of the run's own
+        self.context = zmq.Context()
+        self.open: list[zmq.Socket[bytes]] = []
+        self.crew: Crew | None = None
+
+    def begin(self, crew: Crew) -> None:
+        self.crew = crew
+        endpoint = crew.launcher.endpoint
+        path = endpoint.removeprefix("ipc://")
+        assert os.stat(os.path.dirname(path)).st_mode & 0o077 == 0  # nobody else's processes reach it
+        self.insider = self._dealer(endpoint, b"an insider", crew._token)
+        thieves = [b"%d.%d" % (worker, life) for worker in range(2) for life in range(3)]
+        self.outsiders = [self._dealer(endpoint, name, None) for name in (b"foreign", *thieves)]
+        self.outsiders += [self._dealer(endpoint, name, bytes(16)) for name in (b"foreign too", *thieves)]
+        self.open += [self.insider, *self.outsiders]
+        for payload in self.hostile:
+            self._raw(path, payload)
+        self._raw(path, b"\xff" + bytes(8) + b"\x7f\x03" + bytes(53) + b"\x02" + b"\xff" * 8)
+
+    def _dealer(self, endpoint: str, identity: bytes, token: bytes | None) -> zmq.Socket[bytes]:
+        dealer = self.context.socket(zmq.DEALER)
+        dealer.linger, dealer.sndhwm, dealer.identity = 0, 1000, identity
+        if token is not None:
+            present(dealer, token)
+        dealer.connect(endpoint)
+        return dealer
+
+    def _raw(self, path: str, content: bytes) -> None:
+        """What is no ZeroMQ at all."""
+        with socket.socket(socket.AF_UNIX) as plain:
+            plain.connect(path)
+            plain.setblocking(False)
+            try:
+                plain.send(content)
+            except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+                return
+
+    def strike(self, listen: Callable[[], None]) -> None:
+        """Mutated messages and hostile payloads by everybody, at one moment of the run."""
+        assert self.crew is not None
+        if self.sent >= self.count or (not self.strikes and not all(seat.ready for seat in self.crew.seats)):
+            return
+        self.strikes += 1
+        if self.strikes == 1:  # the workers are there: these come too late for their names
+            self.doubles = [self._dealer(self.crew.launcher.endpoint, b"%d.0" % w, self.crew._token) for w in range(2)]
+            self.open += self.doubles
+        for _ in range(min(self.each, self.count - self.sent)):
+            message = self._message()
+            while not self._try(self.insider, message):
+                listen()
+            self.sent += 1
+        for other in (*self.outsiders, *self.doubles):
+            self._try(other, self._message())
+            self._try(other, self.seen[-1])  # stolen as it is
+        if self.strikes == self.kill_at:
+            reader = self.crew.seats[0].reader
+            assert reader is not None
+            os.kill(reader.pid, signal.SIGKILL)
+            self.kills += 1
+
+    def _message(self) -> list[bytes]:
+        frames = self.draw.choice(self.seen)
+        if self.sent < 5 * len(self.hostile):
+            payload, where = self.hostile[self.sent // 5], self.sent % 5
+            return [[payload], [payload] * 4, [frames[0], payload, frames[2]], [*frames[:2], payload],
+                    [frames[0][:7] + bytes([Bulk.SHARED]) + frames[0][8:], *frames[1:3], payload]][where]  # fmt: skip
+        return mutated(self.draw, frames)
+
+    def _try(self, other: zmq.Socket[bytes], frames: list[bytes]) -> bool:
+        try:
+            other.send_multipart(frames, zmq.NOBLOCK)
+        except zmq.Again:  # its own queue is full: nobody listens, or lets it in
+            return False
+        return True
+
+    def close(self) -> None:
+        for one in self.open:
+            one.close()
+        self.context.term()
+
+
+@pytest.fixture
+def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
+    made: list[Attack] = []
+    poll, take = Crew.poll, Crew._take
+
+    def attack(count: int, each: int) -> Attack:
+        made.append(Attack(payloads(canary), count, each, kill_at=5))
+        monkeypatch.setattr(Crew, "poll", polled)
+        monkeypatch.setattr(Crew, "_take", taken)
+        return made[-1]
+
+    def polled(crew: Crew, timeout_s: float) -> None:
+        if made[-1].crew is None:
+            made[-1].begin(crew)
+        made[-1].strike(lambda: poll(crew, 0.01))
+        poll(crew, timeout_s)
+
+    def taken(crew: Crew, identity: bytes, frames: list[bytes]) -> None:
+        take(crew, identity, frames)
+        made[-1].seen.append([bytes(frame) for frame in frames])  # only what was accepted
+
+    yield attack
+    for one in made:
+        one.close()
+
+
+def run_under_attack(attack: Attack, tmp_path: Path) -> None:
+    words = (*WORLDS["pong"], *QUICK, "budget.steps=10000", "rl.members=2", "cluster=processes", "cluster.workers=2")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    train_in(tmp_path / "attacked", experiment_of(*words))
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert attack.crew is not None
+    assert attack.sent == attack.count
+    assert attack.kills == 1
+    assert attack.crew.replaced == 1
+    assert attack.crew.refused >= attack.count
+    assert after - before < MEMORY
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> dict[str, Any]:
+    """The same run, undisturbed and in one process."""
+    train_in(tmp_path / "quiet", experiment_of(*WORLDS["pong"], *QUICK, "budget.steps=10000", "rl.members=2"))
+    return fingerprint(tmp_path / "quiet")
+
+
+def test_a_run_under_attack_keeps_its_bits(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
+    run_under_attack(attacked(5_000, 150), tmp_path)
+    assert fingerprint(tmp_path / "attacked") == quiet
+
+
+@pytest.mark.fault
+def test_a_run_under_long_attack_keeps_its_bits(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
+    run_under_attack(attacked(120_000, 3_000), tmp_path)
+    assert fingerprint(tmp_path / "attacked") == quiet
+
+
+# ------------------------------------------------------------------ what a worker itself may say
+
+
+def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], list[Call]]]:
+    """Messages of all kinds and sizes that a worker sent, each with the calls that it had to answer then."""
+    found: list[tuple[list[bytes], list[Call]]] = []
+    take = Crew._take
+
+    def taken(crew: Crew, identity: bytes, frames: list[bytes]) -> None:
+        waiting = [replace(call) for call in crew.seats[0].sent]
+        take(crew, identity, frames)
+        found.append((frames, waiting))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Crew, "_take", taken)
+        os.kill(group.all("pid")[0], signal.SIGKILL)  # so that there is a greeting, too
+        group.all("add", 1)
+        group.all("fragment", 10)
+        for _ in islice(group.gather("fragment", 10_000), 3):
+            pass
+        group.any("echo", {"a": 1.5, "b": [None, "x"]}).result()
+        with pytest.raises(MemberError):
+            group.all("boom", 0)
+    return found
+
+
+def test_whatever_a_worker_says_is_heard_or_refused(monkeypatch: pytest.MonkeyPatch, canary: Path) -> None:
+    """With the right token, worker and number; nothing but `ProtocolError` comes of what is not of the right form."""
+    group = Processes(workers=1).spawn(toys.Counter, 2)
+    assert isinstance(group, RemoteGroup)
+    try:
+        messages, (seat,) = recorded(group, monkeypatch), group.crew.seats
+        kept = (seat.line.received, seat.reader, seat.host, seat.released, group.crew.states)
+        draw, refused, heard = random.Random(6), 0, 0
+        with monkeypatch.context() as patch:
+            patch.setattr(Crew, "_send", lambda *_: None)
+            hostile = [(draw.choice(messages), payload) for payload in payloads(canary) for _ in range(10)]
+            for (frames, waiting), payload in [*hostile, *((draw.choice(messages), None) for _ in range(10_000))]:
+                seat.line.received = Header.unpack(frames[0]).number - 1
+                seat.sent, seat.ready = deque(replace(call) for call in waiting), draw.random() < 0.5
+                seat.host, seat.reader = (kept[2], kept[1]) if draw.random() < 0.8 else ("", None)
+                at = draw.randrange(1, len(frames))
+                said = mutated(draw, frames) if payload is None else [*frames[:at], payload, *frames[at + 1 :]]
+                try:
+                    group.crew._take(b"%d.%d" % (seat.number, seat.life), said)
+                    heard += 1
+                except ProtocolError:
+                    refused += 1
+                except MemberError:  # says, rightly or not, that a member could not be made
+                    heard += 1
+        assert refused > 5_000
+        assert heard > 100
+        seat.line.received, seat.reader, seat.host, seat.released, group.crew.states = kept
+        seat.sent, seat.ready = deque(), True
+        assert group.all("echo", 7) == [7, 7]
+    finally:
+        group.close()
