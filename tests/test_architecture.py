@@ -12,9 +12,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "evorl").rglob("*.py"))
-EXECUTING = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+EXECUTING = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve", "joblib", "jsonpickle"}
 CALLS = {"eval", "exec", "compile", "__import__"}
-LOADERS = {("torch", "load"), ("np", "load"), ("numpy", "load"), ("torch", "save")}
+LOADERS = {("torch", "load"), ("np", "load"), ("numpy", "load"), ("torch", "save"), ("yaml", "load")}
+METHODS = {"recv_pyobj", "send_pyobj", "recv_serialized", "send_serialized", "unsafe_load", "full_load", "allow_pickle"}
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -33,13 +34,24 @@ def executed(tree: ast.AST) -> Iterator[str]:
             yield node.func.id
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield from (f"{a}.{b}" for a, b in LOADERS if (node.value.id, node.attr) == (a, b))
+        if isinstance(node, ast.Attribute) and node.attr in {*METHODS, *EXECUTING}:  # ray.cloudpickle, too
+            yield node.attr
+        if isinstance(node, ast.ImportFrom):
+            names = {alias.name for alias in node.names}
+            yield from (f"{a}.{b}" for a, b in LOADERS if a == node.module and b in names)
+            yield from names & {*METHODS, *EXECUTING}
         if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
             yield "allow_pickle"
 
 
 @pytest.mark.parametrize(
-    "text", ["import pickle", "from marshal import loads", "eval('1')", "torch.load(p)", "f(allow_pickle=True)"]
-)
+    "text",
+    [
+        "import pickle", "from marshal import loads", "eval('1')", "torch.load(p)", "f(allow_pickle=True)",
+        "from torch import load", "from numpy import load as read", "from ray import cloudpickle",
+        "socket.recv_pyobj()", "ray.cloudpickle.loads(x)", "yaml.load(x)", "yaml.unsafe_load(x)", "import dill as json",
+    ],
+)  # fmt: skip
 def test_the_gate_sees_what_executes(text: str) -> None:
     assert [*executed(ast.parse(text))]
 
