@@ -1,0 +1,268 @@
+"""What scripts/ holds for clusters: shell that shellcheck and sh accept, files that Ray and KubeRay would.
+
+Ray's cluster launcher brings its schema along. KubeRay's is written down here from its API reference (ray.io/v1, as of
+KubeRay 1.6) as far as our manifests go, and closed: a key that is not known here is refused. It is not the CRD itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = ROOT / "scripts"
+SHELL = sorted(SCRIPTS.glob("*.sh"))
+MANIFESTS = sorted((SCRIPTS / "kubernetes").glob("*.yaml"))
+
+# -------------------------------------------------------------- KubeRay's schema
+
+Whole = Annotated[int, msgspec.Meta(ge=0)]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+Quantity = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)?(m|[kMGTP]i?)?$")]
+
+
+class Closed(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A map that may have no key but these."""
+
+
+class Metadata(Closed):
+    name: Name
+    labels: dict[str, str] = {}
+
+
+class Resources(Closed):
+    requests: dict[str, Quantity]
+    limits: dict[str, Quantity]
+
+
+class Variable(Closed):
+    name: str
+    value: str
+
+
+class Mount(Closed):
+    name: Name
+    mountPath: str
+    readOnly: bool = False
+
+
+class Container(Closed):
+    name: Name
+    image: str
+    resources: Resources
+    env: list[Variable] = []
+    volumeMounts: list[Mount] = []
+
+
+class Claim(Closed):
+    claimName: Name
+
+
+class Volume(Closed):
+    name: Name
+    persistentVolumeClaim: Claim
+
+
+class PodSpec(Closed):
+    containers: Annotated[list[Container], msgspec.Meta(min_length=1)]
+    volumes: list[Volume] = []
+    terminationGracePeriodSeconds: Whole = 30
+
+
+class Pod(Closed):
+    spec: PodSpec
+    metadata: Metadata | None = None
+
+
+class Head(Closed):
+    template: Pod
+    rayStartParams: dict[str, str]
+    serviceType: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
+    enableIngress: bool = False
+
+
+class Workers(Closed):
+    groupName: Name
+    template: Pod
+    rayStartParams: dict[str, str]
+    replicas: Whole = 0
+    minReplicas: Whole = 0
+    maxReplicas: Whole = 2147483647
+    numOfHosts: Whole = 1
+    idleTimeoutSeconds: Whole | None = None
+    suspend: bool = False
+
+
+class Auth(Closed):
+    mode: Literal["disabled", "token"]
+    secretName: str | None = None
+
+
+class ClusterSpec(Closed):
+    headGroupSpec: Head
+    workerGroupSpecs: list[Workers] = []
+    rayVersion: str | None = None
+    authOptions: Auth | None = None
+    enableInTreeAutoscaling: bool = False
+    suspend: bool = False
+
+
+class JobSpec(Closed):
+    entrypoint: str
+    rayClusterSpec: ClusterSpec
+    submissionMode: Literal["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"] = "K8sJobMode"
+    backoffLimit: Whole = 0
+    activeDeadlineSeconds: Whole | None = None
+    shutdownAfterJobFinishes: bool = False
+    ttlSecondsAfterFinished: Whole = 0
+    runtimeEnvYAML: str | None = None
+    suspend: bool = False
+
+
+class RayCluster(Closed, tag_field="kind", tag=True):
+    apiVersion: Literal["ray.io/v1"]
+    metadata: Metadata
+    spec: ClusterSpec
+
+
+class RayJob(Closed, tag_field="kind", tag=True):
+    apiVersion: Literal["ray.io/v1"]
+    metadata: Metadata
+    spec: JobSpec
+
+
+def manifest(content: Any) -> RayCluster | RayJob:
+    return msgspec.convert(content, RayCluster | RayJob)
+
+
+def cluster(found: RayCluster | RayJob) -> ClusterSpec:
+    return found.spec if isinstance(found, RayCluster) else found.spec.rayClusterSpec
+
+
+# -------------------------------------------------------------- Kubernetes
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_a_manifest(path: Path) -> None:
+    (content,) = yaml.safe_load_all(path.read_text())
+    spec = cluster(manifest(content))
+    assert spec.authOptions == Auth(mode="token")
+    pods = [spec.headGroupSpec.template.spec, *(group.template.spec for group in spec.workerGroupSpecs)]
+    for pod in pods:
+        assert {mount.name for one in pod.containers for mount in one.volumeMounts} == {v.name for v in pod.volumes}
+    for group in spec.workerGroupSpecs:
+        assert group.minReplicas <= group.replicas <= group.maxReplicas
+        assert group.rayStartParams["num-cpus"] == group.template.spec.containers[0].resources.requests["cpu"]
+
+
+def test_the_image_holds_the_ray_that_the_manifests_name() -> None:
+    named = {cluster(manifest(yaml.safe_load(path.read_text()))).rayVersion for path in MANIFESTS}
+    text = (SCRIPTS / "kubernetes" / "Dockerfile").read_text()
+    assert named == {*re.findall(r"rayproject/ray:([\d.]+)", text)} == {*re.findall(r"ray\[default\]==([\d.]+)", text)}
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_options_of_ray_start_exist(path: Path) -> None:
+    """rayStartParams become options of `ray start`."""
+    from ray.scripts.scripts import start
+
+    spec = cluster(manifest(yaml.safe_load(path.read_text())))
+    known = {option.removeprefix("--") for parameter in start.params for option in parameter.opts}
+    for group in (spec.headGroupSpec, *spec.workerGroupSpecs):
+        assert {*group.rayStartParams} <= known
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda job: job.update(apiVersion="ray.io/v2"),
+        lambda job: job["spec"].update(entryPoint="python"),
+        lambda job: job["spec"].update(submissionMode="Http"),
+        lambda job: job["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParams"].update({"num-cpus": 0}),
+        lambda job: job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0].pop("groupName"),
+        lambda job: job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0].update(replicas="2"),
+    ],
+)
+def test_a_spoiled_manifest_is_refused(spoil: Any) -> None:
+    job = copy.deepcopy(yaml.safe_load((SCRIPTS / "kubernetes" / "rayjob.yaml").read_text()))
+    spoil(job)
+    with pytest.raises(msgspec.ValidationError):
+        manifest(job)
+
+
+def test_the_words_of_the_job_compose() -> None:
+    from evorl.config import compose, experiment, opened, resolved
+
+    job = manifest(yaml.safe_load((SCRIPTS / "kubernetes" / "rayjob.yaml").read_text()))
+    assert isinstance(job, RayJob)
+    shell, script, run, *words = job.spec.entrypoint.split()
+    assert (shell, Path(script).name) == ("sh", "run_or_resume.sh")
+    with opened() as hydra:
+        made = experiment(resolved(compose(hydra, words)))
+    workers = sum(int(group.rayStartParams["num-cpus"]) * group.replicas for group in cluster(job).workerGroupSpecs)
+    assert made.cluster.workers == made.rl.members == workers  # type: ignore[attr-defined]
+    mounts = cluster(job).headGroupSpec.template.spec.containers[0].volumeMounts
+    assert any(Path(run).is_relative_to(mount.mountPath) for mount in mounts)
+
+
+# -------------------------------------------------------------- ray up
+
+
+def test_the_file_for_ray_up() -> None:
+    import jsonschema
+    from ray import autoscaler
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    given = yaml.safe_load((SCRIPTS / "cluster.yaml").read_text())
+    jsonschema.validate(given, json.loads((Path(autoscaler.__file__).parent / "ray-schema.json").read_text()))
+    filled = prepare_config(copy.deepcopy(given))
+    validate_config(filled)
+    assert filled["max_workers"] == len(given["provider"]["worker_ips"])
+    commands = [*filled["head_start_ray_commands"], *filled["worker_start_ray_commands"]]
+    assert len(commands) == 2 and not any("ray stop" in one for one in commands)
+    for one in commands:
+        subprocess.run(["sh", "-n", "-c", one], check=True)
+        assert all((SCRIPTS / name).exists() for name in re.findall(r"scripts/(\w+\.sh)", one))
+
+
+# -------------------------------------------------------------- shell
+
+
+@pytest.mark.parametrize("path", SHELL, ids=lambda path: path.name)
+def test_a_shell_script(path: Path) -> None:
+    checked = subprocess.run([Path(sys.executable).parent / "shellcheck", path], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+    assert os.access(path, os.X_OK)
+    assert "ray stop" not in path.read_text()
+
+
+@pytest.mark.parametrize("name", ["ray_worker.sh", "run_or_resume.sh"])
+def test_a_script_that_is_told_nothing_says_what_it_needs(name: str) -> None:
+    done = subprocess.run([SCRIPTS / name], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("usage: scripts/" + name)
+
+
+def test_a_run_that_is_started_again_goes_on(tmp_path: Path) -> None:
+    """A python of ours in the path tells what it is asked."""
+    run, fake = tmp_path / "a run", tmp_path / "python"
+    fake.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    fake.chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def asked() -> list[str]:
+        words = [SCRIPTS / "run_or_resume.sh", run, "mdp=pong", "budget.steps=1 000"]
+        return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert asked() == ["-m", "evorl.run", "mdp=pong", "budget.steps=1 000", f"hydra.run.dir={run}"]
+    (run / ".hydra").mkdir(parents=True)
+    assert asked() == ["-m", "evorl.run", f"resume={run}"]
