@@ -18,6 +18,7 @@ from evorl.nets.capture import capture
 from evorl.ops.losses import explained_variance
 from evorl.rl import a2c
 from evorl.rl.core import Batch, Metrics, NotFinite
+from evorl.util.errors import BadRequest
 from evorl.util.schedule import value as scheduled
 
 
@@ -27,12 +28,13 @@ class A3C(a2c.A2C):
 
     def __post_init__(self) -> None:
         if not self.asynchronous:
-            raise ValueError("asynchronous: A3C that waits for all members is A2C (rl=a2c)")
+            raise BadRequest("A3C that waits for all members is A2C (rl=a2c)", "asynchronous")
         if self.normalize_inputs or self.normalize_rewards:
             name = "normalize_inputs" if self.normalize_inputs else "normalize_rewards"
-            raise ValueError(f"{name}: an A3C learner sees gradients, not what running statistics are made of")
+            raise BadRequest("an A3C learner sees gradients, not what running statistics are made of", name)
         if self.correction != "none":
-            raise ValueError("correction: A3C's gradients are of the policy that acted, there is nothing to correct")
+            raise BadRequest("A3C's gradients are of the policy that acted, there is nothing to correct", "correction")
+        super().__post_init__()
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
         return Learner(self, spec, seed, device)

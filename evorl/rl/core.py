@@ -140,6 +140,14 @@ class Hyper(ABC):
     """Threads of torch; part of the experiment, since large sums change their last bits with it."""
     net: Net = field(default_factory=Net)
 
+    def __post_init__(self) -> None:
+        if self.asynchronous and self.normalize_rewards and self.members > 1:
+            raise BadRequest(
+                "asynchronous batches come from any of several members, whose returns would mix; "
+                "scale rewards in the world, or take one member",
+                "normalize_rewards",
+            )
+
     @abstractmethod
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
         """A learner with fresh weights."""

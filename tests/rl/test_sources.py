@@ -71,6 +71,14 @@ def test_which_source_an_experiment_has() -> None:
     assert isinstance(other, Stream) and other.max_lag == 5
 
 
+def test_returns_of_several_members_in_one_stream_are_not_scaled() -> None:
+    """A running return goes on in the next batch, which would be another member's."""
+    for fine in ({"members": 1, "asynchronous": True}, {"members": 3}):
+        PPO(normalize_rewards=True, **fine)
+    with pytest.raises(ValueError, match="normalize_rewards: asynchronous batches"):
+        PPO(normalize_rewards=True, members=2, asynchronous=True)
+
+
 @pytest.mark.parametrize("cluster", [Local(), Processes(workers=2)], ids=["local", "processes"])
 def test_members_act_under_the_weights_they_are_given(cluster: Any) -> None:
     """Each fragment's log-probabilities are those of the learner whose version it names."""
