@@ -53,7 +53,7 @@ class BattleWorld(World):
 
     def __post_init__(self) -> None:
         if self.delay_ms is not None and not 0 <= self.delay_ms[0] <= self.delay_ms[1]:
-            raise ValueError(f"delay_ms must be [low, high] with 0 <= low <= high, not {list(self.delay_ms)}")
+            raise BadRequest(f"expected [low, high] with 0 <= low <= high, got {list(self.delay_ms)}", "delay_ms")
 
     @property
     @abstractmethod

@@ -55,7 +55,7 @@ class Gymnasium(World):
 
     def __post_init__(self) -> None:
         if self.reward_clip is not None and not self.reward_clip[0] < self.reward_clip[1]:
-            raise ValueError(f"reward_clip must be [low, high] with low < high, not {list(self.reward_clip)}")
+            raise BadRequest(f"expected [low, high] with low < high, got {list(self.reward_clip)}", "reward_clip")
 
     @property
     def simulated(self) -> bool:

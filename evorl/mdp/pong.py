@@ -42,7 +42,7 @@ class Pong(Rules, BattleWorld):
         Rules.__post_init__(self)
         BattleWorld.__post_init__(self)
         if self.opponent == "self" and self.side != "random":
-            raise ValueError(f"side: {self.side} contradicts opponent=self, which plays both sides")
+            raise BadRequest(f"{self.side} contradicts opponent=self, which plays both sides", "side")
 
     @property
     def spec(self) -> Spec:

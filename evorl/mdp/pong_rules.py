@@ -39,6 +39,7 @@ from msgspec import Meta
 
 from evorl.mdp.core import Array
 from evorl.util import seed
+from evorl.util.errors import BadRequest
 from evorl.util.types import Count, NonNegative
 
 SIZE = 160  # the field's width and height
@@ -72,7 +73,7 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.serve[0] > self.serve[1]:
-            raise ValueError(f"serve: the range {list(self.serve)} is empty")
+            raise BadRequest(f"the range {list(self.serve)} is empty", "serve")
 
 
 class Games:

@@ -134,5 +134,5 @@ def test_it_passes_on_pictures_and_the_rest() -> None:
 
 @pytest.mark.parametrize("delay_ms", [(2, 1), (-1, 1)])
 def test_impossible_ranges_are_refused(delay_ms: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="delay_ms must be"):
+    with pytest.raises(ValueError, match="delay_ms: expected"):
         Walk(delay_ms=delay_ms)

@@ -418,7 +418,7 @@ def test_sides_are_random_by_episode() -> None:
     [
         ({"opponent": "self", "side": "left"}, "side: left contradicts opponent=self"),
         ({"serve": (2.0, 1.0)}, "serve: the range"),
-        ({"delay_ms": (3.0, 1.0)}, "delay_ms must be"),
+        ({"delay_ms": (3.0, 1.0)}, "delay_ms: expected"),
     ],
 )
 def test_impossible_configs(wrong: dict[str, Any], message: str) -> None:

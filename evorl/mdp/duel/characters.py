@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from evorl.util.errors import BadRequest
 from evorl.util.types import Fraction, NonNegative, Positive
 
 
@@ -93,4 +94,4 @@ class Ground:
 
     def __post_init__(self) -> None:
         if 2 * self.pillar + 6 * self.body > self.size:
-            raise ValueError(f"size: {self.size} leaves no room around a pillar of radius {self.pillar}")
+            raise BadRequest(f"{self.size} leaves no room around a pillar of radius {self.pillar}", "size")
