@@ -20,10 +20,10 @@ def experiment(words: Sequence[str]) -> Experiment:
         return config.experiment(config.resolved(config.compose(hydra, words)))
 
 
-def main() -> None:
+def learn(whole: Experiment) -> None:
     from evorl.train import Run
 
-    run = Run(experiment(sys.argv[1:]))
+    run = Run(whole)
 
     def update() -> int:
         before = run.steps
@@ -32,6 +32,10 @@ def main() -> None:
 
     serve(update)
     run.close()
+
+
+def main() -> None:
+    learn(experiment(sys.argv[1:]))
 
 
 if __name__ == "__main__":

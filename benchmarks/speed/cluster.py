@@ -1,0 +1,145 @@
+"""What it costs to have members elsewhere: messages against Ray's and against the least, runs against cluster=local.
+
+Messages, all on this machine, one contestant at a time, alternating:
+`all`: 10 MB to each of 4 processes, and an acknowledgement from each. Ray: one ray.put and 4 actor calls; its actors
+see the object's memory, ours and the bare ones get a copy of their own.
+`any`: calls of one process with a number in and out, 1,000 given at once; ours as a `map`. Ray: 1,000 calls of an actor
+and one ray.get. Bare: a ROUTER and a DEALER, 64 messages under way.
+`gather`: 1 MB from 2 processes that always have the next one, copied to where the consumer wants it. Ray: two
+fragments of each actor under way, as objects. Bare: a copy into shared memory and one out of it, side by side.
+
+Runs: Pong PPO in one worker against local; a world whose every step burns 1 ms of CPU, 2 members on 2 workers against
+on 1; seconds from the command to the first row of metrics, after one batch of CartPole.
+
+    python benchmarks/speed/cluster.py [--samples 7] [--seconds 1] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from common import OURS, ROOT, Worker, alternate, arguments, machine, median, page, save
+
+HOW = {"evorl": "evorl", "Ray": "ray", "bare": "bare"}
+UNITS = {"all": (1.0, "times/s"), "any": (1.0, "calls/s"), "gather": (2**20 / 1e9, "GB/s")}
+AIMS = {"all": "3 times Ray", "any": "10 times Ray", "gather": "3 times Ray or 0.6 of bare"}
+PONG = ("mdp=pong", "rl=ppo")
+BURN = ("1", "mdp=cartpole", "rl=ppo", "rl.members=2", "rl.slots=4", "rl.horizon=32", "rl.minibatch=256", "rl.passes=1")
+PLACES = {
+    "local": ("cluster=local",),
+    "processes": ("cluster=processes", "cluster.workers=2"),
+    "ray": ("cluster=ray", "cluster.workers=2"),
+}
+QUICK = ("mdp=cartpole", "rl=ppo", "rl.members=2", "rl.slots=4", "rl.horizon=32", "rl.minibatch=256", "eval.every=0")
+Samples = dict[str, list[float]]
+
+
+def rates(commands: dict[str, tuple[str, ...]], samples: int, seconds: float) -> tuple[Samples, dict[str, str]]:
+    """Of each worker program, what it does in a second; and the versions of the last."""
+    with ExitStack() as stack:
+        workers = {name: stack.enter_context(Worker(OURS, *words)) for name, words in commands.items()}
+        asked = {name: lambda _, w=worker: w.rate(seconds) for name, worker in workers.items()}
+        return alternate(asked, range(samples)), list(workers.values())[-1].versions
+
+
+def first_row(words: tuple[str, ...], _: int) -> float:
+    """Seconds from the command to the first row of metrics."""
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "run"
+        began = time.perf_counter()
+        command = [OURS, "-m", "evorl.run", *QUICK, *words, f"hydra.run.dir={place}"]
+        with (Path(folder) / "said").open("w+") as said:
+            process = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said)
+            while not written(place / "metrics.jsonl"):
+                if process.poll() is not None:
+                    said.seek(0)
+                    raise SystemExit(f"{said.read()}evorl.run {' '.join(words)} ended with {process.returncode}")
+                time.sleep(0.005)
+            seconds = time.perf_counter() - began
+            process.terminate()
+            process.wait()
+        return seconds
+
+
+def written(path: Path) -> bool:
+    return path.exists() and b"\n" in path.read_bytes()
+
+
+# ------------------------------------------------------------------ pages
+
+
+def message_rows(what: str, found: Samples) -> list[list[str]]:
+    scale, unit = UNITS[what]
+    ours = median(found["evorl"])
+    return [
+        [f"`{what}`, {unit}: {name}", f"{scale * median(samples):,.2f}", spread(samples, scale),
+         "" if name == "evorl" else f"{ours / median(samples):.2f}", AIMS[what] if name == "Ray" else ""]
+        for name, samples in found.items()
+    ]  # fmt: skip
+
+
+def run_rows(title: str, found: Samples, aim: str) -> list[list[str]]:
+    """Rates of two, the last against the first."""
+    (_, base), _ = found.items()
+    return [
+        [f"{title}: {name}", f"{median(samples):,.0f}", spread(samples),
+         "" if samples is base else f"{median(samples) / median(base):.3f}", "" if samples is base else aim]
+        for name, samples in found.items()
+    ]  # fmt: skip
+
+
+def start_rows(found: Samples) -> list[list[str]]:
+    aims = {"processes": "2 s more than local", "ray": "10 s more than local"}
+    return [
+        [f"command to first row, s: {name}", f"{median(samples):.2f}", spread(samples),
+         f"+{median(samples) - median(found['local']):.2f} s" if name in aims else "", aims.get(name, "")]
+        for name, samples in found.items()
+    ]  # fmt: skip
+
+
+def spread(samples: list[float], scale: float = 1.0) -> str:
+    return f"{scale * min(samples):,.2f} to {scale * max(samples):,.2f}"
+
+
+def main() -> None:
+    args = arguments(__doc__, samples=7, seconds=1.0)
+    facts, results, lines = machine(), {}, []
+    head = ["", "median", "range", "evorl over it, or over the first", "aim"]
+
+    def note(name: str, found: Samples, rows: Callable[[Samples], list[list[str]]], **about: Any) -> None:
+        results[name] = {"samples": found, **about}
+        lines.extend(rows(found))
+        save(args.out, facts, page("Members elsewhere", __doc__, head, lines), results)
+
+    for what in UNITS:
+        print(what, flush=True)
+        commands = {name: ("messages.py", what, how) for name, how in HOW.items()}
+        found, facts["messages"] = rates(commands, args.samples, args.seconds)
+        note(what, found, partial(message_rows, what), commands=commands)
+    pairs = {
+        "Pong PPO, steps/s": (
+            {"local": ("ours.py", *PONG), "1 worker": ("ours.py", *PONG, "cluster=processes", "cluster.workers=1")},
+            "within 5 %",
+        ),
+        "steps that burn 1 ms, steps/s": (
+            {f"{n} workers": ("burn.py", *BURN, "cluster=processes", f"cluster.workers={n}") for n in (1, 2)},
+            "1.8",
+        ),
+    }
+    for title, (commands, aim) in pairs.items():
+        print(title, flush=True)
+        note(title, rates(commands, args.samples, args.seconds)[0], lambda f, t=title, a=aim: run_rows(t, f, a))
+    print("start", flush=True)
+    asked = {name: partial(first_row, words) for name, words in PLACES.items()}
+    note("start", alternate(asked, range(args.samples)), start_rows)
+
+
+if __name__ == "__main__":
+    main()
