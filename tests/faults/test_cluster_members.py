@@ -147,6 +147,7 @@ def test_a_driver_that_was_busy_kills_nobody_who_has_answered(spawn: Spawn) -> N
 def test_a_busy_driver_still_finds_who_hangs(spawn: Spawn) -> None:
     """Work of the driver's own between two looks is no excuse for a worker."""
     group = spawn("is stopped", "add", times=1)
+    group.crew.deadline_s = 0.5
     began = time.monotonic()
     stream = group.gather("add", 1)
     while not group.crew.replaced:

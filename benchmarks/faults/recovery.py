@@ -1,0 +1,156 @@
+"""How long a killed worker holds up its group: from SIGKILL to the answer, on `cluster=processes` with two workers.
+
+A group of four members is called again and again, as a synchronous run calls it. Now and then, at a random moment of
+a call, one worker is killed (or all of them, or the nurse that forks them, and so they with it): the time from the kill
+to the answer of that call. Beside it what the call takes undisturbed: where the answer came after that much time, the
+lost work was done again and nothing else was waited for. The members: bare counters, the samplers of our Pong defaults,
+and those of the coroutine world, whose episodes are played again from their actions. A worker that is stopped instead
+is found out after `cluster.deadline_s`; the last column is the time from then.
+
+    python benchmarks/faults/recovery.py [--samples 40] [--hangs 3] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
+
+from common import arguments, machine, median, page, save
+from ours import experiment
+
+from evorl.cluster.processes import Processes
+from evorl.train import Run
+
+DEADLINE_S = 5.0
+WORDS = f"rl.members=4 cluster=processes cluster.workers=2 cluster.deadline_s={DEADLINE_S}"
+CASES = {
+    "counters": "",
+    "Pong, our defaults": "mdp=pong rl=ppo",
+    "Duel, 16 slots": "mdp=duel rl=ppo rl.slots=16 rl.horizon=64",
+}
+
+
+class Counter:
+    """A member with next to nothing to make or restore; a call takes it 10 ms."""
+
+    def __init__(self, index: int) -> None:
+        self.sum = 0
+
+    def add(self) -> int:
+        time.sleep(0.01)
+        self.sum += 1
+        return self.sum
+
+    def state_dict(self) -> dict[str, int]:
+        return {"sum": self.sum}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.sum = state["sum"]
+
+
+@contextmanager
+def called(words: str) -> Iterator[tuple[Any, Callable[[], object]]]:
+    """A group, and its call."""
+    if not words:
+        group: Any = Processes(workers=2, deadline_s=DEADLINE_S).spawn(Counter, 4)
+        yield group, lambda: group.all("add")
+        group.close()
+        return
+    run = Run(experiment([*words.split(), *WORDS.split()]))
+    weights = run.learner.weights()
+    yield run.group, lambda: run.group.all("collect", weights, 0)
+    run.close()
+
+
+def workers(group: Any) -> list[int]:
+    return [seat.reader.pid for seat in group.crew.seats]
+
+
+def nurse(group: Any) -> list[int]:
+    return [group.crew.launcher._nurses[0].pid]
+
+
+VICTIMS: dict[str, Callable[[Any], list[int]]] = {
+    "one worker": lambda group: workers(group)[:1],
+    "all workers": workers,
+    "their nurse": nurse,
+}
+
+
+def recovery(group: Any, call: Callable[[], object], victims: list[int], number: int, after_s: float) -> float:
+    """Seconds from a signal, sent so long after the call began, to the call's answer."""
+    sent: list[float] = []
+
+    def strike() -> None:
+        sent.append(time.perf_counter())
+        for pid in victims:
+            os.kill(pid, number)
+
+    timer = threading.Timer(after_s, strike)
+    timer.start()
+    call()
+    answered = time.perf_counter()
+    timer.join()
+    while answered < sent[0]:  # the answer was quicker: it is the next one that has to wait
+        call()
+        answered = time.perf_counter()
+    return answered - sent[0]
+
+
+def took(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def measure(words: str, samples: int, hangs: int) -> dict[str, list[float]]:
+    draw = random.Random(words)
+    with called(words) as (group, call):
+        call()
+        usual = [took(call) for _ in range(10)]
+        found = {"undisturbed": usual}
+        for name, victims in VICTIMS.items():
+            found[name] = []
+            for _ in range(samples):
+                moment = draw.uniform(0, median(usual))
+                found[name].append(recovery(group, call, victims(group), signal.SIGKILL, moment))
+                for _ in range(2):
+                    call()
+        found["stopped"] = [
+            recovery(group, call, workers(group)[:1], signal.SIGSTOP, draw.uniform(0, median(usual))) - DEADLINE_S
+            for _ in range(hangs)
+        ]
+    return found
+
+
+def row(name: str, found: dict[str, list[float]]) -> list[str]:
+    undisturbed = median(found["undisturbed"])
+    kills = [f"{1e3 * median(found[which]):.0f} ({1e3 * max(found[which]):.0f})" for which in VICTIMS]
+    return [name, f"{1e3 * undisturbed:.0f}", *kills, f"{1e3 * median(found['stopped']):.0f}"]
+
+
+def main() -> None:
+    args = arguments(__doc__, samples=40, hangs=3)
+    facts, results = machine(), {}
+    head = ["ms, median (worst)", "a call, undisturbed", *VICTIMS, "stopped, after the deadline"]
+    lines: list[list[str]] = []
+    for name, words in CASES.items():
+        results[name] = measure(words, args.samples, args.hangs)
+        lines.append(row(name, results[name]))
+        print("  ".join(lines[-1]), flush=True)
+        title = "Recovery from a killed process"
+        save(args.out, facts, page(title, __doc__, head, lines), {"deadline_s": DEADLINE_S, "cases": results})
+
+
+if __name__ == "__main__":
+    main()
