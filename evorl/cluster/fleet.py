@@ -24,7 +24,7 @@ from evorl.cluster.child import die_with_parent, fork, why
 from evorl.cluster.core import Make
 from evorl.cluster.curve import Keys, Pass
 from evorl.cluster.host import here
-from evorl.cluster.keeper import first_line
+from evorl.cluster.keeper import gist
 from evorl.cluster.launch import Exit
 from evorl.cluster.serve import serve
 from evorl.cluster.session import Session
@@ -152,7 +152,7 @@ class Fleet:
             return Exit(worker, life, why(status), status == -signal.SIGKILL, member, trace)
         self._forget(worker)
         made = isinstance(end, RayActorError) and not end.actor_init_failed
-        return Exit(worker, life, f"lost the process that carried it ({first_line(end)})", killed=made)
+        return Exit(worker, life, f"lost the process that carried it ({gist(end)})", killed=made)
 
     def kill(self, worker: int, life: int) -> None:
         """Ends the carrier, and its worker with it; Ray alone would wait for one that is stopped."""

@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import socket
+import sys
 import tempfile
 from contextlib import suppress
 from functools import partial
@@ -73,6 +74,7 @@ def _keep(driver: socket.socket, cpus: int, directory: str) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):
         os.dup2(nowhere, standard)
+    os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(one) for one in sys.path)  # what the driver can import
     try:
         _start(driver, cpus)
         driver.recv(1)  # until it closes its end
@@ -90,7 +92,7 @@ def _start(driver: socket.socket, cpus: int) -> None:
         )
         driver.send(f"at {ray.get_runtime_context().gcs_address}".encode())
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
-        driver.send(f"not {first_line(error)}".encode()[:MOST])
+        driver.send(f"not {gist(error)}".encode()[:MOST])
 
 
 def _temporary() -> str | None:
@@ -99,9 +101,10 @@ def _temporary() -> str | None:
     return None if len(usual) <= MOST_DEEP else "/tmp/ray"
 
 
-def first_line(error: Exception) -> str:
-    """What an error of Ray's, which may be a page, says first."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+def gist(error: Exception) -> str:
+    """The one line that matters of an error of Ray's, which may be a page: the first, or what ends a traceback."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1 if any("Traceback" in line or line.startswith("  File") for line in lines) else 0]
 
 
 def _end_children() -> None:

@@ -17,7 +17,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from evorl.cluster.keeper import Keeper, first_line
+from evorl.cluster.keeper import Keeper, gist
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Session:
     def _open(self, workers: int) -> None:
         c = self.config
         if self.found:
-            return
+            return self._check_found()
         try:
             if c.address is None:
                 self._keeper = Keeper(math.ceil(workers * c.cpus), self.directory)
@@ -61,7 +61,12 @@ class Session:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # of many kinds, some of them plain RuntimeErrors
             what = "does not start here" if c.address is None else f"at {c.address} cannot be joined"
-            raise BadRequest(f"Ray {what}: {first_line(error)}", "cluster.address") from error
+            raise BadRequest(f"Ray {what}: {gist(error)}", "cluster.address") from error
+
+    def _check_found(self) -> None:
+        joined, asked = ray.get_runtime_context().gcs_address, self.config.address
+        if asked not in (None, "auto", joined):
+            raise BadRequest(f"this process is part of the Ray at {joined} already, not of {asked}", "cluster.address")
 
     def _reserve(self, workers: int) -> None:
         """Room for all workers at once, so that two runs never wait for each other with half of theirs."""

@@ -1,0 +1,223 @@
+"""Groups whose workers Ray places, on a Ray that the tests of this file share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cluster_toys as toys
+import numpy as np
+import pytest
+import zmq
+from harness import QUICK, WORLDS, experiment_of, fingerprint, go, rows, start, train_in
+
+from evorl.cluster.core import Group, Make
+from evorl.cluster.curve import Pass
+from evorl.cluster.group import RemoteGroup
+from evorl.cluster.launch import Exit
+from evorl.cluster.local import Local
+from evorl.cluster.ray import Ray
+from evorl.cluster.serve import serve
+from evorl.util.errors import BadRequest
+
+MEMBERS = 3
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A Ray that this process has joined."""
+    import ray
+
+    from evorl.cluster.keeper import Keeper
+
+    with tempfile.TemporaryDirectory(prefix="evorl-test-") as place:
+        keeper = Keeper(2, place)
+        try:
+            ray.init(keeper.address, log_to_driver=False, logging_level="ERROR")
+            yield keeper.address
+        finally:
+            ray.shutdown()
+            keeper.close()
+
+
+@pytest.fixture
+def spawn(address: str) -> Iterator[Callable[..., Any]]:
+    groups: list[Group] = []
+
+    def spawned(make: Make = toys.Counter, *, workers: int = 2, **keys: Any) -> Group:
+        groups.append(Ray(workers=workers, **keys).spawn(make, MEMBERS, (toys.Refused,)))
+        return groups[-1]
+
+    yield spawned
+    for group in groups:
+        group.close()
+
+
+def test_what_cannot_be_joined_is_said_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [*QUICK, *WORLDS["pong"], "cluster=ray", f"hydra.run.dir={tmp_path / 'run'}"]
+    for value, said in (("127.0.0.1:1", "Connection refused"), ("ray://head:10001", "no address to join")):
+        assert go(*words, f"cluster.address='{value}'") == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith("evorl: cluster.address: ") and said in line
+    assert not (tmp_path / "run").exists()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < ends
+
+
+def carrier(pid: int) -> int:
+    """The actor that a worker was forked by."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_what_members_answer_does_not_depend_on_who_dies(spawn: Callable[..., Any]) -> None:
+    group, alone = spawn(deadline_s=30.0), Local().spawn(toys.Counter, MEMBERS)
+    big = np.arange(50_000.0)
+    strokes: list[Callable[[int], None]] = [
+        lambda pid: None,
+        lambda pid: os.kill(pid, signal.SIGKILL),
+        lambda pid: os.kill(carrier(pid), signal.SIGKILL),
+    ]
+    for number, stroke in enumerate(strokes):
+        stroke(group.all("pid")[0])
+        until(lambda least=number: group.all("echo", 1) == [1] * MEMBERS and group.crew.replaced >= least)
+        assert group.all("add", number + 2) == alone.all("add", number + 2)
+        assert all((one == big).all() for one in group.all("echo", big))
+        assert [*group.map("echo", ((i,) for i in range(20)))] == [*range(20)]
+    assert [state["sum"] for state in group.states()] == [state["sum"] for state in alone.states()]
+
+
+def test_a_stopped_worker_is_found_by_its_deadline(spawn: Callable[..., Any]) -> None:
+    group = spawn(deadline_s=30.0)
+    os.kill(group.all("pid")[1], signal.SIGSTOP)
+    group.crew.deadline_s = 3.0  # enough for its successor to begin
+    assert [answer[0] for answer in group.all("add", 1)] == [*range(MEMBERS)]
+    assert group.crew.replaced >= 1
+
+
+def test_errors_come_as_from_anywhere(spawn: Callable[..., Any]) -> None:
+    with pytest.raises(toys.Refused, match="not to be made"):
+        spawn(toys.unmakeable)
+    group = spawn()
+    with pytest.raises(toys.Refused, match="not today"):
+        group.all("refuse")
+
+
+def test_a_run_has_the_bits_of_local(address: str, tmp_path: Path) -> None:
+    words = (*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=3000")
+    fingers = []
+    for cluster in ("local", "ray"):
+        train_in(tmp_path / cluster, experiment_of(*words, f"cluster={cluster}"))
+        fingers.append(fingerprint(tmp_path / cluster))
+    assert fingers[0] == fingers[1]
+
+
+# ------------------------------------------------------------------ a Ray of its own
+
+
+def test_a_run_starts_its_own_ray_and_leaves_nothing(tmp_path: Path) -> None:
+    run = start(*QUICK, *WORLDS["pong"], "cluster=ray", "hydra.run.dir=run", "budget.steps=1000000", cwd=tmp_path)
+    ends = time.monotonic() + 90
+    while not (tmp_path / "run" / "metrics.jsonl").exists() or len(rows(tmp_path / "run")) < 2:
+        assert run.poll() is None and time.monotonic() < ends, (tmp_path / "err").read_text()
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGTERM)  # Ray is in another session
+    assert run.wait(60) == 143, (tmp_path / "err").read_text()
+    assert {path.name for path in (tmp_path / "tmp").iterdir()} <= {"ray"}  # Ray's own session folder
+    assert whose(tmp_path) == []
+
+
+def whose(place: Path) -> list[str]:
+    """The processes whose temporary files were to go to a place."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"TMPDIR={place}/".encode() in (one / "environ").read_bytes():
+                found.append((one / "cmdline").read_text())
+        except (OSError, PermissionError):
+            continue
+    return found
+
+
+# ------------------------------------------------------------------ over a network
+
+
+def test_a_joined_ray_is_spoken_to_with_keys_of_the_run(address: str, spawn: Callable[..., Any]) -> None:
+    group = spawn(address=address, cpus=0.1)
+    endpoint = group.crew.launcher.endpoint
+    assert endpoint.startswith("tcp://") and not endpoint.startswith("tcp://0.0.0.0")
+    refused = group.crew.refused
+    context = zmq.Context()
+    try:
+        strangers = [stranger(context, group, mechanism) for mechanism in ("none", "token", "another's key")]
+        for one in strangers:
+            one.connect(endpoint)
+            one.send_multipart([b"let", b"me", b"in"])
+        until(lambda: group.all("echo", 1) == [1] * MEMBERS and group.crew.refused > refused)
+    finally:
+        context.destroy(linger=0)
+    assert [answer[0] for answer in group.all("add", 1)] == [*range(MEMBERS)]
+
+
+def stranger(context: zmq.Context[Any], group: Any, mechanism: str) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.DEALER)
+    socket.identity = b"0.0"  # a worker's
+    if mechanism == "token":
+        socket.plain_username, socket.plain_password = b"worker", b"guess"
+    elif mechanism == "another's key":
+        Pass(group.crew.launcher._keys.admit().server, *zmq.curve_keypair()).show(socket)
+    return socket
+
+
+class Threads:
+    """A launcher of workers in threads, on hosts of the given names."""
+
+    def __init__(self, make: Make, hosts: list[str]) -> None:
+        self.make, self.hosts, self.workers, self.host, self.watch = make, hosts, len(hosts), "here", None
+        self.endpoint = "inproc://group"
+
+    def bind(self, socket: zmq.Socket[bytes]) -> None:
+        socket.bind("tcp://127.0.0.1:*")
+        self.endpoint = socket.get_string(zmq.LAST_ENDPOINT)
+
+    def start(self, token: bytes, worker: int, life: int) -> None:
+        def work() -> None:
+            host = self.hosts[worker]
+            serve(self.make, self.endpoint, token, worker, life, lambda: True, driver=self.host, host=host)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def kill(self, worker: int, life: int) -> None: ...
+
+    def exits(self) -> list[Exit]:
+        return []
+
+    def close(self) -> None: ...
+
+
+def test_only_workers_of_the_same_host_get_shared_memory() -> None:
+    launcher: Any = Threads(toys.Counter, ["here", "there", "there"])
+    group = RemoteGroup(launcher, 6, 30.0, ())
+    big = np.arange(50_000)
+    assert all((one == big).all() for one in group.all("echo", big))
+    assert [seat.reader is not None for seat in group.crew.seats] == [True, False, False]
+    group.close()
+
+
+def test_a_cluster_without_room_is_refused(address: str) -> None:
+    with pytest.raises(BadRequest, match=r"no room for 2 workers of 99 CPUs .* has 2 CPUs"):
+        Ray(address=address, cpus=99.0, deadline_s=1.0).spawn(toys.Counter, MEMBERS)
+
+
+def test_a_process_is_part_of_one_ray(address: str) -> None:
+    with pytest.raises(BadRequest, match=f"part of the Ray at {address} already"):
+        Ray(address="elsewhere:1").spawn(toys.Counter, MEMBERS)

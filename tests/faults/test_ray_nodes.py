@@ -1,0 +1,52 @@
+"""A run that spans two nodes of a Ray cluster, both on this machine, one of which goes away."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import QUICK, WORLDS, experiment_of, fingerprint, rows, train_in
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(os.path.abspath(one) for one in sys.path))
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def test_a_run_outlives_a_node(nodes: Any, tmp_path: Path) -> None:
+    other = nodes.add_node(num_cpus=1)
+    words = [*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=20000"]
+    train_in(tmp_path / "alone", experiment_of(*words))
+    removed: list[int] = []
+
+    def remove() -> None:
+        metrics = tmp_path / "spread" / "metrics.jsonl"
+        while not metrics.exists() or len(rows(tmp_path / "spread")) < 5:
+            time.sleep(0.01)
+        nodes.remove_node(other, allow_graceful=False)
+        removed.append(len(rows(tmp_path / "spread")))
+
+    thread = threading.Thread(target=remove)
+    thread.start()
+    train_in(tmp_path / "spread", experiment_of(*words, "cluster=ray", f"cluster.address='{nodes.address}'"))
+    thread.join()
+    found = rows(tmp_path / "spread")
+    assert removed[0] < len(found)  # while it ran
+    assert max(row.get("cluster/replaced", 0) for row in found) >= 1
+    assert fingerprint(tmp_path / "spread") == fingerprint(tmp_path / "alone")
