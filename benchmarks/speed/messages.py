@@ -83,7 +83,7 @@ def ray(what: str) -> tuple[Update, Callable[[], None]]:
     import ray as framework
 
     processes = PROCESSES[what]
-    framework.init(num_cpus=processes, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    framework.init("local", num_cpus=processes, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     actors = [framework.remote(Member).remote(index) for index in range(processes)]
     large, own = np.zeros(LARGE, np.uint8), np.empty(FRAGMENT, np.uint8)
 

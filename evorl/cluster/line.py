@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 
 class Letter:
-    """A value packed once, to be sent to one or many: its body, and its arrays beside it or in shared memory."""
+    """A value packed once, to be sent to one or many: its body, and its arrays beside it or in shared memory.
+
+    Arrays are not compared with what a block may hold of them already: that takes as long as the copy it would save.
+    """
 
     def __init__(self, value: object, pool: Pool | None = None) -> None:
         """Raises TypeError for what cannot be sent."""
