@@ -193,10 +193,20 @@ def _check_key(base: DictConfig, one: Override) -> None:
         check_left_out(one)
         _check_delete(old, value, key)
         return
+    if not one.is_force_add():
+        _check_names(base, key, value)
     try:
         OmegaConf.update(base, key, value, force_add=True)
     except OmegaConfBaseException:
         raise BadRequest(f"expected a value like {written(old)}, got {written(value)}", key) from None
+
+
+def _check_names(base: DictConfig, key: str, value: Any) -> None:
+    """Refuse a name in a mapping that the config's own one does not have."""
+    if isinstance(value, dict) and OmegaConf.is_dict(require(base, key)):
+        for name, inner in value.items():
+            require(base, f"{key}.{name}")
+            _check_names(base, f"{key}.{name}", inner)
 
 
 def _check_delete(old: Any, value: Any, key: str) -> None:
