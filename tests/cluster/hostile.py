@@ -134,3 +134,18 @@ def mutated(draw: random.Random, frames: list[bytes]) -> list[bytes]:
         else:
             changed.append(bytearray(draw.randbytes(9)))
     return [bytes(frame) for frame in changed]
+
+
+def reshaped(draw: random.Random, frames: list[bytes]) -> list[bytes]:
+    """A message whose plain data is well-formed, but of another form: something is left out, doubled or exchanged."""
+    at = draw.randrange(1, 3)
+    return [*frames[:at], msgspec.msgpack.encode(_other(draw, msgspec.msgpack.decode(frames[at]))), *frames[at + 1 :]]
+
+
+def _other(draw: random.Random, node: Any) -> Any:
+    if isinstance(node, list) and node and draw.random() < 0.8:
+        at = draw.randrange(len(node))
+        how = draw.choice(["deeper", "deeper", "without", "twice"])
+        new = {"deeper": [_other(draw, node[at])], "without": [], "twice": [node[at]] * 2}[how]
+        return [*node[:at], *new, *node[at + 1 :]]
+    return draw.choice([None, True, False, 0, 1, -1, 1 << 63, 0.5, "", "x", b"", b"x", [], [[]], [None], [0, []], {}])

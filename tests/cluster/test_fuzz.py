@@ -19,7 +19,7 @@ import cluster_toys as toys
 import pytest
 import zmq
 from harness import QUICK, WORLDS, experiment_of, fingerprint, train_in
-from hostile import mutated, payloads
+from hostile import mutated, payloads, reshaped
 
 from evorl.cluster.core import MemberError
 from evorl.cluster.crew import Call, Crew
@@ -236,7 +236,7 @@ def test_whatever_a_worker_says_is_heard_or_refused(monkeypatch: pytest.MonkeyPa
     try:
         messages, (seat,) = recorded(group, monkeypatch), group.crew.seats
         kept = (seat.line.received, seat.reader, seat.host, seat.released, group.crew.states)
-        draw, refused, heard = random.Random(6), 0, 0
+        draw, refused, heard, ways = random.Random(6), 0, 0, (mutated, reshaped)
         with monkeypatch.context() as patch:
             patch.setattr(Crew, "_send", lambda *_: None)
             hostile = [(draw.choice(messages), payload) for payload in payloads(canary) for _ in range(10)]
@@ -245,7 +245,7 @@ def test_whatever_a_worker_says_is_heard_or_refused(monkeypatch: pytest.MonkeyPa
                 seat.sent, seat.ready = deque(replace(call) for call in waiting), draw.random() < 0.5
                 seat.host, seat.reader = (kept[2], kept[1]) if draw.random() < 0.8 else ("", None)
                 at = draw.randrange(1, len(frames))
-                said = mutated(draw, frames) if payload is None else [*frames[:at], payload, *frames[at + 1 :]]
+                said = [*frames[:at], payload, *frames[at + 1 :]] if payload else draw.choice(ways)(draw, frames)
                 try:
                     group.crew._take(b"%d.%d" % (seat.number, seat.life), said)
                     heard += 1
