@@ -58,6 +58,7 @@ class Evaluation:
     every: Natural | None = None
     """Environment steps between evaluations; null is a tenth of the world's budget, 0 only at the end."""
     episodes: Count = 60
+    """Games of the deterministic policy in each evaluation, and as many of the stochastic one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ class Net:
     lstm: Natural = 0
     """Width of the recurrent core; 0 has none."""
     std: Literal["free", "state"] = "free"
-    """Box actions: one learned standard deviation per component, or one that depends on the state."""
+    """Box actions: one learned standard deviation per component, or one that depends on the state, e^-5 to e^2."""
     log_std: float = 0.0
     """Its initial logarithm (of the action range's half width, where bounds are finite)."""
 
