@@ -266,7 +266,8 @@ class _Session:
             self.saved, recorded = run.steps, state["recorder"]
             self.judged = None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
         self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)
-        self.terminal = Terminal(self.limit, e.budget.seconds, run.steps)
+        left = None if e.budget.seconds is None else max(e.budget.seconds - self.recorder.time, 0.0)
+        self.terminal = Terminal(self.limit, left, run.steps)
 
     def go(self) -> dict[str, Any]:
         with self.recorder, self.terminal, _signals() as caught:

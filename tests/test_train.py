@@ -20,6 +20,7 @@ from evorl.mdp.gymnasium import Gymnasium
 from evorl.nets.policy import Net
 from evorl.record import checkpoint, files
 from evorl.record.core import Record
+from evorl.record.terminal import Terminal
 from evorl.rl.core import NotFinite
 from evorl.rl.ppo import PPO
 from evorl.rl.sources import Lockstep
@@ -134,6 +135,23 @@ def test_budget_of_seconds(tmp_path: Path) -> None:
     result = train_in(tmp_path / "run", experiment(budget=Budget(steps=10**9, seconds=0.3)))
     assert 0 < result["steps"] < 10**6 and result["seconds"] >= 0.3
     assert having(rows(tmp_path / "run"), "eval/return_mean") == [result["steps"]]
+
+
+def test_a_resumed_run_shows_the_time_that_is_left_of_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[float | None] = []
+
+    def noting(budget: int, seconds: float | None, start: int) -> Terminal:
+        shown.append(seconds)
+        return Terminal(budget, seconds, start)
+
+    monkeypatch.setattr("evorl.train.Terminal", noting)
+    for steps in (4 * BATCH, 8 * BATCH):
+        result = train_in(tmp_path / "run", experiment(budget=Budget(steps=steps, seconds=1000.0)))
+    first, resumed = shown
+    assert first is not None and resumed is not None
+    assert 1000 - result["seconds"] <= resumed < first - 0.005
 
 
 def test_budget_of_fitness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

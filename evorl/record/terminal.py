@@ -45,8 +45,8 @@ _ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
 class Terminal:
     """Shows a run's progress on stdout and the warnings of the "evorl" logger beside it.
 
-    ``budget`` is in steps, ``seconds`` its limit in time. Time left goes to the sooner of the two, at the pace since
-    ``start`` (the step at which this process took over).
+    ``budget`` is in steps, ``seconds`` what is left of its limit in time. Time left goes to the sooner of the two, at
+    the pace since ``start`` (the step at which this process took over).
     """
 
     def __init__(self, budget: int, seconds: float | None = None, start: int = 0, stream: TextIO | None = None) -> None:
