@@ -1,0 +1,97 @@
+"""A model of a run on many workers: what its driver has to do for each fragment, and how fast that lets it be.
+
+One member a worker, one worker a core. A synchronous run sends weights out, lets everybody play, takes all answers and
+learns from all of them. An asynchronous one takes one fragment after the other and sends weights after each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Fan = Literal["star", "host", "tree", "one"]
+"""Where the weights go that leave the driver: to every worker (what evorl does), to every host once, along a tree of
+hosts; or, in an asynchronous run, to the one worker whose fragment was just taken."""
+Cost = tuple[float, float]
+"""Seconds of the driver's thread: once, and for every worker that the group has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What one member and the learner do with one fragment."""
+
+    fragment: float  # environment steps
+    play_s: float
+    learn_s: float
+    weights: float  # bytes
+    answer: float  # bytes of a fragment and its member's state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What messages and machines cost."""
+
+    call: Cost  # one call of `all` and its answer, without arrays
+    take: Cost  # one answer of `gather`, without arrays
+    post_s: float  # of the driver's thread: weights to one worker
+    memory: float  # bytes/s of a copy
+    curve: float  # bytes/s that one I/O thread encrypts and sends
+    network: float = 25e9 / 8  # bytes/s of a host's card, assumed
+    latency_s: float = 100e-6  # of one hop, assumed
+    cores: int = 64  # of a host, assumed
+    degree: int = 8  # of a tree, assumed
+
+    @property
+    def wire(self) -> float:
+        return min(self.network, self.curve)
+
+    def hosts(self, workers: int) -> int:
+        return math.ceil(workers / self.cores)
+
+
+def at(cost: Cost, workers: int) -> float:
+    return cost[0] + workers * cost[1]
+
+
+def copies(p: Place, workers: int, fan: Fan) -> int:
+    """Of the weights, that leave the driver."""
+    return {"star": workers, "host": p.hosts(workers), "tree": min(p.degree, p.hosts(workers)), "one": 1}[fan]
+
+
+def out(w: Work, p: Place, workers: int, fan: Fan) -> float:
+    """Seconds until the last worker has its weights."""
+    if workers <= p.cores:
+        return w.weights / p.memory
+    levels = max(1, math.ceil(math.log(p.hosts(workers), p.degree))) if fan == "tree" else 1
+    return levels * (copies(p, workers, fan) * w.weights / p.wire + p.latency_s) + w.weights / p.memory
+
+
+def sync(w: Work, p: Place, workers: int, fan: Fan = "star") -> float:
+    """Environment steps per second of a run in lockstep."""
+    taking = workers * (at(p.call, workers) + 2 * w.answer / p.memory)
+    coming = workers * w.answer / p.wire if workers > p.cores else 0.0
+    return workers * w.fragment / (out(w, p, workers, fan) + w.play_s + max(taking, coming) + workers * w.learn_s)
+
+
+def period(w: Work, p: Place, workers: int, fan: Fan = "star") -> float:
+    """Seconds that the driver of an asynchronous run needs for each fragment."""
+    sent = copies(p, workers, fan) if workers > p.cores or fan == "one" else workers
+    thread = at(p.take, workers) + sent * p.post_s + w.learn_s
+    wire = (w.answer + sent * w.weights) / p.wire if workers > p.cores else 0.0
+    return max(thread, wire)
+
+
+def stream(w: Work, p: Place, workers: int, fan: Fan = "star") -> float:
+    """Environment steps per second of an asynchronous run."""
+    return w.fragment * min(workers / w.play_s, 1 / period(w, p, workers, fan))
+
+
+def crowded(w: Work, p: Place, workers: int, cores: int) -> float:
+    """`stream` where the driver and its workers share few cores."""
+    return min(stream(w, p, workers), w.fragment * cores / (w.play_s + period(w, p, workers)))
+
+
+def fed(w: Work, p: Place) -> float:
+    """Workers that keep an asynchronous learner just busy, messages aside that grow with their number."""
+    return w.play_s / (p.take[0] + p.post_s + w.learn_s)
