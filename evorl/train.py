@@ -291,6 +291,7 @@ class _Session:
             self._judge()  # before saving, so that the checkpoint knows it
         if caught:
             self._save()
+            self.recorder.close()  # here, so that no sink takes it for a failure
             raise Interrupted(caught[0], self.run.steps, self.directory)
         if _due(self.save_every, before, self.run.steps) or self._judged_now():
             self._save_if_possible()

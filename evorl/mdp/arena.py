@@ -301,9 +301,9 @@ class BattleArena:
         return seat.feed.pop()
 
     def _end(self, slot: int, seat: _Seat, controller: Controller, step: Step) -> None:
-        rows = self._rows
-        rows.terminated[slot], rows.truncated[slot] = step.terminated, step.truncated
-        if step.truncated:
+        rows, truncated = self._rows, step.truncated and not step.terminated  # what is over is not cut
+        rows.terminated[slot], rows.truncated[slot] = step.terminated, truncated
+        if truncated:
             show_final(rows, slot, controller.state)
         seat.result = dict(controller.result())
         seat.feed.clear()

@@ -7,6 +7,7 @@ and merging is in float64 in a fixed order, so a resumed run has the same bits.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
@@ -17,8 +18,8 @@ FLOOR = 1e-4  # the least deviation divided by, so that a constant input stays s
 CLIP = 10.0  # deviations; a normalised number never leaves [-CLIP, CLIP]
 
 
-class Running:
-    """Mean and variance of rows seen so far, merged batchwise (Chan, Golub & LeVeque 1979)."""
+class Running(ABC):
+    """Mean and spread of rows seen so far, merged batchwise (Chan, Golub & LeVeque 1979)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.count = 0.0
@@ -34,17 +35,13 @@ class Running:
         self.mean = self.mean + delta * (n / total)
         self.count = total
 
+    @abstractmethod
     def scatter(self, centred: Tensor) -> Tensor:
-        """The sum over rows of their squares."""
-        return centred.square().sum(0)
+        """The sum of squares, or of products, of centred rows."""
 
-    @property
-    def std(self) -> Tensor:
-        return (self.m2 / self.count).sqrt() if self.count else torch.ones_like(self.m2)
-
+    @abstractmethod
     def scaling(self) -> Tensor:
-        """What a shifted row is multiplied by, number by number."""
-        return 1.0 / self.std.clamp(min=FLOOR)
+        """What a shifted row is multiplied by."""
 
     def state_dict(self) -> StateDict:
         return {"count": self.count, "mean": self.mean, "m2": self.m2}
@@ -55,6 +52,20 @@ class Running:
         if m2.shape != self.m2.shape:
             raise ValueError(f"statistics of shape {list(m2.shape)} where {list(self.m2.shape)} are kept")
         self.mean, self.m2 = mean, m2
+
+
+class RunningVariance(Running):
+    """Mean and variance, number by number."""
+
+    def scatter(self, centred: Tensor) -> Tensor:
+        return centred.square().sum(0)
+
+    @property
+    def std(self) -> Tensor:
+        return (self.m2 / self.count).sqrt() if self.count else torch.ones_like(self.m2)
+
+    def scaling(self) -> Tensor:
+        return 1.0 / self.std.clamp(min=FLOOR)
 
 
 class RunningCovariance(Running):
@@ -87,7 +98,8 @@ class Moments:
         floats = {i: one.shape for i, one in enumerate(inputs) if one.dtype == "float32"}
         self.whiten = whiten
         self.running: dict[int, Running] = {
-            i: RunningCovariance((math.prod(shape),)) if whiten else Running(shape) for i, shape in floats.items()
+            i: RunningCovariance((math.prod(shape),)) if whiten else RunningVariance(shape)
+            for i, shape in floats.items()
         }
         self.count_tensors = 2 * len(self.running)
         self._tensors: dict[torch.device, tuple[Tensor, ...]] = {}  # until the numbers change
@@ -131,7 +143,7 @@ class ReturnScale:
 
     def __init__(self, gamma: Tensor) -> None:
         self.gamma = gamma
-        self.running = Running(tuple(gamma.shape))
+        self.running = RunningVariance(tuple(gamma.shape))
         self.returns: Tensor | None = None  # [B, R], of the episodes in flight
 
     def __call__(self, reward: Tensor, start: Tensor) -> Tensor:

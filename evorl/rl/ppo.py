@@ -17,6 +17,7 @@ from evorl.nets.policy import Output
 from evorl.ops.losses import approximate_kl, ppo_clip, value_loss
 from evorl.rl.core import Hyper, Metrics
 from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient
+from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Positive
 
 
@@ -32,6 +33,11 @@ class PPO(Hyper):
     """Keep a new value within this distance of the old one in the loss; null does not."""
     target_kl: Positive | None = None
     """Start no further pass once the mean KL of a pass exceeds it; null never stops."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.minibatch == 1 and self.normalize_advantage:
+            raise BadRequest("the normalised advantage of a single decision is 0, so nothing is learned", "minibatch")
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
         return Learner(self, spec, seed, device)

@@ -16,6 +16,7 @@ from evorl.mdp.core import Spec
 from evorl.nets.policy import Output
 from evorl.rl.core import Hyper
 from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient, score_function_loss
+from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.types import Count, Fraction
 
@@ -27,6 +28,13 @@ class Reinforce(Hyper):
     lr: Schedule = 1e-2
     baseline: bool = True
     """Subtract the critic's value from the return."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.correction != "none" and not self.baseline:
+            raise BadRequest(
+                "without a baseline the return is not weighted by the ratio; add rl.baseline=true", "correction"
+            )
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
         return Learner(self, spec, seed, device)

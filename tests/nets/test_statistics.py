@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from evorl.mdp.core import Input
-from evorl.nets.statistics import CLIP, Moments, ReturnScale, Running, RunningCovariance
+from evorl.nets.statistics import CLIP, Moments, ReturnScale, RunningCovariance, RunningVariance
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
@@ -34,7 +34,7 @@ def batch(number: int, horizon: int = 6, slots: int = 4) -> tuple[Tensor, ...]:
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.0, 100.0, -1e4]), st.integers(0, 99))
 def test_batches_merge_to_all_rows_at_once(sizes: list[int], shift: float, seed: int) -> None:
     rows = normals("rows", seed, shape=(sum(sizes), 2), shift=shift)
-    running = Running((2,))
+    running = RunningVariance((2,))
     for part in rows.split(sizes):
         running.update(part)
     assert running.count == len(rows)

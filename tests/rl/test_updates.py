@@ -510,3 +510,17 @@ def test_a_copy_acts_as_the_learner_whose_weights_it_has() -> None:
         x.act(tuple(i[0] for i in batch.inputs), batch.legal[0], torch.zeros(5, 5), None, None) for x in (one, copy)
     )
     assert all(torch.equal(a, b) for a, b in zip(got[:4], want[:4], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "key"),
+    [
+        (PPO, {"minibatch": 1}, "minibatch"),
+        (Reinforce, {"baseline": False, "correction": "vtrace"}, "correction"),
+        (PPO, {"asynchronous": True, "members": 2, "normalize_rewards": True}, "normalize_rewards"),
+    ],
+)
+def test_settings_under_which_nothing_right_is_learned_are_refused(kind: Any, given: dict[str, Any], key: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        kind(**given)
+    assert caught.value.key == key
