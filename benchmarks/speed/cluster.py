@@ -9,7 +9,8 @@ and one ray.get. Bare: a ROUTER and a DEALER, 64 messages under way.
 fragments of each actor under way, as objects. Bare: a copy into shared memory and one out of it, side by side.
 
 Runs: Pong PPO in one worker against local; a world whose every step burns 1 ms of CPU, 2 members on 2 workers against
-on 1; seconds from the command to the first row of metrics, after one batch of CartPole.
+on 1; a world whose steps cost about as much as learning from them, asynchronous in one worker against local; seconds
+from the command to the first row of metrics, after one batch of CartPole.
 
     python benchmarks/speed/cluster.py [--samples 7] [--seconds 1] [--out DIR]
 """
@@ -32,6 +33,7 @@ UNITS = {"all": (1.0, "times/s"), "any": (1.0, "calls/s"), "gather": (2**20 / 1e
 AIMS = {"all": "3 times Ray", "any": "10 times Ray", "gather": "3 times Ray or 0.6 of bare"}
 PONG = ("mdp=pong", "rl=ppo")
 BURN = ("1", "mdp=cartpole", "rl=ppo", "rl.members=2", "rl.slots=4", "rl.horizon=32", "rl.minibatch=256", "rl.passes=1")
+EVEN = ("0.05", "mdp=cartpole", "rl=ppo", "rl.slots=8", "rl.horizon=64", "rl.minibatch=64", "rl.passes=10")
 PLACES = {
     "local": ("cluster=local",),
     "processes": ("cluster=processes", "cluster.workers=2"),
@@ -131,6 +133,16 @@ def main() -> None:
         "steps that burn 1 ms, steps/s": (
             {f"{n} workers": ("burn.py", *BURN, "cluster=processes", f"cluster.workers={n}") for n in (1, 2)},
             "1.8",
+        ),
+        "steps as costly as learning, steps/s": (
+            {
+                "local": ("burn.py", *EVEN),
+                "asynchronous, 1 worker": (
+                    *("burn.py", *EVEN, "rl.asynchronous=true"),
+                    *("cluster=processes", "cluster.workers=1"),
+                ),
+            },
+            "1.5",
         ),
     }
     for title, (commands, aim) in pairs.items():
