@@ -128,6 +128,8 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
             leaves[group] = run.choices.get(group, str(value).rpartition(".")[2])
         elif key not in IGNORED and not key.startswith(IGNORED_GROUPS):
             leaves[key] = run.choices.get(key, value)
+    if leaves.get("budget.steps", MISSING) is None:  # the world's own, which another run may have spelt out
+        leaves["budget.steps"] = run.config.get("mdp.budget")
     return leaves
 
 

@@ -40,6 +40,15 @@ def test_numbers_are_in_order_of_size() -> None:
     ]
 
 
+def test_a_budget_of_null_is_that_of_the_world() -> None:
+    world = PPO | {"mdp.budget": 4_000}
+    assert labels(*(world | {"budget.steps": steps} for steps in (None, 4_000))) == [("all runs", ["0", "1"])]
+    assert labels(*(world | {"budget.steps": steps} for steps in (None, 500))) == [
+        ("budget.steps=500", ["1"]),
+        ("budget.steps=4000", ["0"]),
+    ]
+
+
 def test_the_choice_of_an_algorithm_explains_its_keys() -> None:
     assert labels(PPO, A2C) == [("rl=A2C", ["1"]), ("rl=PPO", ["0"])]
     assert differences(runs(PPO, A2C)) == {"rl": ["PPO", "A2C"], "rl.clip": [0.2, MISSING], "rl.lr": [1e-3, 7e-4]}
