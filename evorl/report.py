@@ -22,7 +22,7 @@ from typing import Any
 
 from evorl import __version__, config
 from evorl.record import files
-from evorl.record.runs import find_runs, read_run
+from evorl.record.runs import RunRecord, find_runs, read_run
 from evorl.record.sweeps import Waiting, waiting
 from evorl.util.errors import BadRequest, nearest
 
@@ -68,7 +68,10 @@ def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], out: Path
     """
     from evorl.record.digest import compose  # brings Matplotlib: a wrong request is refused without it
 
-    content = compose([read_run(directory) for directory in directories], jobs)
+    runs, left_out = _read(directories)
+    content = compose(runs, jobs, left_out)
+    for note in left_out:
+        print(f"evorl: {note}", file=sys.stderr)
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_marked(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})
@@ -76,6 +79,19 @@ def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], out: Path
         files.replace(out / name, data)
     for name in stale:
         (out / name).unlink(missing_ok=True)
+
+
+def _read(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
+    """The runs that can be read, and a note on each that cannot. Raises `BadRequest` where there is none."""
+    runs, left_out = [], []
+    for directory in directories:
+        try:
+            runs.append(read_run(directory))
+        except (BadRequest, OSError) as error:
+            if directory == directories[-1] and not runs:
+                raise
+            left_out.append(f"left out: {directory} ({str(error).replace(f'{directory}/', '')})")
+    return runs, left_out
 
 
 def _places(word: str) -> list[Path]:

@@ -284,3 +284,15 @@ def test_a_wrong_request_is_refused_at_once_from_the_command_line(tmp_path: Path
 
 
 ROOT = str(Path(__file__).parent.parent)
+
+
+def test_a_run_that_cannot_be_read_is_left_out(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is said on the page and on the terminal; where nothing is left there is no report."""
+    (sweep / "3" / ".hydra" / "config.yaml").write_text("")
+    note = f"left out: {sweep / '3'} (cannot read .hydra/config.yaml: not a mapping of keys)"
+    assert main([str(sweep), f"out={tmp_path / 'report'}"]) == 0
+    assert capsys.readouterr().err == f"evorl: {note}\n"
+    assert note in (tmp_path / "report" / "index.html").read_text()
+    assert {row["run"] for row in read_csv(tmp_path / "report" / "runs.csv")} == {str(sweep / n) for n in "01245"}
+    assert main([str(sweep / "3"), f"out={tmp_path / 'none'}"]) == 2
+    assert not (tmp_path / "none").exists()

@@ -54,13 +54,13 @@ class World:
         return [run for group in self.groups for run in group.runs]
 
 
-def compose(runs: Sequence[RunRecord], waiting: Sequence[Waiting] = ()) -> dict[str, bytes]:
-    """The files of a report on one run or more, and on jobs that wait, by name."""
+def compose(runs: Sequence[RunRecord], waiting: Sequence[Waiting] = (), notes: Sequence[str] = ()) -> dict[str, bytes]:
+    """The files of a report on one run or more, and on jobs that wait, by name; ``notes`` open its page."""
     parts = _parts(runs, waiting)
     return (
         _tables(parts)
         | {f"{name}.{kind}": picture for name, figure in _figures(parts) for kind, picture in _both(figure)}
-        | {"index.html": to_html(_page(runs, parts)).encode()}
+        | {"index.html": to_html(_page(runs, parts, notes)).encode()}
     )
 
 
@@ -127,7 +127,7 @@ def _place(metric: str) -> tuple[int, str]:
     return next((i for i, prefix in enumerate(ORDER) if metric.startswith(prefix)), len(ORDER)), metric
 
 
-def _page(runs: Sequence[RunRecord], parts: Sequence[World]) -> Page:
+def _page(runs: Sequence[RunRecord], parts: Sequence[World], notes: Sequence[str]) -> Page:
     common, own = _provenance(runs)
     several = len(parts) > 1
     differ = {f"What differs between the configs{f': {part.name}' if several else ''}": part for part in parts}
@@ -146,7 +146,7 @@ def _page(runs: Sequence[RunRecord], parts: Sequence[World]) -> Page:
         sections=[_section(part, names, part.name if several else "") for part in parts],
         caption=CAPTION,
         folded={title: table for title, table in folded.items() if table},
-        notes=[note for part in parts for note in _notes(part.groups)],
+        notes=[*notes, *(note for part in parts for note in _notes(part.groups))],
     )
 
 
