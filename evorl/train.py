@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -270,7 +270,7 @@ class _Session:
         self.terminal = Terminal(self.limit, left, run.steps)
 
     def go(self) -> dict[str, Any]:
-        with self.recorder, self.terminal, _signals() as caught:
+        with self.recorder, self.terminal, _signals(self.terminal.notice) as caught:
             while not self._over():
                 self._advance(caught)
             if not self._judged_now():
@@ -351,7 +351,7 @@ def _due(every: int, before: int, after: int) -> bool:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
+def _signals(notice: Callable[[str], None]) -> Iterator[list[int]]:
     """Collects the first SIGINT or SIGTERM for the next boundary; a second one leaves at once."""
     caught: list[int] = []
 
@@ -359,8 +359,7 @@ def _signals() -> Iterator[list[int]]:
         if caught:
             os._exit(128 + number)  # the last complete checkpoint is intact by construction
         caught.append(number)
-        with suppress(OSError):  # nobody may be listening
-            os.write(2, b"evorl: will save and stop after this batch; a second signal leaves at once\n")
+        notice("evorl: will save and stop after this batch; a second signal leaves at once")
 
     if threading.current_thread() is not threading.main_thread():
         yield caught

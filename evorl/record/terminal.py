@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -58,6 +61,7 @@ class Terminal:
         self._metrics: dict[str, float] = {}
         self._evaluated: int | None = None
         self._live: Live | None = None
+        self._drawing = threading.RLock()  # rich lets a line of one thread into the drawing of another
         self._handler = _Handler(self)
 
     def __enter__(self) -> Self:
@@ -76,9 +80,10 @@ class Terminal:
     ) -> None:
         if not self._shown:
             self._show()
-        if self._live:
-            self._live.stop()
-            self._live = None
+        with self._drawing:
+            if self._live:
+                self._live.stop()
+                self._live = None
         logger = logging.getLogger("evorl")
         logger.removeHandler(self._handler)
         logger.propagate = self._propagated
@@ -96,17 +101,33 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """Print a line, above the live table where there is one."""
+        with self._drawing:
+            if self._live:
+                from rich.text import Text
+
+                self._live.console.print(Text(text))  # not markup=False, which the table below would be drawn with
+            else:
+                print(text, file=self._stream, flush=True)
+
+    def notice(self, text: str) -> None:
+        """Say a line from a signal handler: above the live table, or on stderr where there is none.
+
+        The handler may have interrupted the drawing, so another thread waits for its end; the ``threading`` module
+        might itself be interrupted, and its locks held.
+        """
         if self._live:
-            self._live.console.print(text, markup=False, highlight=False)
+            _thread.start_new_thread(self.say, (text,))
         else:
-            print(text, file=self._stream, flush=True)
+            with suppress(OSError):  # nobody may be listening
+                os.write(2, f"{text}\n".encode())
 
     def _show(self, judged: bool = False) -> None:
         self._shown, self._shown_at = True, time.monotonic()
-        if self._live:
-            self._live.update(self._table(), refresh=True)
-        else:
-            self.say(self._line("evaluation" if judged else None))
+        with self._drawing:
+            if self._live:
+                self._live.update(self._table(), refresh=True)
+            else:
+                self.say(self._line("evaluation" if judged else None))
 
     # ------------------------------------------------------------------ what it says
 

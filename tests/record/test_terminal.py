@@ -46,11 +46,11 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return fake
 
 
-def in_terminal(columns: int, **env: str) -> tuple[str, str]:
-    """What a terminal is sent by `SCRIPT`: raw, and without the control sequences."""
+def in_terminal(columns: int, script: str = SCRIPT, **env: str) -> tuple[str, str]:
+    """What a terminal is sent by a script: raw, and without the control sequences."""
     master, slave = os.openpty()
     words = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color", **env}
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=slave, stderr=slave, env=words) as child:
+    with subprocess.Popen([sys.executable, "-c", script], stdout=slave, stderr=slave, env=words) as child:
         os.close(slave)
         parts = []
         while True:
@@ -65,6 +65,34 @@ def in_terminal(columns: int, **env: str) -> tuple[str, str]:
         assert child.wait() == 0, b"".join(parts).decode()
     raw = b"".join(parts).decode()
     return raw, re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw)
+
+
+INTERRUPTED = f"""
+import os, signal, time
+from evorl.record.terminal import Terminal
+with Terminal(1000) as terminal:
+    signal.signal(signal.SIGINT, lambda number, frame: terminal.notice("will save and stop"))
+    terminal.update(250, {EVAL})
+    console, said = terminal._live.console, []
+    console.print, shown = lambda *w, **k: (shown(*w, **k), said.append(w)), console.print
+    with terminal._drawing:  # as in the middle of a redraw
+        os.kill(os.getpid(), signal.SIGINT)
+        early = len(said)
+    while not said:
+        time.sleep(0.001)
+    assert early == 0
+    terminal.update(500, {EVAL})
+"""
+
+
+def test_a_notice_of_a_signal_handler_stays_above_the_live_table() -> None:
+    raw, _ = in_terminal(100, INTERRUPTED)
+    before, after = raw.split("will save and stop")  # once
+    assert before.endswith("\x1b[2K")  # in place of the table, from its first line
+    assert before[before.rindex("250 / ") :].count("\x1b[1A") == after[
+        after.index("250 / ") : after.index("500 / ")
+    ].count("\x1b[1A")
+    assert after.startswith("\r\n") and after.index("250 / ") < after.index("500 / ")
 
 
 def test_on_a_terminal() -> None:
