@@ -30,7 +30,8 @@ DETAILS = re.compile(r"eval/.*_(min|max|std)|budget/")
 GROUPS = "Groups: means over runs"
 RUNS = "Runs"
 CAPTION = (
-    "Lines are means over seeds of each run's moving mean, dashed where only some of a group's runs have got; "
+    "Lines are means over seeds of each run's moving mean (over a fortieth of its length), from where all of a group's "
+    "runs have begun, dashed where only some have got; "
     "shades are 95 % intervals by Student's t, from three runs on; thin lines are the runs as recorded. "
     "Where there is one value per run, dots are runs and a bar is the mean with its interval."
 )

@@ -16,7 +16,7 @@ from evorl.record.runs import Series
 Points = tuple[Floats, Floats]
 
 SMOOTHING = 1 / 40
-"""Width of the moving mean as a part of the whole horizontal range."""
+"""Width of a run's moving mean as a part of the horizontal range that the run itself has gone through."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,9 +54,8 @@ def panel(groups: Sequence[Group], metric: str, axis: Literal["steps", "seconds"
     span = max(float(one.seconds.max()) for several in series for one in several)
     scale, unit = (1.0, "environment steps") if axis == "steps" else _time_unit(span)
     raw = [[_points(one, axis, scale) for one in several] for several in series]
-    width = SMOOTHING * float(np.ptp(np.concatenate([x for points in raw for x, _ in points])))
     curves = [
-        Curve(label=f"{group.label} (n={len(points)})", rank=rank, raw=points, band=_band(points, width))
+        Curve(label=f"{group.label} (n={len(points)})", rank=rank, raw=points, band=_band(points))
         for rank, (group, points) in enumerate(zip(groups, raw, strict=True))
         if points
     ]
@@ -74,8 +73,11 @@ def _points(series: Series, axis: Literal["steps", "seconds"], scale: float) -> 
     return x[order], series.values[order]
 
 
-def _band(points: Sequence[Points], width: float) -> Band:
-    return band([(x, smooth(x, y, width)) for x, y in points], common_grid([x for x, _ in points]))
+def _band(points: Sequence[Points]) -> Band:
+    """From where every run has begun: a mean that the later ones are still missing from would jump as they come in."""
+    grid = common_grid([x for x, _ in points])
+    begun = max(x[0] for x, _ in points)
+    return band([(x, smooth(x, y, SMOOTHING * float(np.ptp(x)))) for x, y in points], grid[grid >= begun])
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:

@@ -126,6 +126,22 @@ def test_time_is_told_in_a_unit_that_fits() -> None:
     assert longer.unit == "time (minutes)" and longer.curves[0].raw[0][0][-1] == pytest.approx(400 / 60)
 
 
+def test_a_short_run_is_smoothed_by_its_own_length() -> None:
+    """Beside one a hundred times as long it is drawn as it is alone, and not as one flat dash."""
+    short, long = Series(*np.tile(np.arange(200.0), (3, 1))), Series(*np.tile(np.arange(200.0) * 100, (3, 1)))
+    runs = [RunRecord(directory=Path(name), config={}, series={"x": x}) for name, x in (("s", short), ("l", long))]
+    beside = panel([Group({}, [run]) for run in runs], "x", "seconds").curves[0].band
+    np.testing.assert_array_equal(beside.mean, panel([Group({}, runs[:1])], "x", "seconds").curves[0].band.mean)
+    assert beside.mean[0] < 3 and beside.mean[-1] > 196
+
+
+def test_a_mean_begins_where_all_its_runs_have_begun() -> None:
+    early, late = np.arange(40.0), np.arange(10.0, 40.0)
+    runs = [RunRecord(directory=Path(str(len(x))), config={}, series={"x": Series(x, x, x)}) for x in (early, late)]
+    band = panel([Group({}, runs)], "x").curves[0].band
+    assert band.grid[0] == 10 and (band.count == 2).all()
+
+
 def test_inline_pictures_share_no_names_and_follow_the_page() -> None:
     svg = render_inset(single(make_panel([[40, 40]]), direct=False))
     first, second = inline(svg, "a-"), inline(svg, "b-")
