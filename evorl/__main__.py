@@ -19,6 +19,8 @@ usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run -
        evorl evaluate run=RUN_DIR [episodes=N] [video=true]   judge a run again
        evorl report RUN_DIR_OR_GLOB... [out=DIR]              tables and pictures of runs"""
 
+REMEDY = "in a checkout: make setup, once, then source .venv/bin/activate"
+
 
 def main(words: Sequence[str] | None = None) -> int:
     """Exit code of ``evorl`` with these arguments."""
@@ -26,7 +28,14 @@ def main(words: Sequence[str] | None = None) -> int:
     unheeded()
     if words and words[0] in DOORS:
         _leave_at_once_on_signals()
-        code = int(import_module(f"evorl.{words[0]}").main(list(words[1:])))
+        try:
+            door = import_module(f"evorl.{words[0]}")
+        except ModuleNotFoundError as error:
+            if (error.name or "evorl").partition(".")[0] == "evorl":
+                raise
+            print(f"evorl: {error.name} is not installed for {sys.executable}; {REMEDY}", file=sys.stderr)
+            return 2
+        code = int(door.main(list(words[1:])))
         for number in STOPS:  # all is said and written: the interpreter's own end must not change the exit code
             signal.signal(number, signal.SIG_IGN)
         return code

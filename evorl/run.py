@@ -19,7 +19,6 @@ if __name__ == "__main__":  # as the command evorl, which minds signals while it
 
 import argparse
 import json
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from evorl import __version__, config, job
 from evorl.overrides import TUNED, parse, require
 from evorl.record.files import replace
 from evorl.sweep import sweep
+from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
 
 AMENDABLE = ("budget", "record")
@@ -113,8 +113,8 @@ def _finished(directory: Path, result: dict[str, Any]) -> None:
     from evorl.record.terminal import summary
 
     summary(result, directory)
-    again = shlex.quote(f"resume={directory}")
-    print(f"finished; a larger budget goes on: python -m evorl.run {again} budget.steps={2 * result['steps']}")
+    again = command.run(f"resume={directory}", f"budget.steps={2 * result['steps']}")
+    print(f"finished; a larger budget goes on: {again}")
 
 
 def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dict[str, Any]:

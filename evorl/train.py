@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import signal
 import threading
 import time
@@ -32,6 +31,7 @@ from evorl.rl.core import Episode, Hyper, Metrics, NotFinite
 from evorl.rl.judge import fitness, judge
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import source
+from evorl.util import command
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural, Positive
@@ -90,7 +90,7 @@ class Interrupted(Exception):
     """A signal asked the run to stop; it saved first."""
 
     def __init__(self, number: int, step: int, directory: Path) -> None:
-        again = f"python -m evorl.run {shlex.quote(f'resume={directory}')}"
+        again = command.run(f"resume={directory}")
         super().__init__(f"interrupted by {signal.Signals(number).name}; saved at step {step}; go on with: {again}")
         self.signal = number
 

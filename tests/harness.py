@@ -56,7 +56,8 @@ def experiment_of(*words: str) -> Experiment:
 def start(*words: str, door: str = "run", cwd: Path, **env: str) -> subprocess.Popen[str]:
     """A door in a process (and session) of its own, its output in ``cwd``/out and /err, its temporary files in /tmp."""
     (cwd / "tmp").mkdir(exist_ok=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd / "tmp"), **env}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in an activated environment
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd / "tmp"), **env}
     with (cwd / "out").open("w") as out, (cwd / "err").open("w") as err:
         return subprocess.Popen(
             [sys.executable, "-m", f"evorl.{door}", *words],

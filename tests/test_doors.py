@@ -25,7 +25,8 @@ def evorl(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in an activated environment
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parent.parent), "OMP_NUM_THREADS": "1"}
 
 
 def nothing_written(place: Path) -> bool:
@@ -338,3 +339,12 @@ def test_the_other_doors_end_quietly_too(finished: Path, tmp_path: Path, door: s
         ["bash", "-c", command, sys.executable, word], cwd=tmp_path, env=environment(), capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("door", ["run", "evaluate", "report"])
+def test_a_python_without_what_evorl_needs_is_told_in_one_line(tmp_path: Path, door: str) -> None:
+    command = [sys.executable, "-S", "-m", f"evorl.{door}", "mdp=pong"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert f" is not installed for {sys.executable}; " in done.stderr
+    assert "make setup" in done.stderr and "source .venv/bin/activate" in done.stderr
