@@ -9,6 +9,12 @@ COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | tr , 
 EXTRAS := dev,mujoco,box2d,video,ray-launcher
 PYTHON ?=
 
+# make takes KEY=VALUE for a variable of its own: what no rule here reads was meant for evorl.
+READ := ARGS PYTHON VENV PEERS PY PIP TORCH COMPARED EXTRAS SHELL
+GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter command,$(origin $(name))),$(name)))
+STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
+$(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
+
 .PHONY: help train test setup check learn faults peers speed
 .DEFAULT_GOAL := help
 
