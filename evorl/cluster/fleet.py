@@ -8,6 +8,7 @@ with its machine, and its worker with it (PR_SET_PDEATHSIG); then Ray places ano
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections import deque
 from collections.abc import Collection
@@ -32,6 +33,8 @@ from evorl.cluster.session import Session
 if TYPE_CHECKING:
     from evorl.cluster.ray import Ray
 
+
+NEWS_S = 0.2  # within which the end of Ray itself is known, once it is known of an actor
 
 End = tuple[int, int | None, str]
 """How a worker ended: its exit status, the member it was busy with and where it was."""
@@ -89,9 +92,21 @@ class Fleet:
         self._places: dict[int, tuple[str, int]] = {}  # where carriers are, once they have said so
         self._lives: dict[int, Life] = {}
         self._ended: deque[tuple[int, int, Any]] = deque()  # worker, life, what its call gave; from Ray's threads
-        self.watch = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll = select.epoll()
+        self._epoll.register(self._woken, select.EPOLLIN)
+        self.make = make
         self._session = Session(config, workers)
-        self._make = ray.put(make)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._made = ray.put(self.make)
+        if self._session.keeper is not None:
+            self._epoll.register(self._session.keeper, select.EPOLLIN)
+
+    @property
+    def watch(self) -> int:
+        return self._epoll.fileno()
 
     # -------------------------------------------------------------- the endpoint
 
@@ -121,7 +136,7 @@ class Fleet:
     def _carrier(self, worker: int, again: bool) -> Any:
         options = self._session.place(worker, again)
         kind: Any = ray.remote(Carrier)
-        carrier = kind.options(max_restarts=0, **options).remote(self._make, self.endpoint, self.host)
+        carrier = kind.options(max_restarts=0, **options).remote(self._made, self.endpoint, self.host)
         carrier.where.remote().future().add_done_callback(partial(self._found, worker))
         return carrier
 
@@ -133,16 +148,34 @@ class Fleet:
         """Called by one of Ray's threads when a worker has ended, or its carrier is gone."""
         self._ended.append((worker, life, answer.exception() or answer.result()))
         with suppress(OSError):  # closed
-            os.eventfd_write(self.watch, 1)
+            os.eventfd_write(self._woken, 1)
 
     def exits(self) -> list[Exit]:
         with suppress(BlockingIOError):
-            os.eventfd_read(self.watch)
+            os.eventfd_read(self._woken)
+        if self._without_ray():
+            return self._renew()
         gone = []
         while self._ended:
             worker, life, end = self._ended.popleft()
             if life == self._lives[worker].number:
                 gone.append(self._exit(worker, life, end))
+        return gone
+
+    def _without_ray(self) -> bool:
+        """Whether our own Ray is gone; where a carrier is, that may be why, and Ray must not be spoken to any more."""
+        keeper = self._session.keeper
+        suspect = any(isinstance(end, Exception) for _, _, end in self._ended)
+        return keeper is not None and keeper.gone(NEWS_S if suspect else 0.0)
+
+    def _renew(self) -> list[Exit]:
+        """Our own Ray is gone, and all that it carried: begin another."""
+        gone = [Exit(worker, life.number, "lost the Ray that carried it", True) for worker, life in self._lives.items()]
+        self._carriers.clear()
+        self._places.clear()
+        self._session.renew()
+        self._ended.clear()
+        self._settle()
         return gone
 
     def _exit(self, worker: int, life: int, end: End | Exception) -> Exit:
@@ -179,4 +212,5 @@ class Fleet:
             self._dismiss(worker)
             self._forget(worker)
         self._session.close()
-        os.close(self.watch)
+        self._epoll.close()
+        os.close(self._woken)

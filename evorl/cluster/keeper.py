@@ -13,22 +13,22 @@ import select
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray._raylet import Config  # type: ignore[attr-defined]
 
-from evorl.cluster.child import fork
-
 PR_SET_CHILD_SUBREAPER = 36
 STORE = 80 << 20  # bytes of Ray's object store, nearly the least it takes: only factories go through it
 MOST = 4096  # bytes of what a keeper says
 MOST_DEEP = 35  # letters of the directory in which Ray's sockets, some 70 more, are still within Linux's 107
+VITAL = ("/gcs_server", "/raylet")  # without these two processes there is no Ray
+REPLACED = b"r"
 CLOSE_S = 15.0  # seconds that Ray gets to end
 QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 
@@ -40,7 +40,13 @@ class Keeper:
         """Raises RuntimeError where Ray does not start."""
         _ask_for_token()
         self._socket, theirs = socket.socketpair()
-        self._pid = fork(partial(_keep, theirs, cpus, directory), keep=theirs.fileno())
+        # not a fork: Ray does not work in the child of a process that has used it
+        words = [sys.executable, "-m", __name__, str(theirs.fileno()), str(cpus), directory]
+        paths = os.pathsep.join(os.path.abspath(one) for one in sys.path)  # workers can import what the driver can
+        self._process = subprocess.Popen(
+            words, pass_fds=[theirs.fileno()], start_new_session=True, env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         theirs.close()
         try:
             fine, _, said = self._socket.recv(MOST).decode(errors="replace").partition(" ")
@@ -51,13 +57,25 @@ class Keeper:
             raise
         self.address = said
 
-    def close(self) -> None:
+    def fileno(self) -> int:
+        """Becomes readable when Ray is gone."""
+        return self._socket.fileno()
+
+    def gone(self, timeout_s: float = 0.0) -> bool:
+        """Whether Ray is gone, or goes within so many seconds."""
+        return bool(select.select([self._socket], [], [], timeout_s)[0])
+
+    def close(self, replaced: bool = False) -> None:
+        """End Ray; the directory stays where another keeper is to follow."""
+        if replaced:
+            with suppress(OSError):
+                self._socket.send(REPLACED)
         self._socket.close()
-        fd = os.pidfd_open(self._pid)
-        if not select.select([fd], [], [], CLOSE_S)[0]:
-            os.kill(self._pid, signal.SIGKILL)  # Ray's processes die with it
-        os.close(fd)
-        os.waitpid(self._pid, 0)
+        try:
+            self._process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # Ray's processes die with it
+            self._process.wait()
 
 
 def _ask_for_token() -> None:
@@ -67,21 +85,19 @@ def _ask_for_token() -> None:
 
 
 def _keep(driver: socket.socket, cpus: int, directory: str) -> None:
-    os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for standard in range(3):
-        os.dup2(nowhere, standard)
-    os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(one) for one in sys.path)  # what the driver can import
     try:
         _start(driver, cpus)
-        driver.recv(1)  # until it closes its end
-        ray.shutdown()
+        if _wait(driver):
+            ray.shutdown()
     finally:
         _end_children()
-        shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):
+            driver.shutdown(socket.SHUT_WR)  # so a driver that lives hears of it
+        if driver.recv(1) != REPLACED:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _start(driver: socket.socket, cpus: int) -> None:
@@ -93,6 +109,16 @@ def _start(driver: socket.socket, cpus: int) -> None:
         driver.send(f"at {ray.get_runtime_context().gcs_address}".encode())
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
         driver.send(f"not {gist(error)}".encode()[:MOST])
+
+
+def _wait(driver: socket.socket) -> bool:
+    """Until the driver closes its end (True), or Ray is no longer whole."""
+    watched: list[Any] = [driver]
+    for child in _children():
+        words = Path(f"/proc/{child}/cmdline").read_text()
+        if words.partition("\0")[0].endswith(VITAL):
+            watched.append(os.pidfd_open(child))
+    return driver in select.select(watched, [], [])[0]
 
 
 def _temporary() -> str | None:
@@ -107,13 +133,21 @@ def gist(error: Exception) -> str:
     return lines[-1 if any("Traceback" in line or line.startswith("  File") for line in lines) else 0]
 
 
+def _children() -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
 def _end_children() -> None:
     """Kill what is left, until nothing is: as their subreaper this process inherits its children's children."""
     while True:
-        for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        for child in _children():
             with suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGKILL)
+                os.kill(child, signal.SIGKILL)
         try:
             os.wait()
         except ChildProcessError:
             return
+
+
+if __name__ == "__main__":
+    _keep(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3])

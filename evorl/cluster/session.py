@@ -33,10 +33,10 @@ class Session:
     def __init__(self, config: Ray, workers: int) -> None:
         """Raises `BadRequest` where it does not start, is not there or has no room."""
         self.config = config
-        self.found = ray.is_initialized()
+        self.found, self._workers = ray.is_initialized(), workers
         self.alone = config.address is None  # all workers are on this machine
         self.directory = tempfile.mkdtemp(prefix="evorl-") if self.alone else ""  # mode 0700; short, as sockets need
-        self._keeper: Keeper | None = None
+        self.keeper: Keeper | None = None
         self._group: Any = None
         try:
             with _signals_kept():
@@ -54,8 +54,8 @@ class Session:
             return self._check_found()
         try:
             if c.address is None:
-                self._keeper = Keeper(math.ceil(workers * c.cpus), self.directory)
-                address = self._keeper.address
+                self.keeper = Keeper(math.ceil(workers * c.cpus), self.directory)
+                address = self.keeper.address
             else:
                 address = _reached(c.address)
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
@@ -102,15 +102,25 @@ class Session:
             options |= {"num_cpus": 0, "scheduling_strategy": "SPREAD" if c.placement == "spread" else "DEFAULT"}
         return options
 
+    def renew(self) -> None:
+        """Another Ray in the place of one that is gone. Raises `BadRequest` where it does not start."""
+        self._leave(replaced=True)
+        with _signals_kept():
+            self._open(self._workers)
+
     def close(self) -> None:
         if self._group is not None:
             remove_placement_group(self._group)
-        if not self.found:
-            ray.shutdown()
-        if self._keeper is not None:
-            self._keeper.close()
+        self._leave()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _leave(self, replaced: bool = False) -> None:
+        if not self.found:
+            ray.shutdown()
+        if self.keeper is not None:
+            self.keeper.close(replaced)
+            self.keeper = None
 
 
 def _reached(address: str) -> str:

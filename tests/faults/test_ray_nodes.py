@@ -1,8 +1,9 @@
-"""A run that spans two nodes of a Ray cluster, both on this machine, one of which goes away."""
+"""What Ray itself may lose: a node of the cluster that a run spans, the processes of a run's own Ray."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 from harness import QUICK, WORLDS, experiment_of, fingerprint, rows, train_in
+
+from evorl.cluster.ray import Ray
 
 pytestmark = pytest.mark.fault
 
@@ -50,3 +53,37 @@ def test_a_run_outlives_a_node(nodes: Any, tmp_path: Path) -> None:
     assert removed[0] < len(found)  # while it ran
     assert max(row.get("cluster/replaced", 0) for row in found) >= 1
     assert fingerprint(tmp_path / "spread") == fingerprint(tmp_path / "alone")
+
+
+class Sum:
+    def __init__(self, index: int) -> None:
+        self.sum = index
+
+    def add(self, x: int) -> int:
+        self.sum += x
+        return self.sum
+
+    def state_dict(self) -> dict[str, int]:
+        return {"sum": self.sum}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.sum = state["sum"]
+
+
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server", "keeper"])
+def test_a_group_outlives_its_own_ray(victim: str) -> None:
+    group: Any = Ray(workers=2).spawn(Sum, 3)
+    try:
+        assert group.all("add", 1) == [1, 2, 3]
+        keeper = group.crew.launcher._session.keeper._process.pid
+        children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
+        names = {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in children} | {"keeper": keeper}
+        os.kill(names[victim], signal.SIGKILL)
+        for number in range(2, 200):
+            assert group.all("add", 1) == [number, number + 1, number + 2]
+            if group.crew.replaced:
+                break
+            time.sleep(0.05)
+        assert group.crew.replaced >= 2
+    finally:
+        group.close()
