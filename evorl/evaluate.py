@@ -149,13 +149,18 @@ def _film(experiment: Experiment, learner: Learner, run_dir: Path, step: int, se
 
 
 def _frames(arena: Arena, learner: Learner) -> Iterator[Array]:
+    """What is seen before each decision of one game, and where the arena shows it, how the game ended."""
     import torch
 
+    from evorl.mdp.core import Filmed
     from evorl.nets.distributions import noise_size
     from evorl.rl.actor import Player
 
     player = Player(arena, learner)
     still = torch.zeros(arena.slots, noise_size(arena.spec.action))
+    end: list[Array | None] = []
+    if isinstance(arena, Filmed):
+        arena.at_end = lambda: end.append(arena.render(0))
     over = False
     while not over:
         frame = arena.render(0)
@@ -164,3 +169,4 @@ def _frames(arena: Arena, learner: Learner) -> Iterator[Array]:
         yield frame
         player.send(player.now.slots, player.decide(still))
         over = bool(player.recv()[1])
+    yield from (frame for frame in end[-1:] if frame is not None)

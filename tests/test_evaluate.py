@@ -14,7 +14,7 @@ import pytest
 from harness import QUICK, WORLDS, go, newest, rows
 
 from evorl import config
-from evorl.evaluate import main
+from evorl.evaluate import _frames, _game, main
 from evorl.mdp.core import World
 from evorl.rl.core import Learner
 from evorl.rl.judge import judge, play
@@ -181,8 +181,38 @@ def test_a_film_can_be_played(case: str, runs: Path, evaluate: Any) -> None:
 
     frames, seconds = imageio_ffmpeg.count_frames_and_secs(str(film))
     assert film.stem == str(report["step"])
-    assert frames == report["length_mean"] or case != "cartpole"  # the same episode, seen before each decision
+    assert frames == report["length_mean"] + 1 or case != "cartpole"  # the same episode: each decision, and the end
     assert seconds == pytest.approx(frames / 30, rel=0.1) and frames > 5
+
+
+@pytest.mark.parametrize("delay", [None, (0.0, 0.0)])
+def test_the_last_picture_is_how_the_game_ended(
+    delay: tuple[float, float] | None, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of Pong in arrays and as battles: after the last round, with the score that is reported."""
+
+    def rounds_and_score(rules: Any, games: Any, game: int) -> Any:
+        return np.full((8, 8, 3), [games.round[game], *games.score[:, game]], np.uint8)
+
+    for module in ("pong", "pong_battle"):
+        monkeypatch.setattr(f"evorl.mdp.{module}.picture", rounds_and_score)
+    learner, trained = learner_of(runs / "pong-self")
+    world: Any = replace(trained.judge(), delay_ms=delay)  # type: ignore[call-arg]
+    arena = _game(world, 0)
+    *_, before, last = (frame[0, 0].tolist() for frame in _frames(arena, learner))
+    arena.close()
+    (episode,) = play(learner, world, 0, 1, deterministic=True)
+    assert (before[0], last[0]) == (world.rounds - 1, world.rounds)
+    assert abs(last[1] - last[2]) == abs(episode.results["score"]) and last[1] + last[2] > before[1] + before[2]
+
+
+def test_the_last_picture_of_a_duel_is_of_its_end(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evorl.mdp.duel.world.picture", lambda fight: np.full((8, 8, 3), fight.over, np.uint8))
+    learner, world = learner_of(runs / "duel-lstm")
+    arena = _game(world, 0)
+    *before, last = (bool(frame.any()) for frame in _frames(arena, learner))
+    arena.close()
+    assert last and not any(before)
 
 
 def test_a_world_without_pictures_says_so(

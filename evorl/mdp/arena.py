@@ -25,6 +25,7 @@ from evorl.mdp.core import (
     Battle,
     Controller,
     Decisions,
+    Filmed,
     Spec,
     State,
     StateDict,
@@ -102,7 +103,7 @@ class _Seat:
     feed: list[Array] = field(default_factory=list)  # actions still to be replayed, last first
 
 
-class BattleArena:
+class BattleArena(Filmed):
     """Arena over the battles of an MDP.
 
     The learner decides for ``players(key)`` in the episode with that key, always P sides (side 0 alone by
@@ -268,6 +269,7 @@ class BattleArena:
         async with self._mdp.reset(*self._players(key), seed=key) as game.battle:
             pairs = zip(game.slots, game.battle.controllers, strict=True)
             await _together([self._side(slot, controller) for slot, controller in pairs])
+            self._ended()
 
     async def _side(self, slot: int, controller: Controller) -> None:
         """One side of one episode. The loop below runs once per decision: what it calls is bound beforehand."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from evorl.mdp.core import Array
+from evorl.util import command
 from evorl.util.errors import BadRequest
 
 
@@ -34,7 +35,8 @@ class Camera:
             self._begin(seed)
             done = 0
         for action in actions[done:]:
-            self._env.step(action)
+            if any(self._env.step(action)[2:4]):  # the episode may end before all repeats of its last action
+                break
         self._played = list(actions)
         return self._draw()
 
@@ -59,8 +61,10 @@ class Camera:
                 picture = self._env.render()
         except Exception as error:
             name = self._env.unwrapped.spec.id
-            remedy = "pip install pygame-ce" if find_spec("pygame") is None else "MuJoCo's worlds need the library EGL"
-            raise BadRequest(f"{name} cannot be drawn here: {error}; {remedy}") from error
+            if find_spec("pygame") is None:  # gymnasium's own words name an extra of its own
+                ways = command.install("video")
+                raise BadRequest(f"{name} cannot be drawn here without pygame: {ways}") from error
+            raise BadRequest(f"{name} cannot be drawn here: {error}; MuJoCo's worlds need the library EGL") from error
         return np.ascontiguousarray(picture)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ L legal-mask entries (all action heads side by side), K action components.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
@@ -186,7 +186,7 @@ class Arena(Protocol):
     """Many episodes at once. A lockstep simulator returns all slots from every `recv`.
 
     ``sides``, P, is the world's own: slots g*P .. g*P+P-1 belong to game g. Where they decide each in its
-    own time, one of them may have to act before another can go on.
+    own time, one of them may have to act before another can go on. An arena that is a `Filmed` shows ends as well.
     """
 
     spec: Spec
@@ -214,6 +214,17 @@ class Arena(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Filmed:
+    """An arena that lets one look at an episode's last picture, before the next one begins in its place."""
+
+    at_end: Callable[[], None] | None = None
+    """Called where episodes have ended, as `render` still draws them."""
+
+    def _ended(self) -> None:
+        if self.at_end is not None:
+            self.at_end()
 
 
 @dataclass(frozen=True, kw_only=True)

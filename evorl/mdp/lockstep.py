@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from evorl.mdp.core import Array, Decisions, Spec, StateDict
+from evorl.mdp.core import Array, Decisions, Filmed, Spec, StateDict
 from evorl.mdp.rows import blank
 from evorl.util.seed import Episodes, seed31
 
@@ -48,7 +48,7 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-class Lockstep:
+class Lockstep(Filmed):
     """The `Arena` of an engine.
 
     The learner sees rewards times ``scale``, then clipped; the results of an episode are its
@@ -107,6 +107,7 @@ class Lockstep:
 
     def _restart(self, ended: Array) -> None:
         """Begin the next episode of each ended slot; a broken one begins again."""
+        self._ended()
         engine, decisions = self._engine, self._decisions
         for final, now in zip(decisions.final, engine.inputs, strict=True):
             final[ended] = now[ended]

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Arena, Array, Decisions, Discrete, Input, Spec, StateDict
+from evorl.mdp.core import Arena, Array, Decisions, Discrete, Filmed, Input, Spec, StateDict
 from evorl.mdp.pong_battle import PongBattle
 from evorl.mdp.pong_match import VIEW, Match, Opponent
 from evorl.mdp.pong_picture import picture
@@ -73,7 +73,7 @@ class Pong(Rules, BattleWorld):
         return np.full(len(keys), int(self.side == "right"), np.int64)
 
 
-class PongArena:
+class PongArena(Filmed):
     """B slots in lockstep: every `recv` returns them all, every `send` answers them all."""
 
     def __init__(self, world: Pong, slots: int, episodes: Episodes) -> None:
@@ -124,6 +124,7 @@ class PongArena:
 
     def _restart(self, over: Array) -> None:
         """End the episodes of the given games and begin their next ones."""
+        self._ended()
         rows = self._rows(over)
         self._decisions.terminated[rows] = True
         self._decisions.results = list(zip(rows.tolist(), self._match.results(rows), strict=True))
