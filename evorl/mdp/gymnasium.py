@@ -19,6 +19,7 @@ from typing import Any
 from evorl.mdp.core import Arena, World
 from evorl.mdp.lockstep import Engine, Lockstep
 from evorl.mdp.simulators import SIMULATORS, Simulated
+from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
@@ -128,8 +129,7 @@ def _missing(id: str, entry: str, error: Exception) -> BadRequest:
     """What to install; or, where nothing of ours is missing, gymnasium's own words and a newer version of the id."""
     for start, (extra, modules) in _EXTRAS.items():
         if entry.startswith(start) and any(find_spec(module) is None for module in modules):
-            ways = f"pip install 'evorl-suite[{extra}]', or in a checkout .venv/bin/pip install -e '.[{extra}]'"
-            return BadRequest(f"{id} needs more than is installed: {ways}", "id")
+            return BadRequest(f"{id} needs more than is installed: {command.install(extra)}", "id")
     return BadRequest(f"{id} does not run here: {error}{_newer(id)}", "id")
 
 

@@ -14,6 +14,11 @@ def run(*words: str) -> str:
     return shlex.join([python(), "-m", "evorl.run", *words])
 
 
+def install(extra: str) -> str:
+    """How to add an extra of ours."""
+    return f"pip install 'evorl-suite[{extra}]', or in a checkout .venv/bin/pip install -e '.[{extra}]'"
+
+
 def python() -> str:
     """``python`` where that is this one on PATH; else its path, relative where it lies below the working directory."""
     found, here = shutil.which("python"), Path(os.path.abspath(sys.executable))
