@@ -34,7 +34,7 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_run_outlives_a_node(nodes: Any, tmp_path: Path) -> None:
     other = nodes.add_node(num_cpus=1)
-    words = [*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=20000"]
+    words = [*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=60000"]
     train_in(tmp_path / "alone", experiment_of(*words))
     removed: list[int] = []
 
