@@ -30,7 +30,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from evorl import __version__, config, job
-from evorl.overrides import TUNED, parse, require
+from evorl.overrides import ROOMS, TUNED, parse, require
 from evorl.record.files import replace
 from evorl.sweep import sweep
 from evorl.util import command
@@ -81,7 +81,9 @@ def _single(composed: DictConfig) -> None:
     hydra, chosen = composed.hydra, composed.hydra.runtime.choices
     groups = ["mdp", "rl", "ec", "cluster", *([TUNED] if config.tuned(composed) else [])]
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
-    print(f"evorl {__version__}: {choices} seed={config.resolved(composed)['seed']}", flush=True)
+    plain = config.resolved(composed)
+    world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
+    print(f"evorl {__version__}: {choices}{world} seed={plain['seed']}", flush=True)
     data, experiment = job.checked(composed, hydra.overrides.task)
     job.begin(composed, data, experiment, lambda: job.place(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra))
 
@@ -125,6 +127,8 @@ def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dic
         key, value = one.key_or_group, one.value()
         if key in ("resume", "trust"):
             continue
+        if key == "init" and value is not None:
+            raise BadRequest("starts a new run, and resume goes on with an old one: give one of the two", key)
         if key in choices:
             old: Any = choices[key]
         else:
@@ -150,7 +154,7 @@ def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpars
         raise BadRequest(str(error)) from None
     if rest:
         known = [option for action in parser._actions for option in action.option_strings]
-        raise BadRequest(f"unknown option{nearest(rest[0], known)}", rest[0])
+        raise BadRequest(f"unknown option{_as_key(rest[0], words) or nearest(rest[0], known)}", rest[0])
     if args.experimental_rerun:
         raise BadRequest(
             "reads a pickle, which could run code; resume=RUN_DIR goes on with a run", "--experimental-rerun"
@@ -158,6 +162,16 @@ def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpars
     if args.resolve and not args.cfg and not args.help:
         raise BadRequest("goes with --cfg", "--resolve")
     return args
+
+
+def _as_key(option: str, words: Sequence[str]) -> str:
+    """How to write an option that is a key: ``; keys have no dashes: seed=3``. Empty where it is none."""
+    key, given, value = option.lstrip("-").partition("=")
+    if key.partition(".")[0] not in (*ROOMS, *config.DOOR, *AMENDABLE, "seed", "device", "eval", "checkpoint"):
+        return ""
+    after = [*words[list(words).index(option) + 1 :], ""][0]
+    value = value if given else after if after and after[0] != "-" and "=" not in after else "VALUE"
+    return f"; keys have no dashes: {key}={value}"
 
 
 def _shows(args: argparse.Namespace) -> bool:

@@ -73,6 +73,9 @@ def test_a_run(finished: Path) -> None:
         (["--multirun", *TINY, "rl.gamma=0.9,{foo: 0.9}"], "evorl: rl.gamma: "),
         (["--multirun", "+hydra.callbacks.mine._target_=os.getcwd"], "evorl: hydra.callbacks: are code"),
         (["--multirn"], "evorl: --multirn: unknown option; did you mean --multirun?"),
+        (["--seed", "3"], "evorl: --seed: unknown option; keys have no dashes: seed=3\n"),
+        (["--rl.lr=0.1"], "evorl: --rl.lr=0.1: unknown option; keys have no dashes: rl.lr=0.1\n"),
+        (["--seed", "rl=ppo"], "evorl: --seed: unknown option; keys have no dashes: seed=VALUE\n"),
         (["--config-dir", "nowhere"], "evorl: --config-dir: there is no folder nowhere"),
         (["-cn", "confog"], "evorl: "),
         (["resume=nowhere"], "evorl: resume: nowhere is no run (it has no .hydra/config.yaml)"),
@@ -156,6 +159,7 @@ def test_resume_of_a_finished_run_tells_how_it_ended_and_how_to_go_on(finished: 
         (["budget.stepps=1"], "evorl: budget.stepps: unknown key; did you mean budget.steps?"),
         (["budget.steps=x"], "evorl: budget.steps: expected int | null, got 'x'"),
         (["--multirun"], "evorl: resume: goes on with one run"),
+        (["init=RUN_DIR"], "evorl: init: starts a new run, and resume goes on with an old one: give one of the two\n"),
     ],
 )
 def test_what_a_resume_refuses(finished: Path, tmp_path: Path, words: list[str], line: str) -> None:
@@ -348,3 +352,21 @@ def test_a_python_without_what_evorl_needs_is_told_in_one_line(tmp_path: Path, d
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert f" is not installed for {sys.executable}; " in done.stderr
     assert "make setup" in done.stderr and "source .venv/bin/activate" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["mdp=gymnasium"], "mdp=gymnasium rl=ppo ec=none cluster=local mdp.id=CartPole-v1 seed=0"),
+        (["mdp=gymnasium", "mdp.id=Acrobot-v1"], "mdp.id=Acrobot-v1 seed=0"),
+        (["mdp=cartpole"], "tuned=cartpole_ppo seed=0"),
+    ],
+)
+def test_the_first_line_names_the_world(tmp_path: Path, words: list[str], named: str) -> None:
+    done = evorl(*words, "rl.lr=x", cwd=tmp_path)  # refused, but only after the first line
+    assert done.returncode == 2 and done.stdout.endswith(f"{named}\n"), done.stdout
+
+
+def test_help_lists_no_key_that_cannot_work(tmp_path: Path) -> None:
+    shown = [line.split(" ")[0] for line in evorl("--help", cwd=tmp_path).stdout.splitlines()]
+    assert "init" in shown and "replay" not in shown
