@@ -60,7 +60,11 @@ class Future(Protocol):
 
 
 class Group(Protocol):
-    """N members. Arrays in answers are the caller's own, but for `gather`'s."""
+    """N members.
+
+    Arrays in answers are the caller's own, but for `gather`'s. Arrays in arguments are lent: a member may read them
+    until it has answered, and copies what it keeps or changes.
+    """
 
     size: int
 

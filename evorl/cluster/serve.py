@@ -17,7 +17,7 @@ from evorl.cluster.gate import present
 from evorl.cluster.host import here
 from evorl.cluster.line import Letter, Line, bulk, dumps, loads, messages
 from evorl.cluster.memory import Pool, Reader
-from evorl.cluster.wire import Kind, ProtocolError, unpack
+from evorl.cluster.wire import Bulk, Kind, ProtocolError, unpack
 
 PATIENCE_MS = 1000  # between looks at whether the driver is still there
 ROUND_S = 2e-4  # so long the answer to a quick call may wait for the next ones, to go in one message
@@ -73,7 +73,9 @@ class Worker:
             header = self.line.check(frames)
             memory, _ = bulk(header, frames, self.reader)
             self.line.accept(header)
-            self._take(header.kind, unpack(frames[1]), unpack(frames[2], memory))
+            lent = memoryview(memory).toreadonly()  # by the driver, until the call is answered
+            content = unpack(frames[2], lent, copy=header.bulk != Bulk.SHARED)
+            self._take(header.kind, unpack(frames[1]), content)
 
     def _take(self, kind: Kind, envelope: Any, content: Any) -> None:
         if kind == Kind.STOP:

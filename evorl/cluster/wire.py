@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import struct
 import sys
-import warnings
 from enum import IntEnum
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -153,6 +152,8 @@ class Packed:
 def unpack(body: bytes, bulk: Any = b"", copy: bool = True, form: Any = Any) -> Any:
     """The value of a body and its bulk, of the type ``form``; arrays are copies, or views of the bulk.
 
+    Tensors are copies where the bulk is read-only.
+
     Tuples come as lists where the form does not say otherwise. Raises `ProtocolError`.
     """
     try:
@@ -185,7 +186,8 @@ def _array(bulk: memoryview, copy: bool, code: int, data: memoryview) -> Any:
     if not 0 <= start <= start + count * dtype.itemsize <= len(bulk):
         raise ProtocolError(f"{shape} of {name} at {start} is not within {len(bulk)} bytes")
     seen = np.frombuffer(bulk, dtype, count, start) if count else np.empty(0, dtype)
-    whole = (seen.copy() if copy else seen).reshape(shape)
+    lent = not copy and not (torch_dtype and bulk.readonly)  # torch knows no memory that is only read
+    whole = (seen if lent else seen.copy()).reshape(shape)
     return _tensor(whole, torch_dtype) if torch_dtype else whole
 
 
@@ -204,9 +206,7 @@ def check_outcomes(outcomes: list[tuple[bool, Any]], count: int) -> None:
 def _tensor(array: Array, dtype: str) -> torch.Tensor:
     import torch
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # views may be read-only; who gets them knows
-        tensor = torch.from_numpy(array)
+    tensor = torch.from_numpy(array)
     if dtype == "bfloat16" and array.dtype == np.uint16:
         return tensor.view(torch.bfloat16)
     if str(tensor.dtype) != f"torch.{dtype}":

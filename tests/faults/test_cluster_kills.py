@@ -314,3 +314,24 @@ def test_sixteen_runs_at_once_do_not_meet(short_path: Path, tmp_path: Path) -> N
     alone = fingerprint(undisturbed(tmp_path, words))
     assert len(found) == 16 and all(fingerprint(one) == alone for one in found)
     assert not relatives(short_path / "tmp") and not any((short_path / "tmp").iterdir())
+
+
+# ------------------------------------------------------------------ streams
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("algorithm", ["ppo", "a3c"])
+def test_an_asynchronous_run_finishes_and_counts_every_step_once(algorithm: str, run: Callable[..., Run]) -> None:
+    small = ("rl.slots=4", "rl.horizon=32", "rl.net.hidden=[8]", "~tuned", "rl.max_lag=9")
+    quiet = ("record.tensorboard=false", "eval.every=0", "eval.episodes=2", "checkpoint.every=0")
+    world = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60", f"rl={algorithm}", "rl.asynchronous=true")
+    it = run(*world, *small, *quiet, *CLUSTER, "budget.steps=80000")
+    draw, hits = random.Random(3), 0
+    while it.until_rows(20):
+        hits += kill_worker(it, draw)
+    it.finish()
+    played = [row for row in rows(it.directory) if "policy/lag" in row]
+    assert hits >= 10
+    dropped = played[-1]["policy/dropped_fragments"]
+    assert played[-1]["step"] == 4 * 32 * (len(played) + dropped)  # each fragment is 128 environment steps
+    assert all(row["policy/lag_max"] <= 9 for row in played)
