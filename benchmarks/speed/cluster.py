@@ -2,7 +2,7 @@
 
 Messages, all on this machine, one contestant at a time, alternating:
 `all`: 10 MB to each of 4 processes, and an acknowledgement from each. Ray: one ray.put and 4 actor calls; its actors
-see the object's memory, ours and the bare ones get a copy of their own.
+see the object's memory and our members the driver's; the bare ones get a copy of their own.
 `any`: calls of one process with a number in and out, 1,000 given at once; ours as a `map`. Ray: 1,000 calls of an actor
 and one ray.get. Bare: a ROUTER and a DEALER, 64 messages under way.
 `gather`: 1 MB from 2 processes that always have the next one, copied to where the consumer wants it. Ray: two
