@@ -44,7 +44,7 @@ faults: $(VENV)/.all ## the long fault-injection tests
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 
 speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, some 20 minutes of an idle machine
-	@set -e; for name in arena ppo solve pong floor cluster; do \
+	@set -e; for name in arena ppo solve pong floor cluster model; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
 
 # Stamps: a later call starts at once, until pyproject.toml asks for something else.
