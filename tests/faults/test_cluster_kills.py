@@ -181,7 +181,7 @@ def test_workers_and_nurses_are_killed_and_stopped_and_no_bit_changes(run: Calla
 @pytest.mark.fault
 @pytest.mark.parametrize("world", ["pong", "pendulum", "duel"])
 def test_fifty_kills_and_ten_stops_at_random_moments(world: str, run: Callable[..., Run], tmp_path: Path) -> None:
-    words = settings(world, 400_000 if world != "duel" else 60_000, *SLOWER)
+    words = settings(world, 400_000 if world != "duel" else 320_000, *SLOWER)
     it, draw = run(*words), random.Random(world)
     kills = stops = 0
     while (kills < 50 or stops < 10) and not it.over:
