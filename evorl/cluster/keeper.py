@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._raylet import Config  # type: ignore[attr-defined]
+import ray._raylet
 
 PR_SET_CHILD_SUBREAPER = 36
 STORE = 80 << 20  # bytes of Ray's object store, nearly the least it takes: only factories go through it
@@ -81,7 +81,8 @@ class Keeper:
 def _ask_for_token() -> None:
     """Ray listens on every interface: what it starts here asks for its token, unless the person said otherwise."""
     if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
-        Config.initialize("")
+        compiled: Any = ray._raylet  # without stubs
+        compiled.Config.initialize("")
 
 
 def _keep(driver: socket.socket, cpus: int, directory: str) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from evorl.cluster.ray import Ray
 
 
+UNTYPED: Any = ray  # some of its functions have no annotations
 REACH_S = 10.0  # seconds in which the head of a cluster that is to be joined must take a connection
 
 
@@ -41,7 +42,7 @@ class Session:
         try:
             with _signals_kept():
                 self._open(workers)
-            self.ip = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+            self.ip = str(UNTYPED.util.get_node_ip_address())
             if not self.alone:
                 self._reserve(workers)
         except BaseException:
@@ -73,7 +74,7 @@ class Session:
         c = self.config
         self._group = placement_group([self._needs()] * workers, strategy=c.placement.upper())
         if not self._group.wait(c.deadline_s):
-            all_there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            all_there: dict[str, float] = UNTYPED.cluster_resources()
             has = {name: all_there.get(name, 0) for name in ("CPU", "GPU")}
             raise BadRequest(
                 f"no room for {workers} workers of {c.cpus:g} CPUs and {c.gpus:g} GPUs within {c.deadline_s:g} s; the "

@@ -114,14 +114,14 @@ def test_map_takes_arguments_as_it_goes(spawn: Spawn) -> None:
 def test_gather_streams_each_members_answers_in_order(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     seen: dict[int, int] = dict.fromkeys(range(MEMBERS), 0)
-    stream = group.gather("fragment", 6000)
+    stream: Any = group.gather("fragment", 6000)
     for member, answer in islice(stream, 60):
         seen[member] += 1
         assert (answer["index"], answer["sum"]) == (member, seen[member])  # none dropped, none twice
         assert (answer["array"] == seen[member] * 100 + member).all()
         answer["array"][:] = -1  # its reader's until the next one is taken
     assert min(seen.values()) > 0
-    stream.close()  # type: ignore[attr-defined]
+    stream.close()
     assert [state["sum"] for state in group.states()] == [*seen.values()]
 
 

@@ -294,8 +294,8 @@ def change(name: str, wrong: Callable[[Any, Any], Any]) -> Callable[[pytest.Monk
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         if name == "state":
-            real = Walker.state.fget  # type: ignore[attr-defined]
-            monkeypatch.setattr(Walker, "state", property(lambda self: wrong(self, real(self))))
+            real: Any = vars(Walker)["state"]
+            monkeypatch.setattr(Walker, "state", property(lambda self: wrong(self, real.fget(self))))
             return
         call = Walker.__call__
 

@@ -297,7 +297,8 @@ def played(world: Duel, slots: int, decisions: int) -> tuple[list[tuple[int, dic
             results += now.results
             cost += now.cost
             total[now.slots] += now.reward[now.slots]
-            legal = now.legal[now.slots, : len(SKILLS)]  # type: ignore[index]
+            assert now.legal is not None
+            legal = now.legal[now.slots, : len(SKILLS)]
             skills = (draw.random(legal.shape) * legal).argmax(1)
             arena.send(now.slots, np.stack([skills, draw.integers(0, len(DIRECTIONS), len(skills))], 1))
     return results, total, cost
@@ -305,11 +306,11 @@ def played(world: Duel, slots: int, decisions: int) -> tuple[list[tuple[int, dic
 
 def test_each_side_decides_in_its_own_time() -> None:
     with closing(Duel(side="both").arena(2, Episodes(0))) as arena:
-        arena.recv()
+        first = arena.recv()
+        assert first.inputs[0].shape == (2, len(observe(fight(), 0)))
         arena.send(np.arange(2), np.array([[STRIKE, 0], [WAIT, 0]]))
         now = arena.recv()
         assert now.slots.tolist() == [1] and now.cost == 0  # steps are counted at the game's first side
-        assert arena._rows.inputs[0].shape == (2, len(observe(fight(), 0)))  # type: ignore[attr-defined]
         arena.send(np.array([1]), np.array([[WAIT, 0]]))
         now = arena.recv()
         assert now.slots.tolist() == [0, 1] and now.cost == 4  # 0.4 s of cast in ticks of 0.1 s

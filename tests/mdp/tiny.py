@@ -77,7 +77,8 @@ class Walker:
 
     async def __call__(self, action: Array) -> Step:
         await _await(self.battle.world.event, self.battle, self.player, self.clock)
-        if not self.state.legal[action[0]]:  # type: ignore[index]
+        legal = self.state.legal
+        if legal is None or not legal[action[0]]:
             raise ValueError("an illegal action")
         move = float(action[0]) - 1 + float(self.draw.normal())
         self.place += move

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -49,8 +51,8 @@ def separate(policy: Policy, group: int, head: nn.Linear) -> nn.Sequential:
 @pytest.mark.parametrize("activation", ["tanh", "relu", "silu"])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("hidden", [(7,), (8, 6, 4)])
-def test_stacked_layers_equal_separate_networks(activation: str, shared: bool, hidden: tuple[int, ...]) -> None:
-    policy = disturb(build(VECTOR, Net(hidden=hidden, activation=activation, shared=shared)))  # type: ignore[arg-type]
+def test_stacked_layers_equal_separate_networks(activation: Any, shared: bool, hidden: tuple[int, ...]) -> None:
+    policy = disturb(build(VECTOR, Net(hidden=hidden, activation=activation, shared=shared)))
     x = normals("x", shape=(9, 5))
     out = policy((x,))
     assert out.raw.shape == (9, 3) and out.value.shape == (9, 2) and out.carry is None and out.log_std is None
@@ -94,8 +96,8 @@ def test_the_initial_policy_is_nearly_uniform(action: Action, lstm: int) -> None
 
 
 @pytest.mark.parametrize("std", ["free", "state"])
-def test_the_initial_deviation_is_the_one_asked_for(std: str) -> None:
-    net = Net(std=std, log_std=-1.5)  # type: ignore[arg-type]
+def test_the_initial_deviation_is_the_one_asked_for(std: Any) -> None:
+    net = Net(std=std, log_std=-1.5)
     out = build(Spec((Input("x", (5,)),), Box((-1.0, 0.0), (1.0, 9.0))), net)((normals("x", shape=(20, 5)),))
     log_std = out.log_std if out.log_std is not None else out.raw[:, 2:]
     assert (log_std + 1.5).abs().max() < 0.1
