@@ -1,0 +1,217 @@
+"""How a population evolves: the words that every evolver shares.
+
+An evolver proposes individuals (`Evolver.ask`) and learns from their evaluations (`Evolver.tell`). It never runs
+anything, and knows neither worlds nor learners. Objectives are always maximised. Letters in shapes: N individuals,
+M objectives, G genes, D weights, E episodes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.ec.space import Coordinates, Space
+from evorl.util import seed as seeds
+from evorl.util.types import Count, StateDict
+
+Metrics = dict[str, float]
+Objectives = NDArray[np.float64]
+
+
+class Individual(NamedTuple):
+    """A proposal: what to evaluate."""
+
+    id: int
+    genes: Coordinates  # [G] coordinates of the space
+    weights: NDArray[np.float32] | None = None  # [D]
+    parents: tuple[int, ...] = ()
+    birth: int = 0  # evaluations that its evolver had been told of
+    role: str = ""  # how it came to be: initial, child, survivor, elite, ...
+    memory: StateDict | None = None  # what else a learner hands on, such as its optimiser's state
+
+
+class Evaluation(NamedTuple):
+    """What became of an individual, who comes back with the weights that it ended with."""
+
+    individual: Individual
+    objectives: tuple[float, ...]  # [M]; NaN where it failed
+    cost: int = 0  # environment steps
+    result: Mapping[str, NDArray[Any]] = {}  # of each episode [E], by name
+
+
+class Evolver(Protocol):
+    """Proposes and learns; state to checkpoint, no loop."""
+
+    population: Sequence[Evaluation]
+    """The individuals that the next proposals come from."""
+
+    def ask(self, limit: int | None = None) -> list[Individual]:
+        """At most ``limit`` new proposals; none while it waits for evaluations (a generation's barrier)."""
+        ...
+
+    def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
+        """Learn from evaluations of what was asked, in any number and order."""
+        ...
+
+    def state_dict(self) -> StateDict: ...
+
+    def load_state_dict(self, state: StateDict) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evolution(ABC):
+    """What every evolution has; each field is a Hydra key of its ``conf/ec`` file."""
+
+    several: ClassVar[bool] = False
+    """Whether it takes more than one objective."""
+
+    population: Count = 30
+    """Individuals in a generation."""
+    slots: Count | None = None
+    """Evaluations in flight; null is the whole population."""
+    lifetime: Literal["play", "train"] = "play"
+    """What an evaluation is: episodes played by weights that evolve, or a learner trained first."""
+    train_steps: Count = 1_000_000
+    """Environment steps of learning in each lifetime=train."""
+    episodes: Count = 60
+    """Episodes that give an individual its fitness."""
+    seeds: Literal["common", "fresh"] = "common"
+    """Whether all individuals are judged on the same episodes, or each on its own."""
+    asynchronous: bool = False
+    """Never wait for a generation: propose as soon as a slot is free, learn in the order of arrival."""
+    inherit_optimizer: bool = False
+    """Whether a child's learner takes on the optimiser's state of its parent, beside the weights."""
+    objectives: tuple[str | dict[str, float], ...] = ("fitness",)
+    """Results of the world to maximise, each a name or a weighted sum {name: weight}."""
+    genes: dict[str, Any] = field(default_factory=dict)
+    """A tree that mirrors the config; a leaf is [low, high], {low, high, log} or {choices}."""
+
+    @abstractmethod
+    def evolver(self, space: Space, seed: int = 0) -> Evolver:
+        """A fresh evolver of this kind."""
+
+
+def objectives(evaluations: Iterable[Evaluation]) -> Objectives:
+    """[N, M]; an individual with a NaN among its objectives is the worst there can be, so it is never chosen."""
+    f = np.array([one.objectives for one in evaluations], np.float64)
+    return np.where(np.isnan(f).any(-1, keepdims=True), -np.inf, f)
+
+
+def genomes(evaluations: Sequence[Evaluation]) -> Coordinates:
+    """Coordinates of the genes [N, G]."""
+    return np.array([one.individual.genes for one in evaluations])
+
+
+class Generational(ABC):
+    """An evolver that proposes a generation, waits for all of it, and learns from it in the order it was asked.
+
+    With ``asynchronous`` it waits for nobody: it goes on proposing from the population it has, and learns whenever
+    a generation's number of evaluations has arrived.
+    """
+
+    def __init__(self, hyper: Evolution, space: Space, seed: int) -> None:
+        self.hyper, self.space, self.seed = hyper, space, seed
+        self.population: Sequence[Evaluation] = []
+        self.generation = 0  # learned from
+        self.proposed = 0  # generations proposed
+        self.told = 0  # evaluations
+        self.next_id = 0
+        self._queue: list[Individual] = []  # proposed, not yet asked for
+        self._out: set[int] = set()  # ids asked for, not yet told
+        self._arrived: list[Evaluation] = []
+
+    @abstractmethod
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        """The next generation (of `self.new` individuals)."""
+
+    @abstractmethod
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        """Take in a generation's evaluations; `population` is what it leaves."""
+
+    def new(self, **fields: Any) -> Individual:
+        """An individual with an id of its own."""
+        self.next_id += 1
+        return Individual(self.next_id - 1, birth=self.told, **fields)
+
+    def ask(self, limit: int | None = None) -> list[Individual]:
+        asked: list[Individual] = []
+        while limit is None or len(asked) < limit:
+            if not self._queue and not self._may_propose(bool(asked)):
+                break
+            if not self._queue:
+                self._queue = self.propose(seeds.generator(self.seed, "propose", self.proposed))
+                self.proposed += 1
+            take = len(self._queue) if limit is None else limit - len(asked)
+            asked += self._queue[:take]
+            self._queue = self._queue[take:]
+            self._out.update(one.id for one in asked)
+        return asked
+
+    def _may_propose(self, some: bool) -> bool:
+        """Whether another generation may begin now; never two at once for a caller who takes all there are."""
+        if self.hyper.asynchronous:
+            return not some
+        return not some and not self._out and not self._arrived
+
+    def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
+        for one in evaluations:
+            if one.individual.id not in self._out:
+                raise ValueError(f"individual {one.individual.id} was not asked for, or was told of before")
+            self._out.remove(one.individual.id)
+            self._arrived.append(one)
+        self.told += len(evaluations)
+        metrics: Metrics = {}
+        while self._complete():
+            size = self._size()
+            now, self._arrived = sorted(self._arrived[:size], key=lambda one: one.individual.id), self._arrived[size:]
+            metrics = self.learn(now, seeds.generator(self.seed, "learn", self.generation))
+            self.generation += 1
+        return metrics
+
+    def _size(self) -> int:
+        return self.hyper.population if self.hyper.asynchronous else len(self._arrived)
+
+    def _complete(self) -> bool:
+        if self.hyper.asynchronous:
+            return len(self._arrived) >= self.hyper.population
+        return bool(self._arrived) and not self._queue and not self._out
+
+    def state_dict(self) -> StateDict:
+        return {
+            "generation": self.generation, "proposed": self.proposed, "told": self.told, "next_id": self.next_id,
+            "population": [packed(one) for one in self.population],
+            "queue": [one._asdict() for one in self._queue],
+            "out": sorted(self._out),
+            "arrived": [packed(one) for one in self._arrived],
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.generation, self.proposed = state["generation"], state["proposed"]
+        self.told, self.next_id = state["told"], state["next_id"]
+        self.population = [unpacked(one) for one in state["population"]]
+        self._queue = [individual(one) for one in state["queue"]]
+        self._out = set(state["out"])
+        self._arrived = [unpacked(one) for one in state["arrived"]]
+
+
+def individual(fields: Mapping[str, Any]) -> Individual:
+    """An individual as its `_asdict` comes back from a file."""
+    return Individual(**{**fields, "parents": tuple(fields["parents"])})
+
+
+def packed(one: Evaluation) -> StateDict:
+    """An evaluation as plain data and arrays."""
+    return {
+        "individual": one.individual._asdict(), "objectives": list(one.objectives), "cost": one.cost,
+        "result": dict(one.result),
+    }  # fmt: skip
+
+
+def unpacked(state: Mapping[str, Any]) -> Evaluation:
+    """The evaluation that `packed` gave."""
+    return Evaluation(individual(state["individual"]), tuple(state["objectives"]), state["cost"], dict(state["result"]))

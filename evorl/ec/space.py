@@ -1,0 +1,141 @@
+"""What evolves: genes within bounds, and the weights of a policy.
+
+Evolvers see a gene as a *coordinate*, a real number between a lower and an upper bound; what the coordinate stands
+for, the gene's *value*, is a real number (linear or logarithmic), an integer or one of several choices. Letters in
+shapes: N individuals, G genes, D weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Coordinates = NDArray[np.float64]
+Value = float | int | str | bool
+
+
+@dataclass(frozen=True)
+class Gene:
+    """One number that evolves, named by the config key that it sets."""
+
+    name: str
+    low: float = 0.0
+    high: float = 1.0
+    log: bool = False
+    integer: bool = False
+    choices: tuple[Value, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.choices:
+            return
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= self.high):
+            raise ValueError(f"the gene {self.name} needs low <= high, both finite; got {self.low} and {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"the gene {self.name} is logarithmic and needs low > 0; got {self.low}")
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Of the coordinate. A whole number owns the unit interval around it, so that all are equally likely."""
+        if self.choices:
+            return -0.5, len(self.choices) - 0.5
+        if self.integer and not self.log:
+            return self.low - 0.5, self.high + 0.5
+        return (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+
+    def value(self, coordinate: float) -> Value:
+        """What a coordinate stands for, always within the gene's bounds."""
+        if self.choices:
+            return self.choices[min(max(round(coordinate), 0), len(self.choices) - 1)]
+        x = min(max(math.exp(coordinate) if self.log else float(coordinate), self.low), self.high)
+        return min(max(round(x), math.ceil(self.low)), math.floor(self.high)) if self.integer else x
+
+    def coordinate(self, value: Value) -> float:
+        """One that stands for a value, or for the nearest within bounds. Raises ValueError for what is no choice."""
+        if self.choices:
+            return float(self.choices.index(value))
+        x = min(max(float(value), self.low), self.high)
+        return math.log(x) if self.log else x
+
+
+@dataclass(frozen=True)
+class Space:
+    """The genes and the number of weights of every individual; either may be none."""
+
+    genes: tuple[Gene, ...] = ()
+    weights: int = 0
+    fresh: Callable[[int], NDArray[np.float32]] | None = None
+    """The weights [D] that the individual of a number begins with; zeros where it is None."""
+    parts: tuple[int, ...] = ()
+    """Sizes of the layers within the weights, in order, for operators that cross whole layers; () is one part."""
+
+    @classmethod
+    def box(cls, low: Sequence[float], high: Sequence[float]) -> Space:
+        """Real genes x0, x1, ... between two vectors."""
+        return cls(tuple(Gene(f"x{i}", float(a), float(b)) for i, (a, b) in enumerate(zip(low, high, strict=True))))
+
+    @cached_property
+    def low(self) -> Coordinates:
+        """Lower bounds of the coordinates [G]."""
+        return np.array([gene.bounds[0] for gene in self.genes])
+
+    @cached_property
+    def high(self) -> Coordinates:
+        """Upper bounds of the coordinates [G]."""
+        return np.array([gene.bounds[1] for gene in self.genes])
+
+    def sample(self, generator: np.random.Generator, n: int) -> Coordinates:
+        """[N, G] uniform within the bounds."""
+        return generator.uniform(self.low, self.high, (n, len(self.genes)))
+
+    def clip(self, x: ArrayLike) -> Coordinates:
+        """Coordinates [..., G] brought within the bounds."""
+        return np.clip(x, self.low, self.high)
+
+    def weights_of(self, number: int) -> NDArray[np.float32] | None:
+        """The weights [D] of the individual of a number as it begins; None where nothing but genes evolves."""
+        if not self.weights:
+            return None
+        return np.zeros(self.weights, np.float32) if self.fresh is None else self.fresh(number)
+
+    # Evolvers of plain vectors see an individual as one [G + D]: genes in units of their range, then weights.
+
+    @property
+    def size(self) -> int:
+        """G + D"""
+        return len(self.genes) + self.weights
+
+    def vector(self, genes: Coordinates, weights: NDArray[np.float32] | None) -> Coordinates:
+        """An individual as one vector [G + D], its genes within [0, 1]."""
+        unit = (genes - self.low) / self._range
+        return unit if weights is None else np.concatenate([unit, weights.astype(np.float64)])
+
+    def individual(self, vector: Coordinates) -> tuple[Coordinates, NDArray[np.float32] | None]:
+        """The genes, clipped to their bounds, and the weights that a vector [G + D] stands for."""
+        count = len(self.genes)
+        genes = self.clip(self.low + vector[:count] * self._range)
+        return genes, vector[count:].astype(np.float32) if self.weights else None
+
+    @cached_property
+    def _range(self) -> Coordinates:
+        span = self.high - self.low
+        return np.where(span > 0, span, 1.0)
+
+    def values(self, x: Coordinates) -> dict[str, Value]:
+        """What the coordinates [G] of an individual stand for, by name."""
+        return {gene.name: gene.value(float(at)) for gene, at in zip(self.genes, x, strict=True)}
+
+    def coordinates(self, values: Mapping[str, Value], otherwise: Coordinates) -> Coordinates:
+        """[G] of values by name; a gene that is not named, or whose choice is gone, keeps its place in ``otherwise``.
+
+        How individuals of another space (other genes, other bounds) come into this one.
+        """
+        x = otherwise.copy()
+        for i, gene in enumerate(self.genes):
+            if gene.name in values and (not gene.choices or values[gene.name] in gene.choices):
+                x[i] = gene.coordinate(values[gene.name])
+        return x
