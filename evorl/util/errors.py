@@ -29,8 +29,11 @@ def reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error) if isinstance(error, BadRequest) else f"{type(error).__name__}: {error}"
+    _, told, trace = text.rpartition("Traceback (most recent call last):\n")
+    if told:  # of an error in another process, whose text is all that came
+        return next((line for line in trace.splitlines() if not line.startswith(" ")), text)
     lines = text.strip().split("\n")
-    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"  # the last of a traceback is what happened
+    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:

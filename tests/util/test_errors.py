@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import traceback
 
 import pytest
 
-from evorl.util.errors import BadRequest, _one_edit, nearest
+from evorl.util.errors import BadRequest, _one_edit, nearest, reason
 
 
 def edits(word: str, letters: str) -> set[str]:
@@ -41,3 +42,21 @@ def test_a_bad_request_gains_the_prefixes_of_its_callers() -> None:
     assert str(error) == "lr: must be positive"
     assert str(error.under("rl")) == "rl.lr: must be positive"
     assert str(BadRequest("no").under("rl")) == "rl: no"
+
+
+def test_the_reason_of_an_error_is_its_true_cause_also_where_only_its_traceback_came() -> None:
+    def chained() -> RuntimeError:
+        try:
+            raise OSError("a rock\nin the sea")
+        except OSError as cause:
+            error = RuntimeError("the voyage failed")
+            error.__cause__ = cause
+            return error
+
+    assert reason(RuntimeError("alone")) == "RuntimeError: alone"
+    assert reason(RuntimeError("two\nof\nthree")) == "RuntimeError: two … three"
+    assert reason(BadRequest("no", "rl.lr")) == "rl.lr: no"
+    cause = chained().__cause__
+    assert cause is not None and reason(chained()) == reason(cause) == "OSError: a rock … in the sea"
+    trace = "".join(traceback.format_exception(cause))
+    assert reason(RuntimeError(f"member 3 failed:\n{trace}")) == "OSError: a rock"
