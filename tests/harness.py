@@ -35,6 +35,9 @@ WORLDS = {
     "pendulum": ("mdp=pendulum", "rl.normalize_inputs=true", "rl.normalize_rewards=true"),
     "duel": ("mdp=duel", "mdp.ground.limit=10"),
 }
+LSTM = ("rl.net.lstm=8",)
+MINDS = {**WORLDS, **{f"{name}-lstm": (*words, *LSTM) for name, words in WORLDS.items()}}
+"""Each world for a policy without and with memory."""
 
 
 # ------------------------------------------------------------------ running

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness import QUICK, WORLDS, fingerprint, go, newest, rows, start
+from harness import LSTM, MINDS, QUICK, WORLDS, fingerprint, go, newest, rows, start
 
 from evorl import evaluate
 from evorl.record import checkpoint
@@ -17,10 +17,8 @@ from evorl.train import Run
 from evorl.util.errors import BadRequest
 
 N = 1100
-LSTM = ("rl.net.lstm=8",)
 CASES = {
-    **WORLDS,
-    **{f"{name}-lstm": (*words, *LSTM) for name, words in WORLDS.items()},
+    **MINDS,
     "cartpole-members": (*WORLDS["cartpole"], "rl.members=2", "rl.slots=4"),
     "pong-self": (*WORLDS["pong"], "mdp.opponent=self", "rl.members=2", "rl.slots=4"),
     "pong-delay": (*WORLDS["pong"], "mdp.delay_ms=[0,1]", "rl.slots=4"),

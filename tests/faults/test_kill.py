@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import QUICK, WORLDS, fingerprint, go, rows, start
+from harness import MINDS, QUICK, WORLDS, fingerprint, go, rows, start
 
 from evorl.record import checkpoint
 
@@ -30,7 +30,7 @@ class Victim:
 
     def go_on(self) -> subprocess.Popen[str]:
         begun = (self.run / ".hydra" / "config.yaml").exists()
-        words = ["resume=run"] if begun else [*self.words, "hydra.run.dir=run"]
+        words = [f"resume={self.run.name}"] if begun else [*self.words, f"hydra.run.dir={self.run.name}"]
         self.process = start(*words, cwd=self.place)
         return self.process
 
@@ -49,6 +49,9 @@ class Victim:
         assert self.process is not None
         self.process.send_signal(number)
         return self.process.wait(60)
+
+    def move(self) -> None:
+        self.run = self.run.rename(self.place / f"{self.run.name}-moved")
 
     def rows(self) -> int:
         try:
@@ -88,8 +91,8 @@ def victim(tmp_path: Path) -> Iterator[Callable[..., Victim]]:
         each.close()
 
 
-def settings(world: str, *words: str, steps: int = STEPS) -> list[str]:
-    usual = [*QUICK, *WORLDS[world], "checkpoint.every=1500", "eval.every=5000", f"budget.steps={steps}", *words]
+def settings(case: str, *words: str, steps: int = STEPS) -> list[str]:
+    usual = [*QUICK, *MINDS[case], "checkpoint.every=1500", "eval.every=5000", f"budget.steps={steps}", *words]
     return list({word.partition("=")[0]: word for word in usual}.values())
 
 
@@ -124,6 +127,25 @@ def test_killed_and_interrupted_again_and_again_it_ends_the_same(victim: Callabl
             assert saved == rows(it.run)[-1]["step"]  # where it stopped
             line = f"evorl: interrupted by {number.name}; saved at step {saved}; go on with: "
             assert it.err().splitlines()[-1] == f"{line}python -m evorl.run resume=run"
+    assert it.go_on().wait(120) == 0, it.err()
+    it.check_clean()
+    assert fingerprint(it.run) == fingerprint(undisturbed(tmp_path, words))
+
+
+@pytest.mark.parametrize("case", ["pong-lstm", "duel"])
+def test_killed_between_checkpoints_and_moved_it_ends_the_same(
+    case: str, victim: Callable[..., Victim], tmp_path: Path
+) -> None:
+    words = settings(case, "eval.every=0", steps=6_000)
+    it, lost = victim(*words), []
+    for checkpoints in (1, 2):
+        it.go_on()
+        assert it.until(lambda least=checkpoints: len(checkpoint.steps(it.run)) >= least)
+        assert it.until(more_rows(it, 2))
+        assert it.stop(signal.SIGKILL) == -9
+        lost.append(rows(it.run)[-1]["step"] - checkpoint.steps(it.run)[-1])
+        it.move()
+    assert max(lost) > 0  # steps that were made, and are made again
     assert it.go_on().wait(120) == 0, it.err()
     it.check_clean()
     assert fingerprint(it.run) == fingerprint(undisturbed(tmp_path, words))
@@ -192,11 +214,11 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("world", WORLDS)
-def test_killed_many_times(world: str, victim: Callable[..., Victim], tmp_path: Path) -> None:
-    """Ten kills at random moments, every second one while a checkpoint is being written."""
-    words = settings(world, "checkpoint.every=500", steps=60_000)
-    it, draw = victim(*words), random.Random(world)
+@pytest.mark.parametrize("case", MINDS)
+def test_killed_many_times(case: str, victim: Callable[..., Victim], tmp_path: Path) -> None:
+    """Ten kills at random moments, every second one while a checkpoint is being written; the directory moves on."""
+    words = settings(case, "checkpoint.every=500", steps=60_000)
+    it, draw = victim(*words), random.Random(case)
     kills = writing = 0
     while kills < 10:
         it.go_on()
@@ -206,6 +228,8 @@ def test_killed_many_times(world: str, victim: Callable[..., Victim], tmp_path: 
         if kills % 2:
             writing += it.until(lambda: any((it.run / "checkpoints").glob(".*.partial")))
         kills += it.stop(signal.SIGKILL) == -9
+        if it.run.exists():
+            it.move()
     assert kills >= 5 and writing >= 2
     assert it.go_on().wait(300) == 0, it.err()
     it.check_clean()
