@@ -52,10 +52,7 @@ class Player:
         every = len(rows) == self.arena.slots
         sel = ALL if every else rows
         if self.carry is not None and decision.carry is not None:
-            if every:
-                self.carry = decision.carry
-            else:
-                self.carry[:, torch.from_numpy(rows)] = decision.carry[:, torch.from_numpy(rows)]
+            self.carry = decision.carry if every else _merged(self.carry, decision.carry, rows)
         self.lengths[sel] += 1
         self.waiting[sel] = False
         self.arena.send(rows, decision.played.numpy()[sel])
@@ -244,6 +241,12 @@ def _index(t: Array, rows: Array) -> tuple[Any, Any]:
     if len(rows) == len(t) == np.count_nonzero(t == first):
         return first, ALL
     return (t[rows], rows), rows
+
+
+def _merged(carry: Tensor, new: Tensor, rows: Array) -> Tensor:
+    """A carry [2, B, H] with the new one's rows; a copy, since tensors of inference mode cannot be written in place."""
+    index = torch.from_numpy(rows)
+    return carry.index_copy(1, index, new[:, index])
 
 
 def _tensor(array: Array | None) -> Tensor | None:

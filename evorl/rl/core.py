@@ -24,7 +24,7 @@ Metrics = dict[str, float]
 
 
 class Decision(NamedTuple):
-    """A batch of decisions, one row per slot."""
+    """A batch of decisions, one row per slot, made in inference mode: to be copied before autograd sees it."""
 
     action: Tensor  # [B, K] in the policy's own units; what the learner stores
     played: Tensor  # [B, K] what the world receives
@@ -181,7 +181,8 @@ class Learner(Protocol):
         carry: Tensor | None,
         start: Tensor | None,
     ) -> Decision:
-        """Decide for B rows under the given noise [B, noise_size]; zero noise is the deterministic policy."""
+        """Decide for B rows under the given noise [B, noise_size], in `torch.inference_mode`; zero noise is the
+        deterministic policy."""
         ...
 
     def weights(self) -> list[Tensor]:

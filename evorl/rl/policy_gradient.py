@@ -106,7 +106,8 @@ class PolicyGradient:
         arguments = (self.theta, *self._statistics(), *given)
         if shape not in self._captured:
             self._captured[shape] = capture(self._act, *arguments)
-        out = [x.cpu() for x in self._captured[shape](*arguments)]
+        with torch.inference_mode():
+            out = [x.cpu() for x in self._captured[shape](*arguments)]
         return Decision(out[0], out[1], out[2], out[3], out[4] if carry is not None else None)
 
     def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
