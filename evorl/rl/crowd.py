@@ -1,0 +1,119 @@
+"""Many policies of one shape acting together: their weights are stacked, so all decide in one forward pass.
+
+Letters in shapes: K policies, S slots of each (policy k plays slots k S .. k S + S - 1), D weights of an actor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call, vmap
+
+from evorl.mdp.core import Spec
+from evorl.nets.capture import Function, capture
+from evorl.nets.distributions import sample, to_world
+from evorl.nets.flat import Layout
+from evorl.nets.policy import Net, Policy
+from evorl.rl.core import Decision
+from evorl.util import seed as seeds
+
+
+class Actor:
+    """The actor's share of a policy network, as a flat genome [D], and how it decides."""
+
+    def __init__(self, spec: Spec, net: Net) -> None:
+        self.spec, self.net = spec, net
+        self.policy = Policy(spec, replace(net, shared=True))
+        self.policy.requires_grad_(False)
+        named = dict(self.policy.named_parameters())
+        self.names = [name for name in named if not name.startswith("value.") and name != "log_std"]
+        self.layout = Layout(tuple(self.names), tuple(named[name].shape for name in self.names))
+        self.rest = {name: torch.zeros_like(x) for name, x in named.items() if name not in self.names}
+
+    @property
+    def size(self) -> int:
+        """D"""
+        return sum(self.layout.sizes)
+
+    def fresh(self, *words: int | str) -> NDArray[np.float32]:
+        """Initial weights [D] for the purpose that the words name."""
+        self.policy.initialise(torch.Generator().manual_seed(seeds.key(*words) >> 1))
+        return self.layout.flatten({k: v for k, v in self.policy.named_parameters() if k in self.names}).numpy()
+
+    def genome(self, policy: dict[str, Tensor]) -> NDArray[np.float32]:
+        """[D] of a whole policy's named parameters (see `whole`)."""
+        return self.layout.flatten(
+            {n: policy[n][: s[0]] for n, s in zip(self.names, self.layout.shapes, strict=True)}
+        ).numpy()
+
+    def whole(self, genome: NDArray[np.float32], policy: dict[str, Tensor]) -> dict[str, Tensor]:
+        """A whole policy's named parameters with this actor in the place of its own; the critic stays."""
+        parts = self.layout.unflatten(torch.from_numpy(genome))
+        whole = {name: x.clone() for name, x in policy.items()}
+        for name, x in parts.items():
+            whole[name][: len(x)] = x  # the actor's layers lie before the critic's
+        return whole
+
+    def __call__(self, theta: Tensor, inputs: tuple[Tensor, ...], *memory: Tensor) -> tuple[Tensor, ...]:
+        """Raw outputs of rows [S, ...] under weights [D]; with a recurrent core its carry [2, S, H] too."""
+        parameters = {**self.layout.unflatten(theta), **self.rest}
+        if not memory:
+            return (functional_call(self.policy, parameters, (inputs,)).raw,)
+        carry, start = memory
+        out = functional_call(self.policy, parameters, (tuple(x[None] for x in inputs), carry, start[None]))
+        return out.raw[0], out.carry
+
+
+class Crowd:
+    """K deterministic policies behind the acting side of a `Learner`: rows are the slots of all, policy by policy."""
+
+    def __init__(self, actor: Actor, weights: NDArray[np.float32]) -> None:
+        self.actor, self.spec = actor, actor.spec
+        self.theta = torch.from_numpy(weights)
+        self._captured: dict[Any, Function] = {}
+
+    def carry(self, slots: int) -> Tensor | None:
+        return self.actor.policy.carry(slots)
+
+    def act(
+        self,
+        inputs: tuple[Tensor, ...],
+        legal: Tensor | None,
+        noise: Tensor,
+        carry: Tensor | None,
+        start: Tensor | None,
+    ) -> Decision:
+        given = [*inputs, noise, *(x for x in (legal, carry, start) if x is not None)]
+        shape = tuple(x.shape for x in given)
+        if shape not in self._captured:
+            self._captured[shape] = capture(self._act, self.theta, *given)
+        out = self._captured[shape](self.theta, *given)
+        nothing = torch.zeros(len(noise))
+        return Decision(out[0], out[1], nothing, nothing[:, None], out[2] if carry is not None else None)
+
+    def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        count, crowd = len(self.spec.inputs), len(theta)
+        inputs, noise, rest = given[:count], given[count], list(given[count + 1 :])
+        legal = rest.pop(0) if self.spec.masked else None
+        with torch.no_grad():
+            rows = tuple(x.unflatten(0, (crowd, -1)) for x in inputs)
+            if rest:
+                carry, start = rest
+                memory = (carry.unflatten(1, (crowd, -1)), start.unflatten(0, (crowd, -1)))
+                raw, after = vmap(self.actor, (0, 0, 1, 0), (0, 1))(theta, rows, *memory)
+                rest = [after.flatten(1, 2)]
+            else:
+                (raw,) = vmap(self.actor)(theta, rows)
+            raw = raw.flatten(0, 1)
+            action = sample(self.spec.action, raw, self._log_std(raw), legal, noise)
+        return (action, to_world(self.spec.action, action), *rest)
+
+    def _log_std(self, raw: Tensor) -> Tensor | None:
+        """Of a Box whose deviation is a free parameter; any will do under no noise."""
+        log_std = self.actor.policy.log_std
+        return None if log_std is None else torch.zeros_like(log_std)
