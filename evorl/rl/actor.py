@@ -12,7 +12,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Arena, Array, Decisions, StateDict
 from evorl.nets.distributions import draw_noise, noise_size
-from evorl.rl.core import Batch, Decision, Episode, Learner, NotFinite
+from evorl.rl.core import Acting, Batch, Decision, Episode, Learner, NotFinite
 from evorl.util import seed as seeds
 
 ALL: Any = slice(None)
@@ -24,7 +24,7 @@ class Player:
     All rows are computed each time, so a row's last bits never depend on which other slots wait.
     """
 
-    def __init__(self, arena: Arena, learner: Learner) -> None:
+    def __init__(self, arena: Arena, learner: Acting) -> None:
         self.arena, self.learner = arena, learner
         self.carry = learner.carry(arena.slots)
         self.start = np.ones(arena.slots, bool)  # the slot's next decision is its episode's first

@@ -18,6 +18,7 @@ from evorl.mdp.core import Box, Spec, StateDict, heads
 from evorl.nets.policy import Net
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
+from evorl.util.typed import unknown
 from evorl.util.types import Count, Fraction, NonNegative, Positive
 
 Metrics = dict[str, float]
@@ -157,17 +158,18 @@ class Hyper(ABC):
         given: float | Mapping[str, float] = getattr(self, name)
         if not isinstance(given, Mapping):
             return torch.full((len(rewards),), float(given))
-        if set(given) != set(rewards):
-            raise BadRequest(f"names {sorted(given)}, but the world's rewards are {sorted(rewards)}", f"rl.{name}")
+        for reward in given:
+            if reward not in rewards:
+                raise unknown(reward, rewards, f"rl.{name}")
+        if missing := [reward for reward in rewards if reward not in given]:
+            raise BadRequest("a value is needed, as for every reward of the world", f"rl.{name}.{missing[0]}")
         return torch.tensor([float(given[reward]) for reward in rewards])
 
 
-class Learner(Protocol):
-    """One policy and how it improves. No loop, no sockets, no files."""
+class Acting(Protocol):
+    """What plays: one policy, or several behind one face."""
 
     spec: Spec
-    lesson: ClassVar[type]
-    """What `update` learns from: batches, unless the members make something else of them."""
 
     def carry(self, slots: int) -> Tensor | None:
         """The recurrent state [2, B, H] of episodes about to begin; None for a memoryless policy."""
@@ -184,6 +186,13 @@ class Learner(Protocol):
         """Decide for B rows under the given noise [B, noise_size], in `torch.inference_mode`; zero noise is the
         deterministic policy."""
         ...
+
+
+class Learner(Acting, Protocol):
+    """One policy and how it improves. No loop, no sockets, no files."""
+
+    lesson: ClassVar[type]
+    """What `update` learns from: batches, unless the members make something else of them."""
 
     def weights(self) -> list[Tensor]:
         """Everything that acting needs; not copied."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from evorl.mdp.core import Arena, Array, World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.actor import Player
-from evorl.rl.core import Episode, Learner, Metrics
+from evorl.rl.core import Acting, Episode, Learner, Metrics
 from evorl.util import seed as seeds
 
 NOISE_BLOCK = 64  # decisions whose noise is drawn at once
@@ -50,22 +50,31 @@ def play(learner: Learner, world: World, seed: int, episodes: int, *, determinis
     slots = math.ceil(min(episodes, SLOTS) / world.sides) * world.sides
     arena = world.arena(slots, seeds.Episodes(seed, "evaluate", evaluation=True))
     try:
-        player = Player(arena, learner)
-        noise = _EvaluationNoise(arena, seed, deterministic)
-        done: list[list[Episode]] = [[] for _ in range(slots)]
-        rows = np.arange(slots)
-        while any(len(done[slot]) < len(range(slot, episodes, slots)) for slot in range(slots)):
-            player.send(rows, player.decide(noise.take(rows)))
-            now, over = player.recv()
-            rows = now.slots
-            for slot, episode in over:
-                done[slot].append(episode)
+        noise = EvaluationNoise(arena, seed, deterministic)
+        done = played(arena, learner, noise, [len(range(slot, episodes, slots)) for slot in range(slots)])
     finally:
         arena.close()
     return [done[e % slots][e // slots] for e in range(episodes)]
 
 
-class _EvaluationNoise:
+def played(arena: Arena, learner: Acting, noise: EvaluationNoise, numbers: list[int]) -> list[list[Episode]]:
+    """The first so many episodes of each slot. Raises `NotFinite`."""
+    player = Player(arena, learner)
+    done: list[list[Episode]] = [[] for _ in numbers]
+    missing = sum(numbers)
+    rows = np.arange(arena.slots)
+    while missing:
+        player.send(rows, player.decide(noise.take(rows)))
+        now, over = player.recv()
+        rows = now.slots
+        for slot, episode in over:
+            if len(done[slot]) < numbers[slot]:
+                done[slot].append(episode)
+                missing -= 1
+    return done
+
+
+class EvaluationNoise:
     """Noise keyed by slot and decision number; zero for the deterministic policy."""
 
     def __init__(self, arena: Arena, seed: int, deterministic: bool) -> None:
