@@ -12,7 +12,7 @@ from gymnasium import spaces
 from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete
 
 Read = Callable[[Any], Any]
-"""Picks one input out of an observation, in that input's form."""
+"""Picks one input out of an observation, or out of a batch of them, in that input's form."""
 
 
 class Unsupported(ValueError):
@@ -35,11 +35,25 @@ def action(space: spaces.Space[Any]) -> Action:
 
 def encode(space: spaces.Space[Any], actions: Array) -> Sequence[Any]:
     """Actions [B, K] as B actions of the environment, in memory of their own."""
+    rows = encode_all(space, actions)
+    choices: list[Any] = rows.tolist() if isinstance(space, spaces.Discrete) else list(rows)
+    return choices
+
+
+def encode_all(space: spaces.Space[Any], actions: Array) -> Array:
+    """Actions [B, K] as one action of B environments, in memory of its own."""
     if isinstance(space, spaces.Discrete):
-        choices: list[int] = (actions[:, 0] + space.start).tolist()
-        return choices
+        return np.asarray(actions[:, 0] + space.start, space.dtype)
     rows = np.array(actions, space.dtype).reshape(-1, *(space.shape or ()))
-    return list(rows + space.start if isinstance(space, spaces.MultiDiscrete) else rows)
+    return rows + space.start if isinstance(space, spaces.MultiDiscrete) else rows
+
+
+def shown(inputs: Sequence[Input]) -> spaces.Space[Any]:
+    """The space of observations that are already in our form: an array where there is one input, else a tuple."""
+    low = {"uint8": 0, "float32": -np.inf}
+    high = {"uint8": 255, "float32": np.inf}
+    boxes = [spaces.Box(low[i.dtype], high[i.dtype], i.shape, np.dtype(i.dtype).type) for i in inputs]
+    return spaces.Tuple(boxes) if len(boxes) > 1 else boxes[0]
 
 
 def observation(space: spaces.Space[Any]) -> list[tuple[Input, Read]]:
@@ -88,8 +102,12 @@ def _image(shape: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[int, ...], st
     if len(shape) == 2:
         return (), (1, *shape), "uint8", _same
     if shape[2] < min(shape[:2]):
-        return (), (shape[2], *shape[:2]), "uint8", lambda image: image.transpose(2, 0, 1)
+        return (), (shape[2], *shape[:2]), "uint8", _channels_first
     return (), shape, "uint8", _same
+
+
+def _channels_first(image: Array) -> Array:
+    return np.moveaxis(image, -1, -3)
 
 
 def _same(value: Any) -> Any:

@@ -658,3 +658,103 @@ def test_classic_control_runs_without_importing_gymnasium() -> None:
         "arena.send(arena.recv().slots, np.zeros((2, 1), np.int64)); assert 'gymnasium' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=CONF.parents[1])
+
+
+# ------------------------------------------------------------------ one environment a slot, in gymnasium's vector API
+
+
+class Echo(gymnasium.Env[Any, Any]):
+    """Shows what it was made to do; every fourth step ends, and every action it is given is kept."""
+
+    observation_space = gym_spaces.Dict(
+        did=gym_spaces.Box(-np.inf, np.inf, (4,), np.float64), time=gym_spaces.Discrete(5, start=1)
+    )
+    done: list[Any]
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space = action_space
+        self.done = []
+
+    def seen(self, action: Any) -> dict[str, Any]:
+        return {"did": np.resize(np.asarray(action, np.float64), 4), "time": 1 + len(self.done) % 4}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return self.seen(seed), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        self.done.append(action)
+        return self.seen(action), 1.0, len(self.done) % 4 == 0, False, {"a word": "that nobody reads"}
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym_spaces.Discrete(3, start=-1),
+        gym_spaces.MultiDiscrete([2, 3], start=[1, 5]),
+        gym_spaces.MultiBinary((2, 2)),
+        gym_spaces.Box(-1, 2, (2, 1), np.float32),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_every_kind_of_action_reaches_its_own_slot(space: Any) -> None:
+    made: list[Echo] = []
+
+    def make() -> Echo:
+        made.append(Echo(space))
+        return made[-1]
+
+    gymnasium.register("evorl-test/Echo-v0", entry_point=lambda: make())
+    try:
+        arena = Lockstep(
+            Stepped(lambda: gymnasium.make("evorl-test/Echo-v0", disable_env_checker=True), 3), 3, Numbered(0)
+        )
+    finally:
+        del gymnasium.registry["evorl-test/Echo-v0"]
+    rng = np.random.default_rng(0)
+    for time in range(1, 6):
+        actions = np.clip(sampled(arena, rng), -1, 2)
+        d = play(arena, actions)
+        encoded = spaces.encode(space, actions)
+        for slot, env in enumerate(made):
+            same(env.done[-1], encoded[slot])
+            assert type(env.done[-1]) is type(encoded[slot])
+            after = (20 * slot + 2) if time == 4 else encoded[slot]  # episode (slot, 1) began, with its own seed
+            seen = dict(zip([part.name for part in arena.spec.inputs], d.inputs, strict=True))
+            same(seen["did"][slot], np.resize(np.asarray(after, np.float32), 4))
+            same(seen["time"][slot].argmax(), time % 4)
+    arena.close()
+
+
+def test_why_a_slot_keeps_what_its_environment_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gymnasium's own vector environment stops halfway: slot 0 has stepped, slot 2 has not, and nothing says who broke."""
+    monkeypatch.setattr(Fragile, "breaks", ("step", 1))
+    monkeypatch.setattr(Script, "step", lambda self, action: Script_step(self, action, length=9))
+    envs: Any = SyncVectorEnv([Fragile] * 3, autoreset_mode=AutoresetMode.DISABLED)
+    envs.reset(seed=[0, 20, 40])
+    envs.step(np.zeros(3, np.int64))
+    with pytest.raises(RuntimeError) as caught:
+        envs.step(np.zeros(3, np.int64))
+    assert str(caught.value) == "the engine fell off"
+    assert [env.time for env in envs.envs] == [2, 1, 1]
+    monkeypatch.setattr(Fragile, "breaks", ("step", 1))
+    arena = script(3, id="evorl-test/Fragile-v0")
+    play(arena, [0, 0, 0])
+    d = play(arena, [0, 0, 0])
+    same(d.inputs[0][:, 1], [2, 0, 2])
+    same(d.truncated, [False, True, False])
+
+
+def test_an_environment_that_shows_another_shape_breaks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Script.step
+
+    def short(self: Script, action: int) -> Any:
+        seen, *rest = step(self, action)
+        return (seen[:2] if self.episode == 10 else seen), *rest
+
+    monkeypatch.setattr(Script, "step", short)
+    arena = script()
+    play(arena, [0, 0])
+    play(arena, [0, 0])
+    with pytest.raises(WorldError, match=r"(?s)slot 1, seed 20.*could not broadcast"):
+        play(arena, [0, 0])
