@@ -44,7 +44,8 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self._make, self._number, self._frame_skip, self._anew = make, number, frame_skip, anew
         self._parts = spaces.observation(self.env.observation_space)
         self.observation_space = spaces.shown([part for part, _ in self._parts])
-        self._plain = self.env.observation_space.shape == self.observation_space.shape  # shown as it is
+        form, _ = self._parts[0]
+        self._plain = form.shape if form.dtype == "float32" and len(self._parts) == 1 else None
         self._integer = isinstance(self.env.action_space, gymnasium.spaces.Discrete)
         self.seen: Seen = None
         self.seed = -1
@@ -77,12 +78,7 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
 
     def _form(self, seen: Any) -> Seen:
         """An observation as our inputs; the commonest needs nothing done to it."""
-        if (
-            self._plain
-            and type(seen) is np.ndarray
-            and seen.shape == self._parts[0][0].shape
-            and seen.dtype.kind == "f"
-        ):
+        if type(seen) is np.ndarray and seen.dtype.kind == "f" and seen.shape == self._plain:
             return seen
         rows = tuple(np.empty(part.shape, part.dtype) for part, _ in self._parts)
         for row, (_, read) in zip(rows, self._parts, strict=True):
@@ -150,7 +146,7 @@ class Stepped:
         self._action_space = self._slots[0].action_space
         self._name = name(self._slots[0])
         self._render_modes = self._slots[0].metadata.get("render_modes", ())
-        self._camera_of = lambda: Camera(make, anew)
+        self._camera_of: Callable[[], Camera] = partial(Camera, make, anew)
         self._camera: Camera | None = None
         self._frame_skip = frame_skip
         parts = spaces.observation(self._slots[0].env.observation_space)

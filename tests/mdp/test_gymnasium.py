@@ -727,7 +727,7 @@ def test_every_kind_of_action_reaches_its_own_slot(space: Any) -> None:
 
 
 def test_why_a_slot_keeps_what_its_environment_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gymnasium's own vector environment stops halfway: slot 0 has stepped, slot 2 has not, and nothing says who broke."""
+    """Gymnasium's own stops halfway: slot 0 has stepped, slot 2 has not, and nothing says who broke."""
     monkeypatch.setattr(Fragile, "breaks", ("step", 1))
     monkeypatch.setattr(Script, "step", lambda self, action: Script_step(self, action, length=9))
     envs: Any = SyncVectorEnv([Fragile] * 3, autoreset_mode=AutoresetMode.DISABLED)
