@@ -74,6 +74,10 @@ class Evolution(ABC):
     """Individuals in a generation."""
     slots: Count | None = None
     """Evaluations in flight; null is the whole population."""
+    together: Count | None = None
+    """Individuals in one task; null: a quarter of the slots where they only play (in one forward pass), else one."""
+    start: Literal["network", "zeros"] = "network"
+    """The weights that individuals begin with: as a learner's would, or none."""
     lifetime: Literal["play", "train"] = "play"
     """What an evaluation is: episodes played by weights that evolve, or a learner trained first."""
     train_steps: Count = 1_000_000
@@ -141,7 +145,7 @@ class Generational(ABC):
     def ask(self, limit: int | None = None) -> list[Individual]:
         asked: list[Individual] = []
         while limit is None or len(asked) < limit:
-            if not self._queue and not self._may_propose(bool(asked)):
+            if not self._queue and not self._may_propose(limit is None and bool(asked)):
                 break
             if not self._queue:
                 self._queue = self.propose(seeds.generator(self.seed, "propose", self.proposed))
@@ -173,12 +177,17 @@ class Generational(ABC):
             self.generation += 1
         return metrics
 
+    @property
+    def batch(self) -> int:
+        """Evaluations to learn from at once where it does not wait for a whole generation."""
+        return self.hyper.population
+
     def _size(self) -> int:
-        return self.hyper.population if self.hyper.asynchronous else len(self._arrived)
+        return self.batch if self.hyper.asynchronous else len(self._arrived)
 
     def _complete(self) -> bool:
         if self.hyper.asynchronous:
-            return len(self._arrived) >= self.hyper.population
+            return len(self._arrived) >= self.batch
         return bool(self._arrived) and not self._queue and not self._out
 
     def state_dict(self) -> StateDict:
