@@ -18,10 +18,11 @@ import numpy as np
 import torch
 
 from evorl import config
+from evorl.experiment import Experiment
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.record import checkpoint
-from evorl.train import Experiment, train
+from evorl.train import train
 from evorl.util.seed import generator
 
 ROOT = Path(__file__).parent.parent
@@ -79,6 +80,19 @@ def train_in(directory: Path, experiment: Experiment, init: Path | None = None) 
             yield directory
 
     return train(experiment, opened, init=init)
+
+
+def relatives(place: Path) -> set[int]:
+    """The live processes whose temporary files go to ``place``, whoever their parents are now."""
+    mark = f"TMPDIR={place}".encode()
+    found = set()
+    for one in Path("/proc").iterdir():
+        try:
+            if one.name.isdigit() and mark in (one / "environ").read_bytes().split(b"\0"):
+                found.add(int(one.name))
+        except OSError:  # it has ended
+            continue
+    return found
 
 
 # ------------------------------------------------------------------ comparing

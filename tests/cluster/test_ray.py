@@ -1,10 +1,9 @@
-"""Groups whose workers Ray places, on a Ray that the tests of this file share."""
+"""Groups whose workers Ray places, where they differ from others (what all promise is in test_group.py)."""
 
 from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ import cluster_toys as toys
 import numpy as np
 import pytest
 import zmq
-from harness import QUICK, WORLDS, experiment_of, fingerprint, go, rows, start, train_in
+from harness import QUICK, WORLDS, experiment_of, fingerprint, go, relatives, rows, start, train_in
 
 from evorl.cluster.core import Group, Make
 from evorl.cluster.curve import Pass
@@ -27,23 +26,6 @@ from evorl.cluster.serve import serve
 from evorl.util.errors import BadRequest
 
 MEMBERS = 3
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A Ray that this process has joined."""
-    import ray
-
-    from evorl.cluster.keeper import Keeper
-
-    with tempfile.TemporaryDirectory(prefix="evorl-test-") as place:
-        keeper = Keeper(2, place)
-        try:
-            ray.init(keeper.address, log_to_driver=False, logging_level="ERROR")
-            yield keeper.address
-        finally:
-            ray.shutdown()
-            keeper.close()
 
 
 @pytest.fixture
@@ -133,19 +115,7 @@ def test_a_run_starts_its_own_ray_and_leaves_nothing(tmp_path: Path) -> None:
     os.killpg(run.pid, signal.SIGTERM)  # Ray is in another session
     assert run.wait(60) == 143, (tmp_path / "err").read_text()
     assert {path.name for path in (tmp_path / "tmp").iterdir()} <= {"ray"}  # Ray's own session folder
-    assert whose(tmp_path) == []
-
-
-def whose(place: Path) -> list[str]:
-    """The processes whose temporary files were to go to a place."""
-    found = []
-    for one in Path("/proc").glob("[0-9]*"):
-        try:
-            if f"TMPDIR={place}/".encode() in (one / "environ").read_bytes():
-                found.append((one / "cmdline").read_text())
-        except (OSError, PermissionError):
-            continue
-    return found
+    assert not relatives(tmp_path / "tmp")
 
 
 # ------------------------------------------------------------------ over a network

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness import relatives as relatives
+
 
 def hold_the_interpreter() -> None:
     ctypes.PyDLL(None).sleep(1000)  # called without letting go of the lock
@@ -93,19 +95,6 @@ def lives(place: Path, number: int) -> Path:
 
 
 # ------------------------------------------------------------------ processes of a run
-
-
-def relatives(place: Path) -> set[int]:
-    """The live processes whose temporary files go to ``place``, whoever their parents are now."""
-    mark = f"TMPDIR={place}".encode()
-    found = set()
-    for one in Path("/proc").iterdir():
-        try:
-            if one.name.isdigit() and mark in (one / "environ").read_bytes().split(b"\0"):
-                found.add(int(one.name))
-        except OSError:  # it has ended
-            continue
-    return found
 
 
 def send(number: signal.Signals, pids: set[int]) -> None:
