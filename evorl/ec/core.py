@@ -106,6 +106,11 @@ def objectives(evaluations: Iterable[Evaluation]) -> Objectives:
     return np.where(np.isnan(f).any(-1, keepdims=True), -np.inf, f)
 
 
+def failed(f: Objectives) -> NDArray[np.bool_]:
+    """Whose objectives [N, M] are the worst there can be [N]."""
+    return np.asarray((f == -np.inf).all(axis=1))
+
+
 def genomes(evaluations: Sequence[Evaluation]) -> Coordinates:
     """Coordinates of the genes [N, G]."""
     return np.array([one.individual.genes for one in evaluations])

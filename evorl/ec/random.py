@@ -1,0 +1,40 @@
+"""Random search: everybody is drawn from the whole space, the best are remembered. The least that evolution must beat.
+
+J. Bergstra and Y. Bengio, "Random search for hyper-parameter optimization", JMLR 13, 2012. The population is the best
+so far by Pareto rank, then by crowding; of one objective these are the fittest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, failed, objectives
+from evorl.ec.space import Space
+from evorl.ops import pareto
+
+
+@dataclass(frozen=True, kw_only=True)
+class Random(Evolution):
+    """Random search."""
+
+    several = True
+
+    def evolver(self, space: Space, seed: int = 0) -> Searching:
+        return Searching(self, space, seed)
+
+
+class Searching(Generational):
+    """Remembers the best."""
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        genes = self.space.sample(generator, self.hyper.population)
+        return [self.new(genes=x, weights=self.space.weights_of(self.next_id), role="initial") for x in genes]
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        pool = [*self.population, *evaluations]
+        f = objectives(pool)
+        lost = failed(f)
+        self.population = [pool[i] for i in pareto.best(f, self.hyper.population) if not lost[i]]
+        return {}

@@ -1,0 +1,308 @@
+"""What every evolver keeps to, whatever it does in between. A new evolver needs one line in `CASES`."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from evorl.ec.core import Evaluation, Evolution, Evolver, Individual
+from evorl.ec.nsga2 import NSGA2
+from evorl.ec.random import Random
+from evorl.ec.sga import SGA
+from evorl.ec.space import Gene, Space
+
+CONF = Path(__file__).parents[2] / "conf" / "ec"
+GENES = (
+    Gene("lr", 1e-5, 1e-1, log=True),
+    Gene("gamma", 0.5, 0.9),
+    Gene("kind", choices=("a", "b", "c")),
+    Gene("fixed", 2, 2),
+)
+
+
+def fresh(number: int) -> np.ndarray:
+    return np.random.default_rng(number).standard_normal(5).astype(np.float32)
+
+
+MIXED = Space(GENES, 5, fresh, (2, 3))
+ONLY_GENES = Space(GENES)
+ONLY_WEIGHTS = Space((), 5, fresh, (2, 3))
+
+
+@dataclass(frozen=True)
+class Case:
+    """An evolver at the size of a test, and what it cannot do."""
+
+    hyper: Evolution
+    spaces: tuple[Space, ...] = (MIXED, ONLY_GENES, ONLY_WEIGHTS)
+    smallest: int = 1
+    """The least population it takes."""
+    asynchronous: bool = True
+
+
+CASES = {
+    "random": Case(Random(population=6), (MIXED, ONLY_GENES)),
+    "nsga2": Case(NSGA2(population=6)),
+    "nsga2-layers": Case(NSGA2(population=6, weights="layers", inherit_optimizer=True), (MIXED, ONLY_WEIGHTS)),
+    "nsga2-odd": Case(NSGA2(population=5, offspring=3)),
+    "nsga2-steady": Case(NSGA2(population=6, offspring=1)),
+    "sga": Case(SGA(population=6)),
+    "sga-truncation": Case(SGA(population=6, selection="truncation", crossover=0, elites=2)),
+    "sga-steady": Case(SGA(population=6, offspring=1, elites=6)),
+}
+EACH = [
+    pytest.param(case, space, id=f"{name}-{i}") for name, case in CASES.items() for i, space in enumerate(case.spaces)
+]
+EITHER = pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+each = pytest.mark.parametrize(("case", "space"), EACH)
+
+
+def made(case: Case, space: Space, seed: int = 3, **changes: Any) -> Evolver:
+    if changes.get("asynchronous") and not case.asynchronous:
+        pytest.skip("it has no asynchronous mode")
+    return dataclasses.replace(case.hyper, **changes).evolver(space, seed)
+
+
+def judged(case: Case, one: Individual) -> Evaluation:
+    """A fair judge; the weights come back a little changed, as after training."""
+    x = np.concatenate([one.genes, one.weights if one.weights is not None else []])
+    f = (float(-np.sum((x - 0.4) ** 2)), float(-np.sum((x + 0.1) ** 2)))
+    after = one if one.weights is None else one._replace(weights=one.weights * np.float32(0.99))
+    return Evaluation(after, f[: 1 + case.hyper.several], 10, {"score": np.array([f[0], f[1]])})
+
+
+def failed(case: Case, one: Individual) -> Evaluation:
+    return judged(case, one)._replace(objectives=(math.nan,) * (1 + case.hyper.several))
+
+
+def drive(
+    evolver: Evolver,
+    judge: Callable[[Individual], Evaluation],
+    evaluations: int = 30,
+    slots: int | None = None,
+    order: Callable[[list[Individual]], list[Individual]] = lambda waiting: waiting[:1],
+    after: Callable[[Evolver], Evolver] = lambda evolver: evolver,
+) -> tuple[list[Individual], Evolver]:
+    """Run an evolver with so many evaluations in flight; return everyone it asked for, and it as it ends."""
+    asked: list[Individual] = []
+    waiting: list[Individual] = []
+    told = 0
+    while told < evaluations:
+        new = evolver.ask(None if slots is None else slots - len(waiting)) if not waiting or slots else []
+        asked, waiting, evolver = asked + new, waiting + new, after(evolver)
+        assert waiting, "it neither proposes nor waits for anybody"
+        now = order(waiting)
+        chosen = {one.id for one in now}
+        waiting = [one for one in waiting if one.id not in chosen]
+        evolver.tell([judge(one) for one in now])
+        evolver, told = after(evolver), told + len(now)
+    return asked, evolver
+
+
+def same(a: Any, b: Any) -> None:
+    """Equal to the last bit, NaN included."""
+    assert type(a) is type(b)
+    if isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            same(a[key], b[key])
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            same(x, y)
+    elif isinstance(a, np.ndarray):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    else:
+        assert a == b or (a != a and b != b)
+
+
+def plain(state: Any) -> None:
+    """Nothing that a checkpoint could not hold."""
+    if isinstance(state, dict):
+        assert all(isinstance(key, str) for key in state)
+        state = list(state.values())
+    if isinstance(state, list | tuple):
+        for one in state:
+            plain(one)
+    else:
+        assert state is None or type(state) in (bool, int, float, str, np.ndarray), type(state)
+        assert not isinstance(state, np.ndarray) or state.dtype.kind in "biuf"
+
+
+def backwards(waiting: list[Individual]) -> list[Individual]:
+    return waiting[::-1]
+
+
+@each
+@EITHER
+def test_proposals_are_well_formed(case: Case, space: Space, asynchronous: bool) -> None:
+    evolver = made(case, space, asynchronous=asynchronous)
+    asked, evolver = drive(evolver, lambda one: judged(case, one), 40, slots=4)
+    ids = [one.id for one in asked]
+    assert len(set(ids)) == len(ids)
+    for n, one in enumerate(asked):
+        assert one.genes.shape == (len(space.genes),) and one.genes.dtype == np.float64
+        assert (one.genes >= space.low).all() and (one.genes <= space.high).all()
+        assert space.values(one.genes).keys() == {gene.name for gene in space.genes}
+        assert (one.weights is None) == (space.weights == 0)
+        if one.weights is not None:
+            assert one.weights.shape == (space.weights,) and one.weights.dtype == np.float32
+            assert np.isfinite(one.weights).all()
+        assert set(one.parents) <= set(ids[:n]) and 0 <= one.birth <= 40 and one.role
+        assert type(one.id) is int and type(one.birth) is int and all(type(p) is int for p in one.parents)
+    assert len(evolver.population) >= 1
+    plain(evolver.state_dict())
+
+
+@each
+def test_a_generation_ends_whole(case: Case, space: Space) -> None:
+    evolver = made(case, space)
+    for _ in range(3):
+        asked = evolver.ask()
+        assert asked and evolver.ask() == [] and evolver.ask(1) == []
+        evolver.tell([judged(case, one) for one in asked[1:]])
+        assert len(asked) == 1 or evolver.ask() == []
+        evolver.tell([judged(case, asked[0])])
+
+
+@each
+def test_order_and_pieces_change_nothing(case: Case, space: Space) -> None:
+    whole, ended = drive(made(case, space), lambda one: judged(case, one), order=lambda waiting: waiting[:])
+    orders = (
+        lambda waiting: waiting[:1],
+        lambda waiting: waiting[-1:],
+        lambda waiting: waiting[::-1],
+        lambda w: w[1:3] or w,
+    )
+    for slots in (None, 2, 4, 50):
+        for order in orders:
+            asked, other = drive(made(case, space), lambda one: judged(case, one), slots=slots, order=order)
+            same([one._asdict() for one in asked[:30]], [one._asdict() for one in whole[:30]])
+            if other.state_dict()["told"] == ended.state_dict()["told"] and len(asked) == len(whole):
+                same(other.state_dict(), ended.state_dict())
+
+
+@each
+@EITHER
+def test_resumed_at_every_point_it_goes_on_as_if_nothing_happened(case: Case, space: Space, asynchronous: bool) -> None:
+    def resumed(evolver: Evolver) -> Evolver:
+        again = made(case, space, asynchronous=asynchronous)
+        again.load_state_dict(copy.deepcopy(evolver.state_dict()))
+        same(again.state_dict(), evolver.state_dict())
+        return again
+
+    whole, ended = drive(made(case, space, asynchronous=asynchronous), lambda one: judged(case, one), slots=4)
+    asked, other = drive(
+        made(case, space, asynchronous=asynchronous), lambda one: judged(case, one), slots=4, after=resumed
+    )
+    same([one._asdict() for one in asked], [one._asdict() for one in whole])
+    same(other.state_dict(), ended.state_dict())
+
+
+@each
+@EITHER
+def test_seeds_differ_and_repeat(case: Case, space: Space, asynchronous: bool) -> None:
+    def genomes(seed: int) -> list[Any]:
+        evolver = made(case, space, seed, asynchronous=asynchronous)
+        return [one._asdict() for one in drive(evolver, lambda one: judged(case, one), slots=3)[0]]
+
+    same(genomes(5), genomes(5))
+    a, b = (
+        [[*one["genes"], *(one["weights"] if one["weights"] is not None else [])] for one in genomes(s)] for s in (5, 6)
+    )
+    assert a != b
+
+
+@each
+@EITHER
+def test_who_failed_is_no_parent(case: Case, space: Space, asynchronous: bool) -> None:
+    bad: set[int] = set()
+
+    def judge(one: Individual) -> Evaluation:
+        if one.id % 3 != 1:
+            return judged(case, one)
+        bad.add(one.id)
+        return failed(case, one)
+
+    asked, evolver = drive(made(case, space, asynchronous=asynchronous), judge, 60, slots=3)
+    assert bad and not any(bad & set(one.parents) for one in asked)
+    assert not any(math.isnan(x) for one in evolver.population[:1] for x in one.objectives)
+
+
+@each
+@EITHER
+def test_when_all_fail_it_goes_on(case: Case, space: Space, asynchronous: bool) -> None:
+    evolver = made(case, space, asynchronous=asynchronous)
+    asked, _ = drive(evolver, lambda one: failed(case, one), 40, slots=3)
+    assert all(np.isfinite(one.genes).all() for one in asked)
+    assert all(np.isfinite(one.weights).all() for one in asked if one.weights is not None)
+
+
+@each
+@EITHER
+def test_ties_and_infinities(case: Case, space: Space, asynchronous: bool) -> None:
+    values = [0.0, 0.0, 0.0, -math.inf, -1e308, 1e308]
+    for several in ([0.0], values):
+
+        def judge(one: Individual, several: Sequence[float] = several) -> Evaluation:
+            f = (several[one.id % len(several)], several[one.id // 2 % len(several)])
+            return judged(case, one)._replace(objectives=f[: 1 + case.hyper.several])
+
+        asked, _ = drive(made(case, space, asynchronous=asynchronous), judge, 40, slots=4)
+        assert all((one.genes >= space.low).all() and (one.genes <= space.high).all() for one in asked)
+        assert all(np.isfinite(one.weights).all() for one in asked if one.weights is not None)
+
+
+@each
+@EITHER
+def test_the_smallest_population(case: Case, space: Space, asynchronous: bool) -> None:
+    evolver = made(case, space, population=case.smallest, asynchronous=asynchronous)
+    asked, evolver = drive(evolver, lambda one: judged(case, one), 12)
+    assert len(asked) >= 12 and len(evolver.population) >= 1
+
+
+@each
+def test_an_asynchronous_one_never_lets_a_slot_starve(case: Case, space: Space) -> None:
+    evolver = made(case, space, asynchronous=True)
+    waiting: list[Individual] = []
+    for n in range(20):
+        new = evolver.ask(7)
+        assert len(new) == 7
+        waiting += new
+        evolver.tell([judged(case, one) for one in waiting[: n % 4]])
+        waiting = waiting[n % 4 :]
+    assert evolver.ask()
+
+
+@each
+def test_strangers_and_repeats_are_refused(case: Case, space: Space) -> None:
+    evolver = made(case, space)
+    one = judged(case, evolver.ask(1)[0])
+    with pytest.raises(ValueError, match="was not asked for"):
+        evolver.tell([one._replace(individual=one.individual._replace(id=10**6))])
+    evolver.tell([one])
+    with pytest.raises(ValueError, match="told of before"):
+        evolver.tell([one])
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
+def test_its_file_and_its_dataclass_agree(path: Path) -> None:
+    data = yaml.safe_load(path.read_text()) or {}
+    if not data:
+        return
+    module, _, name = data.pop("_target_").rpartition(".")
+    kind = getattr(importlib.import_module(module), name)
+    assert any(type(case.hyper) is kind for case in CASES.values()), f"{name} has no line in CASES"
+    defaults = dataclasses.asdict(kind())
+    assert data == {key: list(value) if isinstance(value, tuple) else value for key, value in defaults.items()}
