@@ -222,8 +222,7 @@ class Crew:
         if self._socket in ready:
             self._drain()
         if self.launcher.watch is None or self.launcher.watch in ready:
-            for gone in self.launcher.exits():
-                self._exited(gone)
+            self._bury()
         self._look()
 
     def _drain(self) -> None:
@@ -334,8 +333,13 @@ class Crew:
             if late > 0 and not seat.overdue:
                 seat.overdue = True
                 self.launcher.kill(seat.number, seat.life)
+                self._bury()  # what it waited for may be all the news there was
             elif late > DYING_S:
                 self._exited(Exit(seat.number, seat.life, "", killed=True))
+
+    def _bury(self) -> None:
+        for gone in self.launcher.exits():
+            self._exited(gone)
 
     def _exited(self, gone: Exit) -> None:
         """A new process for a seat."""
@@ -343,7 +347,7 @@ class Crew:
         if gone.life != seat.life:
             return
         if seat.overdue:
-            gone = gone._replace(why=f"gave no sign for {self.deadline_s:g} s", killed=False)
+            gone = gone._replace(why=f"gave no sign for {self.deadline_s:g} s", killed=gone.stopped)
         self._drain()  # what it said before it died
         self._blame(seat, gone)
         self.replaced += 1

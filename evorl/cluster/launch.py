@@ -14,9 +14,10 @@ class Exit(NamedTuple):
     worker: int
     life: int
     why: str
-    killed: bool  # from outside, by SIGKILL
+    killed: bool  # from outside
     member: int | None = None  # that it was busy with, where known
     trace: str = ""  # where it was, as far as that was written down
+    stopped: bool = False  # it hung because a signal had stopped it
 
 
 class Launcher(Protocol):

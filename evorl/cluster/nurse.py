@@ -1,0 +1,224 @@
+"""The process that forks the workers of a group, waits for their ends and cleans up after the driver."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from evorl.cluster import shortage, strays
+from evorl.cluster.blackbox import DUMP, MOST_TRACE, BlackBox
+from evorl.cluster.child import die_with_parent, fork
+from evorl.cluster.core import Make
+from evorl.cluster.serve import serve
+from evorl.cluster.strays import Roll
+
+NOTE = struct.Struct("<BIIiiB")  # what, worker, life, exit status (BORN, ALIVE: process id), member, cause
+FORK, KILL, HIRE, BORN, ALIVE, GONE = range(6)
+ITSELF, STOPPED, STARVED = range(3)  # causes of an end, as far as the exit status does not tell them
+NOBODY = 0xFFFFFFFF  # the worker that a nurse is
+DUMP_S = 0.1  # seconds that a hung worker gets to say where it hangs
+HEIR_S = 1.0  # seconds that the nurse at work gets to clean up after the driver, before the one that waits does
+
+
+class Plan(NamedTuple):
+    """What is the same for all nurses of a group."""
+
+    make: Make
+    endpoint: str
+    directory: str  # of the endpoint; no other group's has this name
+    driver: int
+    roll: Roll
+
+
+class Child(NamedTuple):
+    """A process that a nurse has forked."""
+
+    pid: int
+    worker: int  # NOBODY: another nurse
+    life: int
+    box: BlackBox | None
+
+
+class Nurse:
+    """The nurse's own process."""
+
+    def __init__(self, plan: Plan, place: int, driver: socket.socket) -> None:
+        self.plan, self.place, self.driver = plan, place, driver
+        self.at_work = False  # the other one waits
+        self.poller = select.poll()
+        self.children: dict[int, Child] = {}  # by pidfd
+        self.stopped: set[int] = set()  # processes that hung because a signal had stopped them
+        self.starved = 0  # processes that the kernel had ended when it was last asked
+
+    def begin(self) -> int:
+        """Fork it."""
+        pid = fork(self._run, self.driver.fileno())
+        self.plan.roll.nurse(self.place, pid)
+        return pid
+
+    def _run(self) -> None:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer; so it is in all that is forked here
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        faulthandler.disable()  # the file that it would write to is closed
+        self.starved = shortage.counted()
+        self._tell(ALIVE, NOBODY, 0, os.getpid())
+        gc.collect()
+        gc.freeze()  # so that collections in the workers leave these pages shared
+        with suppress(ProcessLookupError):  # its end may not close its socket: a child may have been stopped with it
+            self._attend(os.pidfd_open(self.plan.driver))
+            self._attend(self.driver.fileno())
+            self._serve()
+        self._end()
+
+    def _attend(self, fd: int) -> None:
+        self.poller.register(fd, select.POLLIN)
+
+    def _serve(self) -> None:
+        """Until the driver is gone."""
+        while True:
+            for fd, _ in self.poller.poll():
+                if fd in self.children:
+                    self._bury(fd)
+                elif fd != self.driver.fileno() or not self._heed():
+                    return
+
+    def _tell(
+        self, what: int, worker: int, life: int, status: int, more: tuple[int, int] = (-1, 0), trace: str = ""
+    ) -> None:
+        note = NOTE.pack(what, worker, life, status, *more)
+        with suppress(OSError):
+            self.driver.send(note + trace.encode()[:MOST_TRACE])
+
+    def _heed(self) -> bool:
+        """Do what the driver says; False when it is gone."""
+        try:
+            note, hand, *_ = socket.recv_fds(self.driver, NOTE.size + 16, 1)
+        except OSError:
+            return False
+        if not note:
+            return False
+        what, worker, life, *_ = NOTE.unpack_from(note)
+        if what == FORK:
+            self._fork(worker, life, note[NOTE.size :])
+        elif what == KILL:
+            self._kill(worker, life)
+        elif what == HIRE:
+            self._hire(worker, hand[0])
+        return True
+
+    def _hire(self, place: int, hand: int) -> None:
+        """Fork another nurse, and say who it is for the case that it does not."""
+        with socket.socket(fileno=hand) as theirs:
+            pid = Nurse(self.plan, place, theirs).begin()
+            with suppress(OSError):
+                theirs.send(NOTE.pack(BORN, NOBODY, 0, pid, -1, 0))
+        self._watch(Child(pid, NOBODY, 0, None))
+
+    def _fork(self, worker: int, life: int, token: bytes) -> None:
+        nurse, box, plan = os.getpid(), BlackBox(), self.plan
+        self.at_work = True
+
+        def work() -> None:
+            os.setpgid(0, 0)
+            die_with_parent(nurse)
+            shortage.offer_oneself()
+            strays.mark(_name(plan, worker, life))
+            alive = lambda: os.getppid() == nurse  # noqa: E731
+            box.record(lambda: serve(plan.make, plan.endpoint, token, worker, life, alive, mark=box.mark))
+
+        try:
+            pid = fork(work, box.fd)
+        except OSError as error:  # too many processes, too little memory
+            self._tell(GONE, worker, life, 1, trace=str(error))
+            box.close()
+            return
+        plan.roll.worker(worker, pid)
+        self._watch(Child(pid, worker, life, box))
+
+    def _watch(self, child: Child) -> None:
+        fd = os.pidfd_open(child.pid)
+        self.children[fd] = child
+        self._attend(fd)
+
+    def _kill(self, worker: int, life: int) -> None:
+        """End a worker that hangs, once it has said where."""
+        for child in self.children.values():
+            if (child.worker, child.life) == (worker, life) and child.box is not None:
+                if _is_stopped(child.pid):
+                    self.stopped.add(child.pid)
+                else:
+                    _ask_where(child.pid, child.box)
+                os.kill(child.pid, signal.SIGKILL)
+
+    def _bury(self, fd: int) -> None:
+        child = self.children.pop(fd)
+        self.poller.unregister(fd)
+        os.close(fd)
+        strays.end(child.pid)  # not waited for yet, so the number is still its own: what its world has started
+        status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        if child.box is None:
+            return
+        self.plan.roll.worker(child.worker, 0)
+        member = -1 if child.box.member is None else child.box.member
+        self._tell(GONE, child.worker, child.life, status, (member, self._how(child, status)), child.box.trace)
+        child.box.close()
+        if status:
+            strays.end_marked(_name(self.plan, child.worker, child.life))
+
+    def _how(self, child: Child, status: int) -> int:
+        before, self.starved = self.starved, shortage.counted()
+        if child.pid in self.stopped:
+            self.stopped.remove(child.pid)
+            return STOPPED
+        return STARVED if status == -signal.SIGKILL and self.starved > before else ITSELF
+
+    def _end(self) -> None:
+        """The driver is gone: end all that is the group's."""
+        if not self.at_work:
+            self._await_other()
+        for pid in self.plan.roll.nurses():
+            if pid != os.getpid():
+                strays.end(pid)
+        for child in self.children.values():
+            os.kill(child.pid, signal.SIGKILL)
+        for fd in list(self.children):
+            self._bury(fd)
+        self.plan.roll.end_workers()
+        strays.end_marked(f"{self.plan.directory}/")
+        shutil.rmtree(self.plan.directory, ignore_errors=True)
+
+    def _await_other(self) -> None:
+        for pid in self.plan.roll.nurses():
+            if pid != os.getpid():
+                with suppress(ProcessLookupError):
+                    fd = os.pidfd_open(pid)
+                    select.select([fd], [], [], HEIR_S)
+                    os.close(fd)
+
+
+def _name(plan: Plan, worker: int, life: int) -> str:
+    return f"{plan.directory}/{worker}/{life}/"
+
+
+def _is_stopped(pid: int) -> bool:
+    """By a signal, or by whoever debugs it."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt"
+
+
+def _ask_where(pid: int, box: BlackBox) -> None:
+    """Have a worker write down where it is, if it can."""
+    os.kill(pid, DUMP)
+    ends = time.monotonic() + DUMP_S
+    while not box.trace and time.monotonic() < ends:
+        time.sleep(0.005)
