@@ -10,6 +10,7 @@ from importlib import import_module
 from types import FrameType
 
 from evorl import __version__
+from evorl.util.command import lacking
 from evorl.util.streams import unheeded
 
 DOORS = ("run", "evaluate", "report")
@@ -18,8 +19,6 @@ USAGE = """\
 usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run --help lists every choice and key
        evorl evaluate run=RUN_DIR [episodes=N] [video=true]   judge a run again
        evorl report RUN_DIR_OR_GLOB... [out=DIR]              tables and pictures of runs"""
-
-REMEDY = "in a checkout: make setup, once, then source .venv/bin/activate"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -33,7 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
         except ModuleNotFoundError as error:
             if (error.name or "evorl").partition(".")[0] == "evorl":
                 raise
-            print(f"evorl: {error.name} is not installed for {sys.executable}; {REMEDY}", file=sys.stderr)
+            print(f"evorl: {lacking(error.name)}", file=sys.stderr)
             return 2
         code = int(door.main(list(words[1:])))
         for number in STOPS:  # all is said and written: the interpreter's own end must not change the exit code

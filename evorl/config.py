@@ -41,6 +41,7 @@ from evorl.overrides import (
     parse,
     unknown_word,
 )
+from evorl.util import command
 from evorl.util.errors import BadRequest, reason
 from evorl.util.typed import typed, unknown
 
@@ -190,6 +191,9 @@ def door(work: Callable[[], object]) -> int:
         print(f"evorl: {BadRequest(first_line(error), str(error.full_key or ''))}", file=sys.stderr)
         return 2
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in command.NEEDED:
+            print(f"evorl: {command.lacking(error.name)}", file=sys.stderr)
+            return 2
         from evorl.train import Interrupted
 
         if isinstance(error, Interrupted):

@@ -16,7 +16,7 @@ if __name__ == "__main__":  # as the command evorl, which minds signals while it
     sys.exit(evorl(["evaluate", *sys.argv[1:]]))
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from evorl.mdp.core import Arena, Array, World
     from evorl.rl.core import Learner
     from evorl.train import Experiment
+
+
+USAGE = "usage: python -m evorl.evaluate run=RUN_DIR [episodes=N] [checkpoint=best] [video=true]   (--help tells more)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,13 @@ class Request:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code of ``evorl.evaluate`` with these arguments."""
-    return config.door(lambda: evaluate(config.request(Request, sys.argv[1:] if argv is None else argv)))
+    return config.door(lambda: evaluate(_asked(sys.argv[1:] if argv is None else argv)))
+
+
+def _asked(words: Sequence[str]) -> Request:
+    if not words:
+        raise BadRequest(f"no run directory given; {USAGE}")
+    return config.request(Request, words)
 
 
 def evaluate(request: Request) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 from hydra._internal.hydra import Hydra
+from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from evorl import config, overrides
@@ -19,7 +20,7 @@ from evorl.util.errors import BadRequest
 from evorl.util.typed import typed
 from evorl.util.types import Count, Positive
 
-FILES = sorted(config.CONF.glob("*/*.yaml"))
+FILES = sorted(config.CONF.rglob("*.yaml"))
 ROOM_FILES = [path for path in FILES if path.parent.name in overrides.ROOMS]
 
 
@@ -35,13 +36,29 @@ def experiment(hydra: Hydra, *words: str) -> Any:
 
 
 def name(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
+    return str(path.relative_to(config.CONF).with_suffix(""))
 
 
+def split(path: Path) -> tuple[str, str]:
+    """The group of a file and how it is chosen there; no group for the main file."""
+    inside = name(path)
+    group, _, choice = inside.rpartition("/") if inside.startswith("hydra/") else inside.partition("/")
+    return (group, choice) if choice else ("", group)
+
+
+@pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/ray' is validated against ConfigStore schema")  # see opened()
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_every_file_composes_and_instantiates(hydra: Hydra, path: Path) -> None:
-    plus = "+" if path.parent.name in overrides.FOLDERS else ""
-    experiment(hydra, f"{plus}{path.parent.name}={path.stem}")
+    group, choice = split(path)
+    world, _, algorithm = choice.rpartition("_")
+    plus = "+" if group in overrides.FOLDERS else ""
+    words = [f"mdp={world}", f"rl={algorithm}"] if group == overrides.TUNED else [f"{plus}{group}={choice}"]
+    composed = config.compose(hydra, words if group else [])
+    assert not group or composed.hydra.runtime.choices[group] == choice
+    assert group != overrides.TUNED or config.tuned(composed)
+    config.experiment(config.resolved(composed))
+    if group == "hydra/launcher":
+        assert type(instantiate(composed.hydra.launcher)).__name__.lower() == f"{choice}launcher"
 
 
 @pytest.mark.parametrize("path", ROOM_FILES, ids=name)
@@ -80,6 +97,7 @@ class Inner:
 @dataclass(frozen=True, kw_only=True)
 class Outer:
     lr: Positive | Inner = 1e-3
+    mode: bool | Literal["whiten"] | None = False
     steps: Count | None = None
     inner: Inner = field(default_factory=Inner)
     span: tuple[float, float] = (0.0, 1.0)
@@ -107,6 +125,7 @@ def test_what_typed_accepts() -> None:
     data = {"steps": 1e6, "lr": 1, "span": [0, 2], "inner": {"widths": [8.0]}, "more": {"a": {"b": 1.5}}}
     made = typed(data, Outer)
     assert made == Outer(steps=1_000_000, lr=1.0, span=(0.0, 2.0), inner=Inner(widths=(8,)), more={"a": {"b": 1.5}})
+    assert [typed({"mode": mode}, Outer).mode for mode in ("whiten", True, None)] == ["whiten", True, None]
     assert isinstance(made.steps, int) and isinstance(made.inner.widths, tuple)
 
 
@@ -124,7 +143,16 @@ def test_what_typed_accepts() -> None:
         ({"lr": float("inf")}, "o.lr", "finite"),
         ({"steps": 1.5}, "o.steps", "expected int | null, got 1.5"),
         ({"steps": True}, "o.steps", "got true"),
-        ({"span": [1]}, "o.span", "length 2"),
+        ({"span": [1]}, "o.span", "expected a list [float, float] of length 2, got [1]"),
+        ({"span": 3}, "o.span", "expected a list [float, float], got 3"),
+        ({"inner": {"widths": 64}}, "o.inner.widths", "expected a list [int, ...], got 64"),
+        (
+            {"mode": "whitten"},
+            "o.mode",
+            "expected one of whiten, true, false, null, got 'whitten'; did you mean whiten?",
+        ),
+        ({"mode": "fals"}, "o.mode", "did you mean false?"),
+        ({"mode": 3}, "o.mode", "got 3"),
         ({"span": [2, 1]}, "o", "span must rise"),
         ({"text": "bad"}, "o.text", "is bad"),
         ({"on": 1}, "o.on", "expected bool, got 1"),
@@ -187,6 +215,14 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
         (["+seed=1"], "seed: is there already; write seed=1 without the plus"),
         (["hydra.run.dri=x"], "hydra.run.dri"),
         (["budget.steps=0"], "budget.steps: expected int >= 1, got 0"),
+        (
+            ["rl.minibatch=4096", "~tuned"],
+            "rl.minibatch: 4096 is more than a batch has: 2048 decisions, members x",
+        ),
+        (
+            ["rl.minibatch=2048", "~tuned", "rl.asynchronous=true", "rl.members=2", "rl.slots=8"],
+            "rl.minibatch: 2048 is more than a batch has: 1024 decisions, slots x horizon of one member",
+        ),
         (["rl._target_=evorl.mdp.pong.Pong"], "rl._target_: evorl.mdp.pong.Pong is no Hyper"),
         (["rl._target_=evorl.rl.core.Hyper"], "rl._target_: evorl.rl.core.Hyper is no Hyper dataclass"),
         (["rl._target_=evorl.rl.ppoo.PPO"], "rl._target_: there is no module evorl.rl.ppoo"),

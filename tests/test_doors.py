@@ -69,8 +69,11 @@ def test_a_run(finished: Path) -> None:
         (["--multirun", "seed=1,x"], "evorl: seed: expected int, got 'x'"),
         (["--multirun", "rl.lr=interval(1e-4,1e-3)"], "evorl: rl.lr: an interval needs a sweeper that searches"),
         (["--multirun", "rl=glob(*)", "seed=x"], "evorl: seed: expected int, got 'x'"),
-        (["--multirun", "mdp.opponent=self", "rl.slots=4,3"], "evorl: rl.slots: self needs an even number of slots"),
-        (["--multirun", *TINY, "rl.gamma=0.9,{foo: 0.9}"], "evorl: rl.gamma: "),
+        (
+            ["--multirun", "mdp.opponent=self", "~tuned", "rl.slots=4,3"],
+            "evorl: rl.slots: self needs an even number of slots",
+        ),
+        (["--multirun", *TINY, "rl.gamma=0.9,{foo: 0.9}"], "evorl: rl.gamma.foo: unknown key; there are: reward"),
         (["--multirun", "+hydra.callbacks.mine._target_=os.getcwd"], "evorl: hydra.callbacks: are code"),
         (["--multirn"], "evorl: --multirn: unknown option; did you mean --multirun?"),
         (["--seed", "3"], "evorl: --seed: unknown option; keys have no dashes: seed=3\n"),
@@ -352,6 +355,25 @@ def test_a_python_without_what_evorl_needs_is_told_in_one_line(tmp_path: Path, d
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert f" is not installed for {sys.executable}; " in done.stderr
     assert "make setup" in done.stderr and "source .venv/bin/activate" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["torch", "numpy", "zmq"])
+def test_a_package_that_is_missing_is_told_with_how_to_install_it(tmp_path: Path, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError(name={module!r})")
+    env = {**environment(), "PYTHONPATH": f"{tmp_path}:{Path(__file__).parent.parent}"}
+    command = [sys.executable, "-m", "evorl.run", *TINY, "cluster=processes", "rl.members=2"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    line = f"evorl: {module} is not installed for {sys.executable}; python -m pip install evorl-suite\n"
+    assert (done.returncode, done.stderr) == (2, line)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("door", ["evaluate", "report"])
+def test_a_smaller_door_without_words_shows_its_usage(tmp_path: Path, door: str) -> None:
+    command = [sys.executable, "-m", f"evorl.{door}"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"evorl: no run directory given; usage: python -m evorl.{door} ")
 
 
 @pytest.mark.parametrize(

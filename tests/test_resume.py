@@ -24,7 +24,7 @@ CASES = {
     "pong-delay": (*WORLDS["pong"], "mdp.delay_ms=[0,1]", "rl.slots=4"),
     "duel-delay": (*WORLDS["duel"], "mdp.delay_ms=[0,2]", "rl.members=2", "rl.slots=4", *LSTM),
     "duel-both": (*WORLDS["duel"], "mdp.side=both", "mdp.delay_ms=[0,2]"),
-    "lunarlander": ("mdp=lunarlander", "rl.slots=3"),
+    "lunarlander": ("mdp=lunarlander", "rl.slots=3", "rl.minibatch=24"),
     "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.lr={start:1e-3,end:0,steps:3000}"),
     "reinforce": (*WORLDS["pendulum"], "rl=reinforce"),
 }

@@ -38,6 +38,10 @@ class PPO(Hyper):
         super().__post_init__()
         if self.minibatch == 1 and self.normalize_advantage:
             raise BadRequest("the normalised advantage of a single decision is 0, so nothing is learned", "minibatch")
+        batch = (1 if self.asynchronous else self.members) * self.slots * self.horizon
+        if self.minibatch > batch:
+            what = "slots x horizon of one member" if self.asynchronous else "members x slots x horizon"
+            raise BadRequest(f"{self.minibatch} is more than a batch has: {batch} decisions, {what}", "minibatch")
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
         return Learner(self, spec, seed, device)

@@ -8,6 +8,12 @@ import shutil
 import sys
 from pathlib import Path
 
+NEEDED = (
+    *("hydra", "omegaconf", "torch", "ray", "zmq", "gymnasium", "wandb", "numpy", "safetensors", "msgspec", "yaml"),
+    *("rich", "tensorboard", "matplotlib"),
+)
+"""Modules of the packages that evorl depends on."""
+
 
 def run(*words: str) -> str:
     """``evorl.run`` with these words, in the Python that runs now."""
@@ -17,6 +23,18 @@ def run(*words: str) -> str:
 def install(extra: str) -> str:
     """How to add an extra of ours."""
     return f"pip install 'evorl-suite[{extra}]', or in a checkout .venv/bin/pip install -e '.[{extra}]'"
+
+
+def lacking(module: str | None) -> str:
+    """In one line, that this Python lacks a module that evorl needs, and how to add all that are missing."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        version("evorl-suite")
+        remedy = shlex.join([python(), "-m", "pip", "install", "evorl-suite"])
+    except PackageNotFoundError:
+        remedy = "in a checkout: make setup, once, then source .venv/bin/activate"
+    return f"{module} is not installed for {sys.executable}; {remedy}"
 
 
 def python() -> str:

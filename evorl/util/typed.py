@@ -50,21 +50,34 @@ def _fit(value: Any, kind: inspect.Type, key: str) -> Any:
         case inspect.DataclassType() if isinstance(value, Mapping):
             return _fit_fields(value, kind, key)
         case inspect.UnionType():
+            _check_choice(value, kind.types, key)
             for arm in kind.types:
-                value = _fit(value, arm, key)
+                if not isinstance(arm, inspect.LiteralType):
+                    value = _fit(value, arm, key)
         case inspect.VarTupleType() | inspect.ListType() if isinstance(value, list | tuple):
             return [_fit(one, kind.item_type, key) for one in value]
         case inspect.TupleType() if isinstance(value, list | tuple) and len(value) == len(kind.item_types):
             return [_fit(one, item, key) for one, item in zip(value, kind.item_types, strict=True)]
-        case inspect.LiteralType() if isinstance(value, str) and value not in kind.values:
-            choices = [str(one) for one in kind.values]
-            close = nearest(value, choices)
-            raise BadRequest(f"expected one of {', '.join(choices)}, got {shown(value)}{close}", key)
+        case inspect.LiteralType():
+            _check_choice(value, [kind], key)
         case inspect.IntType() if isinstance(value, float) and value.is_integer():
             return int(value)
         case inspect.FloatType() if isinstance(value, float) and not math.isfinite(value):
             raise BadRequest(f"expected a finite number, got {value}", key)
     return value
+
+
+def _check_choice(value: Any, arms: Iterable[inspect.Type], key: str) -> None:
+    """Refuse a word that is none of the words which one of the arms allows; true, false and null count as words."""
+    words = [str(one) for arm in arms if isinstance(arm, inspect.LiteralType) for one in arm.values]
+    if not words or not isinstance(value, str) or value in words:
+        return
+    for arm in arms:
+        if isinstance(arm, inspect.BoolType):
+            words += ["true", "false"]
+        elif isinstance(arm, inspect.NoneType):
+            words.append("null")
+    raise BadRequest(f"expected one of {', '.join(words)}, got {shown(value)}{nearest(value, words)}", key)
 
 
 def _fit_fields(value: Mapping[str, Any], kind: inspect.DataclassType, key: str) -> dict[str, Any]:
@@ -92,7 +105,7 @@ def _refusal(error: msgspec.ValidationError, data: Any, kind: inspect.Type, key:
     for name in names:
         data = data[int(name)] if isinstance(data, list | tuple) else data[name]
         kinds = [inner for one in kinds for inner in _inside(one, name)]
-    wanted = text.replace("`", "").replace("array", "list").split(", got ")[0]
+    wanted = text.replace("`", "").replace("array", _list(kinds)).split(", got ")[0]
     if "object" in wanted:
         wanted = wanted.replace(" | ", " or ").replace("object", _mapping(kinds))
     return BadRequest(f"{wanted[0].lower()}{wanted[1:]}, got {shown(data)}", at)
@@ -114,6 +127,20 @@ def _inside(kind: inspect.Type, name: str) -> list[inspect.Type]:
         case inspect.DictType():
             return _arms(kind.value_type)
     return []
+
+
+def _list(kinds: Iterable[inspect.Type]) -> str:
+    """What a config writes as [...], with the types of what is in it."""
+    for kind in kinds:
+        if isinstance(kind, inspect.TupleType):
+            return f"a list [{', '.join(_word(one) for one in kind.item_types)}]"
+        if isinstance(kind, inspect.VarTupleType | inspect.ListType):
+            return f"a list [{_word(kind.item_type)}, ...]"
+    return "a list"
+
+
+def _word(kind: inspect.Type) -> str:
+    return type(kind).__name__.removesuffix("Type").lower()
 
 
 def _mapping(kinds: Iterable[inspect.Type]) -> str:

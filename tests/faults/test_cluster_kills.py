@@ -320,11 +320,13 @@ def test_sixteen_runs_at_once_do_not_meet(short_path: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("algorithm", ["ppo", "a3c"])
-def test_an_asynchronous_run_finishes_and_counts_every_step_once(algorithm: str, run: Callable[..., Run]) -> None:
+@pytest.mark.parametrize("algorithm", [("rl=ppo", "rl.minibatch=128"), ("rl=a3c",)])
+def test_an_asynchronous_run_finishes_and_counts_every_step_once(
+    algorithm: tuple[str, ...], run: Callable[..., Run]
+) -> None:
     small = ("rl.slots=4", "rl.horizon=32", "rl.net.hidden=[8]", "~tuned", "rl.max_lag=9")
     quiet = ("record.tensorboard=false", "eval.every=0", "eval.episodes=2", "checkpoint.every=0")
-    world = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60", f"rl={algorithm}", "rl.asynchronous=true")
+    world = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60", *algorithm, "rl.asynchronous=true")
     it = run(*world, *small, *quiet, *CLUSTER, "budget.steps=80000")
     draw, hits = random.Random(3), 0
     while it.until_rows(20):

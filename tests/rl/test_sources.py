@@ -22,7 +22,7 @@ from evorl.rl.sources import Lockstep, Stream, source
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
-TINY = PPO(members=3, slots=2, horizon=4, net=Net(hidden=(8,)), normalize_inputs="whiten")
+TINY = PPO(members=3, slots=2, horizon=4, minibatch=8, net=Net(hidden=(8,)), normalize_inputs="whiten")
 
 
 class Scripted:
