@@ -55,20 +55,23 @@ class Camera:
         self._seed = seed
 
     def _draw(self) -> Array:
-        """uint8 [H, W, 3]. Raises `BadRequest` where nothing can be drawn: most need pygame, MuJoCo needs EGL."""
-        try:
-            with _headless():
-                picture = self._env.render()
-        except Exception as error:
-            name = self._env.unwrapped.spec.id
-            if find_spec("pygame") is None:  # gymnasium's own words name an extra of its own
-                ways = command.install("video")
-                raise BadRequest(f"{name} cannot be drawn here without pygame: {ways}") from error
-            raise BadRequest(f"{name} cannot be drawn here: {error}; MuJoCo's worlds need the library EGL") from error
-        return np.ascontiguousarray(picture)
+        """uint8 [H, W, 3]."""
+        return np.ascontiguousarray(drawn(self._env, self._env.unwrapped.spec.id))
 
     def close(self) -> None:
         self._env.close()
+
+
+def drawn(env: Any, name: str) -> Any:
+    """What an environment draws. Raises `BadRequest` where nothing can be: most need pygame, MuJoCo needs EGL."""
+    try:
+        with _headless():
+            return env.render()
+    except Exception as error:
+        if find_spec("pygame") is None:  # gymnasium's own words name an extra of its own
+            ways = command.install("video")
+            raise BadRequest(f"{name} cannot be drawn here without pygame: {ways}") from error
+        raise BadRequest(f"{name} cannot be drawn here: {error}; MuJoCo's worlds need the library EGL") from error
 
 
 @contextmanager

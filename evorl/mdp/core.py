@@ -227,6 +227,11 @@ class Filmed:
             self.at_end()
 
 
+class Tied:
+    """An arena whose slots go on together or not at all, though not all of them always wait: whoever waits is to be
+    answered before the next `recv`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class World(ABC):
     """The config of a world: each field is a Hydra key of its file in ``conf/mdp``.

@@ -1,8 +1,8 @@
 """Any environment registered with gymnasium, as a world.
 
-The classic control tasks run as vectorised simulators of ours with the same bits
-(`evorl.mdp.simulators`), everything else one environment a slot (`evorl.mdp.stepped`).
-Gymnasium's autoreset plays no part: an ended slot is reset with the key of its own next episode.
+The classic control tasks run as vectorised simulators of ours with the same bits (`evorl.mdp.simulators`),
+everything else one environment a slot (`evorl.mdp.stepped`), where an ended slot is reset with the key of its own next
+episode; and what is registered as one environment of many rows, as that (`evorl.mdp.vectored`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
+from inspect import signature
 from typing import Any
 
-from evorl.mdp.core import Arena, World
-from evorl.mdp.lockstep import Engine, Lockstep
+from evorl.mdp.core import Arena, World, WorldError
+from evorl.mdp.lockstep import Engine, Lockstep, shaped
 from evorl.mdp.simulators import SIMULATORS, Simulated
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
@@ -47,6 +49,8 @@ class Gymnasium(World):
     """Keyword arguments of the environment."""
     frame_skip: Count = 1
     """Times each action is repeated; the rewards are added up."""
+    vector: bool | None = None
+    """Whether the id's own vector environment plays, all slots in one; null where there is nothing else."""
     time_limit: Count | None = None
     """Environment steps after which an episode is truncated; null keeps the registered limit."""
     reward_scale: float = 1.0
@@ -61,7 +65,18 @@ class Gymnasium(World):
     @property
     def simulated(self) -> bool:
         """Whether a simulator of ours plays this world."""
-        return self.id in SIMULATORS and not self.kwargs and self.frame_skip == 1
+        return self.id in SIMULATORS and not self.kwargs and self.frame_skip == 1 and not self.vector
+
+    @property
+    def vectored(self) -> bool:
+        """Whether the id's own vector environment plays. Raises `BadRequest` where ``vector`` asks for what is not."""
+        spec = _registered(self.id)
+        vector = spec.entry_point is None if self.vector is None else self.vector
+        if vector and spec.vector_entry_point is None:
+            raise BadRequest(f"{self.id} has no vector environment of its own", "vector")
+        if not vector and spec.entry_point is None:
+            raise BadRequest(f"{self.id} has nothing but its vector environment", "vector")
+        return vector
 
     def imports(self) -> tuple[str, ...]:
         module = self.id.rpartition(":")[0]
@@ -72,17 +87,50 @@ class Gymnasium(World):
             return
         from evorl.mdp import spaces
 
-        env = self.make()
+        vectored = self.vectored
+        env = self.make_vec(2) if vectored else self.make()
         try:
-            spaces.observation(env.observation_space)
-            spaces.action(env.action_space)
+            spaces.observation(env.single_observation_space if vectored else env.observation_space)
+            spaces.action(env.single_action_space if vectored else env.action_space)
         except spaces.Unsupported as error:
             raise BadRequest(f"{self.id} cannot be learnt here: {error} has no form here", "id") from error
         finally:
             env.close()
+        if vectored:
+            self._check_saved()
+
+    def _check_saved(self) -> None:
+        from evorl.mdp import probes
+
+        if self.frame_skip > 1:
+            raise BadRequest(
+                f"{self.id} steps all its rows together, also those that end before a repeat", "frame_skip"
+            )
+        try:
+            if not probes.own(self.make_vec):
+                probes.check_saved(self.make_vec)
+        except (probes.Unrepeatable, WorldError) as error:
+            why = str(error).strip().splitlines()[-1]
+            raise BadRequest(f"{self.id} has one generator for all slots and cannot be saved: {why}", "id") from error
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
+        if not self.simulated and self.vectored:
+            return self._vectored(slots, episodes)
         return Lockstep(self._engine(slots), slots, episodes, self.reward_scale, self.reward_clip)
+
+    def _vectored(self, slots: int, episodes: Episodes) -> Arena:
+        from evorl.mdp.probes import own
+        from evorl.mdp.vectored import Rows, Seeded, Shared
+
+        rows = Rows(self.make_vec(slots), slots, self.time_limit)
+        if own(self.make_vec):
+            return Lockstep(Seeded(rows), slots, episodes, self.reward_scale, self.reward_clip)
+        return Shared(
+            rows,
+            episodes,
+            partial(shaped, self.reward_scale, self.reward_clip),
+            partial(self.make_vec, slots, render_mode="rgb_array"),
+        )
 
     def _engine(self, slots: int) -> Engine:
         if self.simulated:
@@ -96,14 +144,56 @@ class Gymnasium(World):
         """Gymnasium's environment with its registered wrappers, but without those that only check its use."""
         import gymnasium
 
-        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         spec = _registered(self.id)
         kwargs = {"max_episode_steps": self.time_limit, "disable_env_checker": True, **self.kwargs, **extra}
+        with self._making(spec):
+            return gymnasium.make(replace(spec, order_enforce=False), **kwargs)
+
+    def make_vec(self, slots: int, **extra: Any) -> Any:
+        """The id's own vector environment with so many rows, its autoreset disabled where it can be."""
+        import gymnasium
+
+        spec = _registered(self.id)
+        with self._making(spec):
+            warnings.filterwarnings("ignore", "(?s).*AutoresetMode")  # what is missing there is said below
+            entry = spec.vector_entry_point
+            entry = gymnasium.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+            kwargs = {**self._vector_options(entry), **self.kwargs, **extra}
+            env = gymnasium.make_vec(spec, slots, vectorization_mode="vector_entry_point", **kwargs)
+        try:
+            self._check_resets(env, "max_episode_steps" in kwargs)
+        except BadRequest:
+            env.close()
+            raise
+        return env
+
+    def _check_resets(self, env: Any, limited: bool) -> None:
+        from gymnasium.vector import AutoresetMode
+
+        mode = env.metadata.get("autoreset_mode")
+        if not isinstance(mode, AutoresetMode):
+            raise BadRequest(f"{self.id} does not say when it resets itself (metadata's autoreset_mode)", "id")
+        if mode is not AutoresetMode.DISABLED and self.time_limit is not None and not limited:
+            raise BadRequest(f"{self.id} resets itself, and takes no limit (max_episode_steps)", "time_limit")
+
+    def _vector_options(self, entry: Any) -> dict[str, Any]:
+        """What we ask of a vector environment, as far as its signature says that it can be asked."""
+        from gymnasium.vector import AutoresetMode
+
+        wanted = {"autoreset_mode": AutoresetMode.DISABLED, "max_episode_steps": self.time_limit}
+        return {name: x for name, x in wanted.items() if x is not None and name in signature(entry).parameters}
+
+    @contextmanager
+    def _making(self, spec: Any) -> Iterator[None]:
+        """Raise `BadRequest` for whatever keeps an environment from being made."""
+        import gymnasium
+
+        os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         try:
             with _hushed(spec):
-                return gymnasium.make(replace(spec, order_enforce=False), **kwargs)
+                yield
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-            raise _missing(self.id, str(spec.entry_point), error) from error
+            raise _missing(self.id, str(spec.entry_point or spec.vector_entry_point), error) from error
         except Exception as error:
             key = "kwargs" if self.kwargs else "id"
             raise BadRequest(f"{self.id} cannot be made: {type(error).__name__}: {error}", key) from error

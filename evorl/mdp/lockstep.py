@@ -92,18 +92,13 @@ class Lockstep(Filmed):
         engine, decisions = self._engine, self._decisions
         engine.step(actions)
         self._returns += engine.reward
-        decisions.reward[:, 0] = self._shaped(engine.reward)
+        decisions.reward[:, 0] = shaped(self._scale, self._clip, engine.reward)
         decisions.terminated, decisions.truncated = engine.terminated, engine.truncated
         decisions.cost = engine.cost
         decisions.results = []
         ended = (engine.terminated | engine.truncated).nonzero()[0]
         if ended.size:
             self._restart(ended)
-
-    def _shaped(self, reward: Array) -> Array:
-        if self._scale != 1.0:
-            reward = reward * self._scale
-        return reward if self._clip is None else reward.clip(*self._clip)
 
     def _restart(self, ended: Array) -> None:
         """Begin the next episode of each ended slot; a broken one begins again."""
@@ -139,6 +134,13 @@ class Lockstep(Filmed):
 
     def close(self) -> None:
         self._engine.close()
+
+
+def shaped(scale: float, clip: tuple[float, float] | None, reward: Array) -> Array:
+    """What the learner sees of a raw reward."""
+    if scale != 1.0:
+        reward = reward * scale
+    return reward if clip is None else reward.clip(*clip)
 
 
 def _seeds(episodes: Episodes, slot: int, first: int, ahead: int = 64) -> Iterator[int]:

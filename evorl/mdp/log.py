@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from evorl.mdp.core import Action, Array, StateDict
@@ -34,6 +36,12 @@ class Log:
         """The slot's actions [T, K] of its present episode."""
         dtype, width = self._form
         return np.array([actions[slot] for actions in self._actions[self._begun[slot] :]], dtype).reshape(-1, width)
+
+    def rows(self, idle: Array) -> Iterator[Array]:
+        """All actions [B, K] in turn, ``idle`` [K] where a slot's present episode had not begun."""
+        begun = np.array(self._begun)
+        for time, actions in enumerate(self._actions):
+            yield np.where((begun <= time)[:, None], actions, idle)
 
     def state_dict(self) -> StateDict:
         logs = [self.of(slot) for slot in range(len(self._begun))]

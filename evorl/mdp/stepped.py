@@ -77,9 +77,9 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
         return self.seen, total, bool(terminated), bool(truncated and not terminated), {}
 
     def _form(self, seen: Any) -> Seen:
-        """An observation as our inputs; the commonest needs nothing done to it."""
+        """An observation as our inputs, in memory of their own; the commonest form quickly."""
         if type(seen) is np.ndarray and seen.dtype.kind == "f" and seen.shape == self._plain:
-            return seen
+            return seen.astype(np.float32)  # a copy: its owner may write it again
         rows = tuple(np.empty(part.shape, part.dtype) for part, _ in self._parts)
         for row, (_, read) in zip(rows, self._parts, strict=True):
             row[...] = read(seen)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, Decisions, StateDict
+from evorl.mdp.core import Arena, Array, Decisions, StateDict, Tied
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Acting, Batch, Decision, Episode, Learner, NotFinite
 from evorl.util import seed as seeds
@@ -124,13 +124,14 @@ class Actor:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
         self.store = _Columns(batch)
+        self.tied = arena.slots if isinstance(arena, Tied) else arena.sides  # slots, side by side, that need each other
         self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that the present collection left out
 
     def collect(self, iteration: int) -> tuple[int, list[Episode]]:
         """T decisions of every slot; returns the environment steps they took and the episodes that ended.
 
-        A slot that has its T decisions waits with its next one until the following call, unless another side of
-        its game needs it to go on: then it plays on, and those decisions belong to no batch.
+        A slot that has its T decisions waits with its next one until the following call, unless another side of its
+        game (of a `Tied` arena any slot) needs it to go on: then it plays on, and those decisions belong to no batch.
         """
         player, store = self.player, self.store
         horizon, slots = store.reward.shape[:2]
@@ -151,7 +152,7 @@ class Actor:
                 decision = player.decide(noise[at] if sel is ALL else noise[t.clip(max=horizon - 1), np.arange(slots)])
                 store.put(at, sel, player, decision)
                 player.send(short, decision)
-            if player.arena.sides > 1:  # a slot may wait for another of its game
+            if self.tied > 1:  # a slot may wait for another
                 self._play_on(iteration, t < horizon, spare, closed)
             now, over = player.recv()
             cost += now.cost
@@ -169,9 +170,9 @@ class Actor:
         return torch.from_numpy(draw_noise(self.player.arena.spec.action, generator, (horizon, slots)))
 
     def _play_on(self, iteration: int, short: Array, spare: Array, closed: Array) -> None:
-        """Answer the slots that have their T decisions but hold up another side of their game."""
-        player, sides = self.player, self.player.arena.sides
-        games = short.reshape(-1, sides).any(1).repeat(sides)
+        """Answer the slots that have their T decisions but hold up another slot."""
+        player = self.player
+        games = short.reshape(-1, self.tied).any(1).repeat(self.tied)
         rows = np.flatnonzero(player.waiting & games & ~short)
         if len(rows) == 0:
             return
