@@ -6,6 +6,8 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
 COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | tr , ' ')
+CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorboard-data-server absl-py grpcio \
+	markdown protobuf setuptools werkzeug
 EXTRAS := dev,mujoco,box2d,video,ray-launcher
 PYTHON ?=
 
@@ -43,7 +45,7 @@ faults: $(VENV)/.all ## the long fault-injection tests
 
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 
-speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, some 20 minutes of an idle machine
+speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, some 25 minutes of an idle machine
 	@set -e; for name in arena ppo solve pong floor cluster model; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
 
@@ -64,6 +66,8 @@ $(VENV)/.all: $(VENV)/.core
 $(PEERS)/.all: pyproject.toml | $(PEERS)/bin/pip
 	@echo "installing the peers into $(PEERS)"
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install '$(TORCH)' $(COMPARED)
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --target $(PEERS)/cleanrl \
+		--no-deps --ignore-requires-python $(CLEANRL)
 	@touch $@
 
 $(VENV)/bin/pip $(PEERS)/bin/pip: %/bin/pip:

@@ -27,6 +27,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OURS = Path(sys.executable)
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
+CLEANRL = ROOT / ".venv-peers" / "cleanrl"
+"""CleanRL and what it alone needs: apart, since TensorBoard would slow the other peers' start."""
 median = statistics.median
 
 
@@ -53,9 +55,9 @@ def say(what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
-def start(python: Path, program: str, *words: str, **options: Any) -> subprocess.Popen[str]:
-    """A program of this folder in the given environment; evorl is on its path."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore"}
+def start(python: Path, program: str, *words: str, path: Path = ROOT, **options: Any) -> subprocess.Popen[str]:
+    """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``."""
+    environment = {**os.environ, "PYTHONPATH": str(path), "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore"}
     command = [str(python), str(HERE / program), *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT, **options)
 

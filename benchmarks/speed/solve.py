@@ -7,9 +7,10 @@ Ours: ``evorl.run mdp=cartpole rl=ppo`` (or pendulum) with conf/tuned, noticed i
 Stable-Baselines3: the tuned settings of rl-baselines3-zoo (hyperparams/ppo.yml of DLR-RM/rl-baselines3-zoo), without
 the start-up of the zoo's own script, noticed at the end of the very episode, with the better of 1 and 2 threads, tried
 first. RLlib: its tuned CartPole example, all in one process, noticed after each iteration.
-A peer that is not there when its published budget is spent (100,000 steps; RLlib 200 iterations) counts with the
-time until then, a lower bound marked by >=; there is no second try. CleanRL is absent: on PyPI its releases of the last
-years ask for Python < 3.11, and the ppo.py of the one left for 3.11, 0.4.8, does not start with gym 0.26.
+CleanRL: its ppo.py (1.2.0, with gym 0.23.1) unchanged, with SB3's thread setting, noticed at the end of the very
+episode; its release asks for Python < 3.11, and runs on 3.11 all the same.
+A peer that is not there when its published budget is spent (100,000 steps; RLlib 200 iterations; CleanRL 500,000
+steps) counts with the time until then, a lower bound marked by >=; there is no second try.
 
     python benchmarks/speed/solve.py [--seeds 5] [--rllib 2] [--out DIR]
 """
@@ -26,7 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import OURS, PEERS, ROOT, Worker, alternate, arguments, machine, median, page, save, start
+from common import CLEANRL, OURS, PEERS, ROOT, Worker, alternate, arguments, machine, median, page, save, start
 
 EPISODES = 100
 Outcome = dict[str, Any]
@@ -96,10 +97,10 @@ def rows(path: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any
         time.sleep(0.005)
 
 
-def peer(program: str, *words: str) -> Outcome:
+def peer(program: str, *words: str, path: Path = ROOT) -> Outcome:
     """A program of the peers' environment that says one line when it is there, or has spent its budget."""
     began = time.perf_counter()
-    process = start(PEERS, program, *words)
+    process = start(PEERS, program, *words, path=path)
     assert process.stdout is not None
     line = process.stdout.readline()
     seconds = time.perf_counter() - began
@@ -119,10 +120,18 @@ def fastest(settings: dict[str, Any], threads: int) -> tuple[int, dict[str, str]
 
 def contestants(world: str, case: Case, threads: int) -> dict[str, Callable[[int], Outcome]]:
     settings = {**case.tuned, "world": world, "threads": threads, "budget": SB3_BUDGET, "threshold": case.threshold}
-    return {
+    found: dict[str, Callable[[int], Outcome]] = {
         "evorl": lambda number: ours(case, number + 1),
         "SB3, tuned": lambda number: peer("sb3.py", "solve", json.dumps({**settings, "seed": number + 1})),
     }
+    if world == "CartPole-v1":  # its ppo.py takes discrete actions only
+        found["CleanRL, defaults"] = partial(cleanrl, case, threads)
+    return found
+
+
+def cleanrl(case: Case, threads: int, number: int) -> Outcome:
+    settings = {"threshold": case.threshold, "seed": number + 1, "threads": threads}
+    return peer("cleanrl_ppo.py", json.dumps(settings), path=CLEANRL)
 
 
 def rllib(case: Case, number: int) -> Outcome:
