@@ -6,7 +6,6 @@ import logging
 import math
 import shutil
 import signal
-import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from evorl.cluster.head import reached
 from evorl.cluster.keeper import Keeper, gist
 from evorl.util.errors import BadRequest
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 UNTYPED: Any = ray  # some of its functions have no annotations
-REACH_S = 10.0  # seconds in which the head of a cluster that is to be joined must take a connection
 
 
 class Session:
@@ -58,7 +57,7 @@ class Session:
                 self.keeper = Keeper(math.ceil(workers * c.cpus), self.directory)
                 address = self.keeper.address
             else:
-                address = _reached(c.address)
+                address = reached(c.address)
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
         except Exception as error:  # of many kinds, some of them plain RuntimeErrors
             what = "does not start here" if c.address is None else f"at {c.address} cannot be joined"
@@ -122,16 +121,6 @@ class Session:
         if self.keeper is not None:
             self.keeper.close(replaced)
             self.keeper = None
-
-
-def _reached(address: str) -> str:
-    """The address with Ray's own port where it names none. Raises OSError where nobody listens: Ray would try on."""
-    if address == "auto":
-        return address
-    host, _, port = address.partition(":")
-    port = port or "6379"
-    with socket.create_connection((host, int(port)), REACH_S):
-        return f"{host}:{port}"
 
 
 @contextmanager
