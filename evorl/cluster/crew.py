@@ -19,7 +19,8 @@ from typing import Any
 
 import zmq
 
-from evorl.cluster.core import MemberError, MemberLost
+from evorl.cluster.blame import NOTHING, Past, blame
+from evorl.cluster.core import MemberError
 from evorl.cluster.gate import Gate, guard
 from evorl.cluster.launch import Exit, Launcher
 from evorl.cluster.line import Letter, Line, bulk, messages
@@ -31,9 +32,7 @@ log = logging.getLogger("evorl")
 TICK_S = 0.2  # the longest the driver waits before it looks at deadlines
 FAREWELL_S = 1.0  # for the members of a group to close
 MOST_AT_ONCE = 1000  # messages read before the driver looks at anything else
-OWN_DEATHS = 3  # over the same call, by the member's own doing: a crash or a deadline
 DYING_S = 5.0  # that a killed process gets until it is given up
-DEATHS = 20  # over the same call, by a kill from outside
 
 
 @dataclass(slots=True)
@@ -50,8 +49,6 @@ class Call:
     block: tuple[Seat, int, int] | None = None  # whose, of which life, and the block that views of the answer lie in
     outcomes: list[Any] | None = None  # by member: [True, answer] or [False, error]
     states: Sequence[bytes | None] = ()  # by member, where asked for
-    deaths: int = 0
-    own_deaths: int = 0
 
 
 @dataclass(slots=True)
@@ -70,8 +67,7 @@ class Seat:
     sent: deque[Call] = field(default_factory=deque)  # not yet answered, in order
     released: list[int] = field(default_factory=list)  # its blocks that we have read
     pace: float = 0.0  # seconds a call takes it, smoothed
-    deaths: int = 0  # with nothing to do but to begin
-    own_deaths: int = 0
+    past: Past = field(default_factory=Past)
 
 
 class Crew:
@@ -299,6 +295,7 @@ class Crew:
             self._adopted(seat, states, outcomes)
             return
         seat.sent.popleft()
+        seat.past.answered += 1
         call.outcomes, call.states = outcomes, states
         if call.alone:
             self.give_back(call.letter)
@@ -312,7 +309,9 @@ class Crew:
             if not fine:
                 raise self.error(member, content)
             self.states[member] = state
-        seat.ready, seat.deaths, seat.own_deaths = True, 0, 0
+        seat.ready = True
+        if not seat.sent:
+            seat.past.begin(NOTHING)
         for method, letter in self.posts.items():
             self._send_post(seat, method, letter)
         self._send_calls(seat, seat.sent)
@@ -349,26 +348,15 @@ class Crew:
         if seat.overdue:
             gone = gone._replace(why=f"gave no sign for {self.deadline_s:g} s", killed=gone.stopped)
         self._drain()  # what it said before it died
-        self._blame(seat, gone)
+        call = seat.sent[0] if seat.sent else None
+        doing = "it began" if not seat.ready else "it waited" if call is None else f"{call.method} ran"
+        log.warning("%s", blame(gone, doing, NOTHING if call is None else call.number, seat.past))
         self.replaced += 1
         seat.life += 1
         seat.line = Line(self._token, seat.number, seat.life)
         seat.reader, seat.host, seat.ready, seat.overdue, seat.released = None, "", False, False, []
         seat.since = time.monotonic()
         self.launcher.start(self._token, seat.number, seat.life)
-
-    def _blame(self, seat: Seat, gone: Exit) -> None:
-        """Give up on what ended its worker again and again. Raises `MemberLost`."""
-        call = seat.sent[0] if seat.sent else None
-        tries = seat if call is None else call
-        tries.deaths += 1
-        tries.own_deaths += not gone.killed
-        who = f"worker {seat.number}" + ("" if gone.member is None else f", busy with member {gone.member},")
-        doing = f" as {'it began' if not seat.ready else 'it waited' if call is None else f'{call.method} ran'}"
-        what, where = f"{who} {gone.why}{doing}", f"\n{gone.trace}".rstrip()
-        if tries.own_deaths >= OWN_DEATHS or tries.deaths >= DEATHS:
-            raise MemberLost(f"{what}, {tries.deaths} times over the same work{where}")
-        log.warning("%s: replaced%s", what, where)
 
 
 def _answers_to(seat: Seat, numbers: list[int]) -> list[Call]:
