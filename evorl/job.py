@@ -110,6 +110,13 @@ def choices(directory: Path, key: str = "resume") -> dict[str, Any]:
         raise BadRequest(f"{directory / '.hydra' / 'hydra.yaml'} is damaged: it has no choices", key) from None
 
 
+def rechoose(directory: Path, choices: Mapping[str, Any]) -> None:
+    """Note another file taken of a group."""
+    hydra = config.recorded(directory, "resume", "hydra")
+    hydra["hydra"]["runtime"]["choices"] = dict(choices)
+    replace(directory / ".hydra" / "hydra.yaml", config_yaml(hydra))
+
+
 # ------------------------------------------------------------------ its directory
 
 

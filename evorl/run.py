@@ -30,13 +30,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from evorl import __version__, config, job
-from evorl.overrides import ROOMS, TUNED, parse, require
+from evorl.overrides import ROOMS, TUNED, parse, require, written
 from evorl.record.files import replace
 from evorl.sweep import sweep
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
 
-AMENDABLE = ("budget", "record")
+AMENDABLE = ("budget", "record", "cluster")
 """Keys that a resumed run may change: whatever else it writes must be what one that never stopped would."""
 
 
@@ -95,7 +95,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     if args.multirun or _shows(args):
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     past = config.recorded(directory, "resume")
-    now = _amended(past, directory, args.overrides)
+    now, choices = _amended(past, directory, args)
     print(f"evorl {__version__}: resume {directory}", flush=True)
     experiment = config.experiment(now, config.trusted(args.overrides, {}))
     result = directory / "result.json"
@@ -107,6 +107,8 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
             result.rename(result.with_suffix(f".{json.loads(result.read_bytes())['steps']}.json"))
         if now != past:
             replace(directory / ".hydra" / "config.yaml", job.config_yaml(now))
+        if choices != job.choices(directory):
+            job.rechoose(directory, choices)
 
     job.go_on(directory, now, experiment, amend)
 
@@ -119,16 +121,21 @@ def _finished(directory: Path, result: dict[str, Any]) -> None:
     print(f"finished; a larger budget goes on: {again}")
 
 
-def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dict[str, Any]:
-    """The config of a run with what a resume may change. Raises `BadRequest` for a key that differs otherwise."""
+def _amended(past: dict[str, Any], directory: Path, args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config of a run with what a resume may change, and its choices of files.
+
+    Raises `BadRequest` for a key that differs otherwise.
+    """
     now = OmegaConf.create(past)
     choices = job.choices(directory)
-    for one in parse(words):
+    for one in sorted(parse(args.overrides), key=lambda one: one.key_or_group != "cluster"):  # a file before its keys
         key, value = one.key_or_group, one.value()
         if key in ("resume", "trust"):
             continue
         if key == "init" and value is not None:
             raise BadRequest("starts a new run, and resume goes on with an old one: give one of the two", key)
+        if key == "cluster" and value != choices[key]:
+            now[key], choices[key] = _cluster(value, args), value
         if key in choices:
             old: Any = choices[key]
         else:
@@ -140,7 +147,13 @@ def _amended(past: dict[str, Any], directory: Path, words: Sequence[str]) -> dic
             raise BadRequest(f"is {old} in that run, and stays; init={directory} starts a new run from its policy", key)
     data = OmegaConf.to_container(now, resolve=False)
     assert isinstance(data, dict)
-    return {str(key): value for key, value in data.items()}
+    return {str(key): value for key, value in data.items()}, choices
+
+
+def _cluster(choice: Any, args: argparse.Namespace) -> Any:
+    """What a file of conf/cluster says."""
+    with config.opened(Path(args.config_path) if args.config_path else config.CONF, args.config_dir) as hydra:
+        return config.resolved(config.compose(hydra, [f"cluster={written(choice)}"]))["cluster"]
 
 
 # ------------------------------------------------------------------ the command line

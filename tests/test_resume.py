@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness import LSTM, MINDS, QUICK, WORLDS, fingerprint, go, newest, rows, start
+from harness import LSTM, MINDS, QUICK, WORLDS, experiment_of, fingerprint, go, newest, rows, start
 
-from evorl import evaluate
+from evorl import config, evaluate, job
 from evorl.record import checkpoint
 from evorl.rl.core import Metrics
 from evorl.train import Run
@@ -52,6 +52,24 @@ def test_n_and_n_more_is_2n(case: str, tmp_path: Path) -> None:
     results = [json.loads((each / "result.json").read_bytes()) for each in (whole, halves)]
     assert results[0]["eval"] == results[1]["eval"] and results[0]["steps"] == results[1]["steps"]
     assert json.loads((halves / f"result.{stopped}.json").read_bytes())["steps"] == stopped
+
+
+LOCAL, WORKERS = ("cluster=local",), ("cluster=processes", "cluster.workers=2")
+
+
+@pytest.mark.parametrize(("first", "then"), [(LOCAL, WORKERS), (WORKERS, LOCAL)], ids=["to workers", "from workers"])
+def test_where_it_goes_on_changes_no_bit(first: tuple[str, ...], then: tuple[str, ...], tmp_path: Path) -> None:
+    words = words_of("cartpole-members")
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    assert go(*words, f"budget.steps={2 * N}", f"hydra.run.dir={whole}") == 0
+    assert go(*words, *first, f"budget.steps={N}", f"hydra.run.dir={halves}") == 0
+    stopped = json.loads((halves / "result.json").read_bytes())["steps"]
+    assert go(f"resume={halves}", *reversed(then), f"budget.steps={2 * N}") == 0
+    assert ("cluster/replaced" in rows(halves)[-2]) == (then == WORKERS)
+    assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
+    assert job.choices(halves)["cluster"] == then[0].partition("=")[2]
+    assert config.stored(halves).cluster == experiment_of(*then).cluster
+    assert go(f"resume={halves}", *then) == 0  # no change
 
 
 def test_resume_where_it_was_judged_anyway_equals_in_everything(tmp_path: Path) -> None:
@@ -144,6 +162,8 @@ def test_killed_before_its_result_it_writes_the_result(finished: Path, tmp_path:
         ("budget.stepz=5", "budget.steps"),
         ("budget.steps=-5", "budget.steps"),
         ("record.wandb=perhaps", "record.wandb"),
+        ("cluster=proceses", "did you mean processes?"),
+        ("cluster.workers=2", "cluster.workers"),
     ],
 )
 def test_what_may_not_change_is_refused(
