@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -74,7 +74,7 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self.seen = self._form(seen)
         self.length += repeats
         self.cost = repeats
-        return self.seen, total, bool(terminated), bool(truncated and not terminated), {}
+        return self.seen, total, terminated, truncated and not terminated, {}
 
     def _form(self, seen: Any) -> Seen:
         """An observation as our inputs, in memory of their own; the commonest form quickly."""
@@ -167,9 +167,10 @@ class Stepped:
         self.lengths[:] = [slot.length for slot in self._slots]
         self.cost = sum([slot.cost for slot in self._slots])
         self.broken = {number for number, slot in enumerate(self._slots) if slot.broken}
-        self._show(seen, [number for number in range(len(self._slots)) if number not in self.broken])
+        sound = range(len(self._slots))
+        self._show(seen, [number for number in sound if number not in self.broken] if self.broken else sound)
 
-    def _show(self, seen: Seen, slots: list[int]) -> None:
+    def _show(self, seen: Seen, slots: Sequence[int]) -> None:
         sel = slots if len(slots) < len(self._slots) else slice(None)
         for row, new in zip(self.inputs, _inputs(seen), strict=True):
             row[sel] = new[sel]

@@ -92,8 +92,9 @@ class Crowd:
         shape = tuple(x.shape for x in given)
         if shape not in self._captured:
             self._captured[shape] = capture(self._act, self.theta, *given)
-        out = self._captured[shape](self.theta, *given)
-        nothing = torch.zeros(len(noise))
+        with torch.inference_mode():
+            out = self._captured[shape](self.theta, *given)
+            nothing = torch.zeros(len(noise))
         return Decision(out[0], out[1], nothing, nothing[:, None], out[2] if carry is not None else None)
 
     def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rl_toys import Game, GameWorld, Pushing, Wandering, episodes
@@ -14,8 +15,10 @@ from torch import Tensor
 from evorl.evaluate import _frames
 from evorl.mdp.core import World
 from evorl.mdp.pong import Pong
+from evorl.nets.distributions import noise_size
 from evorl.nets.policy import Net
-from evorl.rl.actor import Actor
+from evorl.rl import crowd
+from evorl.rl.actor import Actor, Player
 from evorl.rl.core import Batch, Decision
 from evorl.rl.judge import play
 from evorl.rl.policy_gradient import PolicyGradient
@@ -116,3 +119,17 @@ def test_memory_of_inference_mode_is_saved_as_plain_tensors() -> None:
     carry = batches(learner_of(world, 8), world, 3)[-1]
     assert carry.shape == (2, 5, 8) and carry.any()
     carry.zero_()  # writable, unlike a tensor of inference mode
+
+
+@pytest.mark.parametrize("lstm", [0, 8])
+def test_a_crowd_acts_in_inference_mode_too(lstm: int) -> None:
+    world = GameWorld(game=Wandering)
+    actor = crowd.Actor(Wandering.spec, Net(lstm=lstm, hidden=(8,)))
+    many = crowd.Crowd(actor, np.stack([actor.fresh("crowd", n) for n in range(3)]))
+    player = Player(world.arena(6, Episodes(0)), many)
+    noise = torch.zeros(6, noise_size(Wandering.spec.action))
+    for _ in range(5):
+        decision = player.decide(noise)
+        assert all(x.is_inference() for x in decision if x is not None)
+        player.send(player.now.slots, decision)
+        player.recv()
