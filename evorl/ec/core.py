@@ -65,6 +65,35 @@ class Evolver(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Evolution(ABC):
+class Seeded(Protocol):
+    """What a process needs that follows a search by seeds, not weights: each individual is a pure function of the
+    parameters and its place in a generation, and the next parameters are one of these and the generation's fitnesses.
+
+    Processes that began alike and were told the same fitnesses agree about every bit: `hash` says so in a few bytes.
+    """
+
+    generation: int
+    """Generations that the parameters have learned from."""
+
+    def individual_at(self, generation: int, index: int) -> Individual:
+        """The individual of a place. Raises ValueError where the parameters are those of another generation."""
+        ...
+
+    def update(self, fitness: Objectives) -> Metrics:
+        """Learn from the fitnesses [N] of this whole generation, in the order of their places; NaN failed."""
+        ...
+
+    def hash(self) -> str:
+        """Of the parameters and their generation."""
+        ...
+
+    def state_dict(self) -> StateDict:
+        """All that a process needs that joins: the only message whose size grows with the number of parameters."""
+        ...
+
+    def load_state_dict(self, state: StateDict) -> None: ...
+
+
     """What every evolution has; each field is a Hydra key of its ``conf/ec`` file."""
 
     several: ClassVar[bool] = False

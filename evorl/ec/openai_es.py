@@ -1,0 +1,219 @@
+"""Evolution strategies as a scalable alternative to reinforcement learning (Salimans et al. 2017, arXiv 1703.03864).
+
+Individuals are theta + sigma eps_i with eps_i ~ N(0, I); theta climbs the gradient of the expected fitness F,
+
+    g = 1/(n sigma) sum_i u_i eps_i                                                      (algorithm 1)
+
+with u_i the fitness shaped into centred ranks (section 2.1), or (F_i - mean) / std (Marvin's evolution strategy). Half
+of the eps_i are minus the other half (antithetic; section 2.1). Adam or momentum takes the step.
+
+Seeds, not weights (algorithm 2): eps_i is a pure function of the seed, the generation and i, so whoever knows theta
+rebuilds any individual from its number, and takes the same step from the fitnesses alone: `Centre`. Its arithmetic is
+elementwise, in one order, so that unlike processors agree about every bit.
+
+What differs from the authors' code: noise is drawn from a counter-based generator rather than cut from a table; equal
+fitnesses have equal ranks; the gradient keeps its 1/sigma, and weight decay is divided by sigma with it, which changes
+nothing for Adam. What a learner does to an individual's weights is not inherited.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.space import Coordinates, Space
+from evorl.ec.vectors import drawn, fitness
+from evorl.ops.ranks import centred_ranks, normalised
+from evorl.util import seed as seeds
+from evorl.util.types import Fraction, NonNegative, Positive, StateDict
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam, as in the authors' code
+SHAPINGS = {"centred_ranks": centred_ranks, "normalised": normalised}
+
+Noise = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenAIES(Evolution):
+    """The defaults without another source are those of the authors' code for MuJoCo."""
+
+    sigma: Positive = 0.02
+    """Standard deviation of the perturbations (of genes: in units of their range)."""
+    lr: Positive = 0.01
+    """Step size."""
+    lr_decay: Positive = 1.0
+    """What multiplies the step size after every generation (Marvin: 0.999)."""
+    optimizer: Literal["adam", "sgd"] = "adam"
+    """What takes the step: Adam, or momentum."""
+    momentum: Fraction = 0.9
+    """Of optimizer=sgd, whose gradients it averages; 0 is plain ascent (Marvin)."""
+    weight_decay: NonNegative = 0.005
+    """Pull towards 0, beside a gradient that is not yet divided by sigma."""
+    antithetic: bool = True
+    """Whether individuals come in pairs theta +- sigma eps."""
+    shaping: Literal["centred_ranks", "normalised"] = "centred_ranks"
+    """What fitness counts for: its rank, or its distance from the mean in standard deviations (Marvin)."""
+
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
+
+    def centre(self, space: Space, seed: int = 0) -> Centre:
+        """What a process needs that rebuilds individuals and follows theta without an evolver."""
+        return Centre(self, space, seed)
+
+
+def perturbation(seed: int, generation: int, draw: int, dimensions: int) -> Noise:
+    """eps [dimensions] ~ N(0, I) of a draw (an antithetic pair, or an individual) of a generation."""
+    noise = seeds.generator(seed, "perturbation", generation, draw)
+    return noise.standard_normal(dimensions, np.float32)
+
+
+class Centre:
+    """theta [G + D] and its optimiser, at the beginning of a generation; a few multiples of D in memory.
+
+    It is `evorl.ec.core.Seeded`: its numbers of individuals are those that a synchronous `Strategy` gives.
+    """
+
+    def __init__(self, hyper: OpenAIES, space: Space, seed: int) -> None:
+        self.hyper, self.space, self.seed = hyper, space, seed
+        self.generation = 0
+        self.theta = drawn(space, seeds.generator(seed, "start"), 0)
+        self.m, self.v = np.zeros((2, space.size))  # first and second moments of the gradient
+        self.powers = [1.0, 1.0]  # of Adam's betas; products, since pow() may differ between processors
+        self.decay = 1.0
+
+    # -------------------------------------------------------------- individuals
+
+    def individual_at(self, generation: int, index: int, whole: bool = True) -> Individual:
+        """The individual of a place within this generation, its weights left out where it need not be ``whole``.
+
+        Raises ValueError where theta stands at another generation.
+        """
+        if generation != self.generation:
+            raise ValueError(f"theta is of generation {self.generation}; generation {generation} was asked for")
+        return self.sample(generation, index, whole)
+
+    def sample(self, generation: int, index: int, whole: bool = True) -> Individual:
+        """theta with the perturbation of any generation's place."""
+        space, genes = self.space, len(self.space.genes)
+        draw, sign = self._draw(index)
+        size = space.size if whole else genes
+        eps = perturbation(self.seed, generation, draw, size)  # the genes' part is how the whole begins
+        x = self.theta[:size] + sign * self.hyper.sigma * eps
+        found, weights = space.individual(x)
+        birth = generation * self.hyper.population
+        return Individual(birth + index, found, weights if whole else None, birth=birth, role="perturbed")
+
+    def _draw(self, index: int) -> tuple[int, float]:
+        """Number and sign of an individual's perturbation."""
+        return (index // 2, 1.0 - 2.0 * (index % 2)) if self.hyper.antithetic else (index, 1.0)
+
+    # -------------------------------------------------------------- the step
+
+    def update(self, fitness: Coordinates) -> Metrics:
+        """The step of this generation's fitnesses [N], in the order of their places; NaN or -inf failed."""
+        places = [(self.generation, index) for index in range(self.hyper.population)]
+        return self.step(np.where(np.isnan(fitness), -np.inf, fitness), places)
+
+    def step(self, fitness: Coordinates, places: list[tuple[int, int]]) -> Metrics:
+        """The step of the fitnesses [N] of individuals at any (generation, index)."""
+        h = self.hyper
+        gradient = self._gradient(SHAPINGS[h.shaping](fitness), places)
+        direction = gradient - (h.weight_decay / h.sigma) * self.theta
+        moved = h.lr * self.decay * (self._adam(direction) if h.optimizer == "adam" else self._sgd(direction))
+        size = float(np.linalg.norm(self.theta))
+        self.theta = self.theta + moved
+        self.decay *= h.lr_decay
+        self.generation += 1
+        return {
+            "optimizer/grad_norm": float(np.linalg.norm(gradient)),
+            "optimizer/update_ratio": float(np.linalg.norm(moved)) / max(size, 1e-12),
+        }
+
+    def _gradient(self, u: Coordinates, places: list[tuple[int, int]]) -> Coordinates:
+        """Algorithm 1: 1/(n sigma) sum_i u_i eps_i; a pair's eps is drawn once."""
+        total: dict[tuple[int, int], float] = {}
+        for (generation, index), utility in zip(places, u.tolist(), strict=True):
+            draw, sign = self._draw(index)
+            total[generation, draw] = total.get((generation, draw), 0.0) + sign * utility
+        g = np.zeros(self.space.size)
+        for (generation, draw), utility in total.items():
+            if utility:
+                g += np.float32(utility) * perturbation(self.seed, generation, draw, self.space.size)
+        return g / (len(places) * self.hyper.sigma)
+
+    def _adam(self, g: Coordinates) -> Coordinates:
+        """Kingma & Ba 2015, algorithm 1, without its step size."""
+        self.m = BETA1 * self.m + (1 - BETA1) * g
+        self.v = BETA2 * self.v + (1 - BETA2) * g * g
+        self.powers = [self.powers[0] * BETA1, self.powers[1] * BETA2]
+        m, v = self.m / (1 - self.powers[0]), self.v / (1 - self.powers[1])
+        return m / (np.sqrt(v) + EPSILON)
+
+    def _sgd(self, g: Coordinates) -> Coordinates:
+        """An average of gradients, as in the authors' code."""
+        self.m = self.hyper.momentum * self.m + (1 - self.hyper.momentum) * g
+        return self.m
+
+    # -------------------------------------------------------------- agreement
+
+    def hash(self) -> str:
+        """Of theta and the generation that it stands at: equal where every bit is."""
+        return hashlib.blake2b(self.theta.tobytes() + str(self.generation).encode(), digest_size=16).hexdigest()
+
+    def state_dict(self) -> StateDict:
+        """What a process needs that joins; nothing else of the past matters."""
+        return {
+            "generation": self.generation, "theta": self.theta, "m": self.m, "v": self.v,
+            "powers": list(self.powers), "decay": self.decay,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.generation, self.decay, self.powers = state["generation"], state["decay"], list(state["powers"])
+        self.theta, self.m, self.v = (np.array(state[name]) for name in ("theta", "m", "v"))
+
+
+class Strategy(Generational):
+    """Proposes generations around theta; its population is who of the last one did not fail.
+
+    ``whole = False`` proposes individuals without weights, for workers that hold a `Centre` of their own.
+    """
+
+    hyper: OpenAIES
+
+    def __init__(self, hyper: OpenAIES, space: Space, seed: int) -> None:
+        super().__init__(hyper, space, seed)
+        self.centre = hyper.centre(space, seed)
+        self.whole = True
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        """Generation number `proposed`; asynchronously, theta may have learned from more or fewer."""
+        n = self.hyper.population
+        self.next_id += n
+        made = (self.centre.sample(self.proposed, index, self.whole) for index in range(n))
+        return [one._replace(birth=self.told) for one in made]
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        places = [divmod(one.individual.id, self.hyper.population) for one in evaluations]
+        f = fitness(evaluations)
+        self.population = [one for one, sound in zip(evaluations, np.isfinite(f), strict=True) if sound]
+        return self.centre.step(f, places)
+
+    def individual_at(self, generation: int, index: int) -> Individual:
+        """The whole individual, its weights with it, of a place in the generation under way."""
+        return self.centre.individual_at(generation, index)
+
+    def hash(self) -> str:
+        return self.centre.hash()
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "centre": self.centre.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.centre.load_state_dict(state["centre"])
