@@ -1,0 +1,98 @@
+"""The cross-entropy method with a diagonal Gaussian, in the form of CEM-RL (Pourchot & Sigaud 2019, arXiv 1810.01222).
+
+The best individuals z_i, weighted by lambda_i, are the next distribution N(mu, diag(sigma^2)):
+
+    mu'      = sum_i lambda_i z_i                                                       (equation 1)
+    sigma^2' = sum_i lambda_i (z_i - mu)^2 + epsilon                                    (equation 2)
+
+with the old mean in equation 2, and epsilon, the noise that keeps the search from ending too early, falling from one
+value to another. ``weighting=equal around=new`` is the plain method with noise that decays (Szita & Lörincz 2006).
+
+Individuals that failed are never among the best; where fewer succeeded than the elite has places, those are the elite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.space import Coordinates, Space
+from evorl.ec.vectors import Vectors, drawn, fitness, scales, vectors
+from evorl.ops.ranks import log_weights
+from evorl.util import seed as seeds
+from evorl.util.types import Fraction, NonNegative, Positive, StateDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class CEM(Evolution):
+    """Weighting, spread and noise as in CEM-RL's code, but for the first spread, there that of a learner's weights."""
+
+    elite: Fraction = 0.5
+    """Share of a generation that the next distribution is made of, at least one."""
+    weighting: Literal["log", "equal"] = "log"
+    """The weights lambda_i of the elite: falling with the logarithm of the rank, or all the same."""
+    around: Literal["old", "new"] = "old"
+    """The mean that the spread is measured around: the old one reaches out in the direction of progress."""
+    sigma: Positive = 0.1
+    """Standard deviation of weights at the start."""
+    gene_sigma: Positive = 0.3
+    """Standard deviation of genes at the start, in units of their range."""
+    noise: NonNegative = 1e-3
+    """epsilon at the start, a variance."""
+    noise_end: NonNegative = 1e-5
+    """What epsilon falls to."""
+    noise_decay: Fraction = 0.95
+    """What multiplies its distance to the end after every generation."""
+
+    def evolver(self, space: Space, seed: int = 0) -> CrossEntropy:
+        return CrossEntropy(self, space, seed)
+
+
+def elite_weights(n: int, weighting: str) -> Coordinates:
+    """lambda [n], best first, of sum 1."""
+    return log_weights(n) if weighting == "log" else np.full(n, 1 / n)
+
+
+def refit(z: Vectors, weights: Coordinates, old: Coordinates | None, noise: float) -> tuple[Coordinates, Coordinates]:
+    """Equations 1 and 2: mean and variance [D] of the elite [N, D], around ``old`` or, where it is None, their own."""
+    mean = weights @ z
+    return mean, weights @ (z - (mean if old is None else old)) ** 2 + noise
+
+
+class CrossEntropy(Generational):
+    """Holds mean and variance; its population is the last generation's elite, the best first."""
+
+    hyper: CEM
+
+    def __init__(self, hyper: CEM, space: Space, seed: int) -> None:
+        super().__init__(hyper, space, seed)
+        self.mean = drawn(space, seeds.generator(seed, "start"), 0)
+        self.variance = scales(space, hyper.gene_sigma, hyper.sigma) ** 2
+        self.noise = hyper.noise
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        z = generator.standard_normal((self.hyper.population, self.space.size))
+        pairs = map(self.space.individual, self.mean + np.sqrt(self.variance) * z)
+        return [self.new(genes=genes, weights=weights, role="sampled") for genes, weights in pairs]
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        f = fitness(evaluations)
+        places = min(max(round(self.hyper.elite * len(f)), 1), int(np.isfinite(f).sum()))
+        self.population = [evaluations[i] for i in np.argsort(-f, kind="stable")[:places]]
+        if places:
+            old = self.mean if self.hyper.around == "old" else None
+            weights = elite_weights(places, self.hyper.weighting)
+            self.mean, self.variance = refit(vectors(self.space, self.population), weights, old, self.noise)
+        self.noise = self.hyper.noise_end + self.hyper.noise_decay * (self.noise - self.hyper.noise_end)
+        return {"population/sigma": float(np.sqrt(self.variance).mean())}
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "mean": self.mean, "variance": self.variance, "noise": self.noise}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.mean, self.variance = np.array(state["mean"]), np.array(state["variance"])
+        self.noise = state["noise"]

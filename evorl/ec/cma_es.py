@@ -1,0 +1,104 @@
+"""CMA-ES (Hansen 2016, arXiv 1604.00772), over the package `cmaes` (Nomura & Shibata 2024, arXiv 2402.01373).
+
+Samples come from N(m, sigma^2 C); mean, step size and covariance follow the ranked samples. In many dimensions C is
+diagonal: sep-CMA-ES (Ros & Hansen 2008), linear in time and memory. Coordinates are scaled so that sigma starts at 1.
+
+What differs from the package: random numbers are keyed; genes are kept within their bounds by drawing again (the
+package's way), and by clipping where that fails; individuals that failed rank last, where the mean is, so they neither
+draw it nor push it away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cmaes
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.space import Space
+from evorl.ec.vectors import drawn, fitness, scales, vectors
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.types import Count, Positive, StateDict
+
+MOVING = ("_mean", "_sigma", "_C", "_B", "_D", "_p_sigma", "_pc", "_g")
+"""The attributes of the package's objects that change; all others follow from the hyper-parameters."""
+
+SMALLEST = 1e-30  # step size, long after anything is left to find: the package divides by it
+
+
+@dataclass(frozen=True, kw_only=True)
+class CMAES(Evolution):
+    """CMA-ES sets all of its own constants from the number of dimensions and the population."""
+
+    sigma: Positive = 0.1
+    """Standard deviation of weights at the start."""
+    gene_sigma: Positive = 0.3
+    """Standard deviation of genes at the start, in units of their range (Hansen 2016, appendix B.1: about 0.3)."""
+    separable_above: Count = 200
+    """Dimensions beyond which the covariance is diagonal."""
+
+    def __post_init__(self) -> None:
+        if self.population < 4:
+            raise BadRequest("must be at least 4: fewer individuals say nothing about a covariance", "population")
+
+    def evolver(self, space: Space, seed: int = 0) -> Adaptation:
+        return Adaptation(self, space, seed)
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """The one draw that the package needs, from a generator of ours."""
+
+    generator: np.random.Generator
+
+    def randn(self, n: int) -> NDArray[np.float64]:
+        return self.generator.standard_normal(n)
+
+
+class Adaptation(Generational):
+    """Keeps the package's object; its population is who of the last generation did not fail."""
+
+    hyper: CMAES
+
+    def __init__(self, hyper: CMAES, space: Space, seed: int) -> None:
+        super().__init__(hyper, space, seed)
+        self.scales = scales(space, hyper.gene_sigma, hyper.sigma)
+        low = np.where(np.arange(space.size) < len(space.genes), 0.0, -np.inf)
+        high = np.where(np.arange(space.size) < len(space.genes), 1.0, np.inf)
+        kind = cmaes.SepCMA if space.size > hyper.separable_above else cmaes.CMA
+        self.cma = kind(
+            drawn(space, seeds.generator(seed, "start"), 0) / self.scales, 1.0,
+            np.stack([low, high], axis=1) / self.scales[:, None], population_size=hyper.population,
+        )  # fmt: skip
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        self.cma._rng = Keyed(generator)
+        pairs = [self.space.individual(self.cma.ask() * self.scales) for _ in range(self.hyper.population)]
+        return [self.new(genes=genes, weights=weights, role="sampled") for genes, weights in pairs]
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        f = fitness(evaluations)
+        sound = np.isfinite(f)
+        self.population = [one for one, fine in zip(evaluations, sound, strict=True) if fine]
+        if sound.any():
+            x = np.where(sound[:, None], vectors(self.space, evaluations) / self.scales, self.cma.mean)
+            self.cma.tell([(one, -worth) for one, worth in zip(x, f.tolist(), strict=True)])
+            self.cma._sigma = float(max(self.cma._sigma, SMALLEST))
+        return {"population/sigma": self.cma._sigma}
+
+    def state_dict(self) -> StateDict:
+        fields = vars(self.cma)
+        return {**super().state_dict(), "cma": {name: copied(fields[name]) for name in MOVING if name in fields}}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        vars(self.cma).update({name: copied(field) for name, field in state["cma"].items()})
+
+
+def copied(field: Any) -> Any:
+    """A field of the package's, which updates its arrays in place."""
+    return field.copy() if isinstance(field, np.ndarray) else field

@@ -1,0 +1,100 @@
+"""The (1+1) evolution strategy with Rechenberg's 1/5 success rule (Beyer & Schwefel 2002, algorithm in section 2.1).
+
+A parent x has a child x + sigma N(0, I), who takes its place when it is no worse. Steps are best where about one child
+in five is better than its parent, so every so many trials sigma shrinks by a factor where fewer of the last ones were
+better, and grows by it where more were. ``population`` children at a time make it a (1+lambda) strategy, in which the
+best child competes and each counts as a trial.
+
+What differs: outcomes slide through a window whose length is bounded, since Schwefel's ten trials for each dimension
+would never fill for a network. A child that failed is no better than anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.space import Space
+from evorl.ec.vectors import drawn, fitness, scales, vectors
+from evorl.util.types import Count, Fraction, Positive, StateDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnePlusOne(Evolution):
+    """The rule's constants are Schwefel's."""
+
+    population: Count = 1
+    sigma: Positive = 0.1
+    """Standard deviation of the steps of weights at the start."""
+    gene_sigma: Positive = 0.3
+    """Standard deviation of the steps of genes at the start, in units of their range."""
+    target: Fraction = 0.2
+    """Share of better children at which sigma stays (Rechenberg's 1/5)."""
+    factor: Fraction = 0.85
+    """What sigma is multiplied or divided by (Schwefel's 0.817 < c < 1)."""
+    window: Count | None = None
+    """Trials that the share is taken over; null is ten for each dimension, at most 100."""
+    every: Count | None = None
+    """Trials between two changes of sigma; null is a tenth of the window (Schwefel: the number of dimensions)."""
+
+    def evolver(self, space: Space, seed: int = 0) -> Climber:
+        return Climber(self, space, seed)
+
+
+class Climber(Generational):
+    """Its population is the parent."""
+
+    hyper: OnePlusOne
+
+    def __init__(self, hyper: OnePlusOne, space: Space, seed: int) -> None:
+        super().__init__(hyper, space, seed)
+        self.window = hyper.window or min(10 * max(space.size, 1), 100)
+        self.every = hyper.every or max(self.window // 10, 1)
+        self.scale = 1.0  # of both sigmas
+        self.outcomes: list[bool] = []  # the last ones: whether a child was better than its parent
+        self.trials = 0
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        return [self._child(generator) for _ in range(self.hyper.population)]
+
+    def _child(self, generator: np.random.Generator) -> Individual:
+        if not self.population:
+            genes, weights = self.space.individual(drawn(self.space, generator, self.next_id))
+            return self.new(genes=genes, weights=weights, role="initial")
+        step = self.scale * scales(self.space, self.hyper.gene_sigma, self.hyper.sigma)
+        x = vectors(self.space, self.population)[0] + step * generator.standard_normal(self.space.size)
+        genes, weights = self.space.individual(x)
+        parent = self.population[0].individual
+        memory = parent.memory if self.hyper.inherit_optimizer else None
+        return self.new(genes=genes, weights=weights, role="child", parents=(parent.id,), memory=memory)
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        f = fitness(evaluations)
+        best = int(f.argmax())
+        if self.population:
+            before = fitness(self.population)[0]
+            for better in (f > before).tolist():
+                self._adapt(better)
+        if np.isfinite(f[best]) and (not self.population or f[best] >= before):
+            self.population = [evaluations[best]]
+        return {"population/sigma": self.scale * self.hyper.sigma}
+
+    def _adapt(self, better: bool) -> None:
+        """The 1/5 rule after one trial."""
+        self.trials += 1
+        self.outcomes = [*self.outcomes, better][-self.window :]
+        if len(self.outcomes) == self.window and self.trials % self.every == 0:
+            share = sum(self.outcomes) / self.window
+            if share != self.hyper.target:
+                self.scale *= self.hyper.factor if share < self.hyper.target else 1 / self.hyper.factor
+
+    def state_dict(self) -> StateDict:
+        outcomes = np.array(self.outcomes, bool)
+        return {**super().state_dict(), "scale": self.scale, "outcomes": outcomes, "trials": self.trials}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.scale, self.trials = state["scale"], state["trials"]
+        self.outcomes = np.asarray(state["outcomes"]).tolist()
