@@ -1,0 +1,120 @@
+"""The competitive swarm optimiser (Cheng & Jin 2015, IEEE Transactions on Cybernetics 45(2), 191-204).
+
+No particle remembers anything. The swarm is paired at random; of each pair the fitter one, w, stays as it is, and the
+other, l, learns from it and from the swarm's mean:
+
+    v_l' = R1 v_l + R2 (x_w - x_l) + phi R3 (mean - x_l),    x_l' = x_l + v_l'                    (equations 6 and 7)
+
+with R uniform in [0, 1) for each coordinate. Half of the swarm is evaluated in a generation.
+
+What differs: a loser whose new place fails stays where it was, and with it its velocity. An odd particle rests for a
+generation. Velocities start at 0 (as the authors') for genes, and at random for weights, which may begin all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.space import Space
+from evorl.ec.vectors import Vectors, drawn, fitness, vectors, within
+from evorl.util import seed as seeds
+from evorl.util.types import NonNegative, StateDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class CSO(Evolution):
+    """The competitive swarm optimiser."""
+
+    phi: NonNegative = 0.0
+    """Pull of the swarm's mean (the paper's choice for small swarms; more keeps swarms of hundreds together)."""
+    sigma: NonNegative = 0.1
+    """Standard deviation of the weights' velocities at the start."""
+
+    def evolver(self, space: Space, seed: int = 0) -> Competition:
+        return Competition(self, space, seed)
+
+
+def learned(v: Vectors, loser: Vectors, winner: Vectors, mean: Vectors, phi: float, r: Vectors) -> Vectors:
+    """Equation 6: the losers' velocities [N, D], with uniform numbers r [3, N, D]."""
+    after: Vectors = r[0] * v + r[1] * (winner - loser) + phi * r[2] * (mean - loser)
+    return after
+
+
+class Competition(Generational):
+    """`population` is the swarm."""
+
+    hyper: CSO
+
+    def __init__(self, hyper: CSO, space: Space, seed: int) -> None:
+        super().__init__(hyper, space, seed)
+        self.velocities: dict[int, Vectors] = {}  # of everybody proposed or in the swarm, by id
+
+    @property
+    def batch(self) -> int:
+        return max(self.hyper.population // 2, 1)
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        if len(self.population) < max(self.hyper.population, 2):
+            return [self._fresh(generator) for _ in range(self.hyper.population)]
+        order = generator.permutation(len(self.population))
+        pairs = order[: len(order) // 2 * 2].reshape(-1, 2)
+        f = fitness(self.population)
+        pairs = np.where((f[pairs[:, 0]] > f[pairs[:, 1]])[:, None], pairs, pairs[:, ::-1])
+        return self._losers(pairs, generator.random((3, len(pairs), self.space.size)))
+
+    def _fresh(self, generator: np.random.Generator) -> Individual:
+        genes, weights = self.space.individual(drawn(self.space, generator, self.next_id))
+        one = self.new(genes=genes, weights=weights, role="initial")
+        start = seeds.generator(self.seed, "velocity", one.id).normal(0.0, self.hyper.sigma, self.space.size)
+        self.velocities[one.id] = np.where(np.arange(self.space.size) < len(self.space.genes), 0.0, start)
+        return one
+
+    def _losers(self, pairs: NDArray[np.intp], r: Vectors) -> list[Individual]:
+        """The next places of the second of each pair [N, 2] of the swarm."""
+        x = vectors(self.space, self.population)
+        ids = [one.individual.id for one in self.population]
+        winner, loser = x[pairs[:, 0]], x[pairs[:, 1]]
+        v = np.array([self.velocities[ids[k]] for k in pairs[:, 1]])
+        v = learned(v, loser, winner, x.mean(0), self.hyper.phi, r)
+        children = []
+        for (first, second), place, velocity in zip(pairs.tolist(), within(self.space, loser + v), v, strict=True):
+            genes, weights = self.space.individual(place)
+            child = self.new(genes=genes, weights=weights, parents=(ids[second], ids[first]), role="learned")
+            self.velocities[child.id] = velocity
+            children.append(child)
+        return children
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        swarm = list(self.population)
+        for one, f in zip(evaluations, fitness(evaluations), strict=True):
+            self._enter(swarm, one, f)
+        self.population = swarm
+        here = {one.individual.id for one in swarm} | self._out | {one.id for one in self._queue}
+        here |= {one.individual.id for one in self._arrived}
+        self.velocities = {number: v for number, v in self.velocities.items() if number in here}
+        return {}
+
+    def _enter(self, swarm: list[Evaluation], one: Evaluation, f: float) -> None:
+        """Take the loser's place, or, where there is none, a free one or that of the worst."""
+        if not np.isfinite(f):
+            return
+        ids = [member.individual.id for member in swarm]
+        if one.individual.parents and one.individual.parents[0] in ids:
+            swarm[ids.index(one.individual.parents[0])] = one
+        elif len(swarm) < self.hyper.population:
+            swarm.append(one)
+        else:
+            worst = int(fitness(swarm).argmin())
+            if f > swarm[worst].objectives[0]:
+                swarm[worst] = one
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "velocities": {str(number): v for number, v in self.velocities.items()}}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.velocities = {int(number): np.array(v) for number, v in state["velocities"].items()}

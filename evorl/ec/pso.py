@@ -1,0 +1,113 @@
+"""Particle swarm optimisation with the global best (Kennedy & Eberhart 1995; inertia: Shi & Eberhart 1998).
+
+Every particle has a place x, a velocity v and the best p that it has found; g is the best of all:
+
+    v' = w v + c1 R1 (p - x) + c2 R2 (g - x),    x' = x + v'        R uniform in [0, 1), for each coordinate
+
+The defaults are Clerc's constriction: kappa = 0.7298 and phi = 4.1 make w = kappa and c1 = c2 = kappa phi / 2 (Clerc &
+Kennedy 2002; Eberhart & Shi 2000). A particle that meets a bound of its genes stops there: that part of its velocity
+is zeroed. A particle goes on from where its evaluation left it, so what a learner changed counts.
+
+A particle that failed so far has no best: it is thrown anew. One that fails later turns back from where it stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.space import Space
+from evorl.ec.vectors import Vectors, drawn, fitness, vectors, within
+from evorl.util import seed as seeds
+from evorl.util.types import NonNegative, StateDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class PSO(Evolution):
+    """The global-best swarm of Eberhart & Shi 2000."""
+
+    inertia: NonNegative = 0.7298
+    """w"""
+    own: NonNegative = 1.49618
+    """c1, the pull of a particle's own best."""
+    swarm: NonNegative = 1.49618
+    """c2, the pull of the swarm's best."""
+    sigma: NonNegative = 0.1
+    """Standard deviation of the weights' velocities at the start; genes have half of the way to a random point."""
+
+    def evolver(self, space: Space, seed: int = 0) -> Swarm:
+        return Swarm(self, space, seed)
+
+
+def velocity(hyper: PSO, v: Vectors, x: Vectors, own: Vectors, best: Vectors, r: Vectors) -> Vectors:
+    """v' [N, D] of particles at x [N, D], with uniform numbers r [2, N, D]."""
+    after: Vectors = hyper.inertia * v + hyper.own * r[0] * (own - x) + hyper.swarm * r[1] * (best - x)
+    return after
+
+
+class Swarm(Generational):
+    """Particle k has the individuals whose id is k modulo their number; `population` are the particles' bests."""
+
+    hyper: PSO
+
+    def __init__(self, hyper: PSO, space: Space, seed: int) -> None:
+        super().__init__(hyper, space, seed)
+        self.x, self.v = np.zeros((2, hyper.population, space.size))
+        for k in range(hyper.population):
+            self._throw(k, seeds.generator(seed, "start", k))
+
+    def _throw(self, k: int, generator: np.random.Generator) -> None:
+        """A fresh place and velocity (SPSO 2007: half of the way to another point)."""
+        genes = len(self.space.genes)
+        self.x[k] = drawn(self.space, generator, self.next_id + k)
+        self.v[k] = generator.normal(0.0, self.hyper.sigma, self.space.size)
+        self.v[k, :genes] = (generator.random(genes) - self.x[k, :genes]) / 2
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        if self.proposed:
+            self._fly(generator)
+        return [self._child(k, *self.space.individual(x)) for k, x in enumerate(self.x)]
+
+    def _child(self, k: int, genes: Vectors, weights: NDArray[np.float32] | None) -> Individual:
+        best = self._bests().get(k)
+        parents = () if best is None else (best.individual.id,)
+        return self.new(genes=genes, weights=weights, parents=parents, role="moved" if parents else "initial")
+
+    def _fly(self, generator: np.random.Generator) -> None:
+        bests = self._bests()
+        if bests:
+            where = sorted(bests)
+            own = self.x.copy()
+            own[where] = vectors(self.space, [bests[k] for k in where])
+            leader = max(where, key=lambda k: bests[k].objectives[0])
+            r = generator.random((2, *self.x.shape))
+            self.v = velocity(self.hyper, self.v, self.x, own, own[leader], r)
+            moved = self.x + self.v
+            self.x = within(self.space, moved)
+            self.v[self.x != moved] = 0.0
+        for k in range(len(self.x)):
+            if k not in bests:
+                self._throw(k, generator)
+
+    def _bests(self) -> dict[int, Evaluation]:
+        return {one.individual.id % self.hyper.population: one for one in self.population}
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        bests = self._bests()
+        for one, f in zip(evaluations, fitness(evaluations), strict=True):
+            k = one.individual.id % self.hyper.population
+            self.x[k] = self.space.vector(one.individual.genes, one.individual.weights)
+            if np.isfinite(f) and (k not in bests or f > bests[k].objectives[0]):
+                bests[k] = one
+        self.population = [bests[k] for k in sorted(bests)]
+        return {}
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "x": self.x.copy(), "v": self.v.copy()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.x, self.v = np.array(state["x"]), np.array(state["v"])
