@@ -15,8 +15,15 @@ import numpy as np
 import pytest
 import yaml
 
+from evorl.ec.cem import CEM
+from evorl.ec.cma_es import CMAES
 from evorl.ec.core import Evaluation, Evolution, Evolver, Individual
+from evorl.ec.cso import CSO
+from evorl.ec.map_elites import MapElites
 from evorl.ec.nsga2 import NSGA2
+from evorl.ec.one_plus_one import OnePlusOne
+from evorl.ec.openai_es import OpenAIES
+from evorl.ec.pso import PSO
 from evorl.ec.random import Random
 from evorl.ec.sga import SGA
 from evorl.ec.space import Gene, Space
@@ -59,6 +66,34 @@ CASES = {
     "sga": Case(SGA(population=6)),
     "sga-truncation": Case(SGA(population=6, selection="truncation", crossover=0, elites=2)),
     "sga-steady": Case(SGA(population=6, offspring=1, elites=6)),
+    "openai_es": Case(OpenAIES(population=6)),
+    "openai_es-marvin": Case(
+        OpenAIES(
+            population=5,
+            antithetic=False,
+            shaping="normalised",
+            optimizer="sgd",
+            momentum=0,
+            weight_decay=0,
+            sigma=0.1,
+            lr=0.03,
+            lr_decay=0.999,
+        )
+    ),
+    "cem": Case(CEM(population=6)),
+    "cem-plain": Case(CEM(population=6, weighting="equal", around="new", elite=0.2)),
+    "one_plus_one": Case(OnePlusOne(window=5)),
+    "one_plus_one-several": Case(OnePlusOne(population=4)),
+    "cma_es": Case(CMAES(population=6), smallest=4),
+    "cma_es-separable": Case(CMAES(population=6, separable_above=2), smallest=4),
+    "pso": Case(PSO(population=6)),
+    "cso": Case(CSO(population=6, phi=0.1)),
+    "cso-odd": Case(CSO(population=5)),
+    "map_elites": Case(MapElites(population=6, descriptors={"score": (-30.0, 0.0, 8)})),
+    "map_elites-gaussian": Case(
+        MapElites(population=6, emitter="gaussian", descriptors={"gamma": (0.5, 0.9, 4), "score": (-9.0, 0.0, 3)}),
+        (MIXED, ONLY_GENES),
+    ),
 }
 EACH = [
     pytest.param(case, space, id=f"{name}-{i}") for name, case in CASES.items() for i, space in enumerate(case.spaces)

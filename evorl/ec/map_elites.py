@@ -1,0 +1,139 @@
+"""MAP-Elites (Mouret & Clune 2015, arXiv 1504.04909): the best individual of every kind of behaviour.
+
+A grid divides the space of descriptors, such as how lazy a player is. Each cell keeps the fittest individual who
+belongs there; children of individuals drawn from the occupied cells compete for the cells that they turn out to be of:
+
+    gaussian:  x' = x_i + sigma N(0, I)
+    iso_line:  x' = x_i + sigma N(0, I) + line N(0, 1) (x_j - x_i)           (Vassiliades & Mouret 2018, equation 1)
+
+The archive is pyribs' (Tjanaka et al. 2023, arXiv 2303.00191), which is the extra ``qd``. An individual that failed, or
+has no descriptor, enters no cell; what lies beyond the bounds of the grid counts to the cell at its edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.space import Coordinates, Space
+from evorl.ec.vectors import Vectors, drawn, fitness, scales, vectors
+from evorl.util.command import install
+from evorl.util.errors import BadRequest, nearest
+from evorl.util.types import Count, NonNegative, StateDict
+
+if TYPE_CHECKING:
+    from ribs.archives import GridArchive
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapElites(Evolution):
+    """The operator's constants are those of Vassiliades & Mouret 2018."""
+
+    descriptors: dict[str, tuple[float, float, Count]] = field(default_factory=dict)
+    """{name: [low, high, cells]} of results of the world, whose means describe behaviour, or of genes."""
+    emitter: Literal["iso_line", "gaussian"] = "iso_line"
+    """How children differ from their parents."""
+    sigma: NonNegative = 0.01
+    """Standard deviation of the step of weights, and of genes in units of their range."""
+    line: NonNegative = 0.2
+    """Standard deviation of the step along the line between two parents, in units of their distance."""
+
+    def __post_init__(self) -> None:
+        for name, (low, high, _) in self.descriptors.items():
+            if not low < high:
+                raise BadRequest(f"needs low < high; got {low} and {high}", f"descriptors.{name}")
+
+    def evolver(self, space: Space, seed: int = 0) -> Illumination:
+        return Illumination(self, space, seed)
+
+
+def archive(hyper: MapElites) -> GridArchive:
+    """An empty grid whose solutions are ids. Raises `BadRequest` without pyribs or without descriptors."""
+    if not hyper.descriptors:
+        raise BadRequest("map_elites needs at least one, as {name: [low, high, cells]}", "descriptors")
+    try:
+        from ribs.archives import GridArchive
+    except ImportError:
+        raise BadRequest(f"map_elites needs pyribs: {install('qd')}") from None
+    low, high, cells = zip(*hyper.descriptors.values(), strict=True)
+    return GridArchive(solution_dim=1, dims=cells, ranges=list(zip(low, high, strict=True)))
+
+
+def offspring(hyper: MapElites, scale: Coordinates, a: Vectors, b: Vectors, generator: np.random.Generator) -> Vectors:
+    """Children [N, D] of parents a, towards or away from b [N, D]."""
+    children = a + scale * generator.standard_normal(a.shape)
+    if hyper.emitter == "gaussian":
+        return children
+    return children + hyper.line * generator.standard_normal((len(a), 1)) * (b - a)
+
+
+class Illumination(Generational):
+    """`population` are the elites, in the order of their cells."""
+
+    hyper: MapElites
+
+    def __init__(self, hyper: MapElites, space: Space, seed: int) -> None:
+        super().__init__(hyper, space, seed)
+        self.archive = archive(hyper)
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        n = self.hyper.population
+        if not self.population:
+            pairs = [self.space.individual(drawn(self.space, generator, self.next_id + k)) for k in range(n)]
+            return [self.new(genes=genes, weights=weights, role="initial") for genes, weights in pairs]
+        x = vectors(self.space, self.population)
+        a, b = generator.integers(len(x), size=(2, n))
+        scale = scales(self.space, self.hyper.sigma, self.hyper.sigma)
+        children = offspring(self.hyper, scale, x[a], x[b], generator)
+        return [self._child(x, (i, j)) for x, i, j in zip(children, a.tolist(), b.tolist(), strict=True)]
+
+    def _child(self, x: Coordinates, places: tuple[int, int]) -> Individual:
+        """A child of the first of two elites, which the second one drew or pushed."""
+        genes, weights = self.space.individual(x)
+        parents = [self.population[place].individual for place in places]
+        memory = parents[0].memory if self.hyper.inherit_optimizer else None
+        counted = parents[:1] if self.hyper.emitter == "gaussian" else parents
+        ids = tuple(one.id for one in counted)
+        return self.new(genes=genes, weights=weights, parents=ids, role="child", memory=memory)
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        described = np.array([self._descriptor(one) for one in evaluations])
+        sound = np.isfinite(fitness(evaluations)) & np.isfinite(described).all(1)
+        self._add([one for one, fine in zip(evaluations, sound, strict=True) if fine], described[sound])
+        return {"population/coverage": float(self.archive.stats.coverage)}
+
+    def _add(self, evaluations: Sequence[Evaluation], described: Vectors) -> None:
+        if not evaluations:
+            return
+        known = {one.individual.id: one for one in (*self.population, *evaluations)}
+        ids = np.array([[one.individual.id] for one in evaluations], np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):  # pyribs sums and subtracts objectives, however large
+            self.archive.add(ids, fitness(evaluations), described)
+        cells = self.archive.data(["solution", "index"])
+        order = np.argsort(cells["index"])
+        self.population = [known[int(number)] for number in cells["solution"][order, 0]]
+
+    def _descriptor(self, one: Evaluation) -> list[float]:
+        values = self.space.values(one.individual.genes)
+        return [self._described(name, one, values.get(name)) for name in self.hyper.descriptors]
+
+    def _described(self, name: str, one: Evaluation, gene: object) -> float:
+        if name in one.result:
+            return float(np.mean(one.result[name]))
+        if isinstance(gene, int | float):
+            return float(gene)
+        if np.isnan(one.objectives).any():  # nothing is known of who failed
+            return np.nan
+        known = sorted(one.result)
+        hint = f"{nearest(name, known)}; it reports {', '.join(known) or 'nothing'}"
+        raise BadRequest(f"the world reports no result of this name{hint}", f"descriptors.{name}")
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        elites, self.population = self.population, []
+        self.archive.clear()
+        self._add(elites, np.array([self._descriptor(one) for one in elites]))
