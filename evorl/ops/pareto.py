@@ -10,14 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Points = NDArray[np.float64]
-_LARGEST = 1e300  # stands for infinity, so that differences are numbers
+
+
+def _finite(f: Points) -> Points:
+    """With 1e300 for infinity: moocore ranks infinities wrongly, and a difference of two is no number."""
+    return np.clip(f, -1e300, 1e300)
 
 
 def ranks(f: Points) -> NDArray[np.intp]:
     """The front [N] that each point [N, M] is in: 0 where nothing dominates it, and so on, peeled front by front."""
     import moocore
 
-    return np.asarray(moocore.pareto_rank(-f), np.intp)
+    return np.asarray(moocore.pareto_rank(-_finite(f)), np.intp)
 
 
 def crowding(f: Points, rank: NDArray[np.intp]) -> Points:
@@ -27,16 +31,16 @@ def crowding(f: Points, rank: NDArray[np.intp]) -> Points:
     Of equal points the first in order counts as the smaller.
     """
     distance = np.zeros(len(f))
-    for column in np.clip(f, -_LARGEST, _LARGEST).T:
+    for column in _finite(f).T:
         order = np.lexsort((column, rank))
         x, front = column[order], rank[order]
-        edge = np.r_[True, front[1:] != front[:-1], True]
-        first, last = edge[:-1], edge[1:]
-        begins = np.flatnonzero(first)
-        span = np.repeat(x[last] - x[first], np.diff(np.r_[begins, len(x)]))
-        gap = np.zeros(len(x))
+        ends = np.r_[True, front[1:] != front[:-1], True]
+        inner = ~(ends[:-1] | ends[1:])
+        span = np.repeat(x[ends[1:]] - x[ends[:-1]], np.diff(np.flatnonzero(ends)))
+        gap = np.zeros_like(x)
         gap[1:-1] = x[2:] - x[:-2]
-        distance[order] += np.where(first | last, np.inf, np.divide(gap, span, out=np.zeros_like(x), where=span > 0))
+        share = np.divide(gap, span, out=np.zeros_like(x), where=inner & (span > 0))
+        distance[order] += np.where(inner, share, np.inf)
     return distance
 
 
@@ -50,4 +54,4 @@ def hypervolume(f: Points, reference: ArrayLike) -> float:
     """Volume of what the points [N, M] dominate above a reference point [M]."""
     import moocore
 
-    return float(moocore.hypervolume(-f, -np.asarray(reference, np.float64)))
+    return float(moocore.hypervolume(-_finite(f), -np.asarray(reference, np.float64)))
