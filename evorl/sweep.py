@@ -11,7 +11,7 @@ import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -26,6 +26,7 @@ from omegaconf import DictConfig, open_dict
 
 from evorl import __version__, config
 from evorl import job as jobs
+from evorl.cluster.local import Local
 from evorl.overrides import parse
 from evorl.util.errors import BadRequest, reason
 
@@ -202,13 +203,16 @@ def _check_folders(planned: Sequence[Job]) -> None:
 
 
 def _build(planned: Sequence[Job]) -> None:
-    """Build once what each job would train, so that none is found impossible after hours. Raises `BadRequest`."""
+    """Build once, in this process, what each job would train, so that none is found impossible after hours.
+
+    Where it is to run is asked when it begins: another machine may be meant. Raises `BadRequest`.
+    """
     from evorl.train import prepared
 
     different = {repr((e := one.experiment).mdp) + repr((e.rl, e.device, one.data["init"])): one for one in planned}
     for one in different.values():
         with jobs.fitting(one.composed, one.data["init"]):
-            prepared(one.experiment, one.data["init"]).close()
+            prepared(replace(one.experiment, cluster=Local()), one.data["init"]).close()
 
 
 def _agree(directory: Path, data: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from harness import fingerprint, go
 from sweeping import Sweep, trained_once
 
+from evorl.cluster.ray import Ray
 from evorl.record import checkpoint, sweeps
 
 SOUP = "RuntimeError: the soup was off"
@@ -124,6 +125,17 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     assert go("--multirun", "+debug=tiny", "mdp=cartpole", "seed=1,2", f"hydra.sweep.dir={tmp_path}") == 2
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_jobs_are_checked_without_their_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A Ray for each would cost seconds, and the machines that jobs go to may not be there yet."""
+    monkeypatch.setattr(Ray, "spawn", lambda *given: pytest.fail("a cluster was asked"))
+    words = ("mdp=gymnasium", "mdp.id=CartPole-v1,Nothing-v0", "cluster=ray", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    assert go("--multirun", *words) == 2
+    assert "Nothing" in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_without_rays_launcher(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
