@@ -73,8 +73,7 @@ class Nurse:
         faulthandler.disable()  # the file that it would write to is closed
         self.starved = shortage.counted()
         self._tell(ALIVE, NOBODY, 0, os.getpid())
-        gc.collect()
-        gc.freeze()  # so that collections in the workers leave these pages shared
+        gc.freeze()  # so that collections in the workers leave these pages shared, and end nothing of the driver's
         with suppress(ProcessLookupError):  # its end may not close its socket: a child may have been stopped with it
             self._attend(os.pidfd_open(self.plan.driver))
             self._attend(self.driver.fileno())

@@ -35,7 +35,7 @@ from evorl.cluster.launch import Exit
 from evorl.cluster.nurse import ALIVE, FORK, GONE, HIRE, KILL, NOTE, STARVED, STOPPED, Nurse, Plan
 from evorl.cluster.strays import NURSES, Roll
 
-ANSWER_S = 3.0  # seconds after which a nurse that says nothing is taken for dead
+ANSWER_S = 10.0  # seconds after which a nurse that says nothing is taken for dead, however busy the machine is
 TRIES = 3  # at forking a nurse from the driver
 LONGEST = 107  # bytes of a socket's path
 

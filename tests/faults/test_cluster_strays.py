@@ -5,23 +5,25 @@ from __future__ import annotations
 import mmap
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import cluster_parents
 import pytest
-from cluster_victims import Victim
+from cluster_parents import Parent, nurses
+from cluster_victims import Victim, send
+from harness import ROOT
 
 from evorl.cluster import child, nursery
 from evorl.cluster.group import RemoteGroup
 from evorl.cluster.processes import Processes
 
 PATIENCE_S = 5.0
-
-
-def nurses(group: RemoteGroup) -> list[int]:
-    return [one.pid for one in group.crew.launcher._nurses]
 
 
 def runs(pid: int) -> bool:
@@ -69,7 +71,7 @@ def test_who_is_stopped_right_after_its_fork_keeps_nobody_waiting(
     number: int, again: bool, forks: Callable[[int], Callable[[], int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It holds its parent's sockets: so whether the parent lives cannot be seen from these."""
-    monkeypatch.setattr(nursery, "ANSWER_S", 0.5)
+    monkeypatch.setattr(nursery, "ANSWER_S", 1.0)
     group = Processes(workers=1, deadline_s=1.0).spawn(partial(Victim, Path("/nowhere"), "exits", "never"), 2)
     assert isinstance(group, RemoteGroup)
     try:
@@ -88,3 +90,82 @@ def test_who_is_stopped_right_after_its_fork_keeps_nobody_waiting(
         assert len(nurses(group)) == 2
     finally:
         group.close()
+
+
+# ------------------------------------------------------------------ started by a world
+
+
+def end_worker(group: RemoteGroup) -> None:
+    os.kill(group.all("pid")[0], signal.SIGKILL)
+
+
+def end_nurse(group: RemoteGroup) -> None:
+    os.kill(nurses(group)[0], signal.SIGKILL)
+
+
+def end_nurses(group: RemoteGroup) -> None:
+    for pid in nurses(group):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kill", [end_worker, end_nurse, end_nurses])
+def test_what_a_world_has_started_ends_with_its_worker(kill: Callable[[RemoteGroup], None]) -> None:
+    group = Processes(workers=1).spawn(Parent, 1)
+    assert isinstance(group, RemoteGroup)
+    try:
+        worker, begun = *group.all("pid"), *group.all("begin")
+        assert all(map(runs, begun))
+        kill(group)
+        check_gone(worker)
+        (successors,) = group.all("begin")
+        check_gone(*begun)
+        assert all(map(runs, successors))
+    finally:
+        group.close()
+    check_gone(*successors)
+
+
+def test_a_worker_that_ends_takes_nothing_of_another_with_it() -> None:
+    group = Processes(workers=2).spawn(Parent, 2)
+    try:
+        workers, begun = group.all("pid"), group.all("begin")
+        os.kill(workers[0], signal.SIGKILL)
+        check_gone(workers[0])
+        group.all("pid")
+        check_gone(*begun[0])
+        assert all(map(runs, begun[1]))
+    finally:
+        group.close()
+    check_gone(*begun[1])
+
+
+@pytest.mark.parametrize("victims", [[], [0], [1], [2, 3]], ids=["", "a nurse", "the other nurse", "the workers"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_killed_driver_leaves_nothing_of_its_worlds(
+    victims: list[int], how: signal.Signals, short_path: Path
+) -> None:
+    """Also where others are killed at the same moment, or have been stopped."""
+    with alone(short_path) as (driver, others):
+        send(how, {others[victim] for victim in victims})
+        driver.kill()
+        check_gone(*others)
+        assert not [*short_path.iterdir()]
+
+
+def test_workers_end_also_where_nobody_is_left_to_end_them(short_path: Path) -> None:
+    with alone(short_path) as (driver, others):
+        send(signal.SIGKILL, {driver.pid, *others[:2]})
+        check_gone(*others[:4])
+        send(signal.SIGKILL, {*others})
+
+
+@contextmanager
+def alone(place: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A driver, and the others of its group: two nurses, two workers, and what their worlds have started."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, cluster_parents.__file__], env=env, text=True, **pipes) as driver:
+        assert driver.stdout is not None
+        others = [*map(int, driver.stdout.readline().split())]
+        assert len(others) == 12 and all(map(runs, others))
+        yield driver, others
