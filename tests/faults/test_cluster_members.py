@@ -221,30 +221,6 @@ def test_a_driver_with_threads_of_its_own_forks_workers_that_compute() -> None:
         torch.set_num_threads(before)
 
 
-def test_what_a_world_has_started_ends_with_its_worker() -> None:
-    group = Processes(workers=1).spawn(Parent, 1)
-    (child,) = group.all("begin")
-    os.kill(group.all("pid")[0], signal.SIGKILL)
-    assert group.all("pid")
-    group.close()
-    ends = time.monotonic() + 10
-    while Path(f"/proc/{child}").exists():  # until whoever has adopted it has noticed
-        assert time.monotonic() < ends
-
-
-class Parent:
-    def __init__(self, index: int) -> None:
-        pass
-
-    def begin(self) -> int:
-        import subprocess
-
-        return subprocess.Popen(["sleep", "1000"]).pid
-
-    def pid(self) -> int:
-        return os.getpid()
-
-
 # ------------------------------------------------------------------ many groups
 
 
