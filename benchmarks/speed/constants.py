@@ -34,8 +34,8 @@ def work(words: str, seconds: float) -> Work:
         fragment = run.steps - before
         found = [run.iterate() for _ in fitting(seconds)]
         streamed = run.experiment.rl.asynchronous
-        method, args = ("play", ()) if streamed else ("collect", (run.learner.weights(), 0))
-        (answer,) = run.group.all(method, *args)
+        weights = run.learner.weights()
+        (answer,) = run.group.all("play", weights, 0, 0) if streamed else run.group.all("collect", weights, 0)
         (state,) = run.group.states()
         return Work(
             fragment=fragment,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol
 
 Make = Callable[[int], Any]
@@ -80,22 +80,22 @@ class Group(Protocol):
         """Whichever member is free takes the call. It must not depend on or change a member's state."""
         ...
 
+    def first(self, futures: Sequence[Future]) -> Future:
+        """Wait for one of several answers; the earliest given of those that are there."""
+        ...
+
     def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
         """`any` for each tuple of arguments, all members busy; answers in the arguments' order."""
         ...
 
-    def gather(self, method: str, *args: object) -> Iterator[tuple[int, Any]]:
+    def gather(self, method: str, *args: object) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
         """An endless stream of (member, answer), in the order they come.
 
         Each member is called again and again, at most ``ahead`` answers before they are taken: a slow consumer
-        bounds memory, and nothing is dropped. Arrays are valid until the next answer is taken.
-        """
-        ...
-
-    def post(self, method: str, *args: object) -> None:
-        """Every member gets the call before its next one, without an answer; a newer post replaces an unread one.
-
-        What it raises comes in place of the answer to the member's next call.
+        bounds memory, and nothing is dropped. Arrays are valid until the next answer is taken. Arguments that are sent
+        to the stream (``stream.send(args)`` in the place of ``next(stream)``) are those of all calls from then on,
+        beginning with the next one of the member whose answer was taken last; and of calls that are lost and made
+        again.
         """
         ...
 

@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -25,6 +25,7 @@ from evorl.cluster.gate import Gate, guard
 from evorl.cluster.launch import Exit, Launcher
 from evorl.cluster.line import Letter, Line, bulk, messages
 from evorl.cluster.memory import Pool, Reader
+from evorl.cluster.turns import Turns
 from evorl.cluster.wire import MOST_FRAME, Bulk, Failure, Header, Kind, ProtocolError, check_outcomes, unpack
 
 log = logging.getLogger("evorl")
@@ -33,6 +34,8 @@ TICK_S = 0.2  # the longest the driver waits before it looks at deadlines
 FAREWELL_S = 1.0  # for the members of a group to close
 MOST_AT_ONCE = 1000  # messages read before the driver looks at anything else
 DYING_S = 5.0  # that a killed process gets until it is given up
+AHEAD_S = 0.005  # so much work is sent ahead to a worker
+MOST_AHEAD = 64  # calls
 
 
 @dataclass(slots=True)
@@ -42,10 +45,12 @@ class Call:
     number: int
     method: str
     members: list[int]
-    letter: Letter  # the arguments
+    letter: Letter  # the arguments; the newest ones of a stream
     stateful: bool  # its members' states are asked for
     copy: bool = True  # arrays of the answer, out of the worker's memory
     alone: bool = False  # nobody else reads its letter
+    lent: int | None = None  # our block that it reads its arguments from
+    into: deque[Call] | None = None  # where it is put once it is answered
     block: tuple[Seat, int, int] | None = None  # whose, of which life, and the block that views of the answer lie in
     outcomes: list[Any] | None = None  # by member: [True, answer] or [False, error]
     states: Sequence[bytes | None] = ()  # by member, where asked for
@@ -65,9 +70,21 @@ class Seat:
     reader: Reader | None = None  # of its process's blocks
     host: str = ""  # whose memory it can read
     sent: deque[Call] = field(default_factory=deque)  # not yet answered, in order
+    unsent: deque[Call] = field(default_factory=deque)  # the last of these, which are not on their way yet
     released: list[int] = field(default_factory=list)  # its blocks that we have read
     pace: float = 0.0  # seconds a call takes it, smoothed
     past: Past = field(default_factory=Past)
+
+    @property
+    def under_way(self) -> int:
+        return len(self.sent)
+
+    @property
+    def room(self) -> int:
+        """Calls for a moment's work."""
+        if not self.ready:
+            return 0
+        return min(MOST_AHEAD, max(1, int(AHEAD_S / self.pace))) if self.pace else 1
 
 
 class Crew:
@@ -78,7 +95,6 @@ class Crew:
         self._refused = 0  # messages that were none of ours
         self.replaced = 0  # workers
         self.states: list[bytes | None] = [None] * size  # of each member, packed
-        self.posts: dict[str, Letter] = {}
         self.pool = Pool()
         self._plain = {one.__name__: one for one in plain}
         self._token = secrets.token_bytes(16)
@@ -87,6 +103,9 @@ class Crew:
         self.seats = [
             Seat(w, list(range(w, size, workers)), Line(self._token, w, 0), since=self._looked) for w in range(workers)
         ]
+        self._named = {_name(seat): seat for seat in self.seats}
+        self._making = {seat.number for seat in self.seats}  # whose members are not made yet
+        self.turns = Turns[Seat](MOST_AHEAD)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._gate: Gate | None = None
@@ -115,7 +134,7 @@ class Crew:
             self._poller.register(self.launcher.watch, zmq.POLLIN)
 
     def _gather_all(self) -> None:
-        while not all(seat.ready for seat in self.seats):
+        while self._making:
             self.poll(TICK_S)
 
     def seat(self, member: int) -> Seat:
@@ -154,30 +173,52 @@ class Crew:
         self.pool.close()
         for seat in self.seats:
             seat.reader = None
+            seat.sent.clear()
+            seat.unsent.clear()
 
     # -------------------------------------------------------------- sending
 
-    def dispatch(self, seat: Seat, calls: list[Call]) -> None:
+    def dispatch(self, seat: Seat, calls: Sequence[Call]) -> None:
+        self.assign(seat, calls)
+        self.push(seat)
+
+    def assign(self, seat: Seat, calls: Sequence[Call]) -> None:
+        """Give calls to a worker that has yet to be told: see `push`."""
         if not seat.sent:
             seat.since = time.monotonic()
         seat.sent.extend(calls)
-        if seat.ready:
-            self._send_calls(seat, calls)
+        seat.unsent.extend(calls)
+        self.turns.note(seat)
 
-    def _send_calls(self, seat: Seat, calls: Iterable[Call]) -> None:
+    def push(self, seat: Seat) -> None:
+        """Send what waits to be sent, if its worker is there."""
+        if not seat.ready:
+            return
+        calls = [*seat.unsent]
+        seat.unsent.clear()
+        for call in calls:
+            self._lend(seat, call)
         parts = (((one.number, one.method, one.members, one.stateful), one.letter) for one in calls)
         for envelopes, letter in messages(parts):
             released, seat.released = seat.released, []
             self._send(seat, Kind.CALL, (released, envelopes), letter)
 
-    def _send_post(self, seat: Seat, method: str, letter: Letter) -> None:
-        for envelopes, one in messages([((0, method, seat.members, False), letter)]):
-            self._send(seat, Kind.POST, ((), envelopes), one)
+    def _lend(self, seat: Seat, call: Call) -> None:
+        """Keep what a call's worker will read until it has answered."""
+        self._give_back(call)
+        if call.letter.block is not None and seat.host == self.launcher.host:
+            call.lent = call.letter.block
+            self.pool.lend(call.lent)
+
+    def _give_back(self, call: Call) -> None:
+        if call.lent is not None:
+            self.pool.give(call.lent)
+            call.lent = None
 
     def _send(self, seat: Seat, kind: Kind, envelope: object, letter: Letter) -> None:
         frames = seat.line.pack(kind, envelope, letter, seat.host == self.launcher.host)
         try:
-            self._socket.send_multipart([b"%d.%d" % (seat.number, seat.life), *frames])
+            self._socket.send_multipart([_name(seat), *frames])
         except zmq.ZMQError as error:  # it is gone; its exit will say so
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -188,16 +229,14 @@ class Crew:
         if life == seat.life:
             seat.released.append(block)
 
+    def keep(self, letter: Letter) -> None:
+        """It has one reader more, who will give it back."""
+        if letter.block is not None:
+            self.pool.lend(letter.block)
+
     def give_back(self, letter: Letter) -> None:
         if letter.block is not None:
             self.pool.give(letter.block)
-
-    def post(self, method: str, letter: Letter) -> None:
-        self.posts.pop(method, None)
-        self.posts[method] = letter  # the newest last
-        for seat in self.seats:
-            if seat.ready:
-                self._send_post(seat, method, letter)
 
     # -------------------------------------------------------------- receiving
 
@@ -239,7 +278,7 @@ class Crew:
         return True
 
     def _take(self, identity: bytes, frames: list[bytes]) -> None:
-        seat = next((one for one in self.seats if identity == b"%d.%d" % (one.number, one.life)), None)
+        seat = self._named.get(identity)
         if seat is None:
             raise ProtocolError(f"{identity!r} is no worker of ours")
         header = seat.line.check(frames)
@@ -263,9 +302,14 @@ class Crew:
         self._adopt(seat)
 
     def _adopt(self, seat: Seat) -> None:
-        seat.ready = False
-        seat.since = time.monotonic()
+        self._unmake(seat)
         self._send(seat, Kind.ADOPT, os.getpid(), Letter([(member, self.states[member]) for member in seat.members]))
+
+    def _unmake(self, seat: Seat) -> None:
+        """Nothing can be asked of its members before they are made."""
+        seat.ready, seat.since = False, time.monotonic()
+        self._making.add(seat.number)
+        self.turns.note(seat)
 
     def _answered(self, seat: Seat, header: Header, frames: list[bytes]) -> None:
         """Read answers wholly before heeding them: a message that is refused changes nothing."""
@@ -289,6 +333,7 @@ class Crew:
         for call, (_, states), outcomes in zip(calls, heads, bodies, strict=True):
             self._settle(seat, call, states, outcomes)
         seat.since = time.monotonic()
+        self.turns.note(seat)
 
     def _settle(self, seat: Seat, call: Call, states: list[bytes | None], outcomes: list[Any]) -> None:
         if call.number == 0:
@@ -297,6 +342,9 @@ class Crew:
         seat.sent.popleft()
         seat.past.answered += 1
         call.outcomes, call.states = outcomes, states
+        if call.into is not None:
+            call.into.append(call)
+        self._give_back(call)
         if call.alone:
             self.give_back(call.letter)
         for member, state in zip(call.members, states, strict=True):
@@ -310,20 +358,23 @@ class Crew:
                 raise self.error(member, content)
             self.states[member] = state
         seat.ready = True
+        self._making.discard(seat.number)
         if not seat.sent:
             seat.past.begin(NOTHING)
-        for method, letter in self.posts.items():
-            self._send_post(seat, method, letter)
-        self._send_calls(seat, seat.sent)
+        seat.unsent = deque(seat.sent)
+        self.push(seat)
 
     # -------------------------------------------------------------- deaths
 
     def _look(self) -> None:
-        """Kill workers that are past their deadline; `_exited` replaces them.
+        """Now and then, kill workers that are past their deadline; `_exited` replaces them.
 
         Time in which this process itself stood still, neither here nor at work, counts for nobody.
         """
-        now, worked = time.monotonic(), time.process_time()
+        now = time.monotonic()
+        if now - self._looked < TICK_S / 2:
+            return
+        worked = time.process_time()
         stood = max(0.0, (now - self._looked) - (worked - self._worked) - 2 * TICK_S)
         self._looked, self._worked = now, worked
         for seat in self.seats:
@@ -352,11 +403,18 @@ class Crew:
         doing = "it began" if not seat.ready else "it waited" if call is None else f"{call.method} ran"
         log.warning("%s", blame(gone, doing, NOTHING if call is None else call.number, seat.past))
         self.replaced += 1
+        del self._named[_name(seat)]
         seat.life += 1
+        self._named[_name(seat)] = seat
         seat.line = Line(self._token, seat.number, seat.life)
-        seat.reader, seat.host, seat.ready, seat.overdue, seat.released = None, "", False, False, []
-        seat.since = time.monotonic()
+        seat.reader, seat.host, seat.overdue, seat.released = None, "", False, []
+        self._unmake(seat)
         self.launcher.start(self._token, seat.number, seat.life)
+
+
+def _name(seat: Seat) -> bytes:
+    """What its process is called at the socket."""
+    return b"%d.%d" % (seat.number, seat.life)
 
 
 def _answers_to(seat: Seat, numbers: list[int]) -> list[Call]:
@@ -364,6 +422,6 @@ def _answers_to(seat: Seat, numbers: list[int]) -> list[Call]:
     if numbers == [0] and not seat.ready:
         return [Call(0, "", seat.members, Letter(None), stateful=True)]
     calls = [*islice(seat.sent, len(numbers))]
-    if not numbers or numbers != [call.number for call in calls]:
+    if not 0 < len(numbers) <= len(seat.sent) - len(seat.unsent) or numbers != [call.number for call in calls]:
         raise ProtocolError(f"answers to calls {numbers}, which are not the next")
     return calls

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from evorl.cluster.crew import TICK_S, Call, Crew, Seat
+from evorl.cluster.core import Future
+from evorl.cluster.crew import MOST_AHEAD, TICK_S, Call, Crew, Seat
 from evorl.cluster.launch import Launcher
 from evorl.cluster.line import Letter, dumps, loads
 
-AHEAD_S = 0.005  # so much work is sent ahead to a worker
-MOST_AHEAD = 64  # calls
 GATHER_AHEAD = 2  # answers of each member that wait to be taken
 
 
@@ -44,7 +43,9 @@ class RemoteGroup:
 
     def all(self, method: str, *args: object) -> list[Any]:
         letter = Letter(args, self.crew.pool)
-        calls = [self._issue(seat, method, seat.members, letter, stateful=True) for seat in self.crew.seats]
+        calls = [Call(next(self._numbers), method, seat.members, letter, stateful=True) for seat in self.crew.seats]
+        for seat, call in zip(self.crew.seats, calls, strict=True):
+            self.crew.dispatch(seat, [call])
         answers: list[Any] = [None] * self.size
         errors: dict[int, Exception] = {}
         for call in calls:
@@ -64,9 +65,14 @@ class RemoteGroup:
     def any(self, method: str, *args: object) -> Answer:
         call = Call(next(self._numbers), method, [], Letter(args, self.crew.pool), stateful=False, alone=True)
         self._backlog.append(call)
-        if not all(seat.sent for seat in self.crew.seats):
+        if self.crew.turns.idle():
             self._feed()  # else all are busy, and this may go in one message with the next ones
         return Answer(self, call)
+
+    def first(self, futures: Sequence[Future]) -> Future:
+        while (ready := next((one for one in futures if one.done()), None)) is None:
+            self.poll(TICK_S)
+        return ready
 
     def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
         todo, most = iter(arguments), 2 * MOST_AHEAD * len(self.crew.seats)
@@ -78,13 +84,15 @@ class RemoteGroup:
                 return
             yield under_way.popleft().result()
 
-    def gather(self, method: str, *args: object) -> Iterator[tuple[int, Any]]:
-        calls: deque[Call] = deque()
-        letter = Letter(args)
+    def gather(self, method: str, *args: object) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
+        letter = Letter(args, self.crew.pool)
+        answered: deque[Call] = deque()
+        calls: dict[int, Call] = {}  # whose answers have not been taken
 
         def ask(member: int) -> None:
-            seat = self.crew.seat(member)
-            calls.append(self._issue(seat, method, [member], letter, stateful=True, copy=False))
+            call = Call(next(self._numbers), method, [member], letter, stateful=True, copy=False, into=answered)
+            calls[call.number] = call
+            self.crew.dispatch(self.crew.seat(member), [call])
 
         while self._left:  # else the calls of many streams would pile up at a slow worker
             self.wait(self._left.pop())
@@ -93,27 +101,32 @@ class RemoteGroup:
                 for member in range(self.size):
                     ask(member)
             while True:
-                while (call := next((one for one in calls if one.outcomes is not None), None)) is None:
+                while not answered:
                     self.poll(TICK_S)
+                call = answered.popleft()
                 self._took(call)
                 (answer,) = self.opened(call)
-                yield call.members[0], answer
-                calls.remove(call)
+                new = yield call.members[0], answer
+                if new is not None:
+                    letter.rewrite(new)
+                del calls[call.number]
                 self._let_go(call)
                 ask(call.members[0])
         finally:  # who stops listening keeps no memory of the workers
-            for call in calls:
+            answered.clear()
+            for call in calls.values():
                 self._let_go(call)
-            self._left += [call for call in calls if call.outcomes is None]
+                if call.outcomes is None:  # and perhaps to be sent again
+                    call.alone = True
+                    self.crew.keep(letter)
+                    self._left.append(call)
+            self.crew.give_back(letter)
 
     def _let_go(self, call: Call) -> None:
         """Nobody reads, or will read, views of a call's answer."""
-        call.copy = True
+        call.copy, call.into = True, None
         if call.block is not None:
             self.crew.release(*call.block)
-
-    def post(self, method: str, *args: object) -> None:
-        self.crew.post(method, Letter(args))
 
     def states(self) -> list[Any]:
         if None in self._states:  # one has none, and will say so
@@ -133,26 +146,17 @@ class RemoteGroup:
         return {"cluster/replaced": float(self.crew.replaced), "cluster/refused": float(self.crew.refused)}
 
     def close(self) -> None:
+        self._left.clear()
         self.crew.close()
-
-    def _issue(
-        self, seat: Seat, method: str, members: list[int], letter: Letter, *, stateful: bool, copy: bool = True
-    ) -> Call:
-        call = Call(next(self._numbers), method, members, letter, stateful, copy)
-        self.crew.dispatch(seat, [call])
-        return call
 
     def _feed(self) -> None:
         """Give waiting calls to the workers, so that all have as many, but not more than a moment's work."""
-        if not self._backlog:
-            return
-        seats = [seat for seat in self.crew.seats if seat.ready]
-        level = -(-(len(self._backlog) + sum(len(seat.sent) for seat in seats)) // max(1, len(seats)))
-        for seat in seats:
-            ahead = min(MOST_AHEAD, max(1, int(AHEAD_S / seat.pace))) if seat.pace else 1
-            room = min(ahead, level) - len(seat.sent)
-            if room > 0 and self._backlog:
-                self.crew.dispatch(seat, [self._next(seat) for _ in range(min(room, len(self._backlog)))])
+        told: dict[int, Seat] = {}
+        while self._backlog and (seat := self.crew.turns.least()) is not None:
+            self.crew.assign(seat, [self._next(seat)])
+            told[seat.number] = seat
+        for seat in told.values():
+            self.crew.push(seat)
 
     def _next(self, seat: Seat) -> Call:
         """The call that has waited longest, for one of a worker's members."""

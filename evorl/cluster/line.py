@@ -27,9 +27,20 @@ class Letter:
 
     def __init__(self, value: object, pool: Pool | None = None) -> None:
         """Raises TypeError for what cannot be sent."""
-        packed = Packed(value)
-        self.body, self.size = packed.body, packed.size
+        self._pool = pool
         self.block: int | None = None
+        self._write(value)
+
+    def rewrite(self, value: object) -> None:
+        """Something else from now on. Raises TypeError for what cannot be sent."""
+        former, self.block = self.block, None
+        self._write(value)
+        if former is not None and self._pool is not None:
+            self._pool.give(former)
+
+    def _write(self, value: object) -> None:
+        packed, pool = Packed(value), self._pool
+        self.body, self.size = packed.body, packed.size
         self._bulk: bytes | memoryview = b""
         self._place = b""
         if packed.size and (pool is None or packed.size < SHARED_FROM):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from evorl.cluster.core import Cluster, Make, public, raised
+from evorl.cluster.core import Cluster, Future, Make, public, raised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,6 @@ class LocalGroup:
     def __init__(self, make: Make, size: int, plain: Sequence[type[Exception]]) -> None:
         self.size, self._plain = size, plain
         self.members: list[Any] = []
-        self._failed: dict[int, Done] = {}  # posts, until the member's next call
         try:
             for index in range(size):
                 self.members.append(self._try(index, make, index).result())
@@ -56,8 +55,6 @@ class LocalGroup:
             return Done(None, raised(index, error, self._plain))
 
     def _call(self, index: int, method: str, *args: object) -> Done:
-        if (failed := self._failed.pop(index, None)) is not None:
-            return failed
         return self._try(index, lambda: getattr(self.members[index], public(method))(*args))
 
     def all(self, method: str, *args: object) -> list[Any]:
@@ -67,18 +64,17 @@ class LocalGroup:
         self._next = (self._next + 1) % self.size
         return self._call(self._next, method, *args)
 
+    def first(self, futures: Sequence[Future]) -> Future:
+        return futures[0]
+
     def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
         return (self.any(method, *args).result() for args in arguments)
 
-    def gather(self, method: str, *args: object) -> Iterator[tuple[int, Any]]:
+    def gather(self, method: str, *args: object) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
         while True:
             for index in range(self.size):
-                yield index, self._call(index, method, *args).result()
-
-    def post(self, method: str, *args: object) -> None:
-        for index in range(self.size):
-            if (done := self._call(index, method, *args)).error is not None:
-                self._failed[index] = done
+                new = yield index, self._call(index, method, *args).result()
+                args = args if new is None else (*new,)
 
     def states(self) -> list[Any]:
         return self.all("state_dict")

@@ -45,24 +45,35 @@ class Pool:
     def __init__(self) -> None:
         self.blocks: dict[int, Block] = {}
         self._free: list[int] = []
+        self._users: dict[int, int] = {}  # of each block that is not free
 
     def take(self) -> tuple[int, Block]:
-        """A free block and its number, the most recently used first (its pages are warm)."""
+        """A free block and its number, the most recently used first (its pages are warm); it has one user."""
         if self._free:
             number = self._free.pop()
         else:
             number = len(self.blocks)
             self.blocks[number] = Block()
+        self._users[number] = 1
         return number, self.blocks[number]
 
+    def lend(self, number: int) -> None:
+        """A block that was taken has one user more."""
+        self._users[number] += 1
+
     def give(self, number: int) -> None:
-        if number in self.blocks and number not in self._free:
+        """It has one user less; with the last one gone it is free."""
+        users = self._users.pop(number, 0)
+        if users > 1:
+            self._users[number] = users - 1
+        elif users:
             self._free.append(number)
 
     def close(self) -> None:
         for block in self.blocks.values():
             block.close()
         self.blocks.clear()
+        self._users.clear()
 
 
 class Reader:

@@ -43,9 +43,7 @@ class Worker:
     def __init__(self, make: Make, line: Line, socket: zmq.Socket[bytes], host: str, shared: bool, mark: Mark) -> None:
         self.make, self.line, self.socket, self.mark = make, line, socket, mark
         self.members: dict[int, Any] = {}
-        self.posts: dict[str, Ask] = {}  # of each method only the newest matters
         self.waiting: deque[Ask] = deque()
-        self.failed: dict[int, list[Any]] = {}  # posts, until the member's next call
         self.host, self.shared = host, shared
         self.pool = Pool()
         self.reader: Reader | None = None  # of the driver's blocks
@@ -82,35 +80,22 @@ class Worker:
             self.going = False
         elif kind == Kind.ADOPT:
             self.reader = Reader(envelope)
-            for unfinished in (self.posts, self.waiting, self.failed):
-                unfinished.clear()  # the driver sends again what is not answered
+            self.waiting.clear()  # the driver sends again what is not answered
             made = [self._adopt(index, state) for index, state in content]
             states = [
                 self._state(index)[0] if fine else None for (index, _), (fine, _) in zip(content, made, strict=True)
             ]
             self._answer([((0, states), self._packed(made))])
-        elif kind in (Kind.CALL, Kind.POST):
+        elif kind == Kind.CALL:
             released, calls = envelope
             for block in released:
                 self.pool.give(block)
-            self._note(kind, [Ask._make([*call, args]) for call, args in zip(calls, content, strict=True)])
+            self.waiting.extend(Ask._make([*call, args]) for call, args in zip(calls, content, strict=True))
         else:
             raise ProtocolError(f"a driver does not send {kind.name}")
 
-    def _note(self, kind: Kind, asked: list[Ask]) -> None:
-        if kind == Kind.CALL:
-            self.waiting.extend(asked)
-            return
-        for post in asked:
-            self.posts.pop(post.method, None)
-            self.posts[post.method] = post  # the newest last
-
     def _work(self) -> None:
-        """Make what was posted, then calls that wait: for a moment, at least one, and none after one with states."""
-        while self.going and self.posts:
-            post = self.posts.pop(next(iter(self.posts)))
-            outcomes = zip(post.members, self._outcomes(post), strict=True)
-            self.failed |= {index: one for index, one in outcomes if not one[0]}
+        """Make calls that wait: for a moment, at least one, and none after one with states."""
         until = time.perf_counter() + ROUND_S
         done = []
         while self.going and self.waiting:
@@ -145,8 +130,6 @@ class Worker:
         return self._try(index, make)
 
     def _call(self, index: int, method: str, args: list[Any]) -> list[Any]:
-        if (failed := self.failed.pop(index, None)) is not None:
-            return failed
         return self._try(index, lambda: getattr(self.members[index], public(method))(*args))
 
     def _try(self, index: int, work: Callable[[], Any]) -> list[Any]:

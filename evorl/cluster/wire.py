@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MAGIC, VERSION = b"EVRL", 1
+MAGIC, VERSION = b"EVRL", 2
 HEADER = struct.Struct("<4sHBB16sIIQQ")
 REFERENCE = 1  # code of our one msgpack extension: an array in the bulk
 ALIGN = 64  # bytes: where each array of a bulk begins
@@ -58,10 +58,9 @@ class Kind(IntEnum):
     HELLO = 1  # worker: here I am
     ADOPT = 2  # driver: make these members, from these states
     CALL = 3  # driver: call a method of these members
-    POST = 4  # driver: like a call, but at once and without an answer; a newer one replaces an older
-    ANSWER = 5  # worker: what a call gave
-    STOP = 6  # driver: end
-    BUSY = 7  # worker: no answer yet, but one member more is done
+    ANSWER = 4  # worker: what a call gave
+    STOP = 5  # driver: end
+    BUSY = 6  # worker: no answer yet, but one member more is done
 
 
 class Bulk(IntEnum):

@@ -32,7 +32,6 @@ class Sampler:
             raise
 
         self.fragments = 0  # played in a stream
-        self.version = self.step = 0  # updates and environment steps that the weights had seen
         self.idle = time.monotonic()  # since when nothing is to be done
 
     def collect(self, weights: list[Tensor], iteration: int) -> dict[str, Any]:
@@ -41,22 +40,19 @@ class Sampler:
         cost, episodes = self.actor.collect(iteration)
         return {"batch": vars(self.actor.batch), "cost": cost, "episodes": episodes}
 
-    def load(self, weights: list[Tensor], version: int, step: int) -> None:
-        """Act under these weights from now on, which have seen ``version`` updates by environment step ``step``."""
-        self.learner.load_weights(weights)
-        self.version, self.step = version, step
-
-    def play(self) -> dict[str, Any]:
-        """The next batch of a stream, under the weights loaded last, as the learner's lesson; with its steps (cost),
-        the episodes that ended, the weights' version and the wait (s) since the batch before."""
+    def play(self, weights: list[Tensor], version: int, step: int) -> dict[str, Any]:
+        """The next batch of a stream, under weights that have seen ``version`` updates by environment step ``step``,
+        as the learner's lesson; with its steps (cost), the episodes that ended, the weights' version and the wait (s)
+        since the batch before."""
         wait = time.monotonic() - self.idle
+        self.learner.load_weights(weights)
         cost, episodes = self.actor.collect(self.fragments)
         self.fragments += 1
-        lesson = self.learner.digest(self.actor.batch, self.step)
+        lesson = self.learner.digest(self.actor.batch, step)
         self.idle = time.monotonic()
         return {
             "lesson": vars(lesson), "cost": cost, "episodes": episodes,
-            "version": self.version, "wait": wait,
+            "version": version, "wait": wait,
         }  # fmt: skip
 
     def state_dict(self) -> StateDict:

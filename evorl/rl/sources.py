@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from evorl.cluster.core import Group
@@ -53,28 +53,31 @@ class Lockstep:
 class Stream:
     """Members play on without waiting for new weights; each of their fragments is a batch, in the order they come.
 
-    Weights go out before every fragment is taken, and a member acts under the newest that have reached it. A fragment
-    whose weights are more than ``max_lag`` updates old is dropped; its steps and episodes count.
+    Before a fragment is taken, the newest weights go to the member whose fragment was taken before, with its call for
+    another one: what an update costs does not grow with the number of members, and each begins its next fragment under
+    the newest weights that have reached it. A fragment whose weights are more than ``max_lag`` updates old is dropped;
+    its steps and episodes count.
     """
 
     def __init__(self, group: Group, max_lag: int) -> None:
         self.group, self.max_lag = group, max_lag
         self.dropped = 0  # fragments
         self.lags: deque[int] = deque(maxlen=WINDOW)  # of the last fragments learned from
-        self.fragments: Iterator[tuple[int, Any]] | None = None
+        self.fragments: Generator[tuple[int, Any], Sequence[object] | None, None] | None = None
 
     def take(self, learner: Learner, step: int, iteration: int) -> Taken:
-        self.group.post("load", learner.weights(), iteration, step)
-        if self.fragments is None:  # not before the first weights are on their way
-            self.fragments = self.group.gather("play")
-        cost, episodes, began = 0, [], time.monotonic()
-        for _, part in self.fragments:
+        args, began = (learner.weights(), iteration, step), time.monotonic()
+        if self.fragments is None:
+            self.fragments = self.group.gather("play", *args)
+            _, part = next(self.fragments)
+        else:
+            _, part = self.fragments.send(args)
+        cost, episodes = part["cost"], _episodes(part)
+        while (lag := iteration - part["version"]) > self.max_lag:
+            self.dropped += 1
+            _, part = next(self.fragments)
             cost += part["cost"]
             episodes += _episodes(part)
-            lag = iteration - part["version"]
-            if lag <= self.max_lag:
-                break
-            self.dropped += 1
         waits = {"speed/learner_wait": time.monotonic() - began, "speed/actor_wait": part["wait"]}
         self.lags.append(lag)
         lags = {"policy/lag": sum(self.lags) / len(self.lags), "policy/lag_max": float(max(self.lags))}

@@ -53,11 +53,8 @@ class Counter:
             raise ValueError("bad word")
         self.heard.append(word)
 
-    def listen(self, word: str) -> None:
-        self.heard.append(f"listened to {word}")
-
-    def last_heard(self) -> list[str]:
-        return self.heard[-2:]
+    def told(self, what: int, array: Any) -> list[int]:
+        return [what, len(array)]
 
     def fragment(self, count: int) -> dict[str, Any]:
         self.sum += 1

@@ -189,22 +189,20 @@ def test_gathers_that_are_left_cost_nothing(spawn: Spawn, kind: str) -> None:
     assert all(now <= then + 2 for now, then in zip(leave(10), few, strict=True))
 
 
-def test_a_newer_post_is_heard_last_and_before_the_next_call(spawn: Spawn) -> None:
-    group = spawn(toys.Counter)
-    for i in range(20):
-        group.post("hear", str(i))
-    assert [heard[-1] for heard in group.all("last_heard")] == ["19"] * MEMBERS
-    group.post("hear", "a")
-    group.post("listen", "b")
-    assert group.all("last_heard") == [["a", "listened to b"]] * MEMBERS  # in the order they were posted
-
-
-def test_a_post_that_raises_is_told_by_the_next_answer(spawn: Spawn) -> None:
-    group = spawn(toys.Counter)
-    group.post("hear", "bad")
-    with pytest.raises(MemberError, match="bad word"):
-        group.all("echo", 1)
-    assert group.all("echo", 1) == [1] * MEMBERS
+def test_a_stream_goes_on_with_the_arguments_it_is_sent(spawn: Spawn) -> None:
+    """Each member has at most two calls of the former arguments under way, and then none."""
+    group = spawn(toys.Counter, 3)
+    stream = group.gather("told", 0, np.zeros(1))
+    heard: dict[int, list[int]] = {member: [] for member in range(3)}
+    member, (said, length) = next(stream)
+    for new in range(1, 200):
+        heard[member].append(said)
+        assert length == 10_000 * (said % 5) + 1  # with the array that belongs to it
+        member, (said, length) = stream.send((new, np.zeros(10_000 * (new % 5) + 1)))
+    stream.close()
+    for words in heard.values():
+        old = words.count(0)  # called with them ahead of the first answer
+        assert old <= 2 and words[old:] == sorted({*words[old:]})
 
 
 # ------------------------------------------------------------------ the same anywhere
@@ -388,6 +386,5 @@ def test_closing_twice_is_closing(spawn: Spawn) -> None:
 def test_a_group_is_closed_in_the_middle_of_its_work(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     next(group.gather("fragment", 60_000))
-    group.post("hear", "something")
     group.any("nap", 0.01)
     group.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,19 +29,18 @@ class Scripted:
     """A group whose stream is told beforehand: (member, version of the weights that acted)."""
 
     def __init__(self, fragments: list[tuple[int, int]]) -> None:
-        self.fragments, self.posted = fragments, list[int]()
+        self.fragments, self.told = fragments, list[int]()
 
-    def post(self, method: str, weights: list[Tensor], version: int, step: int) -> None:
-        assert method == "load"
-        self.posted.append(version)
-
-    def gather(self, method: str) -> Iterator[tuple[int, Any]]:
-        assert method == "play" and self.posted  # the first weights are on their way
+    def gather(self, method: str, *args: Any) -> Generator[tuple[int, Any], Any, None]:
+        assert method == "play"
+        self.told.append(args[1])
         for number, (member, version) in enumerate(self.fragments):
             batch = Batch.empty(SPEC, 4, 2, 0)
             batch.reward.fill_(number)
             episode = [float(number), 1.0, [float(number)], {}]
-            yield member, {"lesson": vars(batch), "cost": 8, "episodes": [episode], "version": version, "wait": 0.5}
+            answer = {"lesson": vars(batch), "cost": 8, "episodes": [episode], "version": version, "wait": 0.5}
+            if (new := (yield member, answer)) is not None:
+                self.told.append(new[1])
 
 
 def learner(hyper: PPO = TINY) -> Any:
@@ -58,7 +57,7 @@ def test_a_stream_takes_fragments_as_they_come_and_counts_the_ones_too_old() -> 
     assert float(third.lesson.reward[0, 0, 0]) == 4
     assert third.cost == 24 and [e.ret for e in third.episodes] == [2, 3, 4]  # steps and episodes count all the same
     assert third.metrics["policy/dropped_fragments"] == 2
-    assert group.posted == [0, 1, 3]  # weights go out before every fragment
+    assert group.told == [0, 1, 3]  # weights go out before a fragment is taken, once
     assert third.metrics["speed/actor_wait"] == 0.5 and third.metrics["speed/learner_wait"] >= 0
 
 
@@ -106,12 +105,10 @@ def test_a_sampler_goes_on_with_its_stream_from_its_state() -> None:
     world, hyper = Pong(rounds=2, round_steps=60), replace(TINY, asynchronous=True)
     one, other = (Sampler(world, hyper, 0, CPU, 1) for _ in range(2))
     weights = learner(hyper).weights()
-    one.load(weights, 4, 0)
-    one.play()
+    one.play(weights, 4, 0)
     state = one.state_dict()
-    want = {name: x.clone() for name, x in one.play()["lesson"].items() if isinstance(x, Tensor)}
+    want = {name: x.clone() for name, x in one.play(weights, 4, 0)["lesson"].items() if isinstance(x, Tensor)}
     other.load_state_dict(state)
-    other.load(weights, 4, 0)
-    got = other.play()
+    got = other.play(weights, 4, 0)
     assert got["version"] == 4
     assert all(torch.equal(got["lesson"][name], x) for name, x in want.items())
