@@ -92,7 +92,7 @@ def test_links_lead_somewhere() -> None:
             assert link.startswith(("http", "mailto")) or (page.parent / link).exists(), f"{page.name}: {link}"
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce"])
+@pytest.mark.parametrize("name", ["ppo", "a2c", "a3c", "reinforce"])
 def test_the_defaults_on_an_algorithms_page(name: str) -> None:
     """Its table and the shared one together name every key, with the default of its config."""
     text = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("algorithms", name))

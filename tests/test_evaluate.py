@@ -16,6 +16,7 @@ from harness import QUICK, WORLDS, go, newest, rows
 from evorl import config
 from evorl.evaluate import _frames, _game, main
 from evorl.mdp.core import World
+from evorl.mdp.pong import Pong
 from evorl.rl.core import Learner
 from evorl.rl.judge import judge, play
 from evorl.train import device
@@ -197,7 +198,9 @@ def test_the_last_picture_is_how_the_game_ended(
     for module in ("pong", "pong_battle"):
         monkeypatch.setattr(f"evorl.mdp.{module}.picture", rounds_and_score)
     learner, trained = learner_of(runs / "pong-self")
-    world: Any = replace(trained.judge(), delay_ms=delay)  # type: ignore[call-arg]
+    judged = trained.judge()
+    assert isinstance(judged, Pong)
+    world = replace(judged, delay_ms=delay)
     arena = _game(world, 0)
     *_, before, last = (frame[0, 0].tolist() for frame in _frames(arena, learner))
     arena.close()
@@ -287,4 +290,4 @@ def test_nothing_is_written_but_a_film(runs: Path, evaluate: Any) -> None:
 
 def test_who_plays_both_sides_in_training_is_judged_against_the_rule_player(runs: Path) -> None:
     _, world = learner_of(runs / "pong-self")
-    assert world.judge() == replace(world, opponent="rule")  # type: ignore[type-var, call-arg]
+    assert isinstance(world, Pong) and world.judge() == replace(world, opponent="rule")

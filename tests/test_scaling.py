@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SPEED))
 
 
-def example():  # type: ignore[no-untyped-def]
+def example() -> tuple[Any, Any]:
     from scaling import Place, Work
 
     work = Work(fragment=2048.0, play_s=0.05, learn_s=0.02, weights=4e4, answer=1.4e5)

@@ -201,6 +201,7 @@ def test_a_spoiled_manifest_is_refused(spoil: Any) -> None:
 
 
 def test_the_words_of_the_job_compose() -> None:
+    from evorl.cluster.ray import Ray
     from evorl.config import compose, experiment, opened, resolved
 
     job = manifest(yaml.safe_load((SCRIPTS / "kubernetes" / "rayjob.yaml").read_text()))
@@ -210,7 +211,7 @@ def test_the_words_of_the_job_compose() -> None:
     with opened() as hydra:
         made = experiment(resolved(compose(hydra, words)))
     workers = sum(int(group.rayStartParams["num-cpus"]) * group.replicas for group in cluster(job).workerGroupSpecs)
-    assert made.cluster.workers == made.rl.members == workers  # type: ignore[attr-defined]
+    assert isinstance(made.cluster, Ray) and made.cluster.workers == made.rl.members == workers
     mounts = cluster(job).headGroupSpec.template.spec.containers[0].volumeMounts
     assert any(Path(run).is_relative_to(mount.mountPath) for mount in mounts)
 

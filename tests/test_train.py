@@ -67,7 +67,7 @@ def test_counters_and_result(tmp_path: Path) -> None:
     assert result["seconds"] == pytest.approx(found[-1]["time"], abs=5)
 
 
-def test_episodes_and_the_window_of_the_last_hundred(tmp_path: Path) -> None:
+def test_episodes_and_the_window_of_the_last_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes of 3 decisions in 4 slots: 16 decisions end 5 in each, and later batches 5 or 6."""
     world = Faulty(length=3)
     run = Run(experiment(mdp=world))
@@ -78,7 +78,7 @@ def test_episodes_and_the_window_of_the_last_hundred(tmp_path: Path) -> None:
         numbers.extend(episode.ret for episode in episodes)
         remember(episodes)
 
-    run._remember = noting  # type: ignore[method-assign]
+    monkeypatch.setattr(run, "_remember", noting)
     try:
         for iteration in range(1, 13):
             metrics = run.iterate()

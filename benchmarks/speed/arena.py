@@ -1,26 +1,23 @@
 """Speed of the coroutine arena: a no-op two-sided world of 256 battles, played by a 64-64 network on one core.
 
-Prints decisions per second with everybody quick, and with one battle that takes 100 ms for every step; the
-others may lose less than 5 %. Run: python benchmarks/speed/arena.py [--seconds 1] [--out DIR]
+Decisions per second with everybody quick, and with one battle that takes 100 ms for every step; the others may lose
+less than 5 %. Medians over the rounds; both are measured in each, in turn.
+
+    python benchmarks/speed/arena.py [--seconds 1.0] [--rounds 15] [--out DIR]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
+from common import arguments, machine, page, save
 from torch import nn
 
 from evorl.mdp.arena import BattleArena
@@ -119,7 +116,6 @@ class Result:
     others_kept: float
     """Median over the rounds of (quick battles' decisions/s with a slow one) / (their share without it)."""
     rounds: list[tuple[float, float]]
-    machine: dict[str, Any]
 
 
 def run(seconds: float, rounds: int) -> Result:
@@ -129,53 +125,17 @@ def run(seconds: float, rounds: int) -> Result:
     pairs = [(measure(0, seconds), measure(1, seconds)) for _ in range(rounds)]
     share = (BATTLES - 1) / BATTLES
     kept = statistics.median(slow / (share * quick) for quick, slow in pairs)
-    return Result(statistics.median(quick for quick, _ in pairs), kept, pairs, machine())
-
-
-def machine() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return {
-        "cpu": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": torch.__version__,
-        "platform": platform.platform(),
-        "command": "python " + " ".join(sys.argv),
-    }
-
-
-def table(result: Result) -> str:
-    lines = [
-        "# The coroutine arena",
-        "",
-        f"A no-op two-sided world, {BATTLES} battles ({BATTLES * SIDES} slots), 64-64 network over all rows, 1 thread.",
-        "",
-        "| measure | value |",
-        "|---|---|",
-        f"| decisions per second, all quick | {result.decisions_per_second:,.0f} |",
-        f"| kept by the others while one battle takes 100 ms a step | {100 * result.others_kept:.1f} % |",
-        "",
-        *(f"- {name}: {value}" for name, value in result.machine.items()),
-        "",
-    ]
-    return "\n".join(lines)
+    return Result(statistics.median(quick for quick, _ in pairs), kept, pairs)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=1.0, help="length of one measurement")
-    parser.add_argument("--rounds", type=int, default=15, help="alternating measurements of each kind")
-    parser.add_argument("--out", type=Path, help="folder for arena.json and arena.md")
-    args = parser.parse_args()
-    result = run(args.seconds, args.rounds)
-    print(table(result))
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "arena.json").write_text(json.dumps(asdict(result), indent=2) + "\n")
-        (args.out / "arena.md").write_text(table(result))
+    args = arguments(__doc__, seconds=1.0, rounds=15)
+    facts, result = machine(), run(args.seconds, args.rounds)
+    rows = [
+        ["decisions per second, all quick", f"{result.decisions_per_second:,.0f}"],
+        ["kept by the others while one battle takes 100 ms a step", f"{100 * result.others_kept:.1f} %"],
+    ]
+    save(args.out, facts, page("The coroutine arena", __doc__, ["measure", "value"], rows), asdict(result))
 
 
 if __name__ == "__main__":

@@ -35,13 +35,6 @@ def gae(reward: Tensor, value: Tensor, next_value: Tensor, done: Tensor, gamma: 
 
 
 @torch.no_grad()
-def discounted_returns(reward: Tensor, done: Tensor, gamma: Discount) -> Tensor:
-    """Discounted sum of the rewards until the episode or the fragment ends, shaped as ``reward``, without bootstrap."""
-    _check(reward, done)
-    return _accumulate(reward, gamma * _goes_on(done, reward))
-
-
-@torch.no_grad()
 def n_step_returns(reward: Tensor, next_value: Tensor, done: Tensor, gamma: Discount, n: int | None = None) -> Tensor:
     """Up to n discounted rewards, then the value of the state they led to, shaped as ``reward``.
 

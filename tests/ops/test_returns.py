@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from evorl.ops.returns import discounted_returns, gae, n_step_returns, vtrace
+from evorl.ops.returns import gae, n_step_returns, vtrace
 
 torch.set_num_threads(1)
 
@@ -134,15 +134,6 @@ def test_gae_is_its_definition(f: Fragment, gamma: float, lam: float) -> None:
 
 
 @shapes
-@given(fragments, fractions)
-def test_discounted_returns_are_their_definition(f: Fragment, gamma: float) -> None:
-    def at(x: list[list], t: int) -> float:
-        return sum(gamma**i * x[0][t + i] for i in range(length(x[3], t)))
-
-    close(discounted_returns(f.reward, f.done, gamma), by_definition(f, at))
-
-
-@shapes
 @given(fragments, fractions, st.none() | st.integers(1, 25))
 def test_n_step_returns_are_their_definition(f: Fragment, gamma: float, n: int | None) -> None:
     def at(x: list[list], t: int) -> float:
@@ -176,6 +167,11 @@ def test_gae_with_lambda_1_is_the_return_less_the_value(f: Fragment, gamma: floa
     close(gae(*f.trace, gamma, 1.0), n_step_returns(f.reward, f.next_value, f.done, gamma) - f.value)
 
 
+def monte_carlo(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
+    """The sum of the rewards to the episode's or the fragment's end, with nothing for what follows."""
+    return n_step_returns(reward, torch.zeros_like(reward), done, gamma)
+
+
 @shapes
 @given(fragments, fractions)
 def test_gae_with_lambda_1_is_monte_carlo_less_the_value_where_all_episodes_terminate(
@@ -184,7 +180,7 @@ def test_gae_with_lambda_1_is_monte_carlo_less_the_value_where_all_episodes_term
     done = f.done.clone()
     done[-1] = True
     next_value = torch.cat((f.value[1:], f.value[:1])) * ~done.reshape(*done.shape, *(1 for _ in f.reward.shape[2:]))
-    close(gae(f.reward, f.value, next_value, done, gamma, 1.0), discounted_returns(f.reward, done, gamma) - f.value)
+    close(gae(f.reward, f.value, next_value, done, gamma, 1.0), monte_carlo(f.reward, done, gamma) - f.value)
 
 
 @shapes
@@ -220,7 +216,6 @@ def test_vtrace_on_policy_with_lambda_is_the_critics_target_of_gae(f: Fragment, 
 Operation = Callable[[Fragment, "float | Tensor"], Tensor]
 operations: dict[str, Operation] = {
     "gae": lambda f, gamma: gae(*f.trace, gamma, 0.95),
-    "discounted": lambda f, gamma: discounted_returns(f.reward, f.done, gamma),
     "n_step": lambda f, gamma: n_step_returns(f.reward, f.next_value, f.done, gamma),
     "3_step": lambda f, gamma: n_step_returns(f.reward, f.next_value, f.done, gamma, 3),
     "vtrace": lambda f, gamma: torch.stack(vtrace(f.log_ratio, *f.trace, gamma)),
@@ -277,8 +272,8 @@ def test_lambda_per_reward_equals_separate_calls() -> None:
 def test_single_precision_is_as_good_as_that_of_a_loop(gamma: float) -> None:
     f = fragment(3, 2048, 2, ends=0.002)
     reward = f.reward.float()
-    exact = discounted_returns(reward.double(), f.done, gamma)
-    found = discounted_returns(reward, f.done, gamma)
+    exact = monte_carlo(reward.double(), f.done, gamma)
+    found = monte_carlo(reward, f.done, gamma)
     loop = reward.clone()
     for t in reversed(range(len(loop) - 1)):
         loop[t] += gamma * ~f.done[t] * loop[t + 1]
@@ -310,7 +305,7 @@ def test_a_wrong_shape_is_told_with_the_sizes_expected() -> None:
     with pytest.raises(ValueError, match=r"^log_ratio has shape \[4, 3\], expected \[T, B\], T = 5, B = 3"):
         vtrace(f.log_ratio[1:], *f.trace, 0.9)
     with pytest.raises(ValueError, match=r"^done has shape \[5, 3, 1\], expected \[T, B\], T = 5, B = 3"):
-        discounted_returns(f.reward, f.done.unsqueeze(-1), 0.9)
+        n_step_returns(f.reward, f.next_value, f.done.unsqueeze(-1), 0.9)
 
 
 def test_n_below_one_is_refused() -> None:

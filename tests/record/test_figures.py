@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 from evorl.record.figures import multiples, render, render_inset, single, spread
@@ -67,7 +68,8 @@ def _inside(figure: Figure) -> None:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     axes = figure.axes[0]
-    for text in [axes.xaxis.label, axes.title, axes._left_title, *axes.get_xticklabels(), *axes.get_yticklabels()]:  # type: ignore[attr-defined]
+    titles = [one for one in axes.get_children() if isinstance(one, Text) and one not in axes.texts]
+    for text in [axes.xaxis.label, *titles, *axes.get_xticklabels(), *axes.get_yticklabels()]:
         x, y = text.get_position()
         shown = bool(text.get_text()) and (text not in axes.get_yticklabels() or _within(y, axes.get_ylim()))
         if shown and (text not in axes.get_xticklabels() or _within(x, axes.get_xlim())):

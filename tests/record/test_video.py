@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.GifImagePlugin import GifImageFile
 
 from evorl.record.video import write_video
 
@@ -57,7 +58,8 @@ def test_gif(tmp_path: Path, without_ffmpeg: None) -> None:
     path = write_video(tmp_path / "game.mp4", frames(7, 210, 160), fps=25)
     assert path == tmp_path / "game.gif" and list(tmp_path.iterdir()) == [path]
     with Image.open(path) as video:
-        assert (video.n_frames, video.size, video.info["duration"]) == (7, (480, 630), 40)  # type: ignore[attr-defined]
+        assert isinstance(video, GifImageFile)
+        assert (video.n_frames, video.size, video.info["duration"]) == (7, (480, 630), 40)
         for k in range(7):
             video.seek(k)
             assert abs(np.asarray(video.convert("RGB")).mean() - (20 + 10 * k)) < 4

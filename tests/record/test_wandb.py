@@ -148,6 +148,12 @@ def test_no_server_means_offline_and_a_warning(tmp_path: Path, library: Path, mo
 QUICK = {("import", "raise"), ("init", "exit"), ("log", "segv"), ("finish", "raise")}
 
 
+def child_of(recorder: Recorder) -> subprocess.Popen[bytes]:
+    (one,) = recorder._sinks
+    assert isinstance(one, sink.WandB) and one._child is not None
+    return one._child
+
+
 @pytest.mark.parametrize(
     ("where", "what"),
     [
@@ -161,7 +167,7 @@ def test_one_that_dies_costs_one_warning(tmp_path: Path, library: Path, monkeypa
     with caplog.at_level(logging.WARNING, "evorl"):
         recorder = run(tmp_path / "run")
         if where != "finish":
-            recorder._sinks[0]._child.wait()  # type: ignore[attr-defined]
+            child_of(recorder).wait()
         for step in (10, 11, 12):
             recorder.write(step, {"train/return": 0.0})
         recorder.close()
@@ -179,7 +185,7 @@ def test_one_that_hangs_costs_a_bounded_wait_and_ends_by_itself(
     monkeypatch.setattr(sink, "_PATIENCE_S", 0.1)
     monkeypatch.setattr(sink, "_LAST_S", 1)
     recorder = run(tmp_path / "run")
-    child = recorder._sinks[0]._child  # type: ignore[attr-defined]
+    child = child_of(recorder)
     if where != "finish":
         await_note(library, "misbehaves")
     began = time.monotonic()

@@ -91,7 +91,8 @@ def test_members_act_under_the_weights_they_are_given(cluster: Any) -> None:
             versions.append(policy.state_dict())
             taken = stream.take(policy, 0, iteration)
             acted = learner(hyper)
-            lag = stream.lags[-1]  # type: ignore[attr-defined]
+            assert isinstance(stream, Stream)
+            lag = stream.lags[-1]
             acted.load_policy(versions[iteration - lag])
             log_prob, value = acted._reconsider(taken.lesson)
             torch.testing.assert_close(log_prob, taken.lesson.log_prob, rtol=1e-4, atol=1e-5)
