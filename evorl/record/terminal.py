@@ -197,7 +197,7 @@ def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = 
     """Print how a run ended: ``result`` is what result.json holds."""
     stream = stream or sys.stdout
     lines = [("fitness", f"{result['fitness']:.4g}")] if result.get("fitness") is not None else []
-    lines += [(name.replace("_", " "), _short(value)) for name, value in result.get("eval", {}).items()]
+    lines += _judged(result.get("eval", {}))
     lines.append(("steps", f"{result['steps']:,} in {clock(result['seconds'])}"))
     lines.append(("kept in", str(directory)))
     width = max(len(name) for name, _ in lines)
@@ -208,6 +208,20 @@ def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = 
             console.print(value, style="bold", markup=False, highlight=False, soft_wrap=True)
         else:
             print(f"{name:<{width}}  {value}", file=stream, flush=True)
+
+
+def _judged(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A line for each quantity: its mean, and where they are known its deviation and its range."""
+    lines = []
+    for name, value in numbers.items():
+        what, _, part = name.rpartition("_")
+        if name == "fitness_mean" or (part in ("std", "min", "max") and f"{what}_mean" in numbers):
+            continue
+        text, parts = _short(value), [numbers.get(f"{what}_{one}") for one in ("std", "min", "max")]
+        if part == "mean" and None not in parts:
+            text += " ± {}, {} to {}".format(*map(_short, parts))
+        lines.append(((what if part == "mean" else name).replace("_", " "), text))
+    return lines
 
 
 def count(number: float) -> str:

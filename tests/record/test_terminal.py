@@ -131,7 +131,7 @@ def test_in_a_pipe() -> None:
     assert lines[3] == "saved [1]"
     assert lines[4].startswith("750 / 1k steps  75%") and "return +99.50" in lines[4]  # the last numbers are not lost
     assert [line.split() for line in lines[5:]] == [
-        ["fitness", "15.22"], ["return", "mean", "15.2"], ["episodes", "60"], ["steps", "27,500,000", "in", "2:14"],
+        ["fitness", "15.22"], ["return", "15.2"], ["episodes", "60"], ["steps", "27,500,000", "in", "2:14"],
         ["kept", "in", "runs/x"],
     ]  # fmt: skip
 
@@ -185,6 +185,10 @@ def test_the_logger_is_left_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
 def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
     summary({"steps": 5, "seconds": 1.0, "fitness": None, "eval": {}}, Path("runs/x"))
     assert capsys.readouterr().out == "steps    5 in 0:01\nkept in  runs/x\n"
+    spread = {"return_mean": 1.0, "return_std": 0.5, "return_min": -2.0, "return_max": 3.0, "win_mean": 0.25}
+    summary({"steps": 5, "seconds": 1.0, "eval": {**spread, "episodes": 2}}, Path("runs/x"))
+    told = ["return    1 ± 0.5, -2 to 3", "win       0.25", "episodes  2", "steps     5 in 0:01", "kept in   runs/x"]
+    assert capsys.readouterr().out.splitlines() == told
 
 
 @pytest.mark.parametrize(
