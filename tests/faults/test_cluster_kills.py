@@ -196,6 +196,24 @@ def test_fifty_kills_and_ten_stops_at_random_moments(world: str, run: Callable[.
     assert fingerprint(it.directory) == fingerprint(undisturbed(tmp_path, words))
 
 
+@pytest.mark.fault
+def test_helpers_are_killed_and_no_bit_changes(run: Callable[..., Run], tmp_path: Path) -> None:
+    """Those of W&B; TensorBoard's is a thread of the driver."""
+
+    def helpers() -> set[int]:
+        return {pid for pid in it.others() if b"wandb" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+
+    words = settings("pendulum", 100_000, "record.tensorboard=true", "record.wandb=offline")
+    it, draw = run(*words), random.Random(0)
+    assert it.until_rows(3) and it.until(helpers)
+    send(signal.SIGKILL, helpers())
+    assert it.until_rows(3) and kill_all(it, draw) >= 4
+    assert it.driver.wait(300) == 0, it.said()
+    it.check_gone()
+    assert it.said().count("metrics.jsonl has every row") == 1  # what W&B's end costs
+    assert fingerprint(it.directory) == fingerprint(undisturbed(tmp_path, [*words, "record.wandb=disabled"]))
+
+
 # ------------------------------------------------------------------ a driver that stands still
 
 
