@@ -43,10 +43,10 @@ from evorl.overrides import (
 )
 from evorl.util import command
 from evorl.util.errors import BadRequest, reason
-from evorl.util.typed import typed, unknown
+from evorl.util.typed import typed
 
 if TYPE_CHECKING:
-    from evorl.train import Experiment
+    from evorl.experiment import Experiment
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / 
 
 IMPORTED = ("gymnasium", "ale_py")
 """Root modules that a world may name as the one that registers it, without trust."""
-DOOR = ("ec", "resume", "init", "replay", "trust")
+DOOR = ("resume", "init", "replay", "trust")
 """Top-level keys that are no field of `Experiment`."""
 
 
@@ -113,15 +113,14 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
 
     Raises `BadRequest` for whatever cannot be run, with the dotted key.
     """
-    from evorl.train import Experiment
+    from evorl.experiment import Experiment
 
     kinds = typing.get_type_hints(Experiment, include_extras=True)
     for name in config:
         if name not in kinds and name not in DOOR:
             raise unknown_word(name, [*kinds, *DOOR])
-    for name in config.get("ec") or {}:
-        raise unknown(name, [], "ec")
-    rooms = {name: _chosen(config.get(name), kinds[name], name, trust) for name in ROOMS}
+    rooms = {name: _chosen(config.get(name), kinds[name], name, trust) for name in ROOMS if name != "ec"}
+    rooms["ec"] = _evolution(config.get("ec") or {}, trust)
     rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - rooms}
     for root in rooms["mdp"].imports():
         if root not in (*IMPORTED, *trust):
@@ -194,7 +193,7 @@ def door(work: Callable[[], object]) -> int:
         if isinstance(error, ModuleNotFoundError) and error.name in command.NEEDED:
             print(f"evorl: {command.lacking(error.name)}", file=sys.stderr)
             return 2
-        from evorl.train import Interrupted
+        from evorl.session import Interrupted
 
         if isinstance(error, Interrupted):
             print(f"evorl: {error}", file=sys.stderr)
@@ -203,6 +202,17 @@ def door(work: Callable[[], object]) -> int:
         traceback.print_exception(error)
         return 1
     return 0
+
+
+def _evolution(node: Mapping[str, Any], trust: Sequence[str]) -> Any:
+    """The evolution of a config; None for the empty one of ec=none, to which nothing belongs."""
+    from evorl.ec.core import Evolution
+
+    if "_target_" in node:
+        return _chosen(node, Evolution, "ec", trust)
+    for name in node:
+        raise BadRequest("unknown key: ec=none has none; choose an evolution, such as ec=pbt", f"ec.{name}")
+    return None
 
 
 def _chosen(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:

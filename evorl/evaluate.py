@@ -29,9 +29,9 @@ from evorl.util.types import Count, Natural, Positive
 if TYPE_CHECKING:
     import torch
 
+    from evorl.experiment import Experiment
     from evorl.mdp.core import Arena, Array, World
     from evorl.rl.core import Learner
-    from evorl.train import Experiment
 
 
 USAGE = "usage: python -m evorl.evaluate run=RUN_DIR [episodes=N] [checkpoint=best] [video=true]   (--help tells more)"

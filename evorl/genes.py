@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from msgspec import inspect
 
 from evorl.ec.space import Gene, Value
-from evorl.train import Experiment
+from evorl.experiment import Experiment
 from evorl.util.errors import BadRequest
 from evorl.util.typed import typed, unknown
 

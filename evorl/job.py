@@ -17,7 +17,7 @@ from evorl.record.files import replace
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
-    from evorl.train import Experiment
+    from evorl.experiment import Experiment
 
 
 def checked(composed: DictConfig, words: Sequence[str], group: str | None = None) -> tuple[dict[str, Any], Experiment]:
@@ -43,10 +43,12 @@ def checked(composed: DictConfig, words: Sequence[str], group: str | None = None
 
 def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]) -> float:
     """Train in the new directory that ``choose`` makes once all else is well; return the fitness."""
-    from evorl.train import train
+    from evorl.evolve import work
+    from evorl.session import carried_out
 
     with fitting(composed, data["init"]):
-        return float(train(experiment, lambda: _begun(choose(), data, experiment), init=data["init"])["fitness"])
+        run = work(experiment, data["init"])
+        return float(carried_out(run, lambda: _begun(choose(), data, experiment))["fitness"])
 
 
 @contextmanager
@@ -62,8 +64,9 @@ def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amen
 
     ``amend`` is called once the directory is this process's own.
     """
+    from evorl.evolve import work
     from evorl.record.checkpoint import steps
-    from evorl.train import train
+    from evorl.session import carried_out
 
     @contextmanager
     def opened() -> Iterator[Path]:
@@ -72,7 +75,7 @@ def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amen
             yield directory
 
     begins = data.get("init") and not steps(directory)  # it was stopped before its first checkpoint
-    return float(train(experiment, opened, init=data["init"] if begins else None)["fitness"])
+    return float(carried_out(work(experiment, data["init"] if begins else None), opened)["fitness"])
 
 
 @contextmanager
@@ -80,7 +83,7 @@ def _attempt(directory: Path, experiment: Experiment) -> Iterator[None]:
     from evorl.record import failure
     from evorl.record.checkpoint import lock
     from evorl.record.provenance import write_provenance
-    from evorl.train import Interrupted
+    from evorl.session import Interrupted
 
     with lock(directory), failure.noted(directory, but=Interrupted):
         write_provenance(directory, experiment.seed)

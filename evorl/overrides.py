@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.typed import shown, unknown
 
-ROOMS = ("mdp", "rl", "cluster", "record")
+ROOMS = ("mdp", "rl", "ec", "cluster", "record")
 """Keys of `Experiment` whose class a config file names."""
 FOLDERS = ("debug", "experiment")
 """Folders of conf/ that are added with a plus: +debug=tiny."""

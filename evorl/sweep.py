@@ -53,7 +53,7 @@ def job(composed: DictConfig) -> float:
     """
     from evorl.record import failure
     from evorl.record.checkpoint import Busy
-    from evorl.train import Interrupted
+    from evorl.session import Interrupted
     from evorl.util.streams import unheeded
 
     unheeded()  # a launcher may have started this process
@@ -207,12 +207,14 @@ def _build(planned: Sequence[Job]) -> None:
 
     Where it is to run is asked when it begins: another machine may be meant. Raises `BadRequest`.
     """
-    from evorl.train import prepared
+    from evorl.evolve import work
 
-    different = {repr((e := one.experiment).mdp) + repr((e.rl, e.device, one.data["init"])): one for one in planned}
+    different = {
+        repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.device, one.data["init"])): one for one in planned
+    }
     for one in different.values():
         with jobs.fitting(one.composed, one.data["init"]):
-            prepared(replace(one.experiment, cluster=Local()), one.data["init"]).close()
+            work(replace(one.experiment, cluster=Local()), one.data["init"]).close()
 
 
 def _agree(directory: Path, data: Mapping[str, Any]) -> None:

@@ -22,7 +22,8 @@ from evorl.experiment import Experiment
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.record import checkpoint
-from evorl.train import train
+from evorl.session import carried_out
+from evorl.train import prepared
 from evorl.util.seed import generator
 
 ROOT = Path(__file__).parent.parent
@@ -79,7 +80,7 @@ def train_in(directory: Path, experiment: Experiment, init: Path | None = None) 
         with checkpoint.lock(directory):
             yield directory
 
-    return train(experiment, opened, init=init)
+    return carried_out(prepared(experiment, init), opened)
 
 
 def relatives(place: Path) -> set[int]:

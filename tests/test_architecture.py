@@ -72,6 +72,7 @@ KEYED = {
     "evorl/util/seed.py": ({"np.random.Generator", "np.random.Philox"}, "the one source of generators"),
     "evorl/mdp/simulators.py": ({"np.random.Generator", "np.random.PCG64"}, "gymnasium's own bits from a keyed seed"),
     "evorl/mdp/snapshot.py": ({"np.random.Generator"}, "its state is part of a simulator's; none is made"),
+    "evorl/rl/crowd.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),
     "evorl/rl/policy_gradient.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),
 }
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 from harness import Faulty, fingerprint, newest, rows, timeless, train_in
 
+from evorl.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.mdp.core import WorldError
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.nets.policy import Net
@@ -24,7 +25,7 @@ from evorl.record.terminal import Terminal
 from evorl.rl.core import NotFinite
 from evorl.rl.ppo import PPO
 from evorl.rl.sources import Lockstep
-from evorl.train import Budget, Checkpoints, Evaluation, Experiment, Run
+from evorl.train import Run
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal
 
@@ -146,7 +147,7 @@ def test_a_resumed_run_shows_the_time_that_is_left_of_its_limit(
         shown.append(seconds)
         return Terminal(budget, seconds, start)
 
-    monkeypatch.setattr("evorl.train.Terminal", noting)
+    monkeypatch.setattr("evorl.session.Terminal", noting)
     for steps in (4 * BATCH, 8 * BATCH):
         result = train_in(tmp_path / "run", experiment(budget=Budget(steps=steps, seconds=1000.0)))
     first, resumed = shown

@@ -61,7 +61,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a wrong request was trained")
 
-    monkeypatch.setattr("evorl.train.train", started)
+    monkeypatch.setattr("evorl.session.carried_out", started)
     monkeypatch.chdir(tmp_path)
     yield
     assert [*tmp_path.iterdir()] == []

@@ -11,7 +11,7 @@ from common import serve
 from evorl import config
 
 if TYPE_CHECKING:
-    from evorl.train import Experiment
+    from evorl.experiment import Experiment
 
 
 def experiment(words: Sequence[str]) -> Experiment:

@@ -47,8 +47,10 @@ class Evaluation(NamedTuple):
 class Evolver(Protocol):
     """Proposes and learns; state to checkpoint, no loop."""
 
-    population: Sequence[Evaluation]
-    """The individuals that the next proposals come from."""
+    @property
+    def population(self) -> Sequence[Evaluation]:
+        """The individuals that the next proposals come from."""
+        ...
 
     def ask(self, limit: int | None = None) -> list[Individual]:
         """At most ``limit`` new proposals; none while it waits for evaluations (a generation's barrier)."""
@@ -63,8 +65,6 @@ class Evolver(Protocol):
     def load_state_dict(self, state: StateDict) -> None: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evolution(ABC):
 class Seeded(Protocol):
     """What a process needs that follows a search by seeds, not weights: each individual is a pure function of the
     parameters and its place in a generation, and the next parameters are one of these and the generation's fitnesses.
@@ -94,6 +94,8 @@ class Seeded(Protocol):
     def load_state_dict(self, state: StateDict) -> None: ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evolution(ABC):
     """What every evolution has; each field is a Hydra key of its ``conf/ec`` file."""
 
     several: ClassVar[bool] = False
@@ -227,34 +229,60 @@ class Generational(ABC):
     def state_dict(self) -> StateDict:
         return {
             "generation": self.generation, "proposed": self.proposed, "told": self.told, "next_id": self.next_id,
-            "population": [packed(one) for one in self.population],
-            "queue": [one._asdict() for one in self._queue],
+            "population": pack_evaluations(self.population),
+            "queue": pack(self._queue),
             "out": sorted(self._out),
-            "arrived": [packed(one) for one in self._arrived],
+            "arrived": pack_evaluations(self._arrived),
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
         self.generation, self.proposed = state["generation"], state["proposed"]
         self.told, self.next_id = state["told"], state["next_id"]
-        self.population = [unpacked(one) for one in state["population"]]
-        self._queue = [individual(one) for one in state["queue"]]
+        self.population = unpack_evaluations(state["population"])
+        self._queue = unpack(state["queue"])
         self._out = set(state["out"])
-        self._arrived = [unpacked(one) for one in state["arrived"]]
+        self._arrived = unpack_evaluations(state["arrived"])
 
 
-def individual(fields: Mapping[str, Any]) -> Individual:
-    """An individual as its `_asdict` comes back from a file."""
-    return Individual(**{**fields, "parents": tuple(fields["parents"])})
-
-
-def packed(one: Evaluation) -> StateDict:
-    """An evaluation as plain data and arrays."""
+def pack(individuals: Sequence[Individual]) -> StateDict:
+    """Individuals as columns: plain data and arrays, for a file or the wire."""
+    weights = [one.weights for one in individuals if one.weights is not None]
     return {
-        "individual": one.individual._asdict(), "objectives": list(one.objectives), "cost": one.cost,
-        "result": dict(one.result),
-    }  # fmt: skip
+        "id": [one.id for one in individuals],
+        "genes": np.array([one.genes for one in individuals]),
+        "weights": np.stack(weights) if weights else None,
+        "parents": [list(one.parents) for one in individuals],
+        "birth": [one.birth for one in individuals],
+        "role": [one.role for one in individuals],
+        "memory": {str(row): one.memory for row, one in enumerate(individuals) if one.memory is not None},
+    }
 
 
-def unpacked(state: Mapping[str, Any]) -> Evaluation:
-    """The evaluation that `packed` gave."""
-    return Evaluation(individual(state["individual"]), tuple(state["objectives"]), state["cost"], dict(state["result"]))
+def unpack(state: Mapping[str, Any]) -> list[Individual]:
+    """The individuals that `pack` took."""
+    genes, weights = np.asarray(state["genes"]), state["weights"]
+    return [
+        Individual(
+            state["id"][row], genes[row], None if weights is None else np.asarray(weights[row]),
+            tuple(state["parents"][row]), state["birth"][row], state["role"][row], state["memory"].get(str(row)),
+        )
+        for row in range(len(state["id"]))
+    ]  # fmt: skip
+
+
+def pack_evaluations(evaluations: Sequence[Evaluation]) -> StateDict:
+    """Evaluations as columns."""
+    return {
+        "individuals": pack([one.individual for one in evaluations]),
+        "objectives": [list(one.objectives) for one in evaluations],
+        "cost": [one.cost for one in evaluations],
+        "result": {str(row): dict(one.result) for row, one in enumerate(evaluations)},
+    }
+
+
+def unpack_evaluations(state: Mapping[str, Any]) -> list[Evaluation]:
+    """The evaluations that `pack_evaluations` took."""
+    return [
+        Evaluation(one, tuple(state["objectives"][row]), state["cost"][row], state["result"][str(row)])
+        for row, one in enumerate(unpack(state["individuals"]))
+    ]

@@ -120,4 +120,5 @@ class Breeder(Generational):
         before = {one.individual.id for one in self.population}
         if sound:
             self.population = self.survivors(list(self.population), sound)
-        return {"survived": sum(one.individual.id in before for one in self.population) / self.hyper.population}
+        survived = sum(one.individual.id in before for one in self.population)
+        return {"population/survived": survived / self.hyper.population}

@@ -120,6 +120,10 @@ class Space:
         genes = self.clip(self.low + vector[:count] * self._range)
         return genes, vector[count:].astype(np.float32) if self.weights else None
 
+    def spread(self, x: Coordinates) -> float:
+        """The mean deviation of genes [N, G], each in units of its range."""
+        return float((x.std(0) / self._range).mean())
+
     @cached_property
     def _range(self) -> Coordinates:
         span = self.high - self.low

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
-import msgspec
-
-from evorl.record import files, metrics
+from evorl.record import metrics
+from evorl.record.lines import Lines
 from evorl.util.types import StateDict
 
-_MOST_PENDING = 1 << 24  # bytes kept in memory while the disk is full: hours of rows
 _log = logging.getLogger("evorl")
 
 
@@ -57,13 +53,17 @@ class Recorder:
 
     def __init__(self, directory: Path, record: Record, config: Mapping[str, Any], resume: StateDict | None = None):
         state = resume or {"offset": 0, "time": 0.0, "steps": {}}
-        self._file = os.open(directory / "metrics.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._offset = _cut(self._file, state["offset"])
+        self._rows = Lines(directory / "metrics.jsonl", state["offset"])
+        self._told: Lines | None = None
+        if (told := state.get("told")) is not None:
+            self._told = Lines(directory / "population.jsonl", told)
+        self._directory = directory
         self._began: float = time.monotonic() - state["time"]
         self._steps: dict[str, int] = dict(state["steps"])
         self._prefixes: dict[str, str] = {}
-        self._pending, self._starved = b"", False
-        self._sinks = _sinks(directory, record, config, self._offset, purge=max(self._steps.values(), default=-1) + 1)
+        self._sinks = _sinks(
+            directory, record, config, self._rows.offset, purge=max(self._steps.values(), default=-1) + 1
+        )
 
     @property
     def time(self) -> float:
@@ -79,26 +79,26 @@ class Recorder:
         self._advance(step, {self._prefix(name) for name in values})
         row = {"step": step, "time": round(self.time, 3)}
         row.update((name, value if type(value) is int else float(value)) for name, value in values.items())
-        if len(self._pending) < _MOST_PENDING:
-            self._pending += msgspec.json.encode(row) + b"\n"
-        self._flush()
+        self._rows.append([row])
         for sink in self._sinks:
             sink.check()
 
+    def tell(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows of evaluated individuals to ``population.jsonl``, which begins with the first."""
+        if self._told is None:
+            self._told = Lines(self._directory / "population.jsonl", 0)
+        self._told.append(rows)
+
     def state_dict(self) -> StateDict:
         """What `resume` needs; the rows so far are on stable storage when it returns, else it raises OSError."""
-        self._flush()
-        if self._pending:  # to go on from here would leave a gap
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
-        os.fsync(self._file)
-        return {"offset": self._offset, "time": self.time, "steps": dict(self._steps)}
+        state: StateDict = {"offset": self._rows.sync(), "time": self.time, "steps": dict(self._steps)}
+        return state if self._told is None else {**state, "told": self._told.sync()}
 
     def close(self, ok: bool = True) -> None:
         """Finish; ``ok`` tells the sinks that the run did not fail. A sink that hangs costs two seconds."""
-        if self._file >= 0:
-            self._flush()
-            os.close(self._file)
-            self._file = -1
+        if self._rows.close():
+            if self._told is not None:
+                self._told.close()
             for sink in self._sinks:
                 sink.close(ok)
 
@@ -122,29 +122,6 @@ class Recorder:
             if step <= self._steps.get(prefix, -1):
                 raise ValueError(f"step {step} of {prefix}/ does not follow step {self._steps[prefix]}")
         self._steps.update(dict.fromkeys(prefixes, step))
-
-    def _flush(self) -> None:
-        try:
-            files.append(self._file, self._pending)
-        except OSError as error:
-            os.ftruncate(self._file, self._offset)  # no half lines
-            if not self._starved:
-                _log.warning("metrics.jsonl cannot grow (%s): its rows wait in memory", error.strerror)
-            self._starved = True
-        else:
-            self._offset += len(self._pending)
-            self._pending, self._starved = b"", False
-
-
-def _cut(file: int, offset: int) -> int:
-    """Shorten a file of lines to an offset; return its size. One that ends before keeps its whole lines."""
-    size = min(offset, os.fstat(file).st_size)
-    while size and os.pread(file, 1, size - 1) != b"\n":
-        size -= 1
-    if size != offset:
-        _log.warning("metrics.jsonl is not the file that the checkpoint knew: rows before this point are missing")
-    os.ftruncate(file, size)
-    return size
 
 
 def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: int, purge: int) -> list[Sink]:

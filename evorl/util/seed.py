@@ -76,6 +76,24 @@ class Episodes:
         return np.asarray((keys & ~np.uint64(1)) | np.uint64(self.evaluation), np.uint64)
 
 
+@dataclass(frozen=True)
+class Grouped(Episodes):
+    """The keys of groups of ``width`` slots: slot s plays those of slot s mod width of its group's purpose.
+
+    Groups of one purpose play the same episodes.
+    """
+
+    width: int = 1
+    groups: tuple[str, ...] = ("train",)
+
+    def __call__(self, slot: Any, episode: Any) -> Keys:
+        group, within = np.divmod(np.asarray(slot), self.width)
+        names = sorted({*self.groups})
+        keys = np.stack([Episodes(self.seed, name, self.evaluation)(within, episode) for name in names])
+        which = np.array([names.index(name) for name in self.groups])[group]
+        return np.asarray(np.take_along_axis(keys, np.broadcast_to(which, keys.shape[1:])[None], 0)[0])
+
+
 def seed31(episode_key: int) -> int:
     """A 31-bit seed for a simulator that takes no larger one; keeps the evaluation bit."""
     return int(((int(episode_key) >> 34) << 1) | (int(episode_key) & 1))

@@ -21,9 +21,9 @@ from evorl.cluster import nursery
 from evorl.cluster.core import MemberLost
 from evorl.cluster.group import RemoteGroup
 from evorl.cluster.processes import Processes
+from evorl.experiment import Experiment
 from evorl.mdp.core import Array, State, Step
 from evorl.rl.ppo import PPO
-from evorl.train import Experiment
 
 Spawn = Callable[..., RemoteGroup]
 MEMBERS = 3

@@ -1,0 +1,211 @@
+"""One population that evolves: fill the free slots, take a result, tell the evolver; what a checkpoint holds of it.
+
+One loop serves generations and asynchronous search. In a synchronous run evaluations are told in the order they were
+asked for, whatever the order of their arrival, so the same bits come out on any number of workers. An asynchronous
+run tells them as they arrive, and ``population.jsonl`` keeps that order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from evorl.cluster.core import Future
+from evorl.ec.core import (
+    Evaluation,
+    Evolution,
+    Individual,
+    genomes,
+    pack,
+    pack_evaluations,
+    unpack,
+    unpack_evaluations,
+)
+from evorl.experiment import Experiment
+from evorl.lifetime import evaluated, plan
+from evorl.mdp.core import StateDict, WorldError
+from evorl.rl.core import Metrics
+from evorl.rl.judge import judge
+from evorl.session import Work
+from evorl.train import prepared
+from evorl.util.errors import BadRequest
+
+log = logging.getLogger("evorl")
+
+
+class Task(NamedTuple):
+    """Individuals that are being evaluated."""
+
+    individuals: list[Individual]
+    future: Future
+
+
+class Population:
+    """An evolver, the evaluations in flight and their counters: everything that a checkpoint holds."""
+
+    def __init__(self, experiment: Experiment, evolution: Evolution, order: Iterable[int] = ()) -> None:
+        """``order``: the ids of individuals in the order that another run was told of them, to be told so again."""
+        self.experiment, self.evolution = experiment, evolution
+        self.plan = plan(experiment, evolution)
+        self.evolver = evolution.evolver(self.plan.space, experiment.seed)
+        self.slots = evolution.slots or evolution.population
+        self.steps = self.evaluations = self.failed = 0
+        self.leader: Evaluation | None = None  # the best individual so far
+        self.best: tuple[float, int] | None = None
+        self.told: list[dict[str, Any]] = []
+        self._order = list(order)
+        self._flying: list[Task] = []
+        tasks = max(1, self.slots // self.plan.together)
+        self.group = experiment.cluster.spawn(self.plan.make, tasks, (BadRequest, WorldError))
+
+    # -------------------------------------------------------------- the loop
+
+    def iterate(self) -> Metrics:
+        """Take one task's evaluations and tell the evolver of them."""
+        self._fill()
+        task = self._next()
+        self._flying.remove(task)
+        pairs = [evaluated(one, a) for one, a in zip(task.individuals, task.future.result(), strict=True)]
+        evaluations = [evaluation for evaluation, _ in pairs]
+        self.steps += sum(one.cost for one in evaluations)
+        self.evaluations += len(evaluations)
+        self._notice([(one, reason) for one, reason in pairs if reason])
+        self._remember(evaluations)
+        self.told = [self._row(one) for one in evaluations]
+        return self.evolver.tell(evaluations) | self._metrics()
+
+    def _fill(self) -> None:
+        """Ask and send until as many evaluations are in flight as may be, or the evolver waits."""
+        while (free := self.slots - sum(len(task.individuals) for task in self._flying)) > 0:
+            asked = self.evolver.ask(min(free, self.plan.together))
+            if not asked:
+                break
+            self._send(asked)
+        if not self._flying:
+            raise RuntimeError("the evolver waits for evaluations, and none is in flight")
+
+    def _send(self, individuals: list[Individual]) -> None:
+        future = self.group.any("evaluate", pack(individuals))
+        self._flying.append(Task(individuals, future))
+
+    def _next(self) -> Task:
+        """The task whose evaluations are told next."""
+        if not self.evolution.asynchronous:
+            return self._flying[0]
+        if self.evaluations < len(self._order):
+            wanted = self._order[self.evaluations]
+            return next(task for task in self._flying if task.individuals[0].id == wanted)
+        ready = self.group.first([task.future for task in self._flying])
+        return next(task for task in self._flying if task.future is ready)
+
+    # -------------------------------------------------------------- what is kept
+
+    def _notice(self, failed: list[tuple[Evaluation, str]]) -> None:
+        for one, reason in failed:
+            log.warning("individual %d failed and has no fitness: %s", one.individual.id, reason)
+        self.failed += len(failed)
+        if failed and self.leader is None and self.failed >= self.evolution.population:
+            raise WorldError(f"every individual so far failed; the last one: {failed[-1][1]}")
+
+    def _remember(self, evaluations: list[Evaluation]) -> None:
+        for one in evaluations:
+            worth = value(one)
+            if np.isfinite(worth) and (self.best is None or worth > self.best[0]):
+                self.leader, self.best = one, (worth, self.steps)
+
+    def _row(self, one: Evaluation) -> dict[str, Any]:
+        """A line of population.jsonl."""
+        this = one.individual
+        return {
+            "id": this.id, "parents": list(this.parents), "role": this.role, "birth": this.birth,
+            "genes": self.plan.space.values(this.genes), "cost": one.cost,
+            "objectives": [x if np.isfinite(x) else None for x in one.objectives],
+            "results": {name: float(np.mean(x)) for name, x in one.result.items()}, "step": self.steps,
+        }  # fmt: skip
+
+    def _metrics(self) -> Metrics:
+        population = self.evolver.population
+        metrics: Metrics = {"population/evaluations": self.evaluations, "population/failed": self.failed}
+        metrics |= self.group.counters()
+        if self.best is not None:
+            metrics["population/best"] = self.best[0]
+        worth = np.array([value(one) for one in population])
+        if np.isfinite(worth).any():
+            metrics["population/mean"] = float(worth[np.isfinite(worth)].mean())
+            metrics["population/std"] = float(worth[np.isfinite(worth)].std())
+            metrics["population/age"] = self.evaluations - float(np.mean([one.individual.birth for one in population]))
+            if self.plan.space.genes:
+                metrics["population/diversity"] = self.plan.space.spread(genomes(population))
+        return metrics
+
+    # -------------------------------------------------------------- what a session asks
+
+    def judge(self) -> Metrics:
+        """Evaluate the best individual on episodes of their own; a problem's is its objective."""
+        if self.leader is None or self.plan.learner is None:
+            return {"eval/return_mean": value(self.leader) if self.leader else float("nan")}
+        e = self.experiment
+        return judge(self.plan.learner(self.leader.individual), e.mdp, e.seed, e.eval.episodes)
+
+    def fitness(self, judged: Metrics | None) -> float | None:
+        return None if self.best is None else self.best[0]
+
+    def result(self) -> dict[str, Any]:
+        if self.leader is None or self.best is None:
+            return {"best": None}
+        one = self.leader
+        return {
+            "best": {
+                "fitness": self.best[0], "step": self.best[1], "individual": one.individual.id,
+                "objectives": list(one.objectives), "genes": self.plan.space.values(one.individual.genes),
+            },
+            "evaluations": self.evaluations,
+        }  # fmt: skip
+
+    def state_dict(self) -> StateDict:
+        leader = self.leader
+        learner = None
+        if leader is not None and self.plan.learner is not None:
+            learner = self.plan.learner(leader.individual).state_dict()
+        return {
+            "steps": self.steps, "evaluations": self.evaluations, "failed": self.failed,
+            "best": None if self.best is None else list(self.best),
+            "leader": pack_evaluations([] if leader is None else [leader]),
+            "evolver": self.evolver.state_dict(),
+            "flying": {str(n): pack(task.individuals) for n, task in enumerate(self._flying)},
+            "learner": learner,  # the best individual's, for whoever judges this run again
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.steps, self.evaluations, self.failed = state["steps"], state["evaluations"], state["failed"]
+        self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
+        self.leader = next(iter(unpack_evaluations(state["leader"])), None)
+        self.evolver.load_state_dict(state["evolver"])
+        for n in range(len(state["flying"])):
+            self._send(unpack(state["flying"][str(n)]))
+
+    def close(self) -> None:
+        self.group.close()
+        self.experiment.mdp.close()
+
+
+def value(one: Evaluation) -> float:
+    """What ranks individuals for a person: their fitness where the world reports one, else their first objective."""
+    fitness = one.result.get("fitness")
+    return one.objectives[0] if fitness is None else float(np.mean(fitness))
+
+
+def work(experiment: Experiment, init: Path | str | None = None) -> Work:
+    """What an experiment does: one learner trains, or where it has an ``ec`` a population evolves.
+
+    ``init`` is another run's directory whose newest policy this one starts from. Raises `BadRequest`.
+    """
+    if experiment.ec is None:
+        return prepared(experiment, init)
+    if init is not None:
+        raise BadRequest("a population does not start from another run's policy yet", "init")
+    return Population(experiment, experiment.ec)

@@ -1,0 +1,62 @@
+"""One whole run, typed: what the config says, after the door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from evorl.cluster.core import Cluster
+from evorl.cluster.local import Local
+from evorl.ec.core import Evolution
+from evorl.mdp.core import World
+from evorl.record.core import Record
+from evorl.rl.core import Hyper
+from evorl.util.types import Count, Natural, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """When a run ends: at whichever limit it meets first."""
+
+    steps: Count | None = None
+    """Environment steps; null takes the world's own budget."""
+    seconds: Positive | None = None
+    fitness: float | None = None
+    """Stop when an evaluation reaches it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """When and how a policy is judged while it trains."""
+
+    every: Natural | None = None
+    """Environment steps between evaluations; null is a tenth of the world's budget, 0 only at the end."""
+    episodes: Count = 60
+    """Games of the deterministic policy in each evaluation, and as many of the stochastic one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoints:
+    """When a run saves itself, and what it keeps."""
+
+    every: Natural | None = None
+    """Environment steps between checkpoints; null is a twentieth of the world's budget, 0 only at the end."""
+    keep: Count = 2
+    """Newest checkpoints kept, besides the best."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """One whole run, typed: what the config says, after the door."""
+
+    mdp: World
+    rl: Hyper
+    ec: Evolution | None = None
+    """How a population evolves; null trains one learner."""
+    cluster: Cluster = field(default_factory=Local)
+    record: Record = field(default_factory=Record)
+    seed: Natural = 0
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    budget: Budget = field(default_factory=Budget)
+    eval: Evaluation = field(default_factory=Evaluation)
+    checkpoint: Checkpoints = field(default_factory=Checkpoints)
