@@ -1,0 +1,227 @@
+"""Population based training (Jaderberg et al. 2017, arXiv 1711.09846), asynchronous by default.
+
+Every member trains for a while, then is *ready*: it goes on as it is, or it takes over (exploits) the weights and
+genes of a better member and changes (explores) the genes. Kept from Lamarckian (Bai et al. 2022): the worst members
+are replaced first (truncation), the others challenge a random rival by a test over their episodes. Beyond both: a
+member that failed never is a parent, and integers and choices may evolve too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.ec.core import (
+    Evaluation,
+    Evolution,
+    Individual,
+    Metrics,
+    objectives,
+    pack,
+    pack_evaluations,
+    unpack,
+    unpack_evaluations,
+)
+from evorl.ec.space import Coordinates, Gene, Space
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.types import Fraction, Natural, Positive, StateDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class PBT(Evolution):
+    lifetime: Literal["play", "train"] = "train"
+    asynchronous: bool = True
+    exploit: Literal["both", "truncation", "ttest", "none"] = "both"
+    """Whom a ready member takes over: a pioneer where it is among the worst, a significantly better rival, or both
+    (Lamarckian)."""
+    worst: Fraction = 0.2
+    """Share of members that truncation replaces (the paper's section 4.1.1: 20 %)."""
+    pioneers: Fraction = 0.2
+    """Share of members that it takes them from (the same)."""
+    significance: Positive = 0.05
+    """Of Welch's t-test between the episodes of two members (section 4.1.1)."""
+    factors: tuple[Positive, Positive] = (0.8, 1.2)
+    """What perturbing multiplies a gene by, either one (section 4.1.1)."""
+    resample: Fraction = 0.25
+    """Probability that a gene is drawn anew rather than perturbed (Ray Tune's default; the paper does one or other)."""
+    warm_up: Natural = 1
+    """Evaluations of every member before any is taken over."""
+
+    def __post_init__(self) -> None:
+        if self.slots is not None and self.slots > self.population:
+            raise BadRequest(f"{self.slots} is more than the population, whose members train one at a time", "slots")
+
+    def evolver(self, space: Space, seed: int = 0) -> Evolver:
+        return Evolver(self, space, seed)
+
+
+class Evolver:
+    """N members, each of them ready or in flight."""
+
+    def __init__(self, hyper: PBT, space: Space, seed: int) -> None:
+        self.hyper, self.space, self.seed = hyper, space, seed
+        self.members: list[Evaluation | None] = [None] * hyper.population
+        self.rounds = [0] * hyper.population  # evaluations of each member
+        self.told = 0
+        self.exploits = 0
+        genes = space.sample(seeds.generator(seed, "initial"), hyper.population)
+        self._queue = [Individual(i, genes[i], space.weights_of(i), role="initial") for i in range(hyper.population)]
+        self._member = {i: i for i in range(hyper.population)}  # of the ids that are not told yet
+        self._ready: list[int] = []
+        self.next_id = hyper.population
+
+    @property
+    def population(self) -> Sequence[Evaluation]:
+        """The members that did not fail."""
+        return [one for one in self.members if one is not None and np.isfinite(fitness([one])[0])]
+
+    def ask(self, limit: int | None = None) -> list[Individual]:
+        while self._ready and (limit is None or len(self._queue) < limit):
+            self._queue.append(self._successor(self._ready.pop(0)))
+        take = len(self._queue) if limit is None else limit
+        asked, self._queue = self._queue[:take], self._queue[take:]
+        return asked
+
+    def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
+        for one in evaluations:
+            number = one.individual.id
+            if number not in self._member or any(number == waiting.id for waiting in self._queue):
+                raise ValueError(f"individual {number} was not asked for, or was told of before")
+            member = self._member.pop(number)
+            self.members[member] = one
+            self.rounds[member] += 1
+            self.told += 1
+            self._ready.append(member)
+        if not self.hyper.asynchronous and not self._member:  # a whole round: all decide on the same population
+            self._queue = [self._successor(member) for member in range(self.hyper.population)]
+            self._ready = []
+        elif not self.hyper.asynchronous:
+            self._ready = []
+        return {"population/exploits": float(self.exploits)}
+
+    # -------------------------------------------------------------- a ready member
+
+    def _successor(self, member: int) -> Individual:
+        """What a ready member goes on as."""
+        draw = seeds.generator(self.seed, "successor", self.next_id)
+        own = self.members[member]
+        assert own is not None
+        parent = self._exploit(member, draw)
+        if parent is None:  # nobody is fit to go on from
+            genes = self.space.sample(draw, 1)[0]
+            child = self._child(genes, (), "initial")
+            child = child._replace(weights=self.space.weights_of(child.id))
+        else:
+            changed = parent is not own
+            self.exploits += changed
+            source = parent.individual
+            genes = explore(source.genes, self.space, self.hyper, draw) if changed else source.genes
+            child = self._child(genes, (source.id,), "exploited" if changed else "goes on")
+            child = child._replace(weights=source.weights, memory=source.memory)
+        self._member[child.id] = member
+        return child
+
+    def _child(self, genes: Coordinates, parents: tuple[int, ...], role: str) -> Individual:
+        self.next_id += 1
+        return Individual(self.next_id - 1, genes, parents=parents, birth=self.told, role=role)
+
+    def _exploit(self, member: int, draw: np.random.Generator) -> Evaluation | None:
+        """The member to go on from: mostly the ready one itself. None where all have failed."""
+        own = self.members[member]
+        assert own is not None
+        if not self.population:
+            return None
+        failed = not any(own is one for one in self.population)
+        if not failed and (min(self.rounds) < self.hyper.warm_up or len(self.population) < 2):
+            return own
+        if failed or (self.hyper.exploit in ("both", "truncation") and self._among_worst(own)):
+            return pioneer(self.population, self.hyper.pioneers, draw)
+        if self.hyper.exploit in ("both", "ttest"):
+            others = [one for one in self.population if one is not own]
+            rival = others[draw.integers(len(others))]
+            if fitness([rival])[0] > fitness([own])[0] and welch(rival, own) < self.hyper.significance:
+                return rival
+        return own
+
+    def _among_worst(self, own: Evaluation) -> bool:
+        """Section 4.1.1, truncation: whether fewer than a share of the members are worse."""
+        fit, mine = fitness(self.population), fitness([own])[0]
+        count = int(self.hyper.worst * len(fit))
+        return count > 0 and bool(mine <= np.sort(fit)[count - 1] and mine < fit.max())
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        return {
+            "members": [member for member, one in enumerate(self.members) if one is not None],
+            "last": pack_evaluations([one for one in self.members if one is not None]),
+            "rounds": list(self.rounds), "told": self.told, "exploits": self.exploits, "next_id": self.next_id,
+            "queue": pack(self._queue),
+            "member": {str(i): member for i, member in self._member.items()},
+            "ready": list(self._ready),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.members = [None] * self.hyper.population
+        for member, one in zip(state["members"], unpack_evaluations(state["last"]), strict=True):
+            self.members[member] = one
+        self.rounds, self.told, self.exploits = list(state["rounds"]), state["told"], state["exploits"]
+        self.next_id = state["next_id"]
+        self._queue = unpack(state["queue"])
+        self._member = {int(i): member for i, member in state["member"].items()}
+        self._ready = list(state["ready"])
+
+
+def fitness(evaluations: Sequence[Evaluation]) -> NDArray[np.float64]:
+    """[N]; -inf for those that failed."""
+    return objectives(evaluations)[:, 0]
+
+
+def pioneer(population: Sequence[Evaluation], share: float, draw: np.random.Generator) -> Evaluation:
+    """One of the best, drawn evenly."""
+    count = max(1, int(share * len(population)))
+    best = np.argsort(-fitness(population), kind="stable")[:count]
+    return population[int(draw.choice(best))]
+
+
+def welch(a: Evaluation, b: Evaluation) -> float:
+    """The p-value of Welch's t-test (1947) that two members' episodes have the same mean fitness; 1 if unknown."""
+    from scipy.special import stdtr
+
+    x, y = (np.asarray(one.result.get("fitness", ()), np.float64) for one in (a, b))
+    if min(len(x), len(y)) < 2:
+        return 1.0
+    u, v = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
+    if u + v == 0:
+        return float(x.mean() == y.mean())
+    t = (x.mean() - y.mean()) / np.sqrt(u + v)
+    freedom = (u + v) ** 2 / (u**2 / (len(x) - 1) + v**2 / (len(y) - 1))
+    return float(2 * stdtr(freedom, -abs(t)))
+
+
+def explore(genes: Coordinates, space: Space, hyper: PBT, draw: np.random.Generator) -> Coordinates:
+    """Every gene multiplied by one of two factors, or drawn anew; within its bounds."""
+    fresh = space.sample(draw, 1)[0]
+    anew = draw.random(len(genes)) < hyper.resample
+    up = draw.random(len(genes)) < 0.5
+    changed = [
+        perturbed(gene, x, hyper.factors[int(higher)], higher)
+        for gene, x, higher in zip(space.genes, genes.tolist(), up.tolist(), strict=True)
+    ]
+    return space.clip(np.where(anew, fresh, changed))
+
+
+def perturbed(gene: Gene, coordinate: float, factor: float, up: bool) -> float:
+    """The coordinate of a value times the factor; a choice moves to its neighbour, an integer by one at least."""
+    if gene.choices:
+        return round(coordinate) + (1.0 if up else -1.0)
+    value = float(gene.value(coordinate))
+    if not gene.integer:
+        return gene.coordinate(value * factor)
+    step = max(1, abs(round(value * factor - value)))
+    return gene.coordinate(value + (step if up else -step))
