@@ -3,9 +3,9 @@
 Samples come from N(m, sigma^2 C); mean, step size and covariance follow the ranked samples. In many dimensions C is
 diagonal: sep-CMA-ES (Ros & Hansen 2008), linear in time and memory. Coordinates are scaled so that sigma starts at 1.
 
-What differs from the package: random numbers are keyed; genes are kept within their bounds by drawing again (the
-package's way), and by clipping where that fails; individuals that failed rank last, where the mean is, so they neither
-draw it nor push it away.
+What differs from the package: samples of a generation are drawn at once, from keyed generators; genes are kept within
+their bounds by drawing again (the package's way) a few times, then by clipping; individuals that failed rank last,
+where the mean is, so they neither draw it nor push it away.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from typing import Any
 
 import cmaes
 import numpy as np
-from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
 from evorl.ec.space import Space
-from evorl.ec.vectors import drawn, fitness, scales, vectors
+from evorl.ec.vectors import Vectors, drawn, fitness, scales, vectors, within
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Positive, StateDict
@@ -27,6 +26,7 @@ from evorl.util.types import Count, Positive, StateDict
 MOVING = ("_mean", "_sigma", "_C", "_B", "_D", "_p_sigma", "_pc", "_g")
 """The attributes of the package's objects that change; all others follow from the hyper-parameters."""
 
+REDRAWS = 10  # in many dimensions hardly any sample is within all bounds
 SMALLEST = 1e-30  # step size, long after anything is left to find: the package divides by it
 
 
@@ -49,16 +49,6 @@ class CMAES(Evolution):
         return Adaptation(self, space, seed)
 
 
-@dataclass(frozen=True)
-class Keyed:
-    """The one draw that the package needs, from a generator of ours."""
-
-    generator: np.random.Generator
-
-    def randn(self, n: int) -> NDArray[np.float64]:
-        return self.generator.standard_normal(n)
-
-
 class Adaptation(Generational):
     """Keeps the package's object; its population is who of the last generation did not fail."""
 
@@ -67,18 +57,31 @@ class Adaptation(Generational):
     def __init__(self, hyper: CMAES, space: Space, seed: int) -> None:
         super().__init__(hyper, space, seed)
         self.scales = scales(space, hyper.gene_sigma, hyper.sigma)
-        low = np.where(np.arange(space.size) < len(space.genes), 0.0, -np.inf)
-        high = np.where(np.arange(space.size) < len(space.genes), 1.0, np.inf)
         kind = cmaes.SepCMA if space.size > hyper.separable_above else cmaes.CMA
-        self.cma = kind(
-            drawn(space, seeds.generator(seed, "start"), 0) / self.scales, 1.0,
-            np.stack([low, high], axis=1) / self.scales[:, None], population_size=hyper.population,
-        )  # fmt: skip
+        start = drawn(space, seeds.generator(seed, "start"), 0) / self.scales
+        self.cma = kind(start, 1.0, population_size=hyper.population)
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        self.cma._rng = Keyed(generator)
-        pairs = [self.space.individual(self.cma.ask() * self.scales) for _ in range(self.hyper.population)]
+        pairs = map(self.space.individual, self._samples(generator))
         return [self.new(genes=genes, weights=weights, role="sampled") for genes, weights in pairs]
+
+    def _samples(self, generator: np.random.Generator) -> Vectors:
+        """[N, G + D], drawn again where genes are out of bounds."""
+        x = self._normal(generator, self.hyper.population)
+        for _ in range(REDRAWS):
+            out = np.flatnonzero((x != within(self.space, x)).any(1))
+            if not len(out):
+                break
+            x[out] = self._normal(generator, len(out))
+        return within(self.space, x)
+
+    def _normal(self, generator: np.random.Generator, n: int) -> Vectors:
+        """[n, G + D] from N(m, sigma^2 C), C = B D^2 B^T, all at once; the package multiplies matrices for each one."""
+        z = generator.standard_normal((n, self.space.size))
+        roots = self.cma._eigen_decomposition()
+        y = z * roots if isinstance(self.cma, cmaes.SepCMA) else z * roots[1] @ roots[0].T
+        x: Vectors = (self.cma.mean + self.cma._sigma * y) * self.scales
+        return x
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         f = fitness(evaluations)

@@ -1,0 +1,60 @@
+"""Methods that rank see only the order of fitnesses; nobody leaves the bounds, however hard fitness pulls outwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from evorl.ec.cem import CEM
+from evorl.ec.cma_es import CMAES
+from evorl.ec.core import Evaluation, Evolution, Individual
+from evorl.ec.cso import CSO
+from evorl.ec.map_elites import MapElites
+from evorl.ec.one_plus_one import OnePlusOne
+from evorl.ec.openai_es import OpenAIES
+from evorl.ec.pso import PSO
+from evorl.ec.space import Space
+
+GRID = {"x0": (-2.0, 3.0, 10), "x1": (-2.0, 3.0, 10)}
+ALL: list[Evolution] = [
+    OpenAIES(population=8, sigma=0.1), CEM(population=8), OnePlusOne(population=2), CMAES(population=8),
+    CMAES(population=8, separable_above=1), PSO(population=8), CSO(population=8, phi=0.1),
+    MapElites(population=8, descriptors=GRID),
+]  # fmt: skip
+each = pytest.mark.parametrize("hyper", ALL, ids=lambda hyper: type(hyper).__name__)
+
+
+def asked(hyper: Evolution, shape: Callable[[float], float], space: Space) -> list[Individual]:
+    evolver, everybody = hyper.evolver(space, 5), []
+    for _ in range(15):
+        now = evolver.ask()
+        everybody += now
+        worth = [-float(((one.genes - 0.3) ** 2).sum() + (one.weights**2).sum()) for one in now]
+        evolver.tell([Evaluation(one, (shape(f),)) for one, f in zip(now, worth, strict=True)])
+    return everybody
+
+
+@each
+def test_only_the_order_of_fitnesses_matters(hyper: Evolution) -> None:
+    space = Space(Space.box([-2] * 3, [3] * 3).genes, 4, lambda n: np.full(4, 0.1 * n, np.float32))
+    plain = asked(hyper, lambda f: f, space)
+    for shape in (lambda f: 7 * f + 1e3, lambda f: -((-f) ** 0.5), lambda f: float(np.tanh(f / 50))):
+        other = asked(hyper, shape, space)
+        assert all(np.array_equal(a.genes, b.genes) for a, b in zip(plain, other, strict=True))
+        assert all(np.array_equal(a.weights, b.weights) for a, b in zip(plain, other, strict=True))
+
+
+@each
+def test_bounds_hold_over_a_million_draws(hyper: Evolution) -> None:
+    space = Space.box([-2.0, 1e-3, 5.0, *[0.0] * 17], [3.0, 1e-2, 5.0, *[1.0] * 17])
+    evolver = type(hyper)(**{**vars(hyper), "population": 250}).evolver(space, 0)
+    drawn = 0
+    while drawn < 1_000_000:
+        now = evolver.ask()
+        x = np.array([one.genes for one in now])
+        assert (x >= space.low).all() and (x <= space.high).all()
+        drawn += x.size
+        f = x[:, 0] - x[:, 1:].sum(1)
+        evolver.tell([Evaluation(one, (worth,)) for one, worth in zip(now, f.tolist(), strict=True)])
