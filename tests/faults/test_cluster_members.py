@@ -287,6 +287,6 @@ def test_a_run_of_a_world_that_raises_shows_its_own_traceback(
 ) -> None:
     assert config.door(lambda: train_in(tmp_path / "run", experiment(Faulty(fault="crash", at=40)))) == 1
     said = capfd.readouterr().err
-    assert said.splitlines()[0].startswith("evorl: WorldError: Faulty")
+    assert said.splitlines()[0] == "evorl: RuntimeError: the roof fell in at decision 40"
     assert "RuntimeError: the roof fell in at decision 40" in said and "in __call__" in said
     assert "raised by member" in said
