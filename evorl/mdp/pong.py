@@ -16,7 +16,7 @@ from evorl.mdp.core import Arena, Array, Decisions, Discrete, Filmed, Input, Spe
 from evorl.mdp.pong_battle import PongBattle
 from evorl.mdp.pong_match import VIEW, Match, Opponent
 from evorl.mdp.pong_picture import picture
-from evorl.mdp.pong_rules import Games, Rules, begin, draw_serves
+from evorl.mdp.pong_rules import Behaviour, Games, Rules, begin, draw_serves
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -79,6 +79,7 @@ class PongArena(Filmed):
     def __init__(self, world: Pong, slots: int, episodes: Episodes) -> None:
         self.world, self.slots, self.episodes, self.spec = world, slots, episodes, SPEC
         self.sides = world.sides
+        self._shaped = world.reward != Behaviour()
         self._episode = np.zeros(slots // self.sides, np.int64)
         keys = episodes(np.arange(len(self._episode)), self._episode)
         self._match = Match(world, world.opponent, keys, np.arange(slots) // self.sides, world.own_sides(keys))
@@ -105,6 +106,8 @@ class PongArena(Filmed):
         self._clear(cost=len(self._episode))
         if len(ended):
             self._reward(ended, point)
+        if self._shaped:
+            self._decisions.reward[:, 0] += self._match.seats.behaviour(self.world.reward)
         self._match.seats.look(self._match.games)
 
     def _clear(self, cost: int) -> None:
@@ -131,7 +134,7 @@ class PongArena(Filmed):
         self._episode[over] += 1
         keys = self.episodes(over, self._episode[over])
         begin(self.world, self._match.games, over, keys)
-        self._match.seats.sit(rows, self.world.own_sides(keys))
+        self._match.seats.sit(rows, self.world.own_sides(keys), self._match.games)
 
     def _rows(self, games: Array) -> Array:
         """The slots of the given games, rising with them."""
@@ -144,7 +147,7 @@ class PongArena(Filmed):
         games, seats = self._match.games, self._match.seats
         return {
             "games": {name: getattr(games, name).copy() for name in Games.SAVED},
-            "seats": {"side": seats.side.copy(), "view": seats.view.copy()},
+            "seats": {"side": seats.side.copy(), "view": seats.view.copy(), "counts": seats.counts.copy()},
             "episode": self._episode.copy(),
         }
 
@@ -157,8 +160,9 @@ class PongArena(Filmed):
             getattr(games, name)[...] = state["games"][name]
         games.serves[...] = draw_serves(self.world, games.key)
         self._episode[...] = state["episode"]
-        seats.sit(np.arange(self.slots), saved["side"])
+        seats.sit(np.arange(self.slots), saved["side"], games)
         seats.view[...] = saved["view"]
+        seats.counts[...] = saved["counts"]
         self._clear(cost=0)
 
     def close(self) -> None:

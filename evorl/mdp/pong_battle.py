@@ -12,7 +12,7 @@ import numpy as np
 from evorl.mdp.core import Array, State, Step
 from evorl.mdp.pong_match import Match, Opponent
 from evorl.mdp.pong_picture import picture
-from evorl.mdp.pong_rules import DOWN, STAY, UP, Rules
+from evorl.mdp.pong_rules import DOWN, STAY, UP, Behaviour, Rules
 
 
 class PongBattle:
@@ -65,6 +65,8 @@ class PongBattle:
         seats.look(self._match.games)
         self.over = bool(self._match.games.round[0] >= self._match.rules.rounds)
         reward = point.sum() * (1.0 - 2.0 * seats.side)  # [seats]; no round ended: 0
+        if self._match.rules.reward != Behaviour():
+            reward += seats.behaviour(self._match.rules.reward)
         steps.set_result([Step(reward[seat : seat + 1], terminated=self.over) for seat in range(len(reward))])
 
     def state(self, seat: int) -> State:

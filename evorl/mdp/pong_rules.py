@@ -52,6 +52,20 @@ TO_BAT = TO_EDGE - BAT_INSET - BAT_WIDTH  # from the middle to a bat's plane
 UP, STAY, DOWN = range(3)
 RANDOM_PLAYER = 2**32  # the random players' first draw
 
+# NumPy takes an array without dimensions twice as fast as a number
+_TOP, _MIDDLE_X, _MIDDLE_Y, _TO_EDGE, _TO_BAT = map(np.array, map(float, (TOP, MIDDLE_X, MIDDLE_Y, TO_EDGE, TO_BAT)))
+_TICK = np.array(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behaviour:
+    """Weights of what a step brings beside points: rewards for playing in a certain way."""
+
+    lazy: float = 0.0
+    """Of -1 for every action but stay."""
+    busy: float = 0.0
+    """Of +1 for every step in which the bat moves, by a pixel at least."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
@@ -70,6 +84,8 @@ class Rules:
     """Range of a serve's vertical speed, as a fraction of ball_speed."""
     spin: NonNegative = 0.7
     """What the ball takes of a bat's vertical speed."""
+    reward: Behaviour = Behaviour()
+    """Added to the points of a step; the results are of the points alone."""
 
     def __post_init__(self) -> None:
         if self.serve[0] > self.serve[1]:
@@ -95,14 +111,16 @@ class Games:
         self.round = np.zeros(count, np.int64)
         self.score = np.zeros((2, count), np.int64)
         self.serves = np.zeros((2, rules.rounds + 1, count))  # vx and vy of each round; follows from the key
-        self.scratch = Scratch(count)
+        self.scratch = Scratch(rules, count)
         begin(rules, self, np.arange(count), keys)
 
 
 class Scratch:
     """Memory of `advance`, so that a step allocates next to nothing."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, rules: Rules, count: int) -> None:
+        self.lowest = np.array(float(TOP + SIZE - rules.bat_height))  # that a bat can be
+        self.behind = np.array(float(TO_BAT + rules.ball_speed))  # from the middle: where a ball has passed a bat
         self.away, self.rise, self.height, self.before = np.zeros((4, count))
         self.event, self.late = np.zeros((2, count), np.bool_)
 
@@ -140,11 +158,11 @@ def advance(rules: Rules, games: Games, moves: Array) -> tuple[Array, Array]:
 
     Returns the games whose round ended, [n], and who won it, [n]: 1 left, -1 right, 0 nobody.
     """
-    games.time += 1
+    games.time += _TICK
     bats = games.bats
     bats += moves
-    np.maximum(bats, TOP, out=bats)
-    np.minimum(bats, TOP + SIZE - rules.bat_height, out=bats)
+    np.maximum(bats, _TOP, out=bats)
+    np.minimum(bats, games.scratch.lowest, out=bats)
     _move_ball(rules, games, moves)
     return _end_rounds(rules, games)
 
@@ -156,9 +174,9 @@ def _move_ball(rules: Rules, games: Games, moves: Array) -> None:
     y += games.vy
     np.trunc(y, out=y)
     walls = _bounce_off_walls(games)
-    away = np.abs(np.subtract(x, MIDDLE_X, out=scratch.away), out=scratch.away)
-    np.greater_equal(away, TO_BAT, out=scratch.event)
-    np.less(away, TO_BAT + rules.ball_speed, out=scratch.late)  # else it was behind the bat before
+    away = np.abs(np.subtract(x, _MIDDLE_X, out=scratch.away), out=scratch.away)
+    np.greater_equal(away, _TO_BAT, out=scratch.event)
+    np.less(away, scratch.behind, out=scratch.late)  # else it was behind the bat before
     np.logical_and(scratch.event, scratch.late, out=scratch.event)
     scratch.event[walls] = False
     reached = scratch.event.nonzero()[0]
@@ -169,9 +187,9 @@ def _move_ball(rules: Rules, games: Games, moves: Array) -> None:
 def _bounce_off_walls(games: Games) -> Array:
     """Turn the balls that touch a wall and move toward it; returns their games."""
     scratch = games.scratch
-    np.subtract(games.ball, MIDDLE_Y, out=scratch.rise)
+    np.subtract(games.ball, _MIDDLE_Y, out=scratch.rise)
     np.abs(scratch.rise, out=scratch.height)
-    np.greater_equal(scratch.height, TO_EDGE, out=scratch.event)
+    np.greater_equal(scratch.height, _TO_EDGE, out=scratch.event)
     near = scratch.event.nonzero()[0]
     if len(near):
         near = near[scratch.rise[near] * games.vy[near] > 0]
@@ -200,7 +218,7 @@ def _bounce_off_bats(rules: Rules, games: Games, moves: Array, which: Array) -> 
 
 def _end_rounds(rules: Rules, games: Games) -> tuple[Array, Array]:
     scratch = games.scratch
-    np.greater(scratch.away, TO_EDGE, out=scratch.event)
+    np.greater(scratch.away, _TO_EDGE, out=scratch.event)
     np.greater(games.time, games.deadline, out=scratch.late)
     np.logical_or(scratch.event, scratch.late, out=scratch.event)
     ended = scratch.event.nonzero()[0]
@@ -217,9 +235,9 @@ def _end_rounds(rules: Rules, games: Games) -> tuple[Array, Array]:
 
 def rule_moves(rules: Rules, games: Games, out: Array) -> None:
     """The rule player's moves for both sides, [2, G]: down where its bat's centre is above the ball's, else up."""
-    np.less(games.bats, games.ball - (rules.bat_height - BALL) / 2, out=out)
-    out *= 2 * rules.bat_speed
-    out -= rules.bat_speed
+    below = games.ball - ((rules.bat_height - BALL) / 2 + 0.25)  # heights are whole or half: never equal to a bat's
+    np.subtract(below, games.bats, out=out)
+    np.copysign(rules.bat_speed, out, out=out)
 
 
 def random_moves(rules: Rules, games: Games, out: Array) -> None:

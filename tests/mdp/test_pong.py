@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from evorl.mdp.core import Array
 from evorl.mdp.pong import SPEC, Pong, PongArena
 from evorl.mdp.pong_match import Match, result
-from evorl.mdp.pong_rules import DOWN, SIZE, STAY, TOP, UP, Games, Rules, advance, rule_moves
+from evorl.mdp.pong_rules import DOWN, SIZE, STAY, TOP, UP, Behaviour, Games, Rules, advance, rule_moves
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -37,6 +37,8 @@ class Oracle:
     def __post_init__(self) -> None:
         self.bat = [34 + 80 - self.rules.bat_height // 2] * 2
         self.points = [0, 0]
+        self.stays, self.shifts = [0, 0], [0, 0]
+        self.manner = [0.0, 0.0]  # the last step's rewards for behaviour
         self.rounds = self.total = 0
         self.seen: list[tuple[int, int]] = []
         self.serve()
@@ -57,7 +59,12 @@ class Oracle:
         self.total += 1
         move = [(action - 1) * self.rules.bat_speed for action in actions]
         for side in (0, 1):
+            before = self.bat[side]
             self.bat[side] = min(max(self.bat[side] + move[side], 34), 194 - self.rules.bat_height)
+            stays, shifts = actions[side] == STAY, self.bat[side] != before
+            self.stays[side] += stays
+            self.shifts[side] += shifts
+            self.manner[side] = self.rules.reward.lazy * (0 if stays else -1) + self.rules.reward.busy * shifts
         self.move_ball(move)
         if self.x < 0:
             return self.end((-1, 1))
@@ -91,6 +98,10 @@ class Oracle:
         self.rounds += 1
         self.serve()
         return reward
+
+    def results(self, side: int) -> dict[str, float]:
+        shares = {"lazy": self.stays[side] / self.total, "busy": self.shifts[side] / self.total}
+        return result(self.points[side] - self.points[1 - side], self.rules.rounds) | shares
 
     def rule(self, side: int) -> int:
         return 2 if self.bat[side] + self.rules.bat_height / 2 < self.y + 2 else 0
@@ -176,27 +187,29 @@ def test_the_rule_player_is_the_oracles() -> None:
     assert seen == {-4.0, 4.0}  # it never stops
 
 
+@pytest.mark.parametrize("weights", [Behaviour(), Behaviour(lazy=0.001, busy=-0.25)], ids=["points", "behaviour"])
 @pytest.mark.parametrize("opponent", ["rule", "random", "self"])
-def test_arena_equals_oracle_games(opponent: Any) -> None:
+def test_arena_equals_oracle_games(opponent: Any, weights: Behaviour) -> None:
     """Observations, rewards, ends, results, sides, opponents and the keys of the following episodes."""
-    world, slots, episodes = replace(FAST, opponent=opponent), 6, Episodes(3)
+    world, slots, episodes = replace(FAST, opponent=opponent, bat_height=30, reward=weights), 6, Episodes(3)
     arena = world.arena(slots, episodes)
     share = 2 if opponent == "self" else 1
     number = [0] * (slots // share)
     oracles = [Oracle(world, int(episodes(game, 0))) for game in range(len(number))]
     rng, ended = np.random.default_rng(2), 0
     rewards, results, over = np.zeros((slots, 1)), [], np.zeros(slots, bool)
+    actions = None
     for _ in range(700):
         now = arena.recv()
         assert now.slots.tolist() == list(range(slots)) and not now.truncated.any()
-        np.testing.assert_array_equal(now.reward, rewards)
+        np.testing.assert_array_equal(now.reward, np.float32(rewards))
         np.testing.assert_array_equal(now.terminated, over)
         assert now.results == results
         sides = [slot % 2 if share == 2 else int(oracles[slot].draw(0) >= 0.5) for slot in range(slots)]
         looks = [[oracle.look(side) for side in (0, 1)] for oracle in oracles]
         expected = [looks[slot // share][sides[slot]] for slot in range(slots)]
         np.testing.assert_array_equal(now.inputs[0], np.float32(expected))
-        actions = rng.integers(0, 3, (slots, 1))
+        actions = sticky(rng, (slots, 1), actions)
         rewards, results, over = np.zeros((slots, 1)), [], np.zeros(slots, bool)
         for game, oracle in enumerate(oracles):
             both = [oracle.rule(side) for side in (0, 1)]
@@ -207,10 +220,9 @@ def test_arena_equals_oracle_games(opponent: Any) -> None:
                 both[sides[slot]] = int(actions[slot, 0])
             reward = oracle.step((both[0], both[1]))
             for slot in mine:
-                rewards[slot] = reward[sides[slot]]
+                rewards[slot] = reward[sides[slot]] + oracle.manner[sides[slot]]
                 if oracle.rounds == world.rounds:
-                    lead = oracle.points[sides[slot]] - oracle.points[1 - sides[slot]]
-                    results.append((slot, result(lead, world.rounds)))
+                    results.append((slot, oracle.results(sides[slot])))
                     over[slot] = True
             if oracle.rounds == world.rounds:
                 number[game] += 1
@@ -296,6 +308,37 @@ def test_results(lead: int, win: float, fitness: float) -> None:
     assert result(lead, 20) == {"score": lead, "win": win, "fitness": fitness}
 
 
+def test_lazy_and_busy_are_shares_of_steps() -> None:
+    """What a bat does against the edge moves nothing."""
+    arena, steps = Pong(rounds=5, side="left").arena(1, Episodes(0)), 0
+    while not arena.recv().results:
+        arena.send(np.arange(1), np.array([[STAY if steps < 10 else UP]]))
+        steps += 1
+    ((_, results),) = arena.recv().results
+    assert steps > 40 and results["lazy"] == 10 / steps and results["busy"] == 19 / steps  # from 107 to 34 by 4
+
+
+def test_behaviour_adds_to_the_points_alone() -> None:
+    """The same course; each reward is greater by its weights, results say nothing of them."""
+    plain = replace(FAST, opponent="self").arena(4, Episodes(1))
+    shaped = replace(FAST, opponent="self", reward=Behaviour(lazy=0.5, busy=0.25)).arena(4, Episodes(1))
+    rng, seen, actions = np.random.default_rng(0), set(), None
+    for _ in range(400):
+        actions = sticky(rng, (4, 1), actions)
+        bats = plain.recv().inputs[0][:, 0].copy()
+        for arena in (plain, shaped):
+            arena.send(np.arange(4), actions)
+        one, other = plain.recv(), shaped.recv()
+        np.testing.assert_array_equal(one.inputs[0], other.inputs[0])
+        assert one.results == other.results
+        extra = other.reward[:, 0] - one.reward[:, 0]
+        seen |= set(extra.tolist())
+        stays, going = actions[:, 0] == STAY, ~one.terminated
+        moved = one.inputs[0][:, 0] != bats
+        np.testing.assert_array_equal(extra[going], (0.25 * moved - 0.5 * ~stays)[going])
+    assert seen == {0.0, -0.25, -0.5}
+
+
 def test_bats_spin_the_ball_even_where_the_edge_stops_them() -> None:
     rules = Rules()
     games = Games(rules, keys(1))
@@ -346,7 +389,7 @@ def run(arena: Any, steps: int, seed: int = 0) -> str:
 
 @pytest.mark.parametrize("opponent", ["rule", "random", "self"])
 def test_state_is_exact(opponent: Any) -> None:
-    world = replace(FAST, opponent=opponent)
+    world = replace(FAST, opponent=opponent, reward=Behaviour(lazy=0.1, busy=0.2))
     arena, other = world.arena(8, Episodes(5)), world.arena(8, Episodes(5))
     run(arena, 333)
     run(other, 50, seed=9)

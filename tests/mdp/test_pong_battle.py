@@ -12,10 +12,11 @@ import pytest
 from evorl.mdp.core import Array, Step
 from evorl.mdp.pong import Pong, PongArena
 from evorl.mdp.pong_battle import PongBattle
+from evorl.mdp.pong_rules import Behaviour
 from evorl.util.seed import Episodes
 
 SHORT = Pong(rounds=4, round_steps=150)
-Record = list[tuple[Array, float, bool]]
+Record = list[tuple[Array, np.float32, bool]]
 
 
 async def play(battle: PongBattle, actions: Array) -> tuple[list[Record], list[dict[str, float]]]:
@@ -26,7 +27,7 @@ async def play(battle: PongBattle, actions: Array) -> tuple[list[Record], list[d
         for action in actions[:, seat]:
             seen = controller.state.inputs[0]
             step = await controller(np.array([action]))
-            record.append((seen, float(step.reward[0]), step.terminated))
+            record.append((seen, np.float32(step.reward[0]), step.terminated))  # as an engine hands it on
             if step.over:
                 break
         return record
@@ -36,9 +37,10 @@ async def play(battle: PongBattle, actions: Array) -> tuple[list[Record], list[d
     return list(records), [dict(controller.result()) for controller in battle.controllers]
 
 
+@pytest.mark.parametrize("weights", [Behaviour(), Behaviour(lazy=0.001, busy=0.3)], ids=["points", "behaviour"])
 @pytest.mark.parametrize("opponent", ["rule", "random", "self"])
-def test_a_battle_is_the_arenas_episode(opponent: Any) -> None:
-    world, episodes, games = replace(SHORT, opponent=opponent), Episodes(11), 5
+def test_a_battle_is_the_arenas_episode(opponent: Any, weights: Behaviour) -> None:
+    world, episodes, games = replace(SHORT, opponent=opponent, reward=weights), Episodes(11), 5
     share = 2 if opponent == "self" else 1
     slots, rng = games * share, np.random.default_rng(0)
     actions = rng.integers(0, 3, (800, slots, 1))
@@ -51,6 +53,7 @@ def test_a_battle_is_the_arenas_episode(opponent: Any) -> None:
                 play(world.reset(*world.players(key), seed=key), actions[:, game * share : (game + 1) * share, 0])
             )
         )
+    assert {"score", "win", "fitness", "lazy", "busy"} == set(battles[0][1][0])
     over = np.zeros(slots, bool)
     for t in range(800):
         now = arena.recv()
