@@ -78,7 +78,8 @@ class Evolver:
     @property
     def population(self) -> Sequence[Evaluation]:
         """The members that did not fail."""
-        return [one for one in self.members if one is not None and np.isfinite(fitness([one])[0])]
+        told = [one for one in self.members if one is not None]
+        return [told[i] for i in np.flatnonzero(np.isfinite(fitness(told)))] if told else []
 
     def ask(self, limit: int | None = None) -> list[Individual]:
         while self._ready and (limit is None or len(self._queue) < limit):
