@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.vectors import drawn, fitness
+from evorl.ec.vectors import drawn, fitness, scales
 from evorl.ops.ranks import centred_ranks, normalised
 from evorl.util import seed as seeds
 from evorl.util.types import Fraction, NonNegative, Positive, StateDict
@@ -53,7 +53,7 @@ class OpenAIES(Evolution):
     momentum: Fraction = 0.9
     """Of optimizer=sgd, whose gradients it averages; 0 is plain ascent (Marvin)."""
     weight_decay: NonNegative = 0.005
-    """Pull towards 0, beside a gradient that is not yet divided by sigma."""
+    """Pull of weights towards 0, beside a gradient that is not yet divided by sigma."""
     antithetic: bool = True
     """Whether individuals come in pairs theta +- sigma eps."""
     shaping: Literal["centred_ranks", "normalised"] = "centred_ranks"
@@ -124,7 +124,7 @@ class Centre:
         """The step of the fitnesses [N] of individuals at any (generation, index)."""
         h = self.hyper
         gradient = self._gradient(SHAPINGS[h.shaping](fitness), places)
-        direction = gradient - (h.weight_decay / h.sigma) * self.theta
+        direction = gradient - scales(self.space, 0.0, h.weight_decay / h.sigma) * self.theta
         moved = h.lr * self.decay * (self._adam(direction) if h.optimizer == "adam" else self._sgd(direction))
         size = float(np.linalg.norm(self.theta))
         self.theta = self.theta + moved

@@ -81,7 +81,7 @@ def slowly(hyper: OpenAIES, theta: np.ndarray, seed: int, told: list[np.ndarray]
         u = centred_ranks(f) if hyper.shaping == "centred_ranks" else normalised(f)
         for d in range(len(theta)):
             g = sum(u[i] * eps[i, d] for i in range(len(f))) / (len(f) * hyper.sigma)
-            g -= hyper.weight_decay / hyper.sigma * theta[d]
+            g -= hyper.weight_decay / hyper.sigma * theta[d] if d > 0 else 0.0  # the first is a gene
             if hyper.optimizer == "adam":
                 m[d], v[d] = 0.9 * m[d] + 0.1 * g, 0.999 * v[d] + 0.001 * g * g
                 t = generation + 1

@@ -1,0 +1,51 @@
+"""Every example of docs/evolution.md runs and finds what it should; its tables of defaults are those of the code."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from evorl.ec.core import Evolution
+
+PAGE = (Path(__file__).parents[2] / "docs" / "evolution.md").read_text()
+SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
+EXAMPLES = [(name, code) for name, text in SECTIONS.items() for code in re.findall(r"```python\n(.*?)```", text, re.S)]
+LEAST = {
+    "openai_es": -0.01, "cma_es": -1e-8, "cem": -2e-3, "one_plus_one": -1e-8, "pso": -1e-4, "cso": -1e-6, "sga": -1e-2,
+    "nsga2": -0.05, "map_elites": -0.05, "random": -1.5,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "code"), EXAMPLES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(EXAMPLES)])
+def test_an_example_finds_what_it_should(name: str, code: str) -> None:
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert LEAST[name] < names["best"] <= 0
+
+
+def test_every_algorithm_has_an_example() -> None:
+    assert {name for name, _ in EXAMPLES} == LEAST.keys()
+    assert re.findall(r"^\| \[`(\w+)`\]\(#\1\)", PAGE, re.MULTILINE) == [name for name in SECTIONS if name in LEAST]
+
+
+TABLES = {name: dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", text, re.MULTILINE)) for name, text in SECTIONS.items()}
+
+
+@pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table])
+def test_a_table_has_the_defaults(name: str) -> None:
+    module = importlib.import_module(f"evorl.ec.{name}")
+    (kind,) = [
+        one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__
+        and issubclass(one, Evolution)
+    ]  # fmt: skip
+    told = json.loads(msgspec.json.encode(kind()))
+    own = [field for field in kind.__annotations__ if field in told]
+    assert [*TABLES[name]] == own
+    assert {key: yaml.safe_load(text) for key, text in TABLES[name].items()} == {key: told[key] for key in own}
