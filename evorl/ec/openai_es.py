@@ -86,6 +86,7 @@ class Centre:
         self.m, self.v = np.zeros((2, space.size))  # first and second moments of the gradient
         self.powers = [1.0, 1.0]  # of Adam's betas; products, since pow() may differ between processors
         self.decay = 1.0
+        self._last: tuple[tuple[int, ...], Noise] = ((), np.empty(0, np.float32))
 
     # -------------------------------------------------------------- individuals
 
@@ -103,11 +104,17 @@ class Centre:
         space, genes = self.space, len(self.space.genes)
         draw, sign = self._draw(index)
         size = space.size if whole else genes
-        eps = perturbation(self.seed, generation, draw, size)  # the genes' part is how the whole begins
+        eps = self._noise(generation, draw, size)  # the genes' part is how the whole begins
         x = self.theta[:size] + sign * self.hyper.sigma * eps
         found, weights = space.individual(x)
         birth = generation * self.hyper.population
         return Individual(birth + index, found, weights if whole else None, birth=birth, role="perturbed")
+
+    def _noise(self, generation: int, draw: int, size: int) -> Noise:
+        """A perturbation; the last one is kept, since the next individual asked for is mostly its twin."""
+        if self._last[0] != (generation, draw, size):
+            self._last = (generation, draw, size), perturbation(self.seed, generation, draw, size)
+        return self._last[1]
 
     def _draw(self, index: int) -> tuple[int, float]:
         """Number and sign of an individual's perturbation."""
