@@ -71,10 +71,14 @@ class Worker:
 
     def rate(self, seconds: float) -> float:
         """Environment steps per second over the updates begun within ``seconds``, at least one."""
-        assert self._process.stdin is not None
-        print(seconds, file=self._process.stdin, flush=True)
-        steps, took = self._hear()
+        steps, took = self.answer(seconds)
         return float(steps / took)
+
+    def answer(self, question: float) -> Any:
+        """What the worker says to a number."""
+        assert self._process.stdin is not None
+        print(question, file=self._process.stdin, flush=True)
+        return self._hear()
 
     def _hear(self) -> Any:
         assert self._process.stdout is not None

@@ -1,0 +1,234 @@
+"""Every evolver of conf/ec on test problems of optimisation, against pymoo's and cma's at equal evaluations.
+
+One objective (sphere, Rosenbrock, Rastrigin; 10 dimensions): the least value found so far, lower is better. Several
+(ZDT and DTLZ, with as many variables as their papers give, DTLZ with 3 objectives): the hypervolume that the population
+holds, higher is better, with the references named in the program. Populations are 100 with several objectives, else 50
+(CMA-ES: its own default), everything else is each one's default, and each judges as many points as the others.
+Numbers are medians over the seeds; problems.csv has every curve.
+
+    python benchmarks/ec/problems.py [--seeds 5] [--single 5000] [--several 10000] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
+
+from common import ROOT, arguments, machine, page, save, versions
+
+from evorl.ec.core import Evaluation, Evolution, objectives
+from evorl.ec.space import Space
+from evorl.mdp.problem import PROBLEMS, Problem
+from evorl.ops.pareto import hypervolume
+
+Points = np.ndarray
+Run = Iterator[tuple[int, Points]]
+"""Evaluations so far, and the values [N, M] to maximise that one would take from it now."""
+Contestant = Callable[[Problem, int], Run]
+
+SIZES = {"sphere": 10, "rosenbrock": 10, "rastrigin": 10, "zdt4": 10, "zdt5": 80, "zdt6": 10, "dtlz1": 7, "dtlz7": 22}
+REFERENCES = {"zdt5": (32.0, 11.0), "dtlz1": (0.55,) * 3, "dtlz7": (1.1, 1.1, 6.6)}
+OWN_POPULATION = ("cma_es",)
+NOT_HERE = ("none", "map_elites")  # no evolution; one that needs behaviours
+POINTS = 25
+"""On a curve."""
+
+
+def problems() -> list[Problem]:
+    several = {name: 30 if name.startswith("zdt") else 12 for name in PROBLEMS}
+    return [Problem(id=name, dimensions=SIZES.get(name, several[name])) for name in PROBLEMS]
+
+
+# ------------------------------------------------------------------ contestants
+
+
+def ours() -> dict[str, type[Evolution]]:
+    """The evolvers of conf/ec."""
+    found = {}
+    for path in sorted((ROOT / "conf" / "ec").glob("*.yaml")):
+        if path.stem not in NOT_HERE:
+            module, _, name = yaml.safe_load(path.read_text())["_target_"].rpartition(".")
+            found[path.stem] = getattr(import_module(module), name)
+    return found
+
+
+def evolved(name: str, kind: type[Evolution], problem: Problem, seed: int) -> Run:
+    size = {} if name in OWN_POPULATION else {"population": 50 if problem.count == 1 else 100}
+    evolver = kind(**size).evolver(Space.box(*problem.bounds), seed)
+    spent = 0
+    while True:
+        asked = evolver.ask()
+        values = problem.evaluate(np.array([one.genes for one in asked]))
+        evolver.tell([Evaluation(one, tuple(f)) for one, f in zip(asked, values.tolist(), strict=True)])
+        spent += len(asked)
+        yield spent, values if problem.count == 1 else objectives(evolver.population)
+
+
+def pymoos(algorithm: str, problem: Problem, seed: int) -> Run:
+    from pymoo.algorithms.moo.nsga2 import NSGA2
+    from pymoo.algorithms.soo.nonconvex.de import DE
+    from pymoo.algorithms.soo.nonconvex.ga import GA
+    from pymoo.algorithms.soo.nonconvex.pso import PSO
+    from pymoo.core.problem import Problem as Theirs
+    from pymoo.core.termination import NoTermination
+
+    class Same(Theirs):  # type: ignore[misc]
+        def _evaluate(self, x: Points, out: dict[str, Points]) -> None:
+            out["F"] = -problem.evaluate(x)
+
+    kind, size = {"NSGA2": NSGA2, "GA": GA, "DE": DE, "PSO": PSO}[algorithm], 50 if problem.count == 1 else 100
+    low, high = problem.bounds
+    running = kind(pop_size=size)
+    theirs = Same(n_var=problem.dimensions, n_obj=problem.count, xl=low, xu=high)
+    running.setup(theirs, termination=NoTermination(), seed=seed, verbose=False)
+    while True:
+        running.next()
+        yield running.evaluator.n_eval, -running.pop.get("F")
+
+
+def pycma(problem: Problem, seed: int) -> Run:
+    import cma
+
+    low, high = problem.bounds
+    start = np.random.default_rng(seed).uniform(low, high)
+    options = {"bounds": [low[0], high[0]], "seed": seed + 1, "verbose": -9}
+    running = cma.CMAEvolutionStrategy(start, 0.3 * (high[0] - low[0]), options)
+    while True:
+        x = running.ask()
+        values = problem.evaluate(np.array(x))
+        running.tell(x, (-values[:, 0]).tolist())
+        yield running.countevals, values
+
+
+def contestants(problem: Problem) -> dict[str, Contestant]:
+    found: dict[str, Contestant] = {
+        name: lambda problem, seed, name=name, kind=kind: evolved(name, kind, problem, seed)
+        for name, kind in ours().items()
+        if problem.count == 1 or kind.several
+    }
+    for name in ("GA", "DE", "PSO") if problem.count == 1 else ("NSGA2",):
+        found[f"pymoo {name}"] = lambda problem, seed, name=name: pymoos(name, problem, seed)
+    return {**found, "cma": pycma} if problem.count == 1 else found
+
+
+# ------------------------------------------------------------------ measuring
+
+
+def worth(problem: Problem, values: Points) -> float:
+    """Of a set of points, higher is better."""
+    if problem.count == 1:
+        return float(values.max())
+    reference = REFERENCES.get(problem.id, (1.1,) * problem.count)
+    return hypervolume(values, -np.array(reference))
+
+
+def curve(run: Run, problem: Problem, evaluations: int) -> list[float]:
+    """What it was worth at each of `POINTS` equal numbers of evaluations; of one objective the best so far."""
+    at, best = [], -np.inf
+    for spent, values in run:
+        while len(at) < POINTS and spent > evaluations * (len(at) + 1) / POINTS:
+            at.append(best)
+        if len(at) == POINTS:
+            return at
+        if problem.count == 1:
+            best = max(best, worth(problem, values))
+        elif evaluations * (len(at) + 1) / POINTS < spent + len(values):  # the last before the next point
+            best = worth(problem, values)
+    raise AssertionError("a run has no end")
+
+
+def measure(seeds: int, single: int, several: int) -> dict[str, dict[str, Points]]:
+    """Curves [S, POINTS] by problem and contestant."""
+    found: dict[str, dict[str, Points]] = {}
+    for problem in problems():
+        began = time.perf_counter()
+        budget = single if problem.count == 1 else several
+        found[problem.id] = {
+            name: np.array([curve(make(problem, seed), problem, budget) for seed in range(seeds)])
+            for name, make in contestants(problem).items()
+        }
+        print(f"  {problem.id}: {time.perf_counter() - began:.1f} s", flush=True)
+    return found
+
+
+# ------------------------------------------------------------------ results
+
+
+def rows(found: dict[str, dict[str, Points]], names: list[str]) -> list[list[str]]:
+    """Medians at the end; the best of a row in bold."""
+    table = []
+    for problem, curves in found.items():
+        sign = -1 if curves.keys() & {"cma"} else 1
+        ends = {name: float(np.median(one[:, -1])) for name, one in curves.items()}
+        shown = {name: f"{sign * end:.3g}" if sign < 0 else f"{end:.4f}" for name, end in ends.items()}
+        top = shown[max(ends, key=lambda name: ends[name])]
+        cells = [shown.get(name, "") for name in names]
+        table.append([problem, *(f"**{one}**" if one == top else one for one in cells)])
+    return table
+
+
+def write_curves(path: Path, found: dict[str, dict[str, Points]], single: int, several: int) -> None:
+    with path.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(["problem", "contestant", "seed", "evaluations", "value"])
+        for problem, curves in found.items():
+            budget, sign = (single, -1) if "cma" in curves else (several, 1)
+            for name, one in curves.items():
+                for (seed, point), value in np.ndenumerate(one):
+                    lines.writerow([problem, name, seed, budget * (point + 1) // POINTS, f"{sign * value:.6g}"])
+
+
+def draw(path: Path, found: dict[str, dict[str, Points]], single: int, several: int) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    names = list(dict.fromkeys(name for curves in found.values() for name in curves))
+    colours = dict(zip(names, plt.get_cmap("tab20").colors, strict=False))
+    figure, axes = plt.subplots(4, 4, figsize=(15, 13))
+    for axis, (problem, curves) in zip(axes.flat, found.items(), strict=True):
+        budget, sign = (single, -1) if "cma" in curves else (several, 1)
+        x = budget * np.arange(1, POINTS + 1) / POINTS
+        for name, one in curves.items():
+            peer = name.startswith(("pymoo", "cma")) and name != "cma_es"
+            low, middle, high = np.quantile(sign * one, (0, 0.5, 1), axis=0)
+            axis.plot(x, middle, "--" if peer else "-", color=colours[name], label=name, linewidth=1.6)
+            axis.fill_between(x, low, high, color=colours[name], alpha=0.12, linewidth=0)
+        axis.set(title=problem, xlim=(0, budget))
+        axis.set_xlabel("evaluations")
+        axis.set_ylabel("least value" if sign < 0 else "hypervolume")
+        if sign < 0:
+            axis.set_yscale("log")
+    handles = {text: line for axis in axes.flat for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=8, frameon=False)
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
+    figure.savefig(path, dpi=90)
+
+
+def main() -> None:
+    options = arguments(__doc__, seeds=5, single=5000, several=10000)
+    warnings.simplefilter("ignore")
+    found = measure(options.seeds, options.single, options.several)
+    names = list(dict.fromkeys(name for curves in found.values() for name in curves))
+    lines = page("Evolvers on test problems", __doc__, ["", *names], rows(found, names))
+    facts = {**machine(), "versions": versions("numpy", "pymoo", "cma", "moocore")}
+    ends = {problem: {name: one[:, -1].tolist() for name, one in curves.items()} for problem, curves in found.items()}
+    save(options.out, facts, [*lines, "", "![Convergence](problems.png)"], {"at the end": ends})
+    if options.out is not None:
+        write_curves(options.out / "problems.csv", found, options.single, options.several)
+        draw(options.out / "problems.png", found, options.single, options.several)
+
+
+if __name__ == "__main__":
+    main()
