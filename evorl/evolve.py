@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from evorl.cluster.core import Future
+from evorl.couriers import BySeed, Courier, Follower, Task, Whole
 from evorl.ec.core import (
     Evaluation,
     Evolution,
-    Individual,
+    Seeding,
     genomes,
     pack,
     pack_evaluations,
@@ -37,13 +38,6 @@ from evorl.util.errors import BadRequest
 log = logging.getLogger("evorl")
 
 
-class Task(NamedTuple):
-    """Individuals that are being evaluated."""
-
-    individuals: list[Individual]
-    future: Future
-
-
 class Population:
     """An evolver, the evaluations in flight and their counters: everything that a checkpoint holds."""
 
@@ -59,8 +53,22 @@ class Population:
         self.told: list[dict[str, Any]] = []
         self._order = list(order)
         self._flying: list[Task] = []
+        self.courier = self._courier()
+
+    def _courier(self) -> Courier:
+        """By seed where the evolver allows it and processes lie between; else whole."""
+        e, evolution, space = self.experiment, self.evolution, self.plan.space
         tasks = max(1, self.slots // self.plan.together)
-        self.group = experiment.cluster.spawn(self.plan.make, tasks, (BadRequest, WorldError))
+        spawn = partial(e.cluster.spawn, size=tasks, plain=(BadRequest, WorldError))
+        travels = isinstance(self.evolver, Seeding) and evolution.lifetime == "play" and self.plan.learner is not None
+        if not travels or evolution.asynchronous or e.cluster.here:
+            self.group = spawn(self.plan.make)
+            centre = self.evolver.centre if travels and isinstance(self.evolver, Seeding) else None
+            return Whole(self.group, centre, evolution.population)
+        assert isinstance(self.evolver, Seeding)
+        self.evolver.whole = False
+        self.group = spawn(partial(Follower, self.plan.make, partial(evolution.centre, space, e.seed)))
+        return BySeed(self.group, self.evolver.centre, evolution.population)
 
     # -------------------------------------------------------------- the loop
 
@@ -69,13 +77,14 @@ class Population:
         self._fill()
         task = self._next()
         self._flying.remove(task)
-        pairs = [evaluated(one, a) for one, a in zip(task.individuals, task.future.result(), strict=True)]
+        pairs = [evaluated(one, a) for one, a in zip(task.individuals, self.courier.answers(task), strict=True)]
         evaluations = [evaluation for evaluation, _ in pairs]
         self.steps += sum(one.cost for one in evaluations)
         self.evaluations += len(evaluations)
         self._notice([(one, reason) for one, reason in pairs if reason])
         self._remember(evaluations)
         self.told = [self._row(one) for one in evaluations]
+        self.courier.tell(evaluations)
         return self.evolver.tell(evaluations) | self._metrics()
 
     def _fill(self) -> None:
@@ -84,13 +93,9 @@ class Population:
             asked = self.evolver.ask(min(free, self.plan.together))
             if not asked:
                 break
-            self._send(asked)
+            self._flying.append(self.courier.send(asked))
         if not self._flying:
             raise RuntimeError("the evolver waits for evaluations, and none is in flight")
-
-    def _send(self, individuals: list[Individual]) -> None:
-        future = self.group.any("evaluate", pack(individuals))
-        self._flying.append(Task(individuals, future))
 
     def _next(self) -> Task:
         """The task whose evaluations are told next."""
@@ -115,7 +120,8 @@ class Population:
         for one in evaluations:
             worth = value(one)
             if np.isfinite(worth) and (self.best is None or worth > self.best[0]):
-                self.leader, self.best = one, (worth, self.steps)
+                self.leader = one._replace(individual=self.courier.whole(one.individual))
+                self.best = (worth, self.steps)
 
     def _row(self, one: Evaluation) -> dict[str, Any]:
         """A line of population.jsonl."""
@@ -177,6 +183,7 @@ class Population:
             "leader": pack_evaluations([] if leader is None else [leader]),
             "evolver": self.evolver.state_dict(),
             "flying": {str(n): pack(task.individuals) for n, task in enumerate(self._flying)},
+            "courier": self.courier.state_dict(),
             "learner": learner,  # the best individual's, for whoever judges this run again
         }  # fmt: skip
 
@@ -185,8 +192,8 @@ class Population:
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.leader = next(iter(unpack_evaluations(state["leader"])), None)
         self.evolver.load_state_dict(state["evolver"])
-        for n in range(len(state["flying"])):
-            self._send(unpack(state["flying"][str(n)]))
+        self.courier.load_state_dict(state["courier"])
+        self._flying = [self.courier.send(unpack(state["flying"][str(n)])) for n in range(len(state["flying"]))]
 
     def close(self) -> None:
         self.group.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,6 +94,15 @@ class Seeded(Protocol):
     def load_state_dict(self, state: StateDict) -> None: ...
 
 
+@runtime_checkable
+class Seeding(Protocol):
+    """A synchronous evolver whose individuals are `Seeded`: number i is place i mod N of generation i div N."""
+
+    centre: Seeded
+    whole: bool
+    """Whether proposals carry their weights."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evolution(ABC):
     """What every evolution has; each field is a Hydra key of its ``conf/ec`` file."""
@@ -129,6 +138,10 @@ class Evolution(ABC):
     @abstractmethod
     def evolver(self, space: Space, seed: int = 0) -> Evolver:
         """A fresh evolver of this kind."""
+
+    def centre(self, space: Space, seed: int = 0) -> Seeded | None:
+        """What a process needs that follows the search by seeds; None where individuals are no function of these."""
+        return None
 
 
 def objectives(evaluations: Iterable[Evaluation]) -> Objectives:
@@ -247,6 +260,8 @@ class Generational(ABC):
 def pack(individuals: Sequence[Individual]) -> StateDict:
     """Individuals as columns: plain data and arrays, for a file or the wire."""
     weights = [one.weights for one in individuals if one.weights is not None]
+    if len(weights) < len(individuals):  # they travel by seed
+        weights = []
     return {
         "id": [one.id for one in individuals],
         "genes": np.array([one.genes for one in individuals]),
