@@ -21,6 +21,7 @@ from evorl.ec.core import (
     Evolution,
     Seeding,
     genomes,
+    objectives,
     pack,
     pack_evaluations,
     unpack,
@@ -51,6 +52,7 @@ class Population:
         self.leader: Evaluation | None = None  # the best individual so far
         self.best: tuple[float, int] | None = None
         self.told: list[dict[str, Any]] = []
+        self._judged: tuple[Evaluation, Metrics] | None = None  # who was, and what came out
         self._order = list(order)
         self._flying: list[Task] = []
         self.courier = self._courier()
@@ -77,13 +79,13 @@ class Population:
         self._fill()
         task = self._next()
         self._flying.remove(task)
-        pairs = [evaluated(one, a) for one, a in zip(task.individuals, self.courier.answers(task), strict=True)]
-        evaluations = [evaluation for evaluation, _ in pairs]
+        answered = [evaluated(one, a) for one, a in zip(task.individuals, self.courier.answers(task), strict=True)]
+        evaluations = [evaluation for evaluation, _, _ in answered]
         self.steps += sum(one.cost for one in evaluations)
         self.evaluations += len(evaluations)
-        self._notice([(one, reason) for one, reason in pairs if reason])
+        self._notice([(one, reason) for one, reason, _ in answered if reason])
         self._remember(evaluations)
-        self.told = [self._row(one) for one in evaluations]
+        self.told = [self._row(one, seconds) for one, _, seconds in answered]
         self.courier.tell(evaluations)
         return self.evolver.tell(evaluations) | self._metrics()
 
@@ -123,14 +125,15 @@ class Population:
                 self.leader = one._replace(individual=self.courier.whole(one.individual))
                 self.best = (worth, self.steps)
 
-    def _row(self, one: Evaluation) -> dict[str, Any]:
+    def _row(self, one: Evaluation, seconds: float) -> dict[str, Any]:
         """A line of population.jsonl."""
         this = one.individual
         return {
             "id": this.id, "parents": list(this.parents), "role": this.role, "birth": this.birth,
             "genes": self.plan.space.values(this.genes), "cost": one.cost,
-            "objectives": [x if np.isfinite(x) else None for x in one.objectives],
-            "results": {name: float(np.mean(x)) for name, x in one.result.items()}, "step": self.steps,
+            "objectives": dict(zip(self.plan.names, one.objectives, strict=True)),  # what is not finite becomes null
+            "results": {name: float(np.mean(x)) for name, x in one.result.items()},
+            "step": self.steps, "seconds": round(seconds, 6),
         }  # fmt: skip
 
     def _metrics(self) -> Metrics:
@@ -151,11 +154,17 @@ class Population:
     # -------------------------------------------------------------- what a session asks
 
     def judge(self) -> Metrics:
-        """Evaluate the best individual on episodes of their own; a problem's is its objective."""
-        if self.leader is None or self.plan.learner is None:
-            return {"eval/return_mean": value(self.leader) if self.leader else float("nan")}
-        e = self.experiment
-        return judge(self.plan.learner(self.leader.individual), e.mdp, e.seed, e.eval.episodes)
+        """Evaluate the best individual, once, on episodes of their own; a problem has the best of each objective."""
+        if self.leader is None:
+            return {"eval/return_mean": float("nan")}
+        if self.plan.learner is None:
+            best = objectives([self.leader, *self.evolver.population]).max(axis=0)
+            return {f"eval/{name}_mean": float(x) for name, x in zip(self.plan.names, best, strict=True)}
+        if self._judged is None or self._judged[0] is not self.leader:
+            e = self.experiment
+            metrics = judge(self.plan.learner(self.leader.individual), e.mdp, e.seed, e.eval.episodes)
+            self._judged = self.leader, metrics
+        return dict(self._judged[1])
 
     def fitness(self, judged: Metrics | None) -> float | None:
         return None if self.best is None else self.best[0]

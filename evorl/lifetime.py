@@ -7,6 +7,7 @@ run anywhere, and again where its process was killed. Letters in shapes: K indiv
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,6 +46,7 @@ class Answer(NamedTuple):
     weights: Array | None  # [D] where they changed
     memory: StateDict | None
     failed: str  # why it has no objectives; "" where it has
+    seconds: float = 0.0  # of wall time; its share where several were evaluated together
 
 
 class Lifetime(Protocol):
@@ -66,6 +68,8 @@ class Plan:
     """Individuals of one task."""
     learner: Callable[[Individual], Learner] | None
     """The individual as a policy that can be judged and saved; None where there is none."""
+    names: tuple[str, ...]
+    """Of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
 
 
 def plan(experiment: Experiment, evolution: Evolution) -> Plan:
@@ -84,13 +88,21 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
         raise BadRequest("this evolution takes one objective; ec=nsga2 takes several", "ec.objectives")
 
 
-def evaluated(individual: Individual, answer: Sequence[Any]) -> tuple[Evaluation, str]:
-    """A member's answer about an individual, and why it failed ("" where it did not)."""
+def evaluated(individual: Individual, answer: Sequence[Any]) -> tuple[Evaluation, str, float]:
+    """A member's answer about an individual, why it failed ("" where it did not), and how many seconds it took."""
     one = Answer(*answer)
     if one.weights is not None:
         individual = individual._replace(weights=one.weights)
     individual = individual._replace(memory=one.memory)
-    return Evaluation(individual, tuple(one.objectives), one.cost, one.result), one.failed
+    return Evaluation(individual, tuple(one.objectives), one.cost, one.result), one.failed, one.seconds
+
+
+def _timed(evaluate: Callable[[list[Individual]], list[Answer]], individuals: list[Individual]) -> list[Answer]:
+    """The answers, each with its share of the time that they took."""
+    began = time.monotonic()
+    answers = evaluate(individuals)
+    share = (time.monotonic() - began) / len(answers)
+    return [one._replace(seconds=share) for one in answers]
 
 
 # ------------------------------------------------------------------ a function
@@ -99,7 +111,7 @@ def evaluated(individual: Individual, answer: Sequence[Any]) -> tuple[Evaluation
 def _function(problem: Problem, evolution: Evolution) -> Plan:
     low, high = problem.bounds
     slots = evolution.slots or evolution.population
-    return Plan(Space.box(low.tolist(), high.tolist()), partial(Function, problem), slots, None)
+    return Plan(Space.box(low.tolist(), high.tolist()), partial(Function, problem), slots, None, problem.names)
 
 
 class Function:
@@ -109,7 +121,10 @@ class Function:
         self.problem = problem
 
     def evaluate(self, packed: StateDict) -> list[Answer]:
-        values = self.problem.evaluate(np.asarray(packed["genes"]))
+        return _timed(self._evaluate, unpack(packed))
+
+    def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
+        values = self.problem.evaluate(np.array([one.genes for one in individuals]))
         return [Answer(row, 1, self._named(row), None, None, "") for row in values.tolist()]
 
     def _named(self, row: list[float]) -> dict[str, Array]:
@@ -138,7 +153,8 @@ def _play(experiment: Experiment, evolution: Evolution) -> Plan:
         whole.load_policy({**state, "policy": actor.whole(individual.weights, state["policy"])})
         return whole
 
-    return Plan(space, partial(Play, experiment, evolution, found, together), together, learner)
+    make = partial(Play, experiment, evolution, found, together)
+    return Plan(space, make, together, learner, _names(evolution))
 
 
 class Play:
@@ -151,7 +167,10 @@ class Play:
         self.actor: Actor | None = None
 
     def evaluate(self, packed: StateDict) -> list[Answer]:
-        e, individuals = self.experiment, unpack(packed)
+        return _timed(self._evaluate, unpack(packed))
+
+    def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
+        e = self.experiment
         if not self.space.genes:
             return self._play(e.mdp.judge(), individuals)
         worlds = [with_values(e, self.space.values(one.genes)).mdp.judge() for one in individuals]
@@ -204,7 +223,8 @@ def _train(experiment: Experiment, evolution: Evolution) -> Plan:
         return one
 
     space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
-    return Plan(space, partial(Train, experiment, evolution, found), evolution.together or 1, learner)
+    make = partial(Train, experiment, evolution, found)
+    return Plan(space, make, evolution.together or 1, learner, _names(evolution))
 
 
 class Train:
@@ -214,7 +234,10 @@ class Train:
         self.experiment, self.evolution, self.space = experiment, evolution, Space(found)
 
     def evaluate(self, packed: StateDict) -> list[Answer]:
-        return [self._live(one) for one in unpack(packed)]
+        return [answer for one in unpack(packed) for answer in _timed(self._evaluate, [one])]
+
+    def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
+        return [self._live(one) for one in individuals]
 
     def _live(self, one: Individual) -> Answer:
         own = with_values(self.experiment, self.space.values(one.genes))
@@ -298,6 +321,15 @@ def _answer(evolution: Evolution, episodes: list[Episode]) -> Answer:
     return Answer(
         [_objective(one, result) for one in evolution.objectives], int(result["length"].sum()), result, None, None, ""
     )
+
+
+def _names(evolution: Evolution) -> tuple[str, ...]:
+    return tuple(term if isinstance(term, str) else _sum(term) for term in evolution.objectives)
+
+
+def _sum(weights: Mapping[str, float]) -> str:
+    text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in weights.items())
+    return text.replace("+-", "-")
 
 
 def _objective(term: str | dict[str, float], result: Mapping[str, Array]) -> float:
