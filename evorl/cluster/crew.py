@@ -13,18 +13,20 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import zmq
 
-from evorl.cluster.blame import NOTHING, Past, blame
+from evorl.cluster.blame import NOTHING, blame
 from evorl.cluster.core import MemberError
 from evorl.cluster.gate import Gate, guard
 from evorl.cluster.launch import Exit, Launcher
 from evorl.cluster.line import Letter, Line, bulk, messages
 from evorl.cluster.memory import Pool, Reader
+from evorl.cluster.parcels import Parcels
+from evorl.cluster.relay import Stop
+from evorl.cluster.seats import MOST_AHEAD, Call, Seat
 from evorl.cluster.turns import Turns
 from evorl.cluster.wire import MOST_FRAME, Bulk, Failure, Header, Kind, ProtocolError, check_outcomes, unpack
 
@@ -34,57 +36,6 @@ TICK_S = 0.2  # the longest the driver waits before it looks at deadlines
 FAREWELL_S = 1.0  # for the members of a group to close
 MOST_AT_ONCE = 1000  # messages read before the driver looks at anything else
 DYING_S = 5.0  # that a killed process gets until it is given up
-AHEAD_S = 0.005  # so much work is sent ahead to a worker
-MOST_AHEAD = 64  # calls
-
-
-@dataclass(slots=True)
-class Call:
-    """One call to some members of one worker."""
-
-    number: int
-    method: str
-    members: list[int]
-    letter: Letter  # the arguments; the newest ones of a stream
-    stateful: bool  # its members' states are asked for
-    copy: bool = True  # arrays of the answer, out of the worker's memory
-    alone: bool = False  # nobody else reads its letter
-    lent: int | None = None  # our block that it reads its arguments from
-    into: deque[Call] | None = None  # where it is put once it is answered
-    block: tuple[Seat, int, int] | None = None  # whose, of which life, and the block that views of the answer lie in
-    outcomes: list[Any] | None = None  # by member: [True, answer] or [False, error]
-    states: Sequence[bytes | None] = ()  # by member, where asked for
-
-
-@dataclass(slots=True)
-class Seat:
-    """A worker's place: the process that holds it now, and what it has to do."""
-
-    number: int
-    members: list[int]
-    line: Line
-    life: int = 0
-    ready: bool = False  # its members are made
-    since: float = 0.0  # when it last began something
-    overdue: bool = False  # past its deadline, and being killed
-    reader: Reader | None = None  # of its process's blocks
-    host: str = ""  # whose memory it can read
-    sent: deque[Call] = field(default_factory=deque)  # not yet answered, in order
-    unsent: deque[Call] = field(default_factory=deque)  # the last of these, which are not on their way yet
-    released: list[int] = field(default_factory=list)  # its blocks that we have read
-    pace: float = 0.0  # seconds a call takes it, smoothed
-    past: Past = field(default_factory=Past)
-
-    @property
-    def under_way(self) -> int:
-        return len(self.sent)
-
-    @property
-    def room(self) -> int:
-        """Calls for a moment's work."""
-        if not self.ready:
-            return 0
-        return min(MOST_AHEAD, max(1, int(AHEAD_S / self.pace))) if self.pace else 1
 
 
 class Crew:
@@ -96,6 +47,8 @@ class Crew:
         self.replaced = 0  # workers
         self.states: list[bytes | None] = [None] * size  # of each member, packed
         self.pool = Pool()
+        self.parcels = Parcels(self.pool, self._send_parcel)
+        self.sent_away = self.relayed = 0  # bytes of arrays to other hosts: by this process, and by its workers
         self._plain = {one.__name__: one for one in plain}
         self._token = secrets.token_bytes(16)
         self._looked, self._worked = time.monotonic(), time.process_time()
@@ -103,7 +56,7 @@ class Crew:
         self.seats = [
             Seat(w, list(range(w, size, workers)), Line(self._token, w, 0), since=self._looked) for w in range(workers)
         ]
-        self._named = {_name(seat): seat for seat in self.seats}
+        self._named = {seat.name: seat for seat in self.seats}
         self._making = {seat.number for seat in self.seats}  # whose members are not made yet
         self.turns = Turns[Seat](MOST_AHEAD)
         self._context = zmq.Context()
@@ -170,6 +123,7 @@ class Crew:
             self._gate.close()
         self._socket.close()
         self._context.term()
+        self.parcels.close()
         self.pool.close()
         for seat in self.seats:
             seat.reader = None
@@ -184,41 +138,39 @@ class Crew:
 
     def assign(self, seat: Seat, calls: Sequence[Call]) -> None:
         """Give calls to a worker that has yet to be told: see `push`."""
-        if not seat.sent:
-            seat.since = time.monotonic()
         seat.sent.extend(calls)
         seat.unsent.extend(calls)
         self.turns.note(seat)
 
     def push(self, seat: Seat) -> None:
-        """Send what waits to be sent, if its worker is there."""
+        """Send what waits to be sent, if its worker is there, up to what has arrays on their way to its host."""
         if not seat.ready:
             return
-        calls = [*seat.unsent]
-        seat.unsent.clear()
-        for call in calls:
-            self._lend(seat, call)
+        if not seat.told:
+            seat.since = time.monotonic()
+        calls = []
+        while seat.unsent and not self._awaited(seat, seat.unsent[0]):
+            calls.append(seat.unsent.popleft())
+            if seat.host == self.launcher.host:
+                calls[-1].lend(self.pool)
         parts = (((one.number, one.method, one.members, one.stateful), one.letter) for one in calls)
         for envelopes, letter in messages(parts):
             released, seat.released = seat.released, []
-            self._send(seat, Kind.CALL, (released, envelopes), letter)
+            place = b"" if envelopes[0][0] == seat.lacks else self.parcels.place(seat, letter)
+            self._send(seat, Kind.CALL, (released, envelopes), letter, place)
 
-    def _lend(self, seat: Seat, call: Call) -> None:
-        """Keep what a call's worker will read until it has answered."""
-        self._give_back(call)
-        if call.letter.block is not None and seat.host == self.launcher.host:
-            call.lent = call.letter.block
-            self.pool.lend(call.lent)
+    def _awaited(self, seat: Seat, call: Call) -> bool:
+        return call.number != seat.lacks and self.parcels.awaited(seat, call.letter)
 
-    def _give_back(self, call: Call) -> None:
-        if call.lent is not None:
-            self.pool.give(call.lent)
-            call.lent = None
+    def _send_parcel(self, seat: Seat, envelope: object, letter: Letter) -> None:
+        self._send(seat, Kind.PARCEL, envelope, letter.arrays())
 
-    def _send(self, seat: Seat, kind: Kind, envelope: object, letter: Letter) -> None:
-        frames = seat.line.pack(kind, envelope, letter, seat.host == self.launcher.host)
+    def _send(self, seat: Seat, kind: Kind, envelope: object, letter: Letter, place: bytes = b"") -> None:
+        near = seat.host == self.launcher.host
+        frames = seat.line.pack(kind, envelope, letter, near, place)
+        self.sent_away += 0 if near or place else letter.size
         try:
-            self._socket.send_multipart([_name(seat), *frames])
+            self._socket.send_multipart([seat.name, *frames])
         except zmq.ZMQError as error:  # it is gone; its exit will say so
             if error.errno != zmq.EHOSTUNREACH:
                 raise
@@ -228,15 +180,6 @@ class Crew:
         """Views of a worker's block are no longer read: it may write there again."""
         if life == seat.life:
             seat.released.append(block)
-
-    def keep(self, letter: Letter) -> None:
-        """It has one reader more, who will give it back."""
-        if letter.block is not None:
-            self.pool.lend(letter.block)
-
-    def give_back(self, letter: Letter) -> None:
-        if letter.block is not None:
-            self.pool.give(letter.block)
 
     # -------------------------------------------------------------- receiving
 
@@ -283,23 +226,56 @@ class Crew:
             raise ProtocolError(f"{identity!r} is no worker of ours")
         header = seat.line.check(frames)
         if header.kind == Kind.HELLO:
-            self._greeted(seat, header, unpack(frames[1], form=tuple[int, str]))
+            self._greeted(seat, header, unpack(frames[1], form=tuple[int, str, str, str]))
         elif header.kind == Kind.ANSWER:
             self._answered(seat, header, frames)
         elif header.kind == Kind.BUSY:
             seat.line.accept(header)
             seat.since = time.monotonic()
+        elif header.kind == Kind.KEPT:
+            self._confirmed(seat, header, unpack(frames[1], form=tuple[int, int, int, int, int]))
+        elif header.kind == Kind.LACK:
+            self._lacked(seat, header, unpack(frames[1], form=int))
         else:
             raise ProtocolError(f"a worker does not send {header.kind.name}")
 
-    def _greeted(self, seat: Seat, header: Header, whence: tuple[int, str]) -> None:
-        pid, host = whence
-        if seat.host or pid <= 0 or not host:
+    def _greeted(self, seat: Seat, header: Header, whence: tuple[int, str, str, str]) -> None:
+        pid, host, address, key = whence
+        if seat.host or not 0 < pid < 1 << 31 or not host:
             raise ProtocolError("a worker says once which process it is, and where")
         seat.line.accept(header)
-        seat.host = host
-        seat.reader = Reader(pid) if host == self.launcher.host else None
+        seat.host, seat.pid, seat.stop = host, pid, Stop(seat.number, seat.life, address, key)
+        if host == self.launcher.host:
+            seat.reader = Reader(pid)
+        else:
+            self.parcels.arrived(seat)
         self._adopt(seat)
+
+    def _confirmed(self, seat: Seat, header: Header, said: tuple[int, int, int, int, int]) -> None:
+        """A worker keeps a parcel for its host."""
+        number, fd, block, refused, relayed = said
+        if not 0 <= fd < 1 << 31 or min(block, refused, relayed) < 0 or not seat.host:
+            raise ProtocolError(f"a parcel at {fd}, {block}")
+        seat.line.accept(header)
+        self._refused += refused
+        self.relayed += relayed
+        self.parcels.confirmed(seat, number, fd, block)
+        self._push_all(seat.host)
+
+    def _push_all(self, host: str) -> None:
+        for mate in self.parcels.mates(host):
+            self.push(mate)
+
+    def _lacked(self, seat: Seat, header: Header, number: int) -> None:
+        """The arrays of a call were gone before they could be read: from this call on all have to come again."""
+        told = [*islice(seat.sent, seat.told)]
+        if not seat.ready or number not in [call.number for call in told]:
+            raise ProtocolError(f"call {number} is none of its own")
+        seat.line.accept(header)
+        seat.lacks = number
+        again = [call for call in told if call.number >= number]
+        seat.unsent.extendleft(reversed(again))
+        self.push(seat)
 
     def _adopt(self, seat: Seat) -> None:
         self._unmake(seat)
@@ -314,7 +290,7 @@ class Crew:
     def _answered(self, seat: Seat, header: Header, frames: list[bytes]) -> None:
         """Read answers wholly before heeding them: a message that is refused changes nothing."""
         heads = unpack(frames[1], form=list[tuple[int, list[bytes | None]]])
-        calls = _answers_to(seat, [number for number, _ in heads])
+        calls = seat.answered([number for number, _ in heads])
         memory, block = bulk(header, frames, seat.reader)
         copy = calls[0].copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
         bodies = unpack(frames[2], memory, copy, list[list[tuple[bool, Any]]])
@@ -344,9 +320,7 @@ class Crew:
         call.outcomes, call.states = outcomes, states
         if call.into is not None:
             call.into.append(call)
-        self._give_back(call)
-        if call.alone:
-            self.give_back(call.letter)
+        call.give_back(self.pool)
         for member, state in zip(call.members, states, strict=True):
             if state is not None:
                 self.states[member] = state
@@ -379,13 +353,15 @@ class Crew:
         self._looked, self._worked = now, worked
         for seat in self.seats:
             seat.since += stood
-            late = now - seat.since - self.deadline_s if seat.sent or not seat.ready else 0
+            late = now - seat.since - self.deadline_s if seat.told or not seat.ready else 0
             if late > 0 and not seat.overdue:
                 seat.overdue = True
                 self.launcher.kill(seat.number, seat.life)
                 self._bury()  # what it waited for may be all the news there was
             elif late > DYING_S:
                 self._exited(Exit(seat.number, seat.life, "", killed=True))
+        for host in self.parcels.late():
+            self._push_all(host)
 
     def _bury(self) -> None:
         for gone in self.launcher.exits():
@@ -403,25 +379,17 @@ class Crew:
         doing = "it began" if not seat.ready else "it waited" if call is None else f"{call.method} ran"
         log.warning("%s", blame(gone, doing, NOTHING if call is None else call.number, seat.past))
         self.replaced += 1
-        del self._named[_name(seat)]
+        del self._named[seat.name]
         seat.life += 1
-        self._named[_name(seat)] = seat
+        self._named[seat.name] = seat
         seat.line = Line(self._token, seat.number, seat.life)
-        seat.reader, seat.host, seat.overdue, seat.released = None, "", False, []
-        self._unmake(seat)
+        self._forget(seat)
         self.launcher.start(self._token, seat.number, seat.life)
 
-
-def _name(seat: Seat) -> bytes:
-    """What its process is called at the socket."""
-    return b"%d.%d" % (seat.number, seat.life)
-
-
-def _answers_to(seat: Seat, numbers: list[int]) -> list[Call]:
-    """The calls that answers of these numbers belong to; 0 says that the members are made. Raises `ProtocolError`."""
-    if numbers == [0] and not seat.ready:
-        return [Call(0, "", seat.members, Letter(None), stateful=True)]
-    calls = [*islice(seat.sent, len(numbers))]
-    if not 0 < len(numbers) <= len(seat.sent) - len(seat.unsent) or numbers != [call.number for call in calls]:
-        raise ProtocolError(f"answers to calls {numbers}, which are not the next")
-    return calls
+    def _forget(self, seat: Seat) -> None:
+        """What belonged to a process that is gone."""
+        waiting = self.parcels.left(seat)
+        seat.reader, seat.host, seat.overdue, seat.released, seat.lacks = None, "", False, [], 0
+        self._unmake(seat)
+        for host in waiting:
+            self._push_all(host)

@@ -18,10 +18,12 @@ class Pass(NamedTuple):
     server: bytes  # the driver's public key
     public: bytes
     secret: bytes
+    relay_public: bytes = b""  # what all workers of the run show each other
+    relay_secret: bytes = b""
 
     def show(self, socket: zmq.Socket[bytes]) -> None:
         """To be done before the socket connects."""
-        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = self
+        socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = self[:3]
 
 
 class Keys:
@@ -32,12 +34,13 @@ class Keys:
         self._public, secret = zmq.curve_keypair()
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = self._public, secret
+        self._relay = zmq.curve_keypair()
         self.admitted: set[bytes] = set()  # public keys, as they come to the gate
 
     def admit(self) -> Pass:
         public, secret = zmq.curve_keypair()
         self.admitted.add(z85.decode(public))
-        return Pass(self._public, public, secret)
+        return Pass(self._public, public, secret, *self._relay)
 
     def dismiss(self, one: Pass) -> None:
         self.admitted.discard(z85.decode(one.public))

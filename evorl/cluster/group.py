@@ -8,9 +8,10 @@ from itertools import count
 from typing import Any
 
 from evorl.cluster.core import Future
-from evorl.cluster.crew import MOST_AHEAD, TICK_S, Call, Crew, Seat
+from evorl.cluster.crew import TICK_S, Crew
 from evorl.cluster.launch import Launcher
 from evorl.cluster.line import Letter, dumps, loads
+from evorl.cluster.seats import MOST_AHEAD, Call, Seat
 
 GATHER_AHEAD = 2  # answers of each member that wait to be taken
 
@@ -42,7 +43,8 @@ class RemoteGroup:
         self._states = [*self.crew.states]  # after the answers that were taken
 
     def all(self, method: str, *args: object) -> list[Any]:
-        letter = Letter(args, self.crew.pool)
+        letter = Letter(args, self.crew.pool, self.crew.parcels.known())
+        self.crew.parcels.ship(letter)
         calls = [Call(next(self._numbers), method, seat.members, letter, stateful=True) for seat in self.crew.seats]
         for seat, call in zip(self.crew.seats, calls, strict=True):
             self.crew.dispatch(seat, [call])
@@ -50,7 +52,7 @@ class RemoteGroup:
         errors: dict[int, Exception] = {}
         for call in calls:
             self.wait(call)
-        self.crew.give_back(letter)
+        letter.give_back()
         for call in calls:
             self._took(call)
             for member, outcome in zip(call.members, call.outcomes or (), strict=True):
@@ -118,9 +120,9 @@ class RemoteGroup:
                 self._let_go(call)
                 if call.outcomes is None:  # and perhaps to be sent again
                     call.alone = True
-                    self.crew.keep(letter)
+                    letter.lend()
                     self._left.append(call)
-            self.crew.give_back(letter)
+            letter.give_back()
 
     def _let_go(self, call: Call) -> None:
         """Nobody reads, or will read, views of a call's answer."""

@@ -20,16 +20,14 @@ T = TypeVar("T")
 
 
 class Letter:
-    """A value packed once, to be sent to one or many: its body, and its arrays beside it or in shared memory.
+    """A value packed once, to be sent to one or many: its body, and its arrays beside it or in shared memory."""
 
-    Arrays are not compared with what a block may hold of them already: that takes as long as the copy it would save.
-    """
-
-    def __init__(self, value: object, pool: Pool | None = None) -> None:
-        """Raises TypeError for what cannot be sent."""
+    def __init__(self, value: object, pool: Pool | None = None, known: Iterable[Letter] = ()) -> None:
+        """Shares the block of one of the ``known`` letters of this pool that has the same arrays: to compare takes as
+        long as to copy, so that pays only where a copy has far to go. Raises TypeError for what cannot be sent."""
         self._pool = pool
         self.block: int | None = None
-        self._write(value)
+        self._write(value, known)
 
     def rewrite(self, value: object) -> None:
         """Something else from now on. Raises TypeError for what cannot be sent."""
@@ -38,13 +36,35 @@ class Letter:
         if former is not None and self._pool is not None:
             self._pool.give(former)
 
-    def _write(self, value: object) -> None:
+    def lend(self) -> None:
+        """It has one reader more."""
+        if self.block is not None and self._pool is not None:
+            self._pool.lend(self.block)
+
+    def give_back(self) -> None:
+        """It has one reader less, at first one."""
+        if self.block is not None and self._pool is not None:
+            self._pool.give(self.block)
+
+    def arrays(self) -> Letter:
+        """A letter of the arrays alone."""
+        bare = copy(self)
+        bare.body = Packed(None).body
+        return bare
+
+    def _holds(self, packed: Packed) -> bool:
+        return self.size == packed.size and packed.lies_in(memoryview(self._bulk))
+
+    def _write(self, value: object, known: Iterable[Letter] = ()) -> None:
         packed, pool = Packed(value), self._pool
         self.body, self.size = packed.body, packed.size
         self._bulk: bytes | memoryview = b""
         self._place = b""
         if packed.size and (pool is None or packed.size < SHARED_FROM):
             self._bulk = packed.bulk()
+        elif pool is not None and (same := next((one for one in known if one._holds(packed)), None)) is not None:
+            self.block, self._bulk, self._place = same.block, same._bulk, same._place
+            pool.lend(self.block or 0)
         elif packed.size and pool is not None:
             self.block, block = pool.take()
             self._bulk = block.view(packed.size)
@@ -89,13 +109,13 @@ class Line:
         self.sent = 0
         self.received = 0
 
-    def pack(self, kind: Kind, envelope: object, letter: Letter, shared: bool = True) -> list[Any]:
+    def pack(self, kind: Kind, envelope: object, letter: Letter, shared: bool = True, place: bytes = b"") -> list[Any]:
         """The frames of the next message: header, envelope (plain data), body and, where there is one, bulk.
 
-        ``shared``: the one it goes to can read this process's memory.
+        ``shared``: the one it goes to can read this process's memory; ``place``: where it finds the arrays otherwise.
         """
         self.sent += 1
-        where, bulk = letter.bulk(shared)
+        where, bulk = (Bulk.HELD, [place]) if place else letter.bulk(shared)
         header = Header(kind, self.token, self.worker, self.life, self.sent, where, letter.size)
         return [header.pack(), Packed(envelope).body, letter.body, *bulk]
 
@@ -128,7 +148,7 @@ def bulk(header: Header, frames: list[bytes], reader: Reader | None) -> tuple[An
         return b"", None
     if header.bulk == Bulk.FRAME:
         return frames[3], None
-    if reader is None:
+    if reader is None or header.bulk != Bulk.SHARED:
         raise ProtocolError("shared memory of an unknown process")
     try:
         fd, number = PLACE.unpack(frames[3])

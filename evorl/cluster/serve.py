@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import zmq
 
 from evorl.cluster.core import Make, public
@@ -17,11 +18,13 @@ from evorl.cluster.gate import present
 from evorl.cluster.host import here
 from evorl.cluster.line import Letter, Line, bulk, dumps, loads, messages
 from evorl.cluster.memory import Pool, Reader
-from evorl.cluster.wire import Bulk, Kind, ProtocolError, unpack
+from evorl.cluster.relay import HELD, NOWHERE, Parcel, Relay, Stop
+from evorl.cluster.wire import Bulk, Header, Kind, ProtocolError, unpack
 
 PATIENCE_MS = 1000  # between looks at whether the driver is still there
 ROUND_S = 2e-4  # so long the answer to a quick call may wait for the next ones, to go in one message
 BUSY_S = 0.1  # a worker with many members says at most so often that one more is done
+LENT = (Bulk.SHARED, Bulk.HELD)  # arrays that are read where they are
 NOBODY = -1
 Mark = Callable[[int], None]
 """Takes note of which member the worker is busy with, or `NOBODY`."""
@@ -40,21 +43,37 @@ class Ask(NamedTuple):
 class Worker:
     """Members, and the calls that wait for them."""
 
-    def __init__(self, make: Make, line: Line, socket: zmq.Socket[bytes], host: str, shared: bool, mark: Mark) -> None:
+    def __init__(
+        self,
+        make: Make,
+        line: Line,
+        socket: zmq.Socket[bytes],
+        host: str,
+        shared: bool,
+        relay: Relay | None,
+        mark: Mark,
+    ) -> None:
+        """``shared``: the driver's memory and ours; ``relay``: where workers of other hosts send to."""
         self.make, self.line, self.socket, self.mark = make, line, socket, mark
         self.members: dict[int, Any] = {}
         self.waiting: deque[Ask] = deque()
-        self.host, self.shared = host, shared
+        self.host, self.shared, self.relay = host, shared, relay
         self.pool = Pool()
         self.reader: Reader | None = None  # of the driver's blocks
+        self.mate: Reader | None = None  # of the one that keeps parcels for this host
+        self.lacks: int | None = None  # the call from which on all have to come again
+        self.poller = zmq.Poller()
+        for door in (socket, *(() if relay is None else (relay.socket, relay.gate.socket))):
+            self.poller.register(door, zmq.POLLIN)
         self.going = True
         self.spoke = 0.0  # when
 
     def run(self, alive: Callable[[], bool]) -> None:
         """Serve until told to stop, or until ``alive`` says that the driver is gone."""
-        self._say(Kind.HELLO, [os.getpid(), self.host], Letter(None))
+        _, _, address, key = NOWHERE if self.relay is None else self.relay.stop
+        self._say(Kind.HELLO, [os.getpid(), self.host, address, key], Letter(None))
         while self.going:
-            if self.waiting or self.socket.poll(PATIENCE_MS):
+            if self.waiting or self.poller.poll(PATIENCE_MS):
                 self._read()
                 self._work()
             elif not alive():
@@ -63,17 +82,55 @@ class Worker:
 
     def _read(self) -> None:
         """Take all that has come."""
+        while self.relay is not None and (parcel := self.relay.take()) is not None:
+            self._keep(parcel)
         while self.going:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             header = self.line.check(frames)
-            memory, _ = bulk(header, frames, self.reader)
+            memory = self._memory(header, frames)
             self.line.accept(header)
-            lent = memoryview(memory).toreadonly()  # by the driver, until the call is answered
-            content = unpack(frames[2], lent, copy=header.bulk != Bulk.SHARED)
-            self._take(header.kind, unpack(frames[1]), content)
+            envelope = unpack(frames[1])
+            if header.kind == Kind.PARCEL:
+                self._keep(Parcel(envelope[0], msgspec.convert(envelope[1], list[Stop]), memory))
+            elif header.kind != Kind.CALL or self._is_next(envelope, memory):
+                lent = memoryview(memory).toreadonly()  # by the driver, until the call is answered
+                self._take(header.kind, envelope, unpack(frames[2], lent, header.bulk not in LENT))
+
+    def _memory(self, header: Header, frames: list[bytes]) -> Any:
+        """A message's bulk; None where it is gone."""
+        if header.bulk != Bulk.HELD:
+            return bulk(header, frames, self.reader)[0]
+        pid, fd = HELD.unpack(frames[3])
+        if self.mate is None or self.mate.pid != pid:
+            self.mate = Reader(pid)
+        try:
+            return self.mate.view(fd, header.size)
+        except (OSError, ValueError):
+            return None
+
+    def _is_next(self, envelope: Any, memory: Any) -> bool:
+        """Whether calls are to be made; not those that come after one whose arrays are gone."""
+        released, ((number, *_), *_) = envelope
+        for block in released:
+            self.pool.give(block)
+        if self.lacks in (None, number):
+            self.lacks = number if memory is None else None
+            if memory is None:
+                self._say(Kind.LACK, number, Letter(None))
+        return self.lacks is None
+
+    def _keep(self, parcel: Parcel) -> None:
+        """Pass a parcel on, and keep it for this host."""
+        content, news = memoryview(parcel.content), (0, 0)
+        if self.relay is not None:
+            self.relay.pass_on(parcel)
+            news = self.relay.news()
+        number, block = self.pool.take()
+        block.view(len(content))[:] = content
+        self._say(Kind.KEPT, [parcel.number, block.fd, number, *news], Letter(None))
 
     def _take(self, kind: Kind, envelope: Any, content: Any) -> None:
         if kind == Kind.STOP:
@@ -81,15 +138,14 @@ class Worker:
         elif kind == Kind.ADOPT:
             self.reader = Reader(envelope)
             self.waiting.clear()  # the driver sends again what is not answered
+            self.lacks = None
             made = [self._adopt(index, state) for index, state in content]
             states = [
                 self._state(index)[0] if fine else None for (index, _), (fine, _) in zip(content, made, strict=True)
             ]
             self._answer([((0, states), self._packed(made))])
         elif kind == Kind.CALL:
-            released, calls = envelope
-            for block in released:
-                self.pool.give(block)
+            _, calls = envelope
             self.waiting.extend(Ask._make([*call, args]) for call, args in zip(calls, content, strict=True))
         else:
             raise ProtocolError(f"a driver does not send {kind.name}")
@@ -215,8 +271,13 @@ def serve(
     else:
         present(socket, token)
     socket.connect(endpoint)
+    shared, relay = driver in (None, host), None
+    if not shared and endpoint.startswith("tcp:"):
+        relay = Relay(context, endpoint, token, (worker, life), keys)
     try:
-        Worker(make, Line(token, worker, life), socket, host, driver in (None, host), mark).run(alive)
+        Worker(make, Line(token, worker, life), socket, host, shared, relay, mark).run(alive)
     finally:
+        if relay is not None:
+            relay.close()
         socket.close()
         context.term()

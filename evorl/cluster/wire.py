@@ -61,6 +61,9 @@ class Kind(IntEnum):
     ANSWER = 4  # worker: what a call gave
     STOP = 5  # driver: end
     BUSY = 6  # worker: no answer yet, but one member more is done
+    PARCEL = 7  # driver, or another worker: keep these arrays for your host, and pass them on
+    KEPT = 8  # worker: here they are
+    LACK = 9  # worker: the arrays of a call are not where they should be
 
 
 class Bulk(IntEnum):
@@ -68,7 +71,8 @@ class Bulk(IntEnum):
 
     NONE = 0
     FRAME = 1  # in the message's last frame
-    SHARED = 2  # in shared memory that the body's place names
+    SHARED = 2  # in the sender's shared memory, where the last frame says
+    HELD = 3  # in that of another worker on the receiver's host
 
 
 class Header(NamedTuple):
@@ -140,6 +144,14 @@ class Packed:
         for start, array in self.arrays:
             if array.nbytes:
                 np.copyto(np.frombuffer(into, np.uint8, array.nbytes, start), array.reshape(-1).view(np.uint8))
+
+    def lies_in(self, bulk: memoryview) -> bool:
+        """Whether a bulk holds these very arrays, bit by bit."""
+        return all(
+            np.array_equal(np.frombuffer(bulk, np.uint8, array.nbytes, start), array.reshape(-1).view(np.uint8))
+            for start, array in self.arrays
+            if array.nbytes
+        )
 
     def bulk(self) -> bytes | memoryview:
         """The bulk in memory of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -18,6 +19,10 @@ class VeryRefused(Refused):
     pass
 
 
+def digest(array: Any) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
 class Counter:
     """Adds up what it is given; its state is the sum."""
 
@@ -31,7 +36,18 @@ class Counter:
     def echo(self, *values: Any) -> Any:
         return values[0] if len(values) == 1 else list(values)
 
-    def pid(self) -> int:
+    def add_all(self, array: Any) -> int:
+        return self.add(int(array.sum()))[1]
+
+    def digest(self, array: Any, *_: Any) -> str:
+        return digest(array)
+
+    def blocks(self) -> int:
+        """Blocks of shared memory that it holds."""
+        fds = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]
+        return len({os.stat(fd).st_ino for fd in fds if os.readlink(fd).startswith("/memfd:evorl ")})
+
+    def pid(self, *_: Any) -> int:
         return os.getpid()
 
     def boom(self, first: int) -> int:

@@ -22,10 +22,11 @@ from harness import QUICK, WORLDS, experiment_of, fingerprint, train_in
 from hostile import mutated, payloads, reshaped
 
 from evorl.cluster.core import MemberError
-from evorl.cluster.crew import Call, Crew
+from evorl.cluster.crew import Crew
 from evorl.cluster.gate import present
 from evorl.cluster.group import RemoteGroup
 from evorl.cluster.processes import Processes
+from evorl.cluster.seats import Call
 from evorl.cluster.wire import Bulk, Header, ProtocolError
 
 MEMORY = 100 << 10  # KiB that an attack may cost at most

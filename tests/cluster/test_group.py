@@ -16,6 +16,7 @@ import cluster_toys as toys
 import numpy as np
 import pytest
 import torch
+from islands import Islands
 
 from evorl.cluster.core import Cluster, Group, Make, MemberError
 from evorl.cluster.local import Local
@@ -28,6 +29,7 @@ Spawn = Callable[..., Group]
 CLUSTERS: dict[str, Callable[[int], Cluster]] = {
     "local": lambda workers: Local(),
     "processes": lambda workers: Processes(workers=workers),
+    "hosts": lambda workers: Islands(workers=workers, hosts=("a", "b")),
     "ray": lambda workers: Ray(workers=workers),
 }
 everywhere = pytest.mark.parametrize("kind", [*CLUSTERS], indirect=True, scope="module")
@@ -53,7 +55,7 @@ def files(kind: str) -> list[str]:
     return sorted(name.partition(":")[0] for name in found if kind != "ray" or not name.startswith("socket:"))
 
 
-@pytest.fixture(scope="module", params=["local", "processes", pytest.param("ray", marks=pytest.mark.fault)])
+@pytest.fixture(scope="module", params=["local", "processes", "hosts", pytest.param("ray", marks=pytest.mark.fault)])
 def kind(request: pytest.FixtureRequest) -> str:
     """The cluster under test, by name."""
     if request.param == "ray":

@@ -156,8 +156,8 @@ def test_the_message_of_these_tests_is_fine() -> None:
         message(bulk=Bulk.FRAME), message(ARRAY, bulk=Bulk.SHARED), message(size=MOST_BULK + 1),
         [struct.pack("<4sH", b"EVRL", 9) + message()[0][6:], *message()[1:]],
         [message()[0][:6] + b"\x00" + message()[0][7:], *message()[1:]],
-        [message()[0][:6] + b"\x09" + message()[0][7:], *message()[1:]],
-        [message()[0][:7] + b"\x03" + message()[0][8:], *message()[1:]],
+        [message()[0][:6] + b"\x0f" + message()[0][7:], *message()[1:]],
+        [message()[0][:7] + b"\x09" + message()[0][8:], *message()[1:]],
     ],
 )  # fmt: skip
 def test_messages_that_are_none_of_ours(frames: list[bytes]) -> None:

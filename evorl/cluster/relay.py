@@ -1,0 +1,152 @@
+"""The worker's side of arrays that go to many hosts: it keeps them for its host, and passes them on to further ones.
+
+A parcel is the arrays of one letter. The driver sends it to a few hosts, to one worker of each, with the list of the
+hosts beyond it; each of these workers does the same, so that every host gets one copy and nobody sends more than `FAN`.
+A worker keeps a parcel in a block of shared memory and tells the driver where; the others of its host read it there.
+"""
+
+from __future__ import annotations
+
+import socket as sockets
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import zmq
+from zmq.utils import z85
+
+from evorl.cluster.curve import Pass
+from evorl.cluster.gate import Gate, guard, present
+from evorl.cluster.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, unpack
+
+FAN = 4  # copies that one process sends: with three or four the last host of a large tree has its copy soonest
+MOST_WAITING = 2  # parcels of each sender that are not taken yet; more wait on its side
+HELD = struct.Struct("<II")  # the process that keeps a parcel, and its file descriptor
+LINGER_MS = 2000  # that a parcel under way gets once its receiver is not one of ours to send to any more
+
+
+class Stop(NamedTuple):
+    """The worker that takes parcels for its host."""
+
+    worker: int
+    life: int
+    address: str  # where others reach it; none where it cannot be reached
+    key: str  # public, in z85; none where no keys are asked for
+
+
+NOWHERE = Stop(0, 0, "", "")
+
+
+def branches(stops: Sequence[Stop]) -> list[tuple[Stop, Sequence[Stop]]]:
+    """Whom to send to, and whom each of them has to send to; all shares are equal, give or take one."""
+    if not stops:
+        return []
+    count = min(FAN, len(stops))
+    shares = [stops[at * len(stops) // count : (at + 1) * len(stops) // count] for at in range(count)]
+    return [(share[0], share[1:]) for share in shares]
+
+
+class Parcel(NamedTuple):
+    """What a worker is to keep and to pass on."""
+
+    number: int
+    stops: list[Stop]
+    content: Any  # bytes, or a frame
+
+
+class Relay:
+    """The door at which a worker takes parcels from others, and what it passes on."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        token: bytes,
+        name: tuple[int, int],
+        keys: Pass | None,
+    ) -> None:
+        self._refused = 0  # messages
+        self._passed_on = 0  # bytes
+        self._context, self._token, self._name, self._keys = context, token, name, keys
+        self._onward: dict[Stop, zmq.Socket[bytes]] = {}
+        self.socket = context.socket(zmq.PULL)
+        self.socket.linger, self.socket.rcvhwm, self.socket.maxmsgsize = 0, MOST_WAITING, MOST_FRAME
+        guard(self.socket)
+        if keys is not None:
+            self.socket.curve_server = True
+            self.socket.curve_publickey, self.socket.curve_secretkey = keys.public, keys.secret
+        self.gate = Gate(context, token, None if keys is None else {z85.decode(keys.relay_public)})
+        self.socket.ipv6 = ":" in (ip := _own_ip(endpoint))
+        self.socket.bind(f"tcp://[{ip}]:*" if self.socket.ipv6 else f"tcp://{ip}:*")
+        self.stop = Stop(
+            *name, str(self.socket.get_string(zmq.LAST_ENDPOINT)), "" if keys is None else keys.public.decode()
+        )
+
+    def news(self) -> tuple[int, int]:
+        """Since the last time: messages and connections that were none of this run's, and bytes passed on."""
+        found = self._refused + self.gate.refused, self._passed_on
+        self._refused = self.gate.refused = self._passed_on = 0
+        return found
+
+    def take(self) -> Parcel | None:
+        """A parcel that has come from another worker."""
+        self.gate.answer()
+        while self.socket.poll(0):
+            try:
+                return self._read(self.socket.recv_multipart(copy=False))
+            except ProtocolError:
+                self._refused += 1
+        return None
+
+    def _read(self, frames: list[zmq.Frame]) -> Parcel:
+        if len(frames) != 3:
+            raise ProtocolError(f"{len(frames)} frames")
+        header = Header.unpack(frames[0].bytes)
+        if (header.kind, header.token, header.worker, header.life) != (Kind.PARCEL, self._token, *self._name):
+            raise ProtocolError("not for this worker")
+        if header.bulk != Bulk.FRAME or header.size != len(frames[2].buffer):
+            raise ProtocolError("not whole")
+        return Parcel(header.number, unpack(frames[1].bytes, form=list[Stop]), frames[2])
+
+    def pass_on(self, parcel: Parcel) -> None:
+        """Send it to the next hosts. Who cannot take it at once is left out: the driver will notice."""
+        nexts = branches(parcel.stops)
+        for former in {*self._onward} - {stop for stop, _ in nexts}:
+            self._onward.pop(former).close(LINGER_MS)
+        size = len(memoryview(parcel.content))
+        for stop, beyond in nexts:
+            header = Header(Kind.PARCEL, self._token, stop.worker, stop.life, parcel.number, Bulk.FRAME, size)
+            frames = [header.pack(), msgspec.msgpack.encode(beyond), parcel.content]
+            try:
+                self._to(stop).send_multipart(frames, zmq.NOBLOCK, copy=False)
+            except zmq.ZMQError:
+                continue
+            self._passed_on += size
+
+    def _to(self, stop: Stop) -> zmq.Socket[bytes]:
+        if stop not in self._onward:
+            socket = self._context.socket(zmq.PUSH)
+            socket.linger, socket.sndhwm = 0, MOST_WAITING
+            if self._keys is not None:
+                Pass(stop.key.encode(), self._keys.relay_public, self._keys.relay_secret).show(socket)
+            else:
+                present(socket, self._token)
+            self._onward[stop] = socket
+            socket.connect(stop.address)
+        return self._onward[stop]
+
+    def close(self) -> None:
+        for socket in self._onward.values():
+            socket.close()
+        self.socket.close()
+        self.gate.close()
+
+
+def _own_ip(endpoint: str) -> str:
+    """This machine's address on the way to a driver's endpoint."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    family = sockets.AF_INET6 if host.startswith("[") else sockets.AF_INET
+    with sockets.socket(family, sockets.SOCK_DGRAM) as way:
+        way.connect((host.strip("[]"), int(port)))  # sends nothing
+        return str(way.getsockname()[0])

@@ -1,0 +1,96 @@
+"""Workers that say they are on other hosts: processes of this machine that share no memory with the driver."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import zmq
+
+from evorl.cluster.child import die_with_parent, fork, why
+from evorl.cluster.core import Cluster, Group, Make
+from evorl.cluster.curve import Keys, Pass
+from evorl.cluster.group import RemoteGroup
+from evorl.cluster.launch import Exit
+from evorl.cluster.serve import serve
+
+
+@dataclass(frozen=True, kw_only=True)
+class Islands(Cluster):
+    """Worker w is on host w mod hosts; all speak to the driver and to each other over loopback, with keys."""
+
+    here: ClassVar[bool] = False
+
+    workers: int = 6
+    hosts: tuple[str, ...] = ("a", "b", "c")
+    deadline_s: float = 60.0
+
+    def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
+        return RemoteGroup(Ferry(make, min(self.workers, size), self.hosts), size, self.deadline_s, plain)
+
+
+class Ferry:
+    """A launcher (see `evorl.cluster.launch`)."""
+
+    host = "the driver's"
+
+    def __init__(self, make: Make, workers: int, hosts: Sequence[str]) -> None:
+        self.make, self.workers, self.hosts = make, workers, hosts
+        self.endpoint = ""
+        self.lives: dict[int, tuple[int, int, int, Pass]] = {}  # worker -> life, process, pidfd, keys
+        self.epoll = select.epoll()
+
+    @property
+    def watch(self) -> int:
+        return self.epoll.fileno()
+
+    def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes]:
+        self.keys = Keys(socket)
+        socket.bind("tcp://127.0.0.1:*")
+        self.endpoint = str(socket.get_string(zmq.LAST_ENDPOINT))
+        return self.keys.admitted
+
+    def start(self, token: bytes, worker: int, life: int) -> None:
+        keys = self.keys.admit()
+        pid = fork(partial(self._work, os.getpid(), token, worker, life, keys), keep=-1)
+        self.lives[worker] = life, pid, os.pidfd_open(pid), keys
+        self.epoll.register(self.lives[worker][2], select.EPOLLIN)
+
+    def _work(self, parent: int, token: bytes, worker: int, life: int, keys: Pass) -> None:
+        die_with_parent(parent)
+        alive: Callable[[], bool] = lambda: os.getppid() == parent  # noqa: E731
+        host = self.hosts[worker % len(self.hosts)]
+        serve(self.make, self.endpoint, token, worker, life, alive, driver=self.host, host=host, keys=keys)
+
+    def kill(self, worker: int, life: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.lives[worker][1], signal.SIGKILL)
+
+    def exits(self) -> list[Exit]:
+        ready = {fd for fd, _ in self.epoll.poll(0)}
+        return [self._end(worker) for worker, (_, _, fd, _) in [*self.lives.items()] if fd in ready]
+
+    def _end(self, worker: int) -> Exit:
+        life, pid, fd, keys = self.lives.pop(worker)
+        self.epoll.unregister(fd)
+        os.close(fd)
+        self.keys.dismiss(keys)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        return Exit(worker, life, why(status), status == -signal.SIGKILL)
+
+    def close(self) -> None:
+        for worker in [*self.lives]:
+            self.kill(worker, 0)
+            self._end(worker)
+        self.epoll.close()
+
+
+def crew(group: Group) -> Any:
+    assert isinstance(group, RemoteGroup)
+    return group.crew

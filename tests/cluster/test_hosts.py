@@ -1,0 +1,264 @@
+"""Arrays that go to many hosts: one copy to each, whoever dies on the way, and none of what is there already."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import cluster_toys as toys
+import msgspec
+import numpy as np
+import pytest
+import torch
+import zmq
+from harness import QUICK, WORLDS, experiment_of, fingerprint, train_in
+from islands import Islands, crew
+
+from evorl.cluster import parcels
+from evorl.cluster.core import Group
+from evorl.cluster.curve import Pass
+from evorl.cluster.gate import present
+from evorl.cluster.parcels import KEPT
+from evorl.cluster.relay import FAN, Stop, branches
+from evorl.cluster.wire import Bulk, Header, Kind
+
+torch.set_num_threads(1)
+HOSTS = ("a", "b", "c", "d", "e", "f")
+LARGE = 10_000_000  # bytes
+SMALL = 10_000
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., Group]]:
+    groups: list[Group] = []
+
+    def spawned(make: Any = toys.Counter, workers: int = 12, hosts: tuple[str, ...] = HOSTS, **more: Any) -> Group:
+        groups.append(Islands(workers=workers, hosts=hosts, **more).spawn(make, workers))
+        return groups[-1]
+
+    yield spawned
+    for group in groups:
+        group.close()
+
+
+def sent(group: Group) -> Callable[[], tuple[int, int]]:
+    """Bytes of arrays since the last time: those that the driver has sent to other hosts, and its workers."""
+    former = [0, 0]
+
+    def news() -> tuple[int, int]:
+        now = [crew(group).sent_away, crew(group).relayed]
+        found = now[0] - former[0], now[1] - former[1]
+        former[:] = now
+        return found
+
+    return news
+
+
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+# ------------------------------------------------------------------ how much is sent
+
+
+def test_one_copy_goes_to_each_host_and_few_from_the_driver(spawn: Callable[..., Group]) -> None:
+    group = spawn()
+    news, array = sent(group), np.arange(LARGE // 8)
+    assert group.all("digest", array) == [toys.digest(array)] * 12
+    size = -(-LARGE // 64) * 64
+    driver, workers = news()
+    assert driver == FAN * size and workers == (len(HOSTS) - FAN) * size
+
+
+def test_what_a_host_has_is_not_sent_again(spawn: Callable[..., Group]) -> None:
+    group = spawn()
+    news, array = sent(group), np.arange(LARGE // 8)
+    for change in range(3):
+        array[change] = -1
+        for again in range(3):
+            assert group.all("digest", array.copy(), again) == [toys.digest(array)] * 12
+            total = sum(news())
+            assert total < SMALL if again else total >= len(HOSTS) * LARGE
+    array[2] = 2  # as it was before the last change
+    assert group.all("digest", array) == [toys.digest(array)] * 12
+    assert sum(news()) < SMALL
+
+
+def test_hosts_keep_the_latest_few(spawn: Callable[..., Group]) -> None:
+    group = spawn(workers=4, hosts=("a", "b"))
+    news = sent(group)
+    arrays = [np.full(100_000, n) for n in range(KEPT + 3)]
+    for _ in range(4):
+        for array in arrays:
+            assert group.all("digest", array) == [toys.digest(array)] * 4
+    assert sum(news()) >= 4 * len(arrays) * 2 * 800_000
+    assert group.all("digest", arrays[-KEPT]) and sum(news()) == 0
+    assert len(crew(group).pool.blocks) <= KEPT + 2
+    assert max(group.all("blocks")) <= KEPT + 2
+
+
+def test_who_begins_anew_gets_it_again(spawn: Callable[..., Group]) -> None:
+    group = spawn(workers=4, hosts=("a", "b"))
+    news, array = sent(group), np.arange(LARGE // 8)
+    pids = group.all("pid", array)
+    news()
+    kill(pids[2])  # worker 2, of host a: it finds all in what its host has
+    while crew(group).replaced < 1:
+        assert group.all("digest", array) == [toys.digest(array)] * 4
+    kill(pids[0])  # what host a has goes with it
+    while crew(group).replaced < 2:
+        assert group.all("digest", array) == [toys.digest(array)] * 4
+    assert group.all("digest", array) == [toys.digest(array)] * 4
+    assert LARGE <= sum(news()) < 4 * LARGE
+
+
+def test_letters_for_one_and_small_ones_go_alone(spawn: Callable[..., Group]) -> None:
+    group = spawn(workers=2, hosts=("a", "b"))
+    news, array = sent(group), np.arange(LARGE // 8)
+    assert group.any("digest", array).result() == toys.digest(array)
+    assert news() == (-(-LARGE // 64) * 64, 0)
+    assert group.all("digest", array[:100]) == [toys.digest(array[:100])] * 2
+    assert news()[0] < SMALL
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 20, 21, 94, 1000])
+def test_a_tree_reaches_everybody_once(count: int) -> None:
+    stops = [Stop(n, 0, "", "") for n in range(count)]
+
+    def reached(stops: list[Stop], depth: int) -> Iterator[tuple[int, int]]:
+        found = branches(stops)
+        assert len(found) <= FAN
+        for stop, beyond in found:
+            yield stop.worker, depth
+            yield from reached([*beyond], depth + 1)
+
+    found = [*reached(stops, 1)]
+    assert sorted(worker for worker, _ in found) == [*range(count)]
+    levels = max((depth for _, depth in found), default=0)
+    assert levels == 0 or count > sum(FAN**level for level in range(1, levels))  # no level more than it needs
+
+
+# ------------------------------------------------------------------ who dies on the way
+
+
+@pytest.mark.parametrize("moment", ["sent", "kept"])
+def test_a_relay_that_dies_loses_nothing(
+    spawn: Callable[..., Group], monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Killed with a parcel on its way to it; or having said where it is, before anybody has read it there."""
+    group = spawn()
+    kept, shipped = parcels.Parcels.confirmed, parcels.Parcels.ship
+    struck: set[int] = set()
+
+    def strike(seat: Any) -> None:
+        if len(struck) < 3:
+            struck.add(seat.pid)
+            kill(seat.pid)
+
+    def ship(self: Any, letter: Any) -> None:
+        shipped(self, letter)
+        for porter in [*self._porters.values()][:1] if moment == "sent" else []:
+            strike(porter.seat)
+
+    def confirmed(self: Any, seat: Any, *place: int) -> None:
+        kept(self, seat, *place)
+        if moment == "kept":
+            strike(seat)
+
+    monkeypatch.setattr(parcels.Parcels, "ship", ship)
+    monkeypatch.setattr(parcels.Parcels, "confirmed", confirmed)
+    sums = [0] * 12
+    for n in range(6):
+        array = np.full(LARGE // 80, n)
+        assert group.all("digest", array) == [toys.digest(array)] * 12
+        sums = [one * 31 % 1_000_003 + n * (i + 1) for i, one in enumerate(sums)]
+        assert group.all("add", n) == [[i, one] for i, one in enumerate(sums)]
+    assert len(struck) == 3 and crew(group).replaced >= 3
+
+
+@pytest.mark.parametrize("rounds", [30, pytest.param(500, marks=pytest.mark.fault)])
+def test_kills_at_random_change_nothing(spawn: Callable[..., Group], rounds: int) -> None:
+    group, draw = spawn(), random.Random(rounds)
+    poll = crew(group).poll
+
+    def polled(timeout_s: float) -> None:
+        if draw.random() < 0.1:
+            kill(draw.choice([seat.pid for seat in crew(group).seats if seat.pid]))
+        poll(timeout_s)
+
+    crew(group).poll = polled
+    sums = [0] * 12
+    for n in range(rounds):
+        array = np.full(60_000, n // 3)
+        sums = [one * 31 % 1_000_003 + int(array.sum()) * (i + 1) for i, one in enumerate(sums)]
+        assert group.all("add_all", array) == sums
+    assert crew(group).replaced > rounds // 30
+
+
+def test_a_relay_that_hangs_holds_nobody_up(spawn: Callable[..., Group]) -> None:
+    group = spawn(deadline_s=4.0)
+    group.all("digest", np.zeros(LARGE // 80))
+    (stopped,) = [*crew(group).parcels._porters.values()][:1]
+    kill(stopped.seat.pid, signal.SIGSTOP)
+    array = np.ones(LARGE // 80)
+    assert group.all("digest", array) == [toys.digest(array)] * 12
+    assert crew(group).replaced == 1  # the one that hung, and none of those it had to pass on to
+
+
+def test_runs_on_many_hosts_have_the_bits_of_local(tmp_path: Any) -> None:
+    words = (*QUICK, *WORLDS["pong"], "rl.members=5", "rl.net.hidden=[128,64]", "budget.steps=3000")
+    experiment = experiment_of(*words)
+    train_in(tmp_path / "local", experiment)
+    train_in(tmp_path / "hosts", replace(experiment, cluster=Islands(workers=5, hosts=HOSTS[:3])))
+    assert fingerprint(tmp_path / "local") == fingerprint(tmp_path / "hosts")
+
+
+# ------------------------------------------------------------------ who else knocks
+
+
+def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> None:
+    group = spawn(workers=2, hosts=("a", "b"))
+    seat, keys, token = crew(group).seats[0], crew(group).launcher.lives[0][3], crew(group)._token
+    refused, context = crew(group).refused, zmq.Context()
+    theirs = Pass(seat.stop.key.encode(), keys.relay_public, keys.relay_secret)
+    header = Header(Kind.PARCEL, token, 0, 0, 77, Bulk.FRAME, 8)
+    good = [header.pack(), msgspec.msgpack.encode([]), b"x" * 8]
+    hostile = [
+        [], good[:2], [*good, b""], [b"", *good[1:]], [good[0], b"\xc1", good[2]], [*good[:2], b"x" * 9],
+        [header._replace(kind=Kind.CALL).pack(), *good[1:]], [header._replace(worker=1).pack(), *good[1:]],
+        [header._replace(token=bytes(16)).pack(), *good[1:]], [header._replace(bulk=Bulk.HELD).pack(), *good[1:]],
+        [good[0], msgspec.msgpack.encode([[1, 2, 3, 4]]), good[2]],
+    ]  # fmt: skip
+    strangers: list[zmq.Socket[bytes]] = []
+    try:
+        for mechanism in ("none", "token", "driver's", "another's", "ours"):
+            strangers.append(socket := context.socket(zmq.PUSH))
+            socket.linger = 0
+            if mechanism == "token":
+                present(socket, token)
+            elif mechanism == "driver's":
+                Pass(seat.stop.key.encode(), keys.public, keys.secret).show(socket)
+            elif mechanism == "another's":
+                Pass(seat.stop.key.encode(), *zmq.curve_keypair()).show(socket)
+            elif mechanism == "ours":
+                theirs.show(socket)
+            socket.connect(seat.stop.address)
+            for message in [*hostile, good] if mechanism == "ours" else [good]:
+                socket.send_multipart(message or [b""], zmq.NOBLOCK)
+        n = 0
+        while crew(group).refused < refused + len(hostile) + 2 and n < 500:  # keys that do not fit never get so far
+            n += 1
+            array = np.full(10_000, n)
+            assert group.all("digest", array) == [toys.digest(array)] * 2
+        assert n < 500
+        assert max(group.all("blocks")) <= KEPT + 2  # nobody keeps what nobody asked for
+    finally:
+        for socket in strangers:
+            socket.close()
+        context.term()
