@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, failed, genomes, objectives
 from evorl.ec.operators import beats, gaussian, layerwise, polynomial, sbx, tournament
-from evorl.ec.space import Space
 from evorl.util.types import Count, Fraction, NonNegative
 
 Key = NDArray[np.float64]
@@ -56,9 +55,6 @@ class Breeder(Generational):
 
     hyper: Genetic
 
-    def __init__(self, hyper: Genetic, space: Space, seed: int) -> None:
-        super().__init__(hyper, space, seed)
-
     @abstractmethod
     def keys(self) -> tuple[Key, ...]:
         """What decides between two of the population: the larger wins, the first [N] that differs."""
@@ -88,31 +84,33 @@ class Breeder(Generational):
         return [self.new(genes=x, weights=self.space.weights_of(self.next_id), role="initial") for x in genes]
 
     def breed(self, generator: np.random.Generator, pairs: Indices) -> list[Individual]:
-        """Two children of each pair of parents [2, P], the fitter named first."""
+        """Two children of each pair of parents [2, P], the fitter first; each of its own parent where not crossed."""
         hyper, low, high = self.hyper, self.space.low, self.space.high
+        crossed = np.asarray(generator.random(pairs.shape[1]) < hyper.crossover)
         x, y = genomes(self.population)[pairs]
-        genes = np.stack(sbx(generator, x, y, low, high, rate=hyper.crossover, eta=hyper.crossover_eta), 1)
+        genes = np.stack(sbx(generator, x, y, low, high, crossed=crossed, eta=hyper.crossover_eta), 1)
         rate = 1 / max(len(low), 1) if hyper.mutation is None else hyper.mutation
         genes = polynomial(generator, genes.reshape(2 * len(x), len(low)), low, high, rate=rate, eta=hyper.mutation_eta)
-        weights = self._weights(generator, np.repeat(pairs, 2, axis=1))
+        a, b = pairs
+        first = np.stack([a, np.where(crossed, a, b)], 1).ravel()
+        second = np.stack([np.where(crossed, b, a), b], 1).ravel()
+        weights = self._weights(generator, first, second)
         born = []
-        for i, (first, second) in enumerate(pairs.T.tolist()):
-            fitter, other = self.population[first].individual, self.population[second].individual
-            parents = (fitter.id,) if first == second else (fitter.id, other.id)
+        for n, (one, two) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
+            fitter, other = self.population[one].individual, self.population[two].individual
+            names = (fitter.id,) if one == two else (fitter.id, other.id)
             memory = fitter.memory if hyper.inherit_optimizer else None
-            for n in (2 * i, 2 * i + 1):
-                own = None if weights is None else weights[n]
-                born.append(self.new(genes=genes[n], weights=own, parents=parents, role="child", memory=memory))
+            own = None if weights is None else weights[n]
+            born.append(self.new(genes=genes[n], weights=own, parents=names, role="child", memory=memory))
         return born
 
-    def _weights(self, generator: np.random.Generator, pairs: Indices) -> NDArray[np.float32] | None:
-        """The weights [N, D] of a child of each pair of parents [2, N]."""
+    def _weights(self, generator: np.random.Generator, a: Indices, b: Indices) -> NDArray[np.float32] | None:
+        """The weights [N, D] of a child of each pair of parents [N], the fitter first."""
         if not self.space.weights:
             return None
-        fitter, other = np.array([one.individual.weights for one in self.population], np.float32)[pairs]
-        if self.hyper.weights == "layers":
-            fitter = layerwise(generator, fitter, other, self.space.parts)
-        return gaussian(generator, fitter, self.hyper.noise) if self.hyper.noise else fitter
+        of = np.array([one.individual.weights for one in self.population], np.float32)
+        child = of[a] if self.hyper.weights == "fitter" else layerwise(generator, of[a], of[b], self.space.parts)
+        return gaussian(generator, child, self.hyper.noise) if self.hyper.noise else child
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         lost = failed(objectives(evaluations)).tolist()

@@ -41,15 +41,21 @@ def beats(a: NDArray[np.intp], b: NDArray[np.intp], *keys: NDArray[np.float64]) 
 
 
 def sbx(
-    generator: np.random.Generator, a: Genes, b: Genes, low: Genes, high: Genes, *, rate: float, eta: float
+    generator: np.random.Generator,
+    a: Genes,
+    b: Genes,
+    low: Genes,
+    high: Genes,
+    *,
+    crossed: NDArray[np.bool_],
+    eta: float,
 ) -> tuple[Genes, Genes]:
     """Two children [N, G] of each pair of parents by simulated binary crossover.
 
-    A pair is crossed with probability ``rate``, each of its genes then with 1/2; which child takes the smaller value
-    is drawn for each gene.
+    Of a pair that is ``crossed`` [N] each gene is with probability 1/2; which child takes the smaller value is drawn
+    for each gene.
     """
-    crossed = generator.random((len(a), 1)) < rate
-    at = np.nonzero(crossed & (generator.random(a.shape) < 0.5) & (a != b))
+    at = np.nonzero(crossed[:, None] & (generator.random(a.shape) < 0.5) & (a != b))
     x, y = np.minimum(a[at], b[at]), np.maximum(a[at], b[at])
     u = generator.random(len(x))
     below = (x + y - spread(u, (x - low[at[1]]) / (y - x), eta) * (y - x)) / 2

@@ -119,6 +119,19 @@ def test_the_fitter_parent_is_named_first_and_gives_its_weights() -> None:
     assert sum(child.parents[0] for child in children) / 8 < 2.5  # 3.5 without selection
 
 
+def test_who_is_not_crossed_is_its_own_parents_copy() -> None:
+    evolver = NSGA2(population=9, crossover=0.0, mutation=0.0, weight_std=0.0).evolver(WEIGHTED, 0)
+    evolver.ask()
+    evolver.tell(members([(float(n), float(-n)) for n in range(9)], WEIGHTED))
+    parents = {one.individual.id: one.individual for one in evolver.population}
+    children = evolver.ask()
+    assert len(children) == 9
+    for child in children:
+        (parent,) = child.parents
+        np.testing.assert_array_equal(child.genes, parents[parent].genes)
+        np.testing.assert_array_equal(child.weights, parents[parent].weights)
+
+
 def test_weights_by_layers_and_noise() -> None:
     fronts = [(float(n), float(-n)) for n in range(50)]
     evolver = NSGA2(population=50, weights="layers", weight_std=0.0).evolver(WEIGHTED, 0)

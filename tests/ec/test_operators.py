@@ -90,7 +90,7 @@ def test_sbx_has_the_distribution_of_the_slow_one(a: float, b: float, low: float
     slow = np.array([slow_sbx(dice, a, b, low, high, 0.9, eta) for _ in range(n)])
     column = np.ones((n, 1))
     ends = np.array([float(low)]), np.array([float(high)])
-    fast = operators.sbx(generator(), a * column, b * column, *ends, rate=0.9, eta=eta)
+    fast = operators.sbx(generator(), a * column, b * column, *ends, crossed=generator(9).random(n) < 0.9, eta=eta)
     for ours, theirs in zip(fast, slow.T, strict=True):
         assert ks_2samp(ours[:, 0], theirs).pvalue > ALPHA
     assert ks_2samp(fast[0][:, 0] + fast[1][:, 0], slow.sum(axis=1)).pvalue > ALPHA  # their dependence too
@@ -118,13 +118,13 @@ def test_without_bounds_near_the_spread_is_that_of_the_paper() -> None:
 
 def test_sbx_crosses_pairs_and_genes_as_often_as_it_should() -> None:
     a, b = np.zeros((20_000, 4)) + 0.2, np.zeros((20_000, 4)) + 0.8
-    one, _ = operators.sbx(generator(), a, b, np.zeros(4), np.ones(4), rate=0.6, eta=5)
+    crossed = np.arange(20_000) % 5 < 3
+    one, _ = operators.sbx(generator(), a, b, np.zeros(4), np.ones(4), crossed=crossed, eta=5)
     changed = one != a
     assert changed.mean() == pytest.approx(0.3, abs=0.01)
-    assert changed.any(axis=1).mean() == pytest.approx(0.6 * (1 - 0.5**4), abs=0.015)  # pairs are crossed whole
-    same, other = operators.sbx(generator(), a, b, np.zeros(4), np.ones(4), rate=0.0, eta=5)
-    assert (same == a).all() and (other == b).all()
-    twins, _ = operators.sbx(generator(), a, a, np.zeros(4), np.ones(4), rate=1.0, eta=5)
+    assert changed.any(axis=1).mean() == pytest.approx(0.6 * (1 - 0.5**4), abs=0.015)
+    assert not changed[~crossed].any()
+    twins, _ = operators.sbx(generator(), a, a, np.zeros(4), np.ones(4), crossed=crossed, eta=5)
     assert (twins == a).all()
 
 
@@ -184,7 +184,7 @@ def test_a_million_draws_stay_within_bounds(eta: float) -> None:
     a, b = draw.uniform(low, high, (n, 6)), draw.uniform(low, high, (n, 6))
     a[: n // 4], b[n // 8 : n // 3] = low, high  # parents on the bounds, and both on them
     b[n // 2 :] = np.clip(np.nextafter(a[n // 2 :], np.inf), low, high)  # and next to each other
-    children = np.concatenate(operators.sbx(draw, a, b, low, high, rate=1.0, eta=eta))
+    children = np.concatenate(operators.sbx(draw, a, b, low, high, crossed=np.ones(n, bool), eta=eta))
     children = np.concatenate([children, operators.polynomial(draw, children, low, high, rate=1.0, eta=eta)])
     assert children.size >= 1_000_000 and np.isfinite(children).all()
     assert (children >= low).all() and (children <= high).all()
@@ -192,7 +192,7 @@ def test_a_million_draws_stay_within_bounds(eta: float) -> None:
 
 def test_no_genes_at_all() -> None:
     none = np.zeros((3, 0))
-    one, two = operators.sbx(generator(), none, none, none[0], none[0], rate=1.0, eta=20)
+    one, two = operators.sbx(generator(), none, none, none[0], none[0], crossed=np.ones(3, bool), eta=20)
     assert one.shape == two.shape == (3, 0)
     assert operators.polynomial(generator(), none, none[0], none[0], rate=1.0, eta=20).shape == (3, 0)
 
