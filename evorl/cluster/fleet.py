@@ -24,6 +24,7 @@ from evorl.cluster.blackbox import BlackBox
 from evorl.cluster.child import die_with_parent, fork, why
 from evorl.cluster.core import Make
 from evorl.cluster.curve import Keys, Pass
+from evorl.cluster.head import GONE_S, HeadLost, Watch
 from evorl.cluster.host import here
 from evorl.cluster.keeper import gist
 from evorl.cluster.launch import Exit
@@ -97,10 +98,12 @@ class Fleet:
         self._epoll.register(self._woken, select.EPOLLIN)
         self.make = make
         self._session = Session(config, workers)
+        self._head = None if self._session.alone else Watch(self._session.head, self._headless)
         self._settle()
 
     def _settle(self) -> None:
         self._made = ray.put(self.make)
+        self._kind: Any = ray.remote(Carrier)  # once: Ray asks the head to keep it, and would wait for one that is gone
         if self._session.keeper is not None:
             self._epoll.register(self._session.keeper, select.EPOLLIN)
 
@@ -135,8 +138,7 @@ class Fleet:
 
     def _carrier(self, worker: int, again: bool) -> Any:
         options = self._session.place(worker, again)
-        kind: Any = ray.remote(Carrier)
-        carrier = kind.options(max_restarts=0, **options).remote(self._made, self.endpoint, self.host)
+        carrier = self._kind.options(max_restarts=0, **options).remote(self._made, self.endpoint, self.host)
         carrier.where.remote().future().add_done_callback(partial(self._found, worker))
         return carrier
 
@@ -147,12 +149,23 @@ class Fleet:
     def _over(self, worker: int, life: int, answer: Any) -> None:
         """Called by one of Ray's threads when a worker has ended, or its carrier is gone."""
         self._ended.append((worker, life, answer.exception() or answer.result()))
+        self._wake()
+
+    def _headless(self) -> None:
+        """Called by a thread of ours when the head of a cluster that was joined is gone."""
+        self._session.lost = True
+        self._wake()
+
+    def _wake(self) -> None:
         with suppress(OSError):  # closed
             os.eventfd_write(self._woken, 1)
 
     def exits(self) -> list[Exit]:
+        """Raises `HeadLost`."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._woken)
+        if self._session.lost:
+            raise HeadLost(f"the Ray at {self._session.head} is gone: its head has not been there for {GONE_S:g} s")
         if self._without_ray():
             return self._renew()
         gone = []
@@ -203,7 +216,7 @@ class Fleet:
             self._keys.dismiss(keys)
 
     def _forget(self, worker: int) -> None:
-        if worker in self._carriers:
+        if worker in self._carriers and not self._session.lost:
             ray.kill(self._carriers.pop(worker))
             self._places.pop(worker, None)
 
@@ -211,6 +224,8 @@ class Fleet:
         for worker in [*self._carriers]:
             self._dismiss(worker)
             self._forget(worker)
+        if self._head is not None:
+            self._head.close()
         self._session.close()
         self._epoll.close()
         os.close(self._woken)

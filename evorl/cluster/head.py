@@ -1,11 +1,17 @@
-"""The head of a Ray cluster that is to be joined: whether it listens, and whether it lets us in.
+"""The head of a Ray cluster that is joined: whether it listens, whether it lets us in, and when it is gone.
 
-Ray itself would try again and again, and give up without the reason.
+Ray itself would try again and again, give up without the reason, and a minute after the end of its head the driver's.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -13,6 +19,9 @@ from ray._private import grpc_utils
 
 REACH_S = 10.0  # seconds in which it must take a connection, and answer
 PORT = "6379"  # Ray's own
+GONE_S = 30.0  # without a connection; a head that is started again in time has not been gone
+AGAIN_S = 1.0  # between two tries
+SILENT_S = 5  # without a packet, after which each of a few more such times asks for one
 QUESTION = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # the first that Ray asks who joins; empty
 
 
@@ -43,3 +52,44 @@ def _turned_away(address: str) -> bool:
     except grpc.RpcError as error:
         return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
     return False
+
+
+class HeadLost(RuntimeError):
+    """The head of the cluster is gone, and with it all that could begin, end or replace a worker."""
+
+
+class Watch:
+    """Keeps a connection to the head; calls ``gone`` from a thread of its own when there has been none for long."""
+
+    def __init__(self, address: str, gone: Callable[[], None]) -> None:
+        host, _, port = address.rpartition(":")
+        self._address, self._gone = (host.strip("[]"), int(port)), gone
+        self._end = os.eventfd(0, os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._watch, name="evorl head", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        seen = time.monotonic()
+        while not select.select([self._end], [], [], AGAIN_S)[0]:
+            try:
+                with socket.create_connection(self._address, AGAIN_S) as head:
+                    self._listen(head)
+                seen = time.monotonic()
+            except OSError:
+                if time.monotonic() - seen > GONE_S:
+                    return self._gone()
+
+    def _listen(self, head: socket.socket) -> None:
+        """Until it hangs up, which it also does now and then with one who says nothing."""
+        head.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+            head.setsockopt(socket.IPPROTO_TCP, option, SILENT_S)
+        head.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+        with suppress(OSError):
+            while self._end not in select.select([head, self._end], [], [])[0] and head.recv(4096):
+                pass
+
+    def close(self) -> None:
+        os.eventfd_write(self._end, 1)
+        self._thread.join()
+        os.close(self._end)

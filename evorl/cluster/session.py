@@ -37,11 +37,13 @@ class Session:
         self.alone = config.address is None  # all workers are on this machine
         self.directory = tempfile.mkdtemp(prefix="evorl-") if self.alone else ""  # mode 0700; short, as sockets need
         self.keeper: Keeper | None = None
+        self.lost = False  # the head, and Ray must not be spoken to any more
         self._group: Any = None
         try:
             with _signals_kept():
                 self._open(workers)
             self.ip = str(UNTYPED.util.get_node_ip_address())
+            self.head = str(ray.get_runtime_context().gcs_address)
             if not self.alone:
                 self._reserve(workers)
         except BaseException:
@@ -109,14 +111,14 @@ class Session:
             self._open(self._workers)
 
     def close(self) -> None:
-        if self._group is not None:
+        if self._group is not None and not self.lost:
             remove_placement_group(self._group)
         self._leave()
         if self.directory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def _leave(self, replaced: bool = False) -> None:
-        if not self.found:
+        if not (self.found or self.lost):
             ray.shutdown()
         if self.keeper is not None:
             self.keeper.close(replaced)

@@ -1,20 +1,25 @@
-"""What Ray itself may lose: a node of the cluster that a run spans, the processes of a run's own Ray."""
+"""What Ray itself may lose: a node of the cluster that a run spans, its head, the processes of a run's own Ray."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import QUICK, WORLDS, experiment_of, fingerprint, rows, train_in
+from harness import QUICK, WORLDS, experiment_of, fingerprint, rows, start, train_in
+from ray_machines import Node, naming, surroundings
 
 from evorl.cluster.ray import Ray
+from evorl.record import checkpoint
 
 pytestmark = pytest.mark.fault
 
@@ -87,3 +92,33 @@ def test_a_group_outlives_its_own_ray(victim: str) -> None:
         assert group.crew.replaced >= 2
     finally:
         group.close()
+
+
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
+def test_a_run_whose_cluster_ends_ends_with_the_cause(victim: str, tmp_path: Path) -> None:
+    """Ray would end the driver itself, a minute later and without a word of ours."""
+    words = [*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=5000000", "cluster=ray", "cluster.cpus=0.5"]
+    directory = tmp_path / "run"
+    with surroundings(tmp_path) as environment, ExitStack() as processes:
+        head = Node(environment, "ray_head", "--port=0")
+        processes.callback(head.end)
+        address = re.findall(r"--address='([\d.:]+)'", head.text())[0]
+        run = start(
+            *words, f"cluster.address={address}", f"hydra.run.dir={directory}",
+            cwd=tmp_path, **environment, RAY_AUTH_MODE="token",
+        )  # fmt: skip
+        processes.enter_context(run)
+        while not (directory / "metrics.jsonl").exists() or len(rows(directory)) < 5:
+            assert run.poll() is None, (tmp_path / "err").read_text()
+            time.sleep(0.01)
+        of_ray = [pid for pid in naming(environment["EVORL_RAY_DIR"]) if called(pid) == victim]
+        os.kill(*of_ray, signal.SIGKILL)
+        assert run.wait(120) == 1
+    said = next(line for line in (tmp_path / "err").read_text().splitlines() if line.startswith("evorl: "))
+    assert f"the Ray at {address} is gone" in said
+    assert "is gone" in json.loads((directory / "failure.json").read_bytes())["reason"]
+    assert checkpoint.newest(directory) is not None
+
+
+def called(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
