@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ def example() -> tuple[Any, Any]:
     from scaling import Place, Work
 
     work = Work(fragment=2048.0, play_s=0.05, learn_s=0.02, weights=4e4, answer=1.4e5)
-    place = Place(call=(3e-5, 1e-7), take=(3e-5, 1e-7), post_s=2e-5, memory=4e9, curve=3e8)
+    place = Place(call=(3e-5, 1e-7), take=(3e-5, 1e-7), memory=4e9, curve=3e8)
     return work, place
 
 
@@ -31,20 +32,20 @@ def test_one_worker_with_free_messages_is_play_and_learn_in_turn() -> None:
     from scaling import stream, sync
 
     work, place = example()
-    free = replace(place, call=(0.0, 0.0), take=(0.0, 0.0), post_s=0.0, memory=1e30, curve=1e30, network=1e30)
+    free = replace(place, call=(0.0, 0.0), take=(0.0, 0.0), memory=1e30, curve=1e30, network=1e30)
     assert sync(work, free, 1) == pytest.approx(2048 / 0.07)
     assert stream(work, free, 1) == pytest.approx(2048 / 0.05)
     assert stream(work, free, 1000) == pytest.approx(2048 / 0.02)
 
 
-def test_weights_to_everybody_after_every_fragment_is_what_stops_a_stream() -> None:
-    """In a star the driver encrypts n copies of the weights for each fragment."""
+def test_a_stream_does_not_fall_with_more_workers() -> None:
+    """What the driver sends for each fragment is one copy of the weights."""
     from scaling import stream
 
     work, place = example()
-    light = replace(work, learn_s=0.0)
-    assert stream(light, place, 6000) == pytest.approx(2048 * 3e8 / (1.4e5 + 6000 * 4e4))
-    assert stream(light, place, 6000, "one") > 100 * stream(light, place, 6000)
+    light, flat = replace(work, learn_s=0.0), replace(place, take=(3e-5, 0.0))
+    assert stream(light, flat, 6000) == pytest.approx(2048 * 3e8 / (1.4e5 + 4e4))
+    assert stream(light, flat, 1000) == stream(light, flat, 6000)
 
 
 @given(workers=st.integers(1, 6000), learn=st.floats(0, 1), play=st.floats(1e-3, 10))
@@ -56,16 +57,27 @@ def test_no_faster_than_all_workers_nor_than_the_learner(workers: int, learn: fl
     ideal = 1.000001 * min(workers * 2048 / play, 2048 / max(learn, 1e-9))
     assert 0 < sync(work, place, workers) <= ideal
     assert 0 < crowded(work, place, workers, 2) <= stream(work, place, workers) <= ideal
-    assert stream(work, place, workers) <= 1.000001 * stream(work, place, workers, "one")
 
 
 @given(workers=st.integers(65, 6000))
-def test_fewer_copies_are_never_later(workers: int) -> None:
-    from scaling import copies, out
+def test_a_tree_is_never_later_than_a_star(workers: int) -> None:
+    from scaling import out
 
     work, place = example()
-    assert copies(place, workers, "tree") <= copies(place, workers, "host") <= copies(place, workers, "star")
-    assert out(work, place, workers, "host") <= out(work, place, workers, "star")
+    assert out(work, place, workers, "none") < out(work, place, workers, "tree") <= out(work, place, workers, "star")
+
+
+@given(hosts=st.integers(1, 400), degree=st.integers(2, 8))
+def test_a_tree_is_as_deep_as_ours(hosts: int, degree: int) -> None:
+    from scaling import levels
+
+    from evorl.cluster.relay import FAN, Stop, branches
+
+    def depth(stops: Sequence[Stop]) -> int:
+        return 1 + max(depth(beyond) for _, beyond in branches(stops)) if stops else 0
+
+    assert levels(hosts, FAN) == depth([Stop(n, 0, "", "") for n in range(hosts)])
+    assert levels(hosts, degree) <= hosts
 
 
 def test_what_the_page_quotes_is_what_was_written() -> None:

@@ -86,7 +86,7 @@ def place(weights: int, seconds: float) -> Place:
     copying = median([timed(data.copy) for _ in fitting(seconds)])
     few, many = (messages(workers, weights, seconds) for workers in (FEW, MANY))
     call, take = (line(few[kind], many[kind]) for kind in ("call", "take"))
-    return Place(call=call, take=take, post_s=few["post"], memory=data.nbytes / copying, curve=curve(seconds))
+    return Place(call=call, take=take, memory=data.nbytes / copying, curve=curve(seconds))
 
 
 def line(few: float, many: float) -> Cost:
@@ -96,20 +96,19 @@ def line(few: float, many: float) -> Cost:
 
 
 def messages(workers: int, weights: int, seconds: float) -> dict[str, float]:
-    """Seconds of the driver's thread for one call of `all`, one answer of `gather` and one post to a worker."""
+    """Seconds of the driver's thread for one call of `all`, and for one answer of `gather` with weights sent back."""
     from evorl.cluster.group import RemoteGroup
 
     group = RemoteGroup(Crowd(Echo, workers), workers, 120.0, ())
     given = np.zeros(weights, np.uint8)
     try:
         call = spent(lambda: group.all("say"), seconds) / workers
-        post = spent(lambda: group.post("load", given), seconds) / workers
-        group.all("say")
-        answers = group.gather("say")
-        take = spent(lambda: [next(answers) for _ in range(workers)], seconds) / workers
+        answers = group.gather("load", given)
+        next(answers)
+        take = spent(lambda: [answers.send((given,)) for _ in range(workers)], seconds) / workers
     finally:
         group.close()
-    return {"call": call, "post": post, "take": take}
+    return {"call": call, "take": take}
 
 
 def timed(action: Callable[[], object]) -> float:

@@ -7,13 +7,13 @@ the workers, so this says what machines could do, not how well a policy learns. 
 (fragment and state) and w bytes of weights:
 
     t(sync)  = out + play + max(n (call + 2 a / memory), n a / wire) + n learn           for n fragments
-    t(async) = max(take + s post + learn, (a + s w) / wire)                              for one
+    t(async) = max(take + learn, (a + w) / wire)                                         for one
     steps/s  = n fragment / t(sync)        or        fragment min(n / play, 1 / t(async))
 
-`out` is the time until the last worker has its weights and s how many copies leave the driver: n in a star (what evorl
-does), one for each host, those of a tree of hosts, or one to the worker whose fragment was taken. `call` and `take`
-grow with n: a straight line through 16 and 256 idle workers. Within one host nothing goes over the wire. The check
-compares the model with whole runs here, where the driver and its workers share the cores.
+`out` is the time until the last worker has its weights: down a tree of hosts, each of which sends up to 4 copies on
+(a star, where the driver sends one to each worker, is shown beside it). `call` and `take`, which sends the weights with
+the call for the next fragment, are a straight line through 16 and 256 idle workers. Within one host nothing goes over
+the wire. The check compares the model with whole runs here, where the driver and its workers share the cores.
 
     python benchmarks/speed/model.py [--seconds 3] [--out DIR]
 """
@@ -71,15 +71,13 @@ def forecasts(works: dict[str, Work], p: Place) -> Curves:
         "Pong: synchronous": lambda n: sync(pong, p, n),
         "Pong: asynchronous": lambda n: stream(pong, p, n),
         "Pong: A3C": lambda n: stream(a3c, p, n),
-        "Pong: A3C, weights to one": lambda n: stream(a3c, p, n, "one"),
         "1 ms: synchronous": lambda n: sync(slow, p, n),
         "1 ms: synchronous, weights of 10 MB": lambda n: sync(large, p, n),
-        "1 ms: the same, a copy to each host": lambda n: sync(large, p, n, "host"),
-        "1 ms: the same, along a tree of hosts": lambda n: sync(large, p, n, "tree"),
+        "1 ms: the same, from the driver to each worker": lambda n: sync(large, p, n, "star"),
+        "1 ms: the same, weights that have not changed": lambda n: sync(large, p, n, "none"),
         "1 ms: asynchronous": lambda n: stream(slow, p, n),
-        "1 ms: asynchronous, weights to each host": lambda n: stream(slow, p, n, "host"),
-        "1 ms: asynchronous, weights to one": lambda n: stream(slow, p, n, "one"),
-        f"1 ms: asynchronous, to one, learner {FAST} times as fast": lambda n: stream(fast, p, n, "one"),
+        "1 ms: asynchronous, weights of 10 MB": lambda n: stream(large, p, n),
+        f"1 ms: asynchronous, learner {FAST} times as fast": lambda n: stream(fast, p, n),
     }
 
 
@@ -101,21 +99,20 @@ def constants(works: dict[str, Work], p: Place) -> list[list[str]]:
             [f"{name}: the learner's, ms", number(1e3 * w.learn_s), "measured"],
             [f"{name}: weights, kB", number(w.weights / 1e3), "measured"],
             [f"{name}: answer, kB", number(w.answer / 1e3), "measured"],
-            [f"{name}: **workers to a learner**", f"**{number(fed(w, p))}**", "play / (take + post + learn)"],
+            [f"{name}: **workers to a learner**", f"**{number(fed(w, p))}**", "play / (take + learn)"],
         ]  # fmt: skip
     return [
         *rows,
         ["driver: a call and its answer, µs", number(1e6 * p.call[0]), "measured"],
         ["driver: the same, more for each worker, µs", number(1e6 * p.call[1]), "measured"],
-        ["driver: an answer of a stream, µs", number(1e6 * p.take[0]), "measured"],
+        ["driver: an answer of a stream, and weights back, µs", number(1e6 * p.take[0]), "measured"],
         ["driver: the same, more for each worker, µs", number(1e6 * p.take[1]), "measured"],
-        ["driver: weights to one worker, µs", number(1e6 * p.post_s), "measured"],
         ["a copy in memory, GB/s", number(p.memory / 1e9), "measured"],
         ["one encrypted connection, GB/s", number(p.curve / 1e9), "measured on loopback"],
         ["a host's network, GB/s", number(p.network / 1e9), "assumed"],
         ["one hop, µs", number(1e6 * p.latency_s), "assumed"],
         ["cores of a host", str(p.cores), "assumed"],
-        ["hosts that a host of a tree sends to", str(p.degree), "assumed"],
+        ["hosts that a host of a tree sends to", str(p.degree), "chosen"],
     ]
 
 

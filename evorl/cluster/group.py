@@ -14,6 +14,7 @@ from evorl.cluster.line import Letter, dumps, loads
 from evorl.cluster.seats import MOST_AHEAD, Call, Seat
 
 GATHER_AHEAD = 2  # answers of each member that wait to be taken
+MOST_SHARED = 32  # members of a stream whose arguments lie in shared memory: each block is two open files
 
 
 class Answer:
@@ -87,7 +88,7 @@ class RemoteGroup:
             yield under_way.popleft().result()
 
     def gather(self, method: str, *args: object) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
-        letter = Letter(args, self.crew.pool)
+        letter = Letter(args, self.crew.pool if self.size <= MOST_SHARED else None)
         answered: deque[Call] = deque()
         calls: dict[int, Call] = {}  # whose answers have not been taken
 

@@ -58,8 +58,9 @@ class Pool:
         return number, self.blocks[number]
 
     def lend(self, number: int) -> None:
-        """A block that was taken has one user more."""
-        self._users[number] += 1
+        """A block that was taken, if there is still a pool, has one user more."""
+        if number in self._users:
+            self._users[number] += 1
 
     def give(self, number: int) -> None:
         """It has one user less; with the last one gone it is free."""

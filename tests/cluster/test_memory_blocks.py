@@ -71,6 +71,21 @@ def test_a_pool_gives_what_is_free_and_makes_no_more_than_it_needs() -> None:
     pool.close()
 
 
+def test_a_block_is_free_once_its_last_user_is_gone() -> None:
+    pool = Pool()
+    one, _ = pool.take()
+    pool.lend(one)
+    pool.lend(one)
+    for _ in range(2):
+        pool.give(one)
+        assert pool.take()[0] != one
+    pool.give(one)
+    assert pool.take()[0] == one
+    pool.close()
+    pool.lend(one)  # said after the end by somebody who is late
+    pool.give(one)
+
+
 def test_closing_leaves_no_file(block: Block) -> None:
     before = os.listdir("/proc/self/fd")
     pool = Pool()
