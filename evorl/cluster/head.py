@@ -85,8 +85,9 @@ class Watch:
         for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
             head.setsockopt(socket.IPPROTO_TCP, option, SILENT_S)
         head.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+        watched: list[Any] = [head, self._end]
         with suppress(OSError):
-            while self._end not in select.select([head, self._end], [], [])[0] and head.recv(4096):
+            while self._end not in select.select(watched, [], [])[0] and head.recv(4096):
                 pass
 
     def close(self) -> None:
