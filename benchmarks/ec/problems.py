@@ -2,9 +2,10 @@
 
 One objective (sphere, Rosenbrock, Rastrigin; 10 dimensions): the least value found so far, lower is better. Several
 (ZDT and DTLZ, with as many variables as their papers give, DTLZ with 3 objectives): the hypervolume that the population
-holds, higher is better, with the references named in the program. Populations are 100 with several objectives, else 50
-(CMA-ES: its own default), everything else is each one's default, and each judges as many points as the others.
-Numbers are medians over the seeds; problems.csv has every curve.
+holds, higher is better, as a share of the box from the origin to the references that the program names (ZDT3 reaches
+beyond the origin). Populations are 100 with several objectives, else 50 (CMA-ES: 10, as cma's own), everything else is
+each one's default, and each judges as many points as the others. Numbers are medians over the seeds; problems.csv has
+every curve.
 
     python benchmarks/ec/problems.py [--seeds 5] [--single 5000] [--several 10000] [--out DIR]
 """
@@ -37,8 +38,13 @@ Run = Iterator[tuple[int, Points]]
 Contestant = Callable[[Problem, int], Run]
 
 SIZES = {"sphere": 10, "rosenbrock": 10, "rastrigin": 10, "zdt4": 10, "zdt5": 80, "zdt6": 10, "dtlz1": 7, "dtlz7": 22}
-REFERENCES = {"zdt5": (32.0, 11.0), "dtlz1": (0.55,) * 3, "dtlz7": (1.1, 1.1, 6.6)}
-OWN_POPULATION = ("cma_es",)
+REFERENCES = {
+    "zdt5": (32.0, 11.0),
+    "dtlz1": (50.0,) * 3,
+    "dtlz3": (200.0,) * 3,
+    "dtlz6": (11.0,) * 3,
+    "dtlz7": (1.1, 1.1, 6.6),
+}
 NOT_HERE = ("none", "map_elites")  # no evolution; one that needs behaviours
 POINTS = 25
 """On a curve."""
@@ -63,8 +69,8 @@ def ours() -> dict[str, type[Evolution]]:
 
 
 def evolved(name: str, kind: type[Evolution], problem: Problem, seed: int) -> Run:
-    size = {} if name in OWN_POPULATION else {"population": 50 if problem.count == 1 else 100}
-    evolver = kind(**size).evolver(Space.box(*problem.bounds), seed)
+    size = 4 + int(3 * np.log(problem.dimensions)) if name == "cma_es" else 50 if problem.count == 1 else 100
+    evolver = kind(population=size).evolver(Space.box(*problem.bounds), seed)
     spent = 0
     while True:
         asked = evolver.ask()
@@ -121,6 +127,10 @@ def contestants(problem: Problem) -> dict[str, Contestant]:
     return {**found, "cma": pycma} if problem.count == 1 else found
 
 
+def is_peer(name: str) -> bool:
+    return name == "cma" or name.startswith("pymoo ")
+
+
 # ------------------------------------------------------------------ measuring
 
 
@@ -128,8 +138,8 @@ def worth(problem: Problem, values: Points) -> float:
     """Of a set of points, higher is better."""
     if problem.count == 1:
         return float(values.max())
-    reference = REFERENCES.get(problem.id, (1.1,) * problem.count)
-    return hypervolume(values, -np.array(reference))
+    reference = np.array(REFERENCES.get(problem.id, (1.1,) * problem.count))
+    return hypervolume(values, -reference) / float(reference.prod())
 
 
 def curve(run: Run, problem: Problem, evaluations: int) -> list[float]:
@@ -168,7 +178,7 @@ def rows(found: dict[str, dict[str, Points]], names: list[str]) -> list[list[str
     """Medians at the end; the best of a row in bold."""
     table = []
     for problem, curves in found.items():
-        sign = -1 if curves.keys() & {"cma"} else 1
+        sign = -1 if "cma" in curves else 1
         ends = {name: float(np.median(one[:, -1])) for name, one in curves.items()}
         shown = {name: f"{sign * end:.3g}" if sign < 0 else f"{end:.4f}" for name, end in ends.items()}
         top = shown[max(ends, key=lambda name: ends[name])]
@@ -195,19 +205,20 @@ def draw(path: Path, found: dict[str, dict[str, Points]], single: int, several: 
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(name for curves in found.values() for name in curves))
-    colours = dict(zip(names, plt.get_cmap("tab20").colors, strict=False))
+    greys = iter(("black", "dimgray", "darkgray", "rosybrown", "black"))
+    hues = iter(plt.get_cmap("tab10").colors)
+    colours = {name: next(greys) if is_peer(name) else next(hues) for name in names}
     figure, axes = plt.subplots(4, 4, figsize=(15, 13))
     for axis, (problem, curves) in zip(axes.flat, found.items(), strict=True):
         budget, sign = (single, -1) if "cma" in curves else (several, 1)
         x = budget * np.arange(1, POINTS + 1) / POINTS
         for name, one in curves.items():
-            peer = name.startswith(("pymoo", "cma")) and name != "cma_es"
             low, middle, high = np.quantile(sign * one, (0, 0.5, 1), axis=0)
-            axis.plot(x, middle, "--" if peer else "-", color=colours[name], label=name, linewidth=1.6)
+            axis.plot(x, middle, "--" if is_peer(name) else "-", color=colours[name], label=name, linewidth=1.6)
             axis.fill_between(x, low, high, color=colours[name], alpha=0.12, linewidth=0)
         axis.set(title=problem, xlim=(0, budget))
         axis.set_xlabel("evaluations")
-        axis.set_ylabel("least value" if sign < 0 else "hypervolume")
+        axis.set_ylabel("least value" if sign < 0 else "hypervolume, share")
         if sign < 0:
             axis.set_yscale("log")
     handles = {text: line for axis in axes.flat for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
