@@ -52,9 +52,9 @@ class Courier(Protocol):
         """An individual that was just evaluated, with its weights."""
         ...
 
-    def state_dict(self) -> StateDict: ...
-
-    def load_state_dict(self, state: StateDict) -> None: ...
+    def resumed(self) -> None:
+        """The evolver has been restored to the middle of its search."""
+        ...
 
 
 class Whole:
@@ -82,11 +82,8 @@ class Whole:
     def whole(self, individual: Individual) -> Individual:
         return individual
 
-    def state_dict(self) -> StateDict:
-        return {}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """There is none."""
+    def resumed(self) -> None:
+        """Nothing was kept."""
 
 
 class BySeed:
@@ -96,13 +93,15 @@ class BySeed:
         self.group, self.centre, self.population = group, centre, population
         self.past: list[Fitness] = []  # of the last generations, each [N]
         self.now = np.full(population, np.nan)  # of the generation under way
+        self.seen = True  # all of it; not where a run is gone on with
         self.joined = 0  # times that a member was sent all parameters
         self._learned()
 
     def send(self, individuals: list[Individual]) -> Task:
         """All of one generation, whose number is that of the parameters."""
         if self.centre.generation > self.generation:
-            self.past = [*self.past, self.now.copy()][-MEMORY:]
+            self.past = [*self.past, self.now.copy()][-MEMORY:] if self.seen else []
+            self.seen = True
             self._learned()
         places = [one.id % self.population for one in individuals]
         past = np.array(self.past).reshape(-1, self.population)
@@ -126,12 +125,9 @@ class BySeed:
     def _learned(self) -> None:
         self.generation, self.hash = self.centre.generation, self.centre.hash()
 
-    def state_dict(self) -> StateDict:
-        return {"now": self.now.copy()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Of a run whose search was restored before; its members are sent all parameters once."""
-        self.now[:] = state["now"]
+    def resumed(self) -> None:
+        """Members are sent all parameters, and once more for the next generation."""
+        self.seen, self.past = False, []
         self._learned()
 
     def whole(self, individual: Individual) -> Individual:

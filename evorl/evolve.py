@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from evorl.couriers import BySeed, Courier, Follower, Task, Whole
@@ -192,7 +193,6 @@ class Population:
             "leader": pack_evaluations([] if leader is None else [leader]),
             "evolver": self.evolver.state_dict(),
             "flying": {str(n): pack(task.individuals) for n, task in enumerate(self._flying)},
-            "courier": self.courier.state_dict(),
             "learner": learner,  # the best individual's, for whoever judges this run again
         }  # fmt: skip
 
@@ -201,7 +201,7 @@ class Population:
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.leader = next(iter(unpack_evaluations(state["leader"])), None)
         self.evolver.load_state_dict(state["evolver"])
-        self.courier.load_state_dict(state["courier"])
+        self.courier.resumed()
         self._flying = [self.courier.send(unpack(state["flying"][str(n)])) for n in range(len(state["flying"]))]
 
     def close(self) -> None:
@@ -215,13 +215,23 @@ def value(one: Evaluation) -> float:
     return one.objectives[0] if fitness is None else float(np.mean(fitness))
 
 
-def work(experiment: Experiment, init: Path | str | None = None) -> Work:
+def work(experiment: Experiment, init: Path | str | None = None, replay: Path | str | None = None) -> Work:
     """What an experiment does: one learner trains, or where it has an ``ec`` a population evolves.
 
-    ``init`` is another run's directory whose newest policy this one starts from. Raises `BadRequest`.
+    ``init`` is another run's directory whose newest policy this one starts from; ``replay`` that of an asynchronous
+    evolution whose order of arrival this one takes. Raises `BadRequest`.
     """
     if experiment.ec is None:
         return prepared(experiment, init)
     if init is not None:
         raise BadRequest("a population does not start from another run's policy yet", "init")
-    return Population(experiment, experiment.ec)
+    return Population(experiment, experiment.ec, [] if replay is None else arrivals(Path(replay)))
+
+
+def arrivals(directory: Path) -> list[int]:
+    """The ids of a run's individuals in the order it was told of them. Raises `BadRequest` for no such journal."""
+    try:
+        lines = (directory / "population.jsonl").read_bytes().splitlines(keepends=True)
+    except OSError:
+        raise BadRequest(f"{directory} has no population.jsonl", "replay") from None
+    return [int(msgspec.json.decode(line)["id"]) for line in lines if line.endswith(b"\n")]

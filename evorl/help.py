@@ -51,7 +51,7 @@ def rows(node: DictConfig, known: Meanings, prefix: str = "") -> Iterator[tuple[
     for name in map(str, node):
         key, child = f"{prefix}{name}", require(node, name)
         meaning, block = known.get(key, ("", True))
-        if name == "_target_" or key in ("hydra", "replay"):  # no run of this version can be replayed
+        if name == "_target_" or key == "hydra":
             continue
         if not isinstance(child, DictConfig) or not block:
             yield key, written(child), meaning

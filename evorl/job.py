@@ -27,7 +27,7 @@ def checked(composed: DictConfig, words: Sequence[str], group: str | None = None
     """
     data = config.resolved(composed)
     if data["replay"] is not None:
-        raise BadRequest("only asynchronous runs keep a journal to replay, and this version has none", "replay")
+        raise BadRequest("repeats one run, alone on the command line", "replay")
     if data["resume"] is not None:
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     if data["init"] is not None:
@@ -47,7 +47,7 @@ def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, ch
     from evorl.session import carried_out
 
     with fitting(composed, data["init"]):
-        run = work(experiment, data["init"])
+        run = work(experiment, data["init"], data["replay"])
         return float(carried_out(run, lambda: _begun(choose(), data, experiment))["fitness"])
 
 
@@ -75,7 +75,7 @@ def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amen
             yield directory
 
     begins = data.get("init") and not steps(directory)  # it was stopped before its first checkpoint
-    return float(carried_out(work(experiment, data["init"] if begins else None), opened)["fitness"])
+    return float(carried_out(work(experiment, data["init"] if begins else None, data.get("replay")), opened)["fitness"])
 
 
 @contextmanager

@@ -51,10 +51,12 @@ def run(words: Sequence[str]) -> None:
     args = _arguments(parser, words)
     path = Path(args.config_path) if args.config_path else config.CONF
     name = args.config_name or "config"
-    past = next((one.value() for one in parse(args.overrides) if one.key_or_group == "resume"), None)
-    if past is not None:
-        return _resume(Path(str(past)), args)
+    given = {one.key_or_group: one.value() for one in parse(args.overrides)}
+    if given.get("resume") is not None:
+        return _resume(Path(str(given["resume"])), args)
     with config.opened(path, args.config_dir) as hydra:
+        if given.get("replay") is not None:
+            return _replay(Path(str(given["replay"])), hydra, args, name)
         if _shows(args):
             composed = config.compose(hydra, args.overrides, name, RunMode.MULTIRUN)
             if args.help:
@@ -121,6 +123,25 @@ def _finished(directory: Path, result: dict[str, Any]) -> None:
     print(f"finished; a larger budget goes on: {again}")
 
 
+def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> None:
+    """An asynchronous evolution once more in a new directory, told of its individuals in the order of the first."""
+    if args.multirun or _shows(args):
+        raise BadRequest("repeats one run, alone on the command line", "replay")
+    past = config.recorded(directory, "replay")
+    places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]
+    others = [word for word in args.overrides if word not in places]
+    now, choices = _amended(past, directory, argparse.Namespace(**{**vars(args), "overrides": others}))
+    experiment = config.experiment(now, config.trusted(others, {}))
+    if experiment.ec is None or not experiment.ec.asynchronous:
+        raise BadRequest(f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay")
+    files = [f"{group}={written(choices[group])}" for group in ROOMS]
+    composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
+    HydraConfig.instance().set_config(composed)
+    print(f"evorl {__version__}: replay {directory}", flush=True)
+    now["replay"] = str(directory.absolute())
+    job.begin(composed, now, experiment, lambda: job.place(composed.hydra.run.dir, "hydra.run.dir", places))
+
+
 def _amended(past: dict[str, Any], directory: Path, args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """The config of a run with what a resume may change, and its choices of files.
 
@@ -130,7 +151,7 @@ def _amended(past: dict[str, Any], directory: Path, args: argparse.Namespace) ->
     choices = job.choices(directory)
     for one in sorted(parse(args.overrides), key=lambda one: one.key_or_group != "cluster"):  # a file before its keys
         key, value = one.key_or_group, one.value()
-        if key in ("resume", "trust"):
+        if key in ("resume", "replay", "trust"):
             continue
         if key == "init" and value is not None:
             raise BadRequest("starts a new run, and resume goes on with an old one: give one of the two", key)

@@ -121,11 +121,12 @@ def fingerprint(directory: Path, *, aside: Sequence[int] = ()) -> dict[str, Any]
     """
     state = newest(directory)
     del state["recorder"]["time"], state["recorder"]["offset"]
+    state["recorder"].pop("told", None)  # an offset, as the one above
     state["recorder"]["steps"].pop("cluster", None)
     found = timeless(rows(directory))
     if aside:
         del state["run"]["best"]
-        found = [row for row in found if not (row["step"] in aside and "eval/return_mean" in row)]
+        found = [row for row in found if not (row["step"] in aside and any(name.startswith("eval/") for name in row))]
     return {"state": _digested(state), "rows": found}
 
 

@@ -83,7 +83,7 @@ def test_a_run(finished: Path) -> None:
         (["-cn", "confog"], "evorl: "),
         (["resume=nowhere"], "evorl: resume: nowhere is no run (it has no .hydra/config.yaml)"),
         (["init=nowhere"], "evorl: init: nowhere is no run (it has no .hydra/config.yaml)"),
-        (["replay=nowhere"], "evorl: replay: "),
+        (["replay=nowhere"], "evorl: replay: nowhere is no run (it has no .hydra/config.yaml)"),
         (["hydra.run.dir=/proc/nowhere", *TINY], "evorl: hydra.run.dir: cannot make /proc/nowhere"),
     ],
 )
@@ -389,6 +389,6 @@ def test_the_first_line_names_the_world(tmp_path: Path, words: list[str], named:
     assert done.returncode == 2 and done.stdout.endswith(f"{named}\n"), done.stdout
 
 
-def test_help_lists_no_key_that_cannot_work(tmp_path: Path) -> None:
+def test_help_lists_what_begins_from_other_runs(tmp_path: Path) -> None:
     shown = [line.split(" ")[0] for line in evorl("--help", cwd=tmp_path).stdout.splitlines()]
-    assert "init" in shown and "replay" not in shown
+    assert {"init", "replay", "resume"} <= {*shown}

@@ -1,0 +1,315 @@
+"""Evolution from the door: the same bits on any number of workers, after any stop, and once more from the journal."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Faulty, experiment_of, fingerprint, go, newest
+
+from evorl import config, evaluate
+from evorl.couriers import MEMORY, BySeed, Follower
+from evorl.ec.core import Evolution, pack
+from evorl.ec.openai_es import OpenAIES
+from evorl.ec.pbt import PBT
+from evorl.ec.sga import SGA
+from evorl.evolve import Population, arrivals
+from evorl.experiment import Experiment
+from evorl.genes import with_values
+from evorl.lifetime import evaluated, plan
+from evorl.mdp.core import WorldError
+from evorl.rl.core import Metrics
+from evorl.rl.ppo import Learner
+
+QUICK = (
+    *("record.tensorboard=false", "eval.episodes=2", "eval.every=0", "rl.slots=4", "rl.horizon=16"),
+    *("rl.minibatch=32", "rl.passes=2", "rl.net.hidden=[8]", "ec.population=6", "ec.episodes=3"),
+)
+PONG = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60")
+LR = "+ec.genes.rl.lr={low:1e-5,high:1e-1,log:true}"
+CASES = {
+    "es": ("mdp=cartpole", "ec=openai_es", "budget.steps=2000"),
+    "es-lstm": ("mdp=cartpole", "ec=openai_es", "rl.net.lstm=4", "budget.steps=1500"),
+    "front": (*PONG, "ec=nsga2", "ec.objectives=[{fitness:1,lazy:1},{fitness:1,busy:1}]", "budget.steps=5000"),
+    "worlds": (*PONG, "ec=sga", "+ec.genes.mdp.bat_speed=[2,6]", "ec.seeds=fresh", "budget.steps=5000"),
+    "rounds": ("mdp=cartpole", "ec=pbt", "ec.asynchronous=false", "ec.train_steps=128", LR, "budget.steps=4000"),
+    "front-train": (*PONG, "ec=nsga2", "ec.lifetime=train", "ec.train_steps=128", LR, "budget.steps=6000"),
+    "steady": ("mdp=cartpole", "ec=sga", "ec.offspring=1", "ec.slots=3", "ec.together=1", "budget.steps=1500"),
+    "problem": ("mdp=problem", "mdp.id=zdt1", "mdp.dimensions=5", "ec=nsga2", "budget.steps=100"),
+}
+ASYNCHRONOUS = {
+    "pbt": ("mdp=cartpole", "ec=pbt", "ec.train_steps=128", LR, "ec.inherit_optimizer=true", "budget.steps=4000"),
+    "cem": ("mdp=cartpole", "ec=cem", "ec.asynchronous=true", "ec.together=1", "ec.slots=4", "budget.steps=1500"),
+}
+
+
+def journal(directory: Path) -> list[dict[str, Any]]:
+    """Lines of population.jsonl, without what the clock says."""
+    lines = (directory / "population.jsonl").read_text().splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+
+def judged(directory: Path) -> Any:
+    """The best individual's learner, digested, and what the run says of it."""
+    result = json.loads((directory / "result.json").read_bytes())
+    return result["best"], result["eval"], result["steps"], fingerprint(directory)["state"]["run"]["learner"]
+
+
+def evolved(directory: Path, *words: str) -> None:
+    assert go(*QUICK, *words, f"hydra.run.dir={directory}") == 0
+
+
+@pytest.mark.parametrize("case", [*CASES, *ASYNCHRONOUS])
+def test_n_and_n_more_is_2n(case: str, tmp_path: Path) -> None:
+    """In one process an asynchronous run's order is that of asking, so it repeats as well."""
+    words = {**CASES, **ASYNCHRONOUS}[case]
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    steps = int(words[-1].partition("=")[2])
+    evolved(whole, *words)
+    evolved(halves, *words[:-1], f"budget.steps={steps // 2}")
+    stopped = json.loads((halves / "result.json").read_bytes())["steps"]
+    assert stopped < json.loads((whole / "result.json").read_bytes())["steps"]
+    assert go(f"resume={halves}", f"budget.steps={steps}") == 0
+    assert journal(halves) == journal(whole)
+    assert judged(halves) == judged(whole)
+    assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
+
+
+@pytest.mark.parametrize("case", ["es", "front", "rounds", "steady"])
+def test_workers_change_nothing(case: str, tmp_path: Path) -> None:
+    evolved(tmp_path / "local", *CASES[case])
+    for workers in (1, 3):
+        there = tmp_path / str(workers)
+        evolved(there, *CASES[case], "cluster=processes", f"cluster.workers={workers}")
+        assert journal(there) == journal(tmp_path / "local")
+        assert judged(there) == judged(tmp_path / "local")
+
+
+@pytest.mark.parametrize("where", [("cluster=local",), ("cluster=processes", "cluster.workers=2")], ids=" ".join)
+def test_a_search_by_seed_goes_on_wherever_it_is_resumed(where: tuple[str, ...], tmp_path: Path) -> None:
+    other = ("cluster=processes", "cluster.workers=1") if where == ("cluster=local",) else ("cluster=local",)
+    evolved(tmp_path / "whole", *CASES["es"])
+    evolved(tmp_path / "halves", *CASES["es"][:-1], "budget.steps=900", *other)
+    assert go(f"resume={tmp_path / 'halves'}", "budget.steps=2000", *where) == 0
+    assert journal(tmp_path / "halves") == journal(tmp_path / "whole")
+    assert judged(tmp_path / "halves") == judged(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("case", ASYNCHRONOUS)
+def test_an_asynchronous_run_is_repeated_from_its_journal(case: str, tmp_path: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    evolved(first, *ASYNCHRONOUS[case], "cluster=processes", "cluster.workers=2")
+    assert go(f"replay={first}", "cluster=local", f"hydra.run.dir={again}") == 0
+    assert journal(again) == journal(first)
+    assert judged(again) == judged(first)
+    assert arrivals(again) == arrivals(first)
+
+
+def test_only_an_asynchronous_evolution_has_a_journal_to_repeat(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evolved(tmp_path / "sync", *CASES["problem"])
+    assert go(f"replay={tmp_path / 'sync'}", f"hydra.run.dir={tmp_path / 'again'}") == 2
+    assert "no asynchronous evolution" in capsys.readouterr().err
+    assert not (tmp_path / "again").exists()
+
+
+# ------------------------------------------------------------------ genes
+
+
+def test_what_the_learner_uses_is_its_genome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checked inside the update, for every individual: the hyper-parameters, and the rate that the optimiser takes."""
+    used: dict[int, set[tuple[float, float]]] = {}
+    update = Learner.update
+
+    def noting(self: Learner, batch: Any, step: int, iteration: int) -> Metrics:
+        metrics = update(self, batch, step, iteration)
+        assert metrics["optimizer/lr"] == self.hyper.lr
+        used.setdefault(self.seed, set()).add((float(metrics["optimizer/lr"]), self.hyper.critic_coef))
+        return metrics
+
+    monkeypatch.setattr(Learner, "update", noting)
+    evolved(tmp_path / "run", *CASES["rounds"], "+ec.genes.rl.critic_coef=[0,1]")
+    lines = journal(tmp_path / "run")
+    assert len({line["genes"]["rl.lr"] for line in lines}) > 6, "nobody's genes changed"
+    asked = [(line["genes"]["rl.lr"], line["genes"]["rl.critic_coef"]) for line in lines]
+    assert all(len(pairs) == 1 for pairs in used.values())  # one individual, one genome
+    assert {pair for pairs in used.values() for pair in pairs} >= {*asked}
+
+
+def test_a_gene_changes_what_is_learned(tmp_path: Path) -> None:
+    experiment = experiment_of(*QUICK, *CASES["rounds"])
+    assert experiment.ec is not None
+    ends = []
+    for coefficient in (0.1, 0.9):
+        changed = with_values(experiment, {"rl.critic_coef": coefficient})
+        population = Population(changed, experiment.ec)
+        population.iterate()
+        ends.append(population.evolver.population[0].individual.weights)
+        population.close()
+    assert not (ends[0] == ends[1]).all()
+
+
+REFUSED = {
+    "+ec.genes.rl.lrr=[0,1]": "ec.genes.rl.lrr: unknown key; did you mean ec.genes.rl.lr?",
+    "+ec.genes.rll.lr=[0,1]": "ec.genes.rll: unknown key; did you mean ec.genes.rl?",
+    "+ec.genes.seed=[0,1]": "ec.genes.seed",
+    "+ec.genes.rl.lr=[1,0]": "needs low <= high",
+    "+ec.genes.rl.lr={low:0,high:1,log:true}": "needs low > 0",
+    "+ec.genes.rl.lr=[-1,1]": "ec.genes.rl.lr: its range reaches -1",
+    "+ec.genes.rl.clip=[0,1]": "ec.genes.rl.clip: its range reaches 0",
+    "+ec.genes.rl.lr=3": "a range is",
+    "+ec.genes.rl.lr={lo:0,high:1}": "ec.genes.rl.lr",
+    "+ec.genes.rl.net.hidden=[1,2]": "is the same for all individuals",
+    "+ec.genes.rl.normalize_advantage=[0,1]": "is no number",
+    "+ec.genes.rl.normalize_inputs={choices:[false,maybe]}": "its range reaches maybe",
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = tmp_path / "run"
+    assert go(*QUICK, "mdp=cartpole", "ec=pbt", word, f"hydra.run.dir={there}") == 2
+    said = capsys.readouterr().err
+    assert REFUSED[word] in said and said.count("\n") == 1
+    assert not there.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("ec=nsga3x",), "ec: no choice 'nsga3x'"),
+        (("ec=pbt", "ec.slots=40"), "ec.slots: 40 is more than the population"),
+        (("ec=sga", "ec.objectives=[fitness,length]"), "ec.objectives: this evolution takes one objective"),
+        (("ec=sga", "+ec.genes.rl.lr=[0,1]"), "lifetime=play learns nothing"),
+        (("ec=sga", "mdp=problem", "+ec.genes.mdp.dimensions=[1,5]"), "a problem's numbers are the genes"),
+        (("ec=sga", "mdp=problem", "mdp.id=zdt1"), "ec.objectives: this evolution takes one objective"),
+        (("mdp=problem",), "it needs an evolution"),
+    ],
+)
+def test_evolutions_that_cannot_be(
+    words: tuple[str, ...], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / "run"
+    assert go("mdp=cartpole", *words, f"hydra.run.dir={there}") == 2
+    assert text in capsys.readouterr().err
+    assert not there.exists()
+
+
+def test_an_objective_that_the_world_does_not_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert go(*QUICK, *PONG, "ec=nsga2", "ec.objectives=[fitnes,busy]", f"hydra.run.dir={tmp_path / 'run'}") == 2
+    assert "ec.objectives: this world reports no fitnes; did you mean fitness?" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ individuals that fail
+
+
+def faulty(fault: str, evolution: Evolution) -> Experiment:
+    base = experiment_of(*(word for word in QUICK if not word.startswith("ec.")), "mdp=cartpole", "budget.steps=2000")
+    world = Faulty(fault=fault, at=10, length=30)  # type: ignore[arg-type]
+    return dataclasses.replace(base, mdp=world, ec=evolution)
+
+
+def test_who_is_not_finite_has_no_fitness_and_no_children() -> None:
+    """Episodes end after ``length`` decisions, so who has more than ``at`` = 10 of them fails."""
+    evolution = SGA(population=6, episodes=2, genes={"mdp": {"length": [2, 18]}})
+    population = Population(faulty("observation", evolution), evolution)
+    rows = []
+    while len(rows) < 24:
+        population.iterate()
+        rows += population.told
+    population.close()
+    lost = {row["id"] for row in rows if row["objectives"] == [None]}
+    assert lost and len(lost) < 24
+    assert {row["id"] for row in rows if row["genes"]["mdp.length"] > 10} == lost
+    assert not any(lost & {*row["parents"]} for row in rows)
+    assert population.failed == len(lost)
+
+
+@pytest.mark.parametrize("lifetime", ["play", "train"])
+def test_when_everybody_fails_the_run_says_why(lifetime: str) -> None:
+    evolution = PBT(population=2, lifetime=lifetime, train_steps=64, episodes=2)  # type: ignore[arg-type]
+    population = Population(faulty("observation", evolution), evolution)
+    with pytest.raises(WorldError, match="every individual so far failed; the last one: input 'sight'"):
+        for _ in range(3):
+            population.iterate()
+    population.close()
+
+
+# ------------------------------------------------------------------ evaluation; seeds instead of weights
+
+
+def test_evaluate_plays_the_best_individual_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evolved(tmp_path / "run", *CASES["front"])
+    evaluate.evaluate(config.request(evaluate.Request, [f"run={tmp_path / 'run'}"]))
+    again = json.loads(capsys.readouterr().out.splitlines()[-1])
+    recorded = json.loads((tmp_path / "run" / "result.json").read_bytes())["eval"]
+    assert again["return_mean"] == recorded["return_mean"] and again["length_mean"] == recorded["length_mean"]
+
+
+def followers(population: int, dimensions: int) -> tuple[OpenAIES, Any, Any]:
+    evolution = OpenAIES(population=population, episodes=1, together=population)
+    experiment = dataclasses.replace(experiment_of("mdp=cartpole", f"rl.net.hidden=[{dimensions}]"), ec=evolution)
+    found = plan(experiment, evolution)
+    return evolution, found, lambda: evolution.centre(found.space, 0)
+
+
+class Group:
+    """Members that are called in turn, and what crossed over to them."""
+
+    def __init__(self, members: list[Follower]) -> None:
+        self.members, self.calls, self.sent = members, 0, 0
+
+    def any(self, method: str, *args: Any) -> Any:
+        self.calls += 1
+        self.sent += sum(x.nbytes if hasattr(x, "nbytes") else len(json.dumps(x, default=str)) for x in args)
+        out = getattr(self.members[self.calls % len(self.members)], method)(*args)
+        return type("Done", (), {"result": lambda _: out})()
+
+
+@pytest.mark.parametrize("missed", [0, 1, MEMORY, MEMORY + 1])
+def test_a_member_that_missed_generations_catches_up_or_joins(missed: int) -> None:
+    evolution, found, centre = followers(4, 4)
+    members = [Follower(lambda i: found.make(i), centre, i) for i in range(2)]
+    evolver = evolution.evolver(found.space, 0)
+    group = Group(members[:1])
+    courier = BySeed(group, evolver.centre, 4)  # type: ignore[arg-type]
+    for generation in range(missed + 2):
+        if generation == missed + 1:
+            group.members = members[1:]  # who has seen nothing so far
+        task = courier.send(evolver.ask())
+        answers = courier.answers(task)
+        whole = [evolver.individual_at(*divmod(one.id, 4)) for one in task.individuals]
+        assert [a.objectives for a in answers] == [a.objectives for a in members[0].lifetime.evaluate(pack(whole))]
+        evaluations = _evaluations(task.individuals, answers)
+        courier.tell(evaluations)
+        evolver.tell(evaluations)
+    assert courier.joined == (1 if missed + 1 > MEMORY else 0)
+
+
+def _evaluations(individuals: Any, answers: Any) -> Any:
+    return [evaluated(one, answer)[0] for one, answer in zip(individuals, answers, strict=True)]
+
+
+def test_bytes_do_not_grow_with_the_parameters() -> None:
+    sent = []
+    for width in (2, 64):
+        evolution, found, centre = followers(4, width)
+        group = Group([Follower(lambda i, make=found.make: make(i), centre, 0)])
+        evolver = evolution.evolver(found.space, 0)
+        courier = BySeed(group, evolver.centre, 4)  # type: ignore[arg-type]
+        for _ in range(3):
+            task = courier.send(evolver.ask())
+            evaluations = _evaluations(task.individuals, courier.answers(task))
+            courier.tell(evaluations)
+            evolver.tell(evaluations)
+        sent.append(group.sent)
+    assert sent[0] == sent[1]
+
+
+def test_a_run_in_a_checkpoint_holds_no_more_than_it_needs(tmp_path: Path) -> None:
+    evolved(tmp_path / "run", *CASES["es"], "cluster=processes", "cluster.workers=1")
+    assert newest(tmp_path / "run")["run"]["evolver"]["population"]["individuals"]["weights"] is None
