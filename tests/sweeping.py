@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 from contextlib import redirect_stderr
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from evorl.mdp.core import Array, State, Step
 
 @dataclass(frozen=True, kw_only=True)
 class Poisoned(Faulty):
-    """Where ``dose`` is among the poisonous ones, every episode fails, as long as the file ``poison`` exists."""
+    """Where ``dose`` is among the poisonous ones, every episode fails, as long as the file ``poison`` exists.
+
+    Where that says "deadly", its process dies.
+    """
 
     dose: int = 0
     poisonous: tuple[int, ...] = ()
@@ -26,15 +30,17 @@ class Poisoned(Faulty):
     def reset(self, *players: int, seed: int) -> Solo:
         solo = super().reset(*players, seed=seed)
         if self.dose in self.poisonous and Path(self.poison).exists():
-            solo.controllers = [_Sick(solo.controllers[0].state)]
+            solo.controllers = [_Sick(solo.controllers[0].state, Path(self.poison).read_text() == "deadly")]
         return solo
 
 
 class _Sick:
-    def __init__(self, state: State) -> None:
-        self.state = state
+    def __init__(self, state: State, deadly: bool) -> None:
+        self.state, self.deadly = state, deadly
 
     async def __call__(self, action: Array) -> Step:
+        if self.deadly:
+            os._exit(3)
         raise RuntimeError("the soup was off")
 
 
