@@ -269,8 +269,8 @@ class Crew:
     def _lacked(self, seat: Seat, header: Header, number: int) -> None:
         """The arrays of a call were gone before they could be read: from this call on all have to come again."""
         told = [*islice(seat.sent, seat.told)]
-        if not seat.ready or number not in [call.number for call in told]:
-            raise ProtocolError(f"call {number} is none of its own")
+        if not seat.ready or number == seat.lacks or number not in [call.number for call in told]:
+            raise ProtocolError(f"call {number} is none of its own, or came with its arrays")
         seat.line.accept(header)
         seat.lacks = number
         again = [call for call in told if call.number >= number]

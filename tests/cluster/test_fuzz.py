@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import cluster_toys as toys
+import numpy as np
 import pytest
 import zmq
 from harness import QUICK, WORLDS, experiment_of, fingerprint, train_in
 from hostile import mutated, payloads, reshaped
+from islands import Islands
 
-from evorl.cluster.core import MemberError
+from evorl.cluster.core import Cluster, MemberError
 from evorl.cluster.crew import Crew
 from evorl.cluster.gate import present
 from evorl.cluster.group import RemoteGroup
@@ -221,6 +223,8 @@ def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
         patch.setattr(Crew, "_take", taken)
         os.kill(group.all("pid")[0], signal.SIGKILL)  # so that there is a greeting, too
         group.all("add", 1)
+        for n in range(3):  # where all have to be told where it is
+            group.all("digest", np.full(10_000, n))
         group.all("fragment", 10)
         for _ in islice(group.gather("fragment", 10_000), 3):
             pass
@@ -230,9 +234,12 @@ def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
     return found
 
 
-def test_whatever_a_worker_says_is_heard_or_refused(monkeypatch: pytest.MonkeyPatch, canary: Path) -> None:
+@pytest.mark.parametrize("cluster", [Processes(workers=1), Islands(workers=1)], ids=["here", "on another host"])
+def test_whatever_a_worker_says_is_heard_or_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, canary: Path
+) -> None:
     """With the right token, worker and number; nothing but `ProtocolError` comes of what is not of the right form."""
-    group = Processes(workers=1).spawn(toys.Counter, 2)
+    group = cluster.spawn(toys.Counter, 2)
     assert isinstance(group, RemoteGroup)
     try:
         messages, (seat,) = recorded(group, monkeypatch), group.crew.seats
