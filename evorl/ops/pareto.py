@@ -24,6 +24,13 @@ def ranks(f: Points) -> NDArray[np.intp]:
     return np.asarray(moocore.pareto_rank(-_finite(f)), np.intp)
 
 
+def front(f: Points) -> NDArray[np.bool_]:
+    """Which points [N] of [N, M] no other dominates; equal points all are."""
+    import moocore
+
+    return np.asarray(moocore.is_nondominated(-_finite(f), keep_weakly=True), np.bool_)
+
+
 def crowding(f: Points, rank: NDArray[np.intp]) -> Points:
     """Crowding distance [N] of each point within its front (Deb et al. 2002, section III-B); the ends' is infinite.
 

@@ -17,13 +17,15 @@ import evorl
 from evorl.record.figures import multiples, render, render_inset, single
 from evorl.record.groups import Group, differences, group_runs, show, worlds
 from evorl.record.landscape import Landscape, landscape, picture
-from evorl.record.page import Page, Section, to_html
+from evorl.record.page import Page, Portrait, Section, to_html
 from evorl.record.panels import Panel, panel
+from evorl.record.population import SHOWN, Census, censuses, few, rows
+from evorl.record.portraits import portraits
 from evorl.record.runs import RunRecord, flatten
 from evorl.record.sweeps import Waiting
 from evorl.record.table import group_rows, readable, run_rows, to_csv, to_markdown
 
-MAIN = ("train/return", "eval/return_mean")
+MAIN = ("train/return", "eval/return_mean", "population/best")
 ORDER = ("train/", "eval/", "population/", "loss/", "policy/", "speed/")
 DETAILS = re.compile(r"eval/.*_(min|max|std)|budget/")
 """Metrics without a picture: the tables say enough of them."""
@@ -34,6 +36,13 @@ CAPTION = (
     "runs have begun, dashed where only some have got; "
     "shades are 95 % intervals by Student's t, from three runs on; thin lines are the runs as recorded. "
     "Where there is one value per run, dots are runs and a bar is the mean with its interval."
+)
+
+
+OF_POPULATIONS = (
+    "Of each group's fittest run. Objectives are maximised. Scales leave out the worst fiftieth where it is far away, "
+    "and pictures of very many individuals show an even part of them; best, mean and fronts are of all. The dark line "
+    "among genes is the line of descent of the best individual."
 )
 
 
@@ -48,6 +57,9 @@ class World:
     main: Mapping[str, Panel]
     others: Sequence[Panel]
     landscape: Landscape | None
+    populations: Mapping[str, Census]
+    portraits: Mapping[str, Sequence[tuple[str, str, Figure]]]
+    """Of each population: name of the file, words and figure of each picture."""
     waiting: Sequence[Waiting]
 
     @property
@@ -75,10 +87,12 @@ def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting]) -> list[World]
         groups = group_runs(several)
         main, others = _panels(groups)
         stem = "" if len(members) == 1 else f"{stems[name] if unique else f'{stems[name]}_{number}'}."
-        whole = landscape(groups)
+        found = censuses(groups)
+        shown = {title: list(portraits(census)) for title, census in found.items()}
         parts.append(
             World(
-                name=name, stem=stem, groups=groups, main=main, others=others, landscape=whole, waiting=apart[name]
+                name=name, stem=stem, groups=groups, main=main, others=others, landscape=landscape(groups),
+                populations=found, portraits=shown, waiting=apart[name],
             )
         )  # fmt: skip
     return parts
@@ -92,12 +106,26 @@ def _world_of(job: Waiting, names: Sequence[str]) -> str:
 def _tables(parts: Sequence[World]) -> dict[str, bytes]:
     by_group = [{"world": part.name} | row for part in parts for row in group_rows(part.groups)]
     by_run = [{"world": part.name} | row for part in parts for row in run_rows(part.groups, part.waiting)]
-    text = "\n".join(
-        f"# {part.name}\n\n## {GROUPS}\n\n{to_markdown(group_rows(part.groups))}\n"
-        f"## {RUNS}\n\n{to_markdown(run_rows(part.groups, part.waiting))}"
-        for part in parts
-    )
-    return {"groups.csv": to_csv(by_group).encode(), "runs.csv": to_csv(by_run).encode(), "table.md": text.encode()}
+    tables = {"groups.csv": to_csv(by_group).encode(), "runs.csv": to_csv(by_run).encode()}
+    known = [census for part in parts for census in part.populations.values() if census.chosen]
+    if known:
+        best = [{"run": str(census.run.directory)} | row for census in known for row in rows(census)]
+        tables["population.csv"] = to_csv(best).encode()
+    return tables | {"table.md": "\n".join(map(_text, parts)).encode()}
+
+
+def _text(part: World) -> str:
+    """The tables of a world for people, in Markdown."""
+    tables = {GROUPS: group_rows(part.groups), RUNS: run_rows(part.groups, part.waiting)}
+    tables |= {_best(title, census): few(census) for title, census in part.populations.items() if census.chosen}
+    return f"# {part.name}\n\n" + "\n".join(f"## {title}\n\n{to_markdown(table)}" for title, table in tables.items())
+
+
+def _best(title: str, census: Census) -> str:
+    """What a table of individuals says."""
+    if len(census.names) > 1:
+        return f"{title}: {min(SHOWN, len(census.chosen))} of the {len(census.chosen)} individuals of the front"
+    return f"{title}: the best individuals"
 
 
 def _figures(parts: Sequence[World]) -> Iterator[tuple[str, Figure]]:
@@ -109,6 +137,9 @@ def _figures(parts: Sequence[World]) -> Iterator[tuple[str, Figure]]:
             yield part.stem + name, single(shown)
         if part.others:
             yield part.stem + "metrics", multiples(part.others)
+        for number, pictures in enumerate(part.portraits.values()):
+            which = f"population{number}" if len(part.portraits) > 1 else "population"
+            yield from ((f"{part.stem}{which}_{name}", figure) for name, _, figure in pictures)
 
 
 def _both(figure: Figure) -> list[tuple[str, bytes]]:
@@ -161,6 +192,17 @@ def _section(part: World, names: Mapping[Path, str], title: str) -> Section:
         main=[_inset(shown) for shown in part.main.values()],
         others=[_inset(shown) for shown in part.others],
         tables={GROUPS: readable(group_rows(part.groups)), RUNS: by_run},
+        populations=[_portrait(title, census, part.portraits[title]) for title, census in part.populations.items()],
+    )
+
+
+def _portrait(title: str, census: Census, shown: Sequence[tuple[str, str, Figure]]) -> Portrait:
+    damaged = f" {_count(census.damaged, 'damaged line')} of its file left out." if census.damaged else ""
+    return Portrait(
+        title=_best(title, census),
+        pictures=[(words, render_inset(figure)) for _, words, figure in shown],
+        caption=OF_POPULATIONS + damaged,
+        table=readable(few(census)) if census.chosen else (),
     )
 
 

@@ -16,6 +16,7 @@ from evorl.record.panels import Curve, Panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.typing import RcKeyType
 
@@ -109,7 +110,7 @@ def render_inset(figure: Figure) -> bytes:
 
     out = io.BytesIO()
     with style(), matplotlib.rc_context({"svg.fonttype": "none"}):
-        figure.savefig(out, format="svg", transparent=True)
+        figure.savefig(out, format="svg", transparent=True, dpi=144)  # of what is drawn dot by dot
     return _rounded(out.getvalue())
 
 
@@ -224,14 +225,29 @@ def _limits(shown: Panel) -> tuple[float, float]:
 
 
 def _format_axis(axes: Axes, shown: Panel) -> None:
+    readable_axis(axes.xaxis, 6)
+    readable_axis(axes.yaxis, 5)
+    axes.set_xlabel(shown.unit)
+    axes.margins(x=0.01)
+
+
+def readable_axis(axis: Axis, most: int) -> None:
+    """At most so many round numbers, written shortly."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.set_xlabel(shown.unit)
-    axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(_value)
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_formatter(_value)
-    axes.margins(x=0.01)
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(_value)
+
+
+def decades(axes: Axes, values: Floats) -> None:
+    """A logarithmic vertical axis for some values, its numbers written out."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    narrow = np.nanmax(values) < 100 * np.nanmin(values)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(lambda x, _: f"{x:g}")
 
 
 def _value(x: float, _: Any) -> str:

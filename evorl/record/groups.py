@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from evorl.record.runs import RunRecord
@@ -114,9 +115,13 @@ def _told_apart(groups: Iterable[Group]) -> list[Group]:
 
 
 def _world(run: RunRecord) -> str:
-    """``pong``, or ``gymnasium LunarLander-v3``: what the world's config file is called, and which one it names."""
+    """``pong``, ``gymnasium LunarLander-v3``, ``problem zdt1``: what its config file is called, and whom it names."""
     name = run.choices.get("mdp") or str(run.config.get("mdp._target_", "")).rpartition(".")[2] or "unknown world"
-    return f"{name} {run.config['mdp.id']}" if name.lower() == "gymnasium" and "mdp.id" in run.config else name
+    return (
+        f"{name} {run.config['mdp.id']}"
+        if name.lower() in ("gymnasium", "problem") and "mdp.id" in run.config
+        else name
+    )
 
 
 def _leaves(run: RunRecord) -> dict[str, Any]:
@@ -126,6 +131,8 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
         if key.endswith("._target_"):
             group = key.removesuffix("._target_")
             leaves[group] = run.choices.get(group, str(value).rpartition(".")[2])
+        elif key == "init" and Path(str(value)).parent == run.directory.absolute().parent:
+            leaves[key] = Path(str(value)).name  # another job of its sweep
         elif key not in IGNORED and not key.startswith(IGNORED_GROUPS):
             leaves[key] = run.choices.get(key, value)
     if leaves.get("budget.steps", MISSING) is None:  # the world's own, which another run may have spelt out

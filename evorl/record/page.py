@@ -26,6 +26,17 @@ class Section:
     main: Sequence[Picture]
     others: Sequence[Picture]
     tables: Mapping[str, Table]
+    populations: Sequence[Portrait] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portrait:
+    """What is shown of one population."""
+
+    title: str
+    pictures: Sequence[Picture]
+    caption: str
+    table: Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +81,19 @@ def _section(section: Section, prefix: str) -> str:
         *(_whole(picture, f"{prefix}whole{number}-") for number, picture in enumerate(section.whole)),
         _pictures(section.main, f"{prefix}main"),
         *(f"<section><h3>{escape(title)}</h3>{_table(table)}</section>" for title, table in section.tables.items()),
+        *(_portrait(shown, f"{prefix}population{number}-") for number, shown in enumerate(section.populations)),
         "<section><h3>Other metrics</h3></section>" + _pictures(section.others, f"{prefix}other")
         if section.others
         else "",
     ]
     return '<section class="world">' + "\n".join(part for part in parts if part) + "</section>"
+
+
+def _portrait(shown: Portrait, prefix: str) -> str:
+    pictures = "".join(_whole(picture, f"{prefix}{number}-") for number, picture in enumerate(shown.pictures))
+    head = f'<h3>{escape(shown.title)}</h3><p class="caption">{escape(shown.caption)}</p>'
+    table = _table(shown.table) if shown.table else ""
+    return f'<section>{head}<div class="portraits">{pictures}</div>{table}</section>'
 
 
 def inline(svg: bytes, prefix: str) -> str:
@@ -169,6 +188,8 @@ header p,.caption,.notes{color:var(--muted);font-size:.875rem;margin:.35rem 0 0}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,19.5rem),1fr));gap:1.4rem 1.6rem}
 figure{margin:0}
 .whole{margin:1rem 0 1.6rem}
+.portraits{display:flex;flex-wrap:wrap;align-items:end;gap:0 1.6rem}
+.portraits .whole{flex:0 1 auto;width:100%}
 svg{display:block;width:100%;height:auto}
 svg text{font-family:inherit!important}
 .wide{overflow-x:auto}
