@@ -1,0 +1,80 @@
+"""Populations whose workers are killed and stopped: a killed worker costs a re-evaluation, and no bit."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from cluster_victims import relatives, send
+from harness import fingerprint, go, start
+from test_evolve import CASES, QUICK, journal, judged
+
+WORDS = {
+    "es": (*CASES["es"][:-1], "ec.population=24", "budget.steps=60000"),
+    "front": (*CASES["front"][:-1], "budget.steps=60000"),
+    "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "budget.steps=60000"),
+}
+CLUSTER = ("cluster=processes", "cluster.workers=2", "cluster.deadline_s=2")
+
+
+def bothered(place: Path, words: tuple[str, ...], kills: int, stops: int) -> int:
+    """Run in processes of its own, of which so many die or stop; return how many did before it was over."""
+    place.mkdir()
+    driver = start(*QUICK, *words, *CLUSTER, "hydra.run.dir=run", cwd=place)
+    signals = [signal.SIGKILL] * kills + [signal.SIGSTOP] * stops
+    random.Random(7).shuffle(signals)
+    sent = 0
+    while not (place / "run" / "population.jsonl").exists():
+        assert driver.poll() is None, (place / "err").read_text()
+        time.sleep(0.01)
+    for number in signals:
+        time.sleep(random.Random(sent).uniform(0.05, 0.4))
+        victims = sorted(relatives(place / "tmp") - {driver.pid})
+        if driver.poll() is not None:
+            break
+        if victims:
+            send(number, {random.Random(sent).choice(victims)})
+            sent += 1
+    assert driver.wait(400) == 0, (place / "err").read_text()
+    return sent
+
+
+def unbothered(place: Path, words: tuple[str, ...]) -> Path:
+    assert go(*QUICK, *words, f"hydra.run.dir={place}") == 0
+    return place
+
+
+@pytest.mark.parametrize("case", ["es", "rounds"])
+def test_killed_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
+    assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0) >= 3
+    calm = unbothered(tmp_path / "calm", WORDS[case])
+    assert journal(tmp_path / "bothered" / "run") == journal(calm)
+    assert judged(tmp_path / "bothered" / "run") == judged(calm)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("case", WORDS)
+def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
+    words = (*WORDS[case][:-1], "budget.steps=400000")
+    assert bothered(tmp_path / "bothered", words, kills=40, stops=8) >= 20
+    calm = unbothered(tmp_path / "calm", words)
+    assert journal(tmp_path / "bothered" / "run") == journal(calm)
+    assert judged(tmp_path / "bothered" / "run") == judged(calm)
+
+
+@pytest.mark.parametrize("case", ["es", "rounds"])
+def test_a_killed_driver_goes_on_from_its_last_checkpoint(case: str, tmp_path: Path) -> None:
+    words = (*QUICK, *WORDS[case], "checkpoint.every=4000")
+    driver = start(*words, "hydra.run.dir=run", cwd=tmp_path)
+    while len(list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))) < 2:
+        assert driver.poll() is None, (tmp_path / "err").read_text()
+        time.sleep(0.01)
+    driver.kill()
+    driver.wait()
+    assert go(f"resume={tmp_path / 'run'}") == 0
+    assert go(*words, f"hydra.run.dir={tmp_path / 'calm'}") == 0
+    assert journal(tmp_path / "run") == journal(tmp_path / "calm")
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "calm")
