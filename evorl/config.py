@@ -56,7 +56,7 @@ CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / 
 
 IMPORTED = ("gymnasium", "ale_py")
 """Root modules that a world may name as the one that registers it, without trust."""
-DOOR = ("resume", "init", "replay", "trust")
+DOOR = ("resume", "init", "init_optimizer", "replay", "trust")
 """Top-level keys that are no field of `Experiment`."""
 
 
@@ -86,7 +86,8 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
     try:
         composed = hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
     except REFUSALS as error:
-        raise explained(hydra, given, name, error) from None
+        single = [one for one in given if mode == RunMode.RUN or not one.is_sweep_override()]
+        raise explained(hydra, single, name, error) from None
     for one in given:
         check_left_out(one)
     return composed
@@ -119,7 +120,7 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     for name in config:
         if name not in kinds and name not in DOOR:
             raise unknown_word(name, [*kinds, *DOOR])
-    rooms = {name: _chosen(config.get(name), kinds[name], name, trust) for name in ROOMS if name != "ec"}
+    rooms = {name: chosen(config.get(name), kinds[name], name, trust) for name in ROOMS if name != "ec"}
     rooms["ec"] = _evolution(config.get("ec") or {}, trust)
     rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - rooms}
     for root in rooms["mdp"].imports():
@@ -130,6 +131,14 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     except BadRequest as error:
         raise error.under("mdp") from None
     return Experiment(**rooms, **rest)
+
+
+def chosen(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
+    """The object that a room's config describes, of the class its ``_target_`` names. Raises `BadRequest`."""
+    if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
+        raise BadRequest(f"names no _target_; choose a file: {room}=NAME", room)
+    kind = _located(node["_target_"], base, f"{room}._target_", trust)
+    return typed({name: value for name, value in node.items() if name != "_target_"}, kind, room)
 
 
 def tuned(config: DictConfig) -> bool:
@@ -209,18 +218,10 @@ def _evolution(node: Mapping[str, Any], trust: Sequence[str]) -> Any:
     from evorl.ec.core import Evolution
 
     if "_target_" in node:
-        return _chosen(node, Evolution, "ec", trust)
+        return chosen(node, Evolution, "ec", trust)
     for name in node:
         raise BadRequest("unknown key: ec=none has none; choose an evolution, such as ec=pbt", f"ec.{name}")
     return None
-
-
-def _chosen(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
-    """The object that a room's config describes, of the class its ``_target_`` names."""
-    if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
-        raise BadRequest(f"names no _target_; choose a file: {room}=NAME", room)
-    kind = _located(node["_target_"], base, f"{room}._target_", trust)
-    return typed({name: value for name, value in node.items() if name != "_target_"}, kind, room)
 
 
 def _located(path: str, base: type, key: str, trust: Sequence[str]) -> type:

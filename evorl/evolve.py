@@ -34,7 +34,7 @@ from evorl.mdp.core import StateDict, WorldError
 from evorl.rl.core import Metrics
 from evorl.rl.judge import judge
 from evorl.session import Work
-from evorl.train import prepared
+from evorl.train import Start, prepared
 from evorl.util.errors import BadRequest
 
 log = logging.getLogger("evorl")
@@ -215,11 +215,11 @@ def value(one: Evaluation) -> float:
     return one.objectives[0] if fitness is None else float(np.mean(fitness))
 
 
-def work(experiment: Experiment, init: Path | str | None = None, replay: Path | str | None = None) -> Work:
+def work(experiment: Experiment, init: Start | None = None, replay: Path | str | None = None) -> Work:
     """What an experiment does: one learner trains, or where it has an ``ec`` a population evolves.
 
-    ``init`` is another run's directory whose newest policy this one starts from; ``replay`` that of an asynchronous
-    evolution whose order of arrival this one takes. Raises `BadRequest`.
+    ``init`` is the run that a learner starts from; ``replay`` the directory of an asynchronous evolution whose order
+    of arrival this one takes. Raises `BadRequest`.
     """
     if experiment.ec is None:
         return prepared(experiment, init)

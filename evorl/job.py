@@ -15,9 +15,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from evorl import config
 from evorl.record.files import replace
 from evorl.util.errors import BadRequest
+from evorl.util.typed import typed
 
 if TYPE_CHECKING:
     from evorl.experiment import Experiment
+    from evorl.train import Start
 
 
 def checked(composed: DictConfig, words: Sequence[str], group: str | None = None) -> tuple[dict[str, Any], Experiment]:
@@ -34,11 +36,13 @@ def checked(composed: DictConfig, words: Sequence[str], group: str | None = None
         source = Path(str(data["init"]))
         config.recorded(source, "init")
         data["init"] = str(source.absolute())  # a resume may begin again, from elsewhere
-    typed = config.experiment(data, config.trusted(words, data))
-    if group is not None and typed.record.group is None:
+    if typed(data["init_optimizer"], bool, "init_optimizer") and data["init"] is None:
+        raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
+    made = config.experiment(data, config.trusted(words, data))
+    if group is not None and made.record.group is None:
         data["record"]["group"] = group
-        typed = config.experiment(data, config.trusted(words, data))
-    return data, typed
+        made = config.experiment(data, config.trusted(words, data))
+    return data, made
 
 
 def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]) -> float:
@@ -47,7 +51,7 @@ def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, ch
     from evorl.session import carried_out
 
     with fitting(composed, data["init"]):
-        run = work(experiment, data["init"], data["replay"])
+        run = work(experiment, start(data), data["replay"])
         return float(carried_out(run, lambda: _begun(choose(), data, experiment))["fitness"])
 
 
@@ -74,8 +78,16 @@ def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amen
             amend()
             yield directory
 
-    begins = data.get("init") and not steps(directory)  # it was stopped before its first checkpoint
-    return float(carried_out(work(experiment, data["init"] if begins else None, data.get("replay")), opened)["fitness"])
+    begins = start(data) if not steps(directory) else None  # it was stopped before its first checkpoint
+    return float(carried_out(work(experiment, begins, data.get("replay")), opened)["fitness"])
+
+
+def start(data: Mapping[str, Any]) -> Start | None:
+    """What a run's config says that it starts from."""
+    from evorl.train import Start
+
+    source = data.get("init")
+    return None if source is None else Start(Path(str(source)), bool(data.get("init_optimizer")))
 
 
 @contextmanager

@@ -319,7 +319,7 @@ def _answer(evolution: Evolution, episodes: list[Episode]) -> Answer:
     result |= {"return": np.array([one.ret for one in episodes]), "length": np.array([one.length for one in episodes])}
     result.setdefault("fitness", result["return"])
     return Answer(
-        [_objective(one, result) for one in evolution.objectives], int(result["length"].sum()), result, None, None, ""
+        [objective(one, result) for one in evolution.objectives], int(result["length"].sum()), result, None, None, ""
     )
 
 
@@ -332,14 +332,14 @@ def _sum(weights: Mapping[str, float]) -> str:
     return text.replace("+-", "-")
 
 
-def _objective(term: str | dict[str, float], result: Mapping[str, Array]) -> float:
-    """A named result's mean over the episodes, or a weighted sum of such."""
+def objective(term: str | dict[str, float], result: Mapping[str, Array], key: str = "ec.objectives") -> float:
+    """A named result's mean over the episodes, or a weighted sum of such. Raises `BadRequest` for an unknown name."""
     weights = {term: 1.0} if isinstance(term, str) else term
     for name in weights:
         if name not in result:
             choices = sorted(result)
             hint = nearest(name, choices) or f"; there are: {', '.join(choices)}"
-            raise BadRequest(f"this world reports no {name}{hint}", "ec.objectives")
+            raise BadRequest(f"this world reports no {name}{hint}", key)
     return float(sum(weight * result[name].mean() for name, weight in weights.items()))
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from hydra._internal.hydra import Hydra
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -34,7 +35,13 @@ REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
 """What Hydra raises for words that it cannot compose."""
 
 
-def parse(overrides: Sequence[str], hydra: Hydra | None = None) -> list[Override]:
+class Loads(Protocol):
+    """Hydra, or what it hands to its plugins."""
+
+    config_loader: ConfigLoader
+
+
+def parse(overrides: Sequence[str], hydra: Loads | None = None) -> list[Override]:
     """Command-line words as Hydra understands them; with ``hydra``, a glob(*) of choices can be listed.
 
     Raises `BadRequest` for a word that Hydra does not understand.
@@ -118,6 +125,11 @@ def written(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(written, value)) + "]"
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value) or "''"
+
+
+def quoted(text: str) -> str:
+    """Text as a command line writes it, whatever its signs."""
+    return "'" + text.replace("'", "\\'") + "'"
 
 
 def first_line(error: Exception) -> str:
@@ -245,7 +257,7 @@ def _keys(config: DictConfig, room: str) -> list[Any]:
 # ------------------------------------------------------------------ Hydra
 
 
-def _parse(text: str, hydra: Hydra | None = None) -> Override:
+def _parse(text: str, hydra: Loads | None = None) -> Override:
     try:
         found = OverridesParser.create(hydra.config_loader if hydra else None).parse_overrides([text])[0]
     except (HydraException, ValueError):

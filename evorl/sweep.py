@@ -8,6 +8,7 @@ and failed ones go on from their last checkpoint. A job that fails notes why in 
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ from omegaconf import DictConfig, open_dict
 from evorl import __version__, config
 from evorl import job as jobs
 from evorl.cluster.local import Local
-from evorl.overrides import parse
+from evorl.overrides import parse, quoted
 from evorl.util.errors import BadRequest, reason
 
 KEY = "hydra.sweep.dir"
@@ -103,23 +104,35 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
 
     Raises `BadRequest` before anything is written, and SystemExit where jobs have failed.
     """
+    from evorl import course, search
     from evorl.record import sweeps
     from evorl.record.checkpoint import lock
 
-    words = [*(word for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
+    words = [*(_evolver(word) for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
     if base.hydra.callbacks:
         raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
     _check_launcher(base)
     HydraConfig.instance().set_config(base)
-    planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(_combinations(hydra, base))]
-    print(f"evorl {__version__}: {len(planned)} jobs", flush=True)
+    asked = search.asked(base, hydra) if search.wanted(base) else None
+    combinations = asked.extremes() if asked else _combinations(hydra, base)
+    planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
+    print(f"evorl {__version__}: {asked.keys.jobs if asked else len(planned)} jobs", flush=True)
+    if asked:
+        asked.check(Path(base.hydra.sweep.dir), [one.experiment for one in planned])
     _check(Path(base.hydra.sweep.dir), planned, known=not _searches(base))
     directory = jobs.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
-        hydra.multirun(name, job, [*words, f"{KEY}={_quoted(str(directory))}"])
+        hydra.multirun(name, job, [*words, f"{KEY}={quoted(str(directory))}"])
+    if asked:
+        return course.conclude(asked, directory)
     _conclude(directory, dict.fromkeys(sweeps.found(directory), "") if _searches(base) else _labels(planned))
+
+
+def _evolver(word: str) -> str:
+    """``hydra.sweeper.evolver=NAME`` as Hydra understands it: a file of conf/ec, in that place."""
+    return re.sub(r"^hydra\.sweeper\.evolver=(?=\w+$)", "ec@hydra.sweeper.evolver=", word)
 
 
 def _check_launcher(base: DictConfig) -> None:
@@ -156,10 +169,6 @@ def _values(one: Override) -> list[str]:
     interval = one.value()
     assert isinstance(interval, IntervalSweep)
     return [f"{key}={interval.start}", f"{key}={interval.end}"]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "\\'") + "'"
 
 
 def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, number: int) -> Job:
@@ -210,11 +219,11 @@ def _build(planned: Sequence[Job]) -> None:
     from evorl.evolve import work
 
     different = {
-        repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.device, one.data["init"])): one for one in planned
+        repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.device, jobs.start(one.data))): one for one in planned
     }
     for one in different.values():
         with jobs.fitting(one.composed, one.data["init"]):
-            work(replace(one.experiment, cluster=Local()), one.data["init"]).close()
+            work(replace(one.experiment, cluster=Local()), jobs.start(one.data)).close()
 
 
 def _agree(directory: Path, data: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -141,23 +141,36 @@ def device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def prepared(experiment: Experiment, init: Path | str | None = None) -> Run:
-    """A new run, with the newest policy of the run in ``init``. Raises `BadRequest` where that does not fit."""
+class Start(NamedTuple):
+    """The run whose newest policy another one starts from."""
+
+    directory: Path
+    optimizer: bool = False
+    """Whether the state of its optimiser is taken, too."""
+
+
+def prepared(experiment: Experiment, init: Start | None = None) -> Run:
+    """A new run, with what it starts from. Raises `BadRequest` where that does not fit."""
     run = Run(experiment)
     try:
         if init is not None:
-            _begin_from(run, Path(init))
+            _begin_from(run, init)
     except BaseException:
         run.close()
         raise
     return run
 
 
-def _begin_from(run: Run, directory: Path) -> None:
-    found = checkpoint.newest(directory)
+def _begin_from(run: Run, init: Start) -> None:
+    found = checkpoint.newest(init.directory)
     if found is None:
-        raise BadRequest(f"{directory} holds no checkpoint", "init")
+        raise BadRequest(f"{init.directory} holds no checkpoint", "init")
+    state = found[1]["run"]["learner"]
     try:
-        run.learner.load_policy(found[1]["run"]["learner"])
+        if init.optimizer:
+            own = run.learner.state_dict()
+            run.learner.load_state_dict({**own, **{name: state[name] for name in ("policy", "moments", "optimizer")}})
+        else:
+            run.learner.load_policy(state)
     except (KeyError, ValueError) as error:
-        raise BadRequest(f"the policy of {directory} does not fit: {error}", "init") from error
+        raise BadRequest(f"the policy of {init.directory} does not fit: {error}", "init") from error

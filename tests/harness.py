@@ -23,7 +23,7 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.record import checkpoint
 from evorl.session import carried_out
-from evorl.train import prepared
+from evorl.train import Start, prepared
 from evorl.util.seed import generator
 
 ROOT = Path(__file__).parent.parent
@@ -80,7 +80,7 @@ def train_in(directory: Path, experiment: Experiment, init: Path | None = None) 
         with checkpoint.lock(directory):
             yield directory
 
-    return carried_out(prepared(experiment, init), opened)
+    return carried_out(prepared(experiment, None if init is None else Start(init)), opened)
 
 
 def relatives(place: Path) -> set[int]:
