@@ -1,0 +1,88 @@
+"""What a generation of OpenAI's evolution strategy sends, against the number of parameters: by seed, and whole.
+
+Every call and answer between a run of `ec=openai_es` and the members that evaluate is counted as the bytes of its
+content (`evorl.cluster.line.dumps`). Members begin alike and see every generation's fitnesses, so none need ever be
+sent the parameters. What grows over the first eight generations is the memory of fitnesses that each call carries.
+
+    python benchmarks/ec/bytes.py [--out DIR]
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
+
+from common import arguments, machine, page, save
+
+from evorl import config
+from evorl.cluster.line import dumps
+from evorl.cluster.local import Local
+from evorl.couriers import BySeed, Courier, Follower, Whole
+from evorl.ec.openai_es import OpenAIES
+from evorl.experiment import Experiment
+from evorl.lifetime import evaluated, plan
+
+POPULATION, GENERATIONS, MEMBERS = 40, 5, 4
+HIDDEN = ([8], [64, 64], [256, 256], [512, 512, 512])
+
+
+class Counted:
+    """A group whose calls and answers are weighed."""
+
+    def __init__(self, group: Any) -> None:
+        self.group, self.bytes = group, 0
+
+    def any(self, method: str, *args: object) -> Any:
+        future = self.group.any(method, *args)
+        self.bytes += len(dumps(list(args))) + len(dumps(future.result()))
+        return future
+
+
+def experiment(hidden: list[int]) -> Experiment:
+    with config.opened() as hydra:
+        words = ["mdp=cartpole", f"rl.net.hidden={hidden}".replace(" ", "")]
+        return config.experiment(config.resolved(config.compose(hydra, words)))
+
+
+def generations(hidden: list[int], by_seed: bool) -> tuple[int, list[int]]:
+    """The number of parameters, and the bytes of each generation."""
+    evolution = OpenAIES(population=POPULATION, episodes=1, together=POPULATION // MEMBERS)
+    found = plan(replace(experiment(hidden), ec=evolution), evolution)
+    evolver = evolution.evolver(found.space, 0)
+    make = partial(Follower, found.make, partial(evolution.centre, found.space, 0)) if by_seed else found.make
+    group = Counted(Local().spawn(make, MEMBERS))
+    courier: Courier = BySeed(group, evolver.centre, POPULATION) if by_seed else Whole(group, None, POPULATION)
+    sent = []
+    for _ in range(GENERATIONS):
+        before = group.bytes
+        tasks = [courier.send(evolver.ask(found.together)) for _ in range(MEMBERS)]
+        for task in tasks:
+            answers = courier.answers(task)
+            evaluations = [evaluated(one, answer)[0] for one, answer in zip(task.individuals, answers, strict=True)]
+            courier.tell(evaluations)
+            evolver.tell(evaluations)
+        sent.append(group.bytes - before)
+    return found.space.size, sent
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    measured = [(hidden, *generations(hidden, True), generations(hidden, False)[1]) for hidden in HIDDEN]
+    rows = [
+        [f"{size:,}", f"{seeds[0]:,}", f"{seeds[-1]:,}", f"{whole[-1]:,}", f"{whole[-1] / seeds[-1]:,.0f}"]
+        for _, size, seeds, whole in measured
+    ]
+    header = ["parameters", "by seed, first generation", "by seed, fifth", "whole, fifth", "times"]
+    facts = machine()
+    title = f"Bytes of a generation of {POPULATION} individuals in {MEMBERS} tasks"
+    data = {"samples": {size: {"by seed": seeds, "whole": whole} for _, size, seeds, whole in measured}}
+    save(options.out, facts, page(title, __doc__, header, rows), data)
+
+
+if __name__ == "__main__":
+    main()
