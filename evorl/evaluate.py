@@ -1,6 +1,9 @@
 """The door that judges a finished or running experiment again.
 
     python -m evorl.evaluate run=RUN_DIR episodes=100 checkpoint=best video=true
+    python -m evorl.evaluate run=RUN_DIR individual=12
+
+Of a population the best individual is judged, or another one that the checkpoint holds.
 
 An evaluation is a pure function of (checkpoint, world, seed, episodes): with the run's own seed and number of
 episodes the numbers equal, bit for bit, what the run recorded for that checkpoint.
@@ -29,11 +32,14 @@ from evorl.util.types import Count, Natural, Positive
 if TYPE_CHECKING:
     import torch
 
+    from evorl.ec.core import Evolution, Individual
     from evorl.experiment import Experiment
+    from evorl.lifetime import Plan
     from evorl.mdp.core import Arena, Array, World
     from evorl.rl.core import Learner
 
-
+NEAR = 8
+"""Ids that a refusal names."""
 USAGE = "usage: python -m evorl.evaluate run=RUN_DIR [episodes=N] [checkpoint=best] [video=true]   (--help tells more)"
 
 
@@ -45,6 +51,8 @@ class Request:
     """A run directory."""
     checkpoint: str = "latest"
     """latest, best, or a step that the run keeps."""
+    individual: Natural | str | None = None
+    """Of a population: best, or the id of one that the checkpoint holds; null is the best."""
     episodes: Count | None = None
     """Evaluation games; null takes the run's own number."""
     seed: Natural | None = None
@@ -73,16 +81,27 @@ def evaluate(request: Request) -> None:
     run_dir = Path(request.run)
     experiment = config.stored(run_dir, request.trust)
     path, state = _checkpoint(run_dir, request.checkpoint)
-    learner = _learner(experiment, state, _device(experiment, request.device))
+    step, policy, who = int(state["run"]["steps"]), state["run"]["learner"], {}
+    if experiment.ec is not None:
+        one, how = _individual(
+            experiment, experiment.ec, state["run"], str("best" if request.individual is None else request.individual)
+        )
+        if how.learner is None:
+            _evaluate_point(one, how, {"run": run_dir.name, "step": step, "individual": one.id}, request)
+            return
+        policy, who = how.learner(one).state_dict(), {"individual": one.id}
+    elif request.individual is not None:
+        raise BadRequest("this run has no population", "individual")
+    learner = _learner(experiment, policy, _device(experiment, request.device))
     from evorl.rl.judge import fitness, judge
 
     episodes = request.episodes or experiment.eval.episodes
     seed = experiment.seed if request.seed is None else request.seed
-    step = int(state["run"]["steps"])
-    film = _film(experiment, learner, run_dir, step, seed, request.fps) if request.video else None
+    name = "-".join(map(str, [step, *who.values()])) if request.individual is not None else f"{step}"
+    film = _film(experiment, learner, run_dir / "videos" / name, seed, request.fps) if request.video else None
     metrics = judge(learner, experiment.mdp, seed, episodes)
     report = {
-        "run": run_dir.name, "step": step, "seed": seed, "episodes": episodes,
+        "run": run_dir.name, "step": step, **who, "seed": seed, "episodes": episodes,
         "fitness": fitness(metrics), **{name.removeprefix("eval/"): x for name, x in metrics.items()},
     }  # fmt: skip
     _print(report, path)
@@ -113,19 +132,64 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
     return path, checkpoint.load(path)
 
 
+def _individual(
+    experiment: Experiment, evolution: Evolution, run: dict[str, Any], which: str
+) -> tuple[Individual, Plan]:
+    """One that a checkpoint's population holds, and how such are evaluated. Raises `BadRequest`."""
+    from evorl.ec.core import unpack_evaluations
+    from evorl.lifetime import plan
+
+    how = plan(experiment, evolution)
+    evolver = evolution.evolver(how.space, experiment.seed)
+    evolver.load_state_dict(run["evolver"])
+    present = [one.individual for one in evolver.population]
+    found = {str(one.id): one for one in present if one.weights is not None or not how.space.weights}
+    for leader in unpack_evaluations(run["leader"]):
+        found["best"] = found[str(leader.individual.id)] = leader.individual
+    if which not in found:
+        raise BadRequest(_unknown(which, sorted(int(name) for name in found if name != "best")), "individual")
+    return found[which], how
+
+
+def _unknown(which: str, ids: Sequence[int]) -> str:
+    """Why there is no such individual, with those whose ids, which ascend, are the nearest."""
+    if not ids:
+        return "no individual has a fitness yet"
+    near = sorted(ids, key=lambda one: abs(one - int(which)))[:NEAR] if which.isdecimal() else ids[-NEAR:]
+    names = ["best", *map(str, sorted(near))]
+    more = f" and {len(ids) - len(near)} more" if len(ids) > len(near) else ""
+    meant = "" if which.isdecimal() else nearest(which, names)
+    return f"{which!r} is none that this checkpoint holds: {', '.join(names)}{more}{meant}"
+
+
+def _evaluate_point(one: Individual, how: Plan, about: dict[str, Any], request: Request) -> None:
+    """Evaluate the individual of a problem, which has no policy."""
+    from evorl.ec.core import pack
+    from evorl.lifetime import Answer
+
+    if request.video:
+        raise BadRequest("a problem has no policy to film", "video")
+    answer = Answer(*how.make(0).evaluate(pack([one]))[0])
+    objectives = dict(zip(how.names, answer.objectives, strict=True))
+    print(f"{request.run}: individual {one.id}")
+    for name, number in objectives.items():
+        print(f"  {name:28} {number:10.4g}")
+    print(json.dumps({**about, **objectives, "genes": how.space.values(one.genes)}))
+
+
 def _device(experiment: Experiment, asked: str | None) -> torch.device:
     from evorl.train import device
 
     return device(asked or ("cpu" if experiment.device == "cpu" else "auto"))
 
 
-def _learner(experiment: Experiment, state: dict[str, Any], device: torch.device) -> Learner:
+def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.device) -> Learner:
     arena = _game(experiment.mdp.judge(), experiment.seed)
     try:
         learner = experiment.rl.learner(arena.spec, experiment.seed, device)
     finally:
         arena.close()
-    learner.load_policy(state["run"]["learner"])
+    learner.load_policy(policy)
     return learner
 
 
@@ -137,13 +201,14 @@ def _game(world: World, seed: int) -> Arena:
 
 
 def _print(report: dict[str, Any], path: Path) -> None:
-    print(f"{path}: {report['episodes']} episodes of seed {report['seed']}")
+    who = f"individual {report['individual']}, " if "individual" in report else ""
+    print(f"{path}: {who}{report['episodes']} episodes of seed {report['seed']}")
     for name, number in report.items():
         if isinstance(number, float):
             print(f"  {name:28} {number:10.3f}")
 
 
-def _film(experiment: Experiment, learner: Learner, run_dir: Path, step: int, seed: int, fps: float) -> Path:
+def _film(experiment: Experiment, learner: Learner, path: Path, seed: int, fps: float) -> Path:
     """Film the first evaluation episode of the deterministic policy."""
     from evorl.record.video import write_video
 
@@ -151,8 +216,8 @@ def _film(experiment: Experiment, learner: Learner, run_dir: Path, step: int, se
     try:
         frames = _frames(arena, learner)
         first = next(frames)  # a world that draws nothing says so before anything is written
-        (run_dir / "videos").mkdir(exist_ok=True)
-        return write_video(run_dir / "videos" / f"{step}", chain([first], frames), fps)
+        path.parent.mkdir(exist_ok=True)
+        return write_video(path, chain([first], frames), fps)
     finally:
         arena.close()
 

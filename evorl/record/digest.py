@@ -42,7 +42,7 @@ CAPTION = (
 OF_POPULATIONS = (
     "Of each group's fittest run. Objectives are maximised. Scales leave out the worst fiftieth where it is far away, "
     "and pictures of very many individuals show an even part of them; best, mean and fronts are of all. The dark line "
-    "among genes is the line of descent of the best individual."
+    "among genes and the broad one in the tree are the line of descent of the best individual."
 )
 
 

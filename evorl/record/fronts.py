@@ -41,7 +41,7 @@ def fronts(census: Census) -> Figure:
     pairs = list(combinations(range(len(census.names)), 2))
     columns = min(len(pairs), 3)
     lines = -(-len(pairs) // columns)
-    size = (6.2, 4.6) if len(pairs) == 1 else (3.5 * columns + 0.8, 3.3 * lines)
+    size = (5.2, 3.9) if len(pairs) == 1 else (3.5 * columns + 0.8, 3.3 * lines)
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False).ravel()
     scale = Normalize(0, census.steps[-1])

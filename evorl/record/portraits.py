@@ -47,7 +47,7 @@ def _fitness(census: Census) -> Figure:
     several = len(census.names) > 1
     columns = min(len(census.names), 3)
     lines = -(-len(census.names) // columns)
-    figure = Figure(figsize=(3.7 * columns + 0.4, 2.8 * lines) if several else (6.2, 3.4), layout="constrained")
+    figure = Figure(figsize=(3.7 * columns + 0.4, 2.8 * lines) if several else (5.2, 3.3), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False).ravel()
     for axes, k in zip(grid, range(len(census.names)), strict=False):
         values = census.objectives[:, k] if several else census.fitness
@@ -94,7 +94,7 @@ def _genes(census: Census) -> Figure:
     names = list(census.genes)[:GENES]
     columns = min(len(names), 4 if len(names) > 6 else 3)
     lines = -(-len(names) // columns)
-    wide = 6.2 if columns == 1 else 3.2 * columns + 0.5
+    wide = 5.2 if columns == 1 else 3.2 * columns + 0.5
     figure = Figure(figsize=(wide, 2.7 * lines if lines > 1 else 3.2), layout="constrained")
     grid = figure.subplots(lines, columns, squeeze=False).ravel()
     scale, line = _scale(census), _line_of_best(census)
@@ -187,8 +187,8 @@ def _tree(census: Census, found: Family) -> Figure:
 
 def _heading(found: Family) -> str:
     if found.members:
-        return "Members, each on its line; an arrow where one's weights take another's place; wide: the way to the best"
-    return "Descent of the newest individuals, by their first parents; wide: the way to the best"
+        return "Members: an arrow where one's weights take another's place"
+    return "Descent of the newest individuals, by their first parents"
 
 
 def _path(life: Life, at: Mapping[int, Life], found: Family) -> list[tuple[float, float]]:
