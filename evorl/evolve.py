@@ -20,6 +20,7 @@ from evorl.couriers import BySeed, Courier, Follower, Task, Whole
 from evorl.ec.core import (
     Evaluation,
     Evolution,
+    Generational,
     Seeding,
     genomes,
     objectives,
@@ -31,6 +32,8 @@ from evorl.ec.core import (
 from evorl.experiment import Experiment
 from evorl.lifetime import evaluated, plan
 from evorl.mdp.core import StateDict, WorldError
+from evorl.ops.pareto import best
+from evorl.record.roster import MOST
 from evorl.rl.core import Metrics
 from evorl.rl.judge import judge
 from evorl.session import Work
@@ -141,6 +144,8 @@ class Population:
         population = self.evolver.population
         metrics: Metrics = {"population/evaluations": self.evaluations, "population/failed": self.failed}
         metrics |= self.group.counters()
+        if isinstance(self.evolver, Generational):
+            metrics["population/generation"] = self.evolver.generation
         if self.best is not None:
             metrics["population/best"] = self.best[0]
         worth = np.array([value(one) for one in population])
@@ -152,6 +157,22 @@ class Population:
                 metrics["population/diversity"] = self.plan.space.spread(genomes(population))
         return metrics
 
+    def people(self) -> list[dict[str, Any]]:
+        """The best individuals of the present population, for a person."""
+        population = self.evolver.population
+        if not population:
+            return []
+        ordered = best(objectives(population), MOST)
+        return [self._person(population[i]) for i in ordered]
+
+    def _person(self, one: Evaluation) -> dict[str, Any]:
+        this = one.individual
+        return {
+            "individual": this.id, **dict(zip(self.plan.names, one.objectives, strict=True)), "role": this.role,
+            "age": self.evaluations - this.birth, "parents": " ".join(map(str, this.parents)),
+            **self.plan.space.values(this.genes),
+        }  # fmt: skip
+
     # -------------------------------------------------------------- what a session asks
 
     def judge(self) -> Metrics:
@@ -159,8 +180,8 @@ class Population:
         if self.leader is None:
             return {"eval/return_mean": float("nan")}
         if self.plan.learner is None:
-            best = objectives([self.leader, *self.evolver.population]).max(axis=0)
-            return {f"eval/{name}_mean": float(x) for name, x in zip(self.plan.names, best, strict=True)}
+            top = objectives([self.leader, *self.evolver.population]).max(axis=0)
+            return {f"eval/{name}_mean": float(x) for name, x in zip(self.plan.names, top, strict=True)}
         if self._judged is None or self._judged[0] is not self.leader:
             e = self.experiment
             metrics = judge(self.plan.learner(self.leader.individual), e.mdp, e.seed, e.eval.episodes)

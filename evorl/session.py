@@ -55,6 +55,10 @@ class Work(Protocol):
         """Evaluate the present policy, ``eval/...``; the same seeds every time."""
         ...
 
+    def people(self) -> list[dict[str, Any]]:
+        """The best individuals of the present population, for a person; none without one."""
+        ...
+
     def fitness(self, judged: Metrics | None) -> float | None:
         """What the run has reached, given its newest evaluation; None before it has any."""
         ...
@@ -105,7 +109,7 @@ class Session:
             self.judged = None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
         self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)
         left = None if e.budget.seconds is None else max(e.budget.seconds - self.recorder.time, 0.0)
-        self.terminal = Terminal(self.limit, left, run.steps)
+        self.terminal = Terminal(self.limit, left, run.steps, people=run.people)
 
     def go(self) -> dict[str, Any]:
         with self.recorder, self.terminal, _signals(self.terminal.notice) as caught:
@@ -187,7 +191,7 @@ class Session:
             "seconds": seconds,
             "steps_per_second": self.run.steps / seconds,
             "fitness": self._fitness(),
-            "eval": {**metrics, "episodes": self.run.experiment.eval.episodes},
+            "eval": metrics | ({"episodes": self.run.experiment.eval.episodes} if "return_mean" in metrics else {}),
             **self.run.result(),
         }
 

@@ -50,6 +50,9 @@ class Run:
             self.close()
             raise
 
+    def people(self) -> list[dict[str, Any]]:
+        return []
+
     def iterate(self) -> Metrics:
         """Collect one batch and learn from it. Raises `NotFinite`, naming the step."""
         started = time.monotonic()

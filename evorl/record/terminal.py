@@ -8,11 +8,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from evorl.record.roster import roster
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -41,7 +43,12 @@ _ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("min", "eval/return_min", "{:+.2f}"),
         ("max", "eval/return_max", "{:+.2f}"),
     ),
-    "population": (("best", "population/best", "{:+.4g}"), ("mean", "population/mean", "{:+.4g}")),
+    "population": (
+        ("generation", "population/generation", "{:.0f}"),
+        ("evaluations", "population/evaluations", "{:,.0f}"),
+        ("best", "population/best", "{:+.4g}"),
+        ("mean", "population/mean", "{:+.4g}"),
+    ),
 }
 
 
@@ -49,10 +56,19 @@ class Terminal:
     """Shows a run's progress on stdout and the warnings of the "evorl" logger beside it.
 
     ``budget`` is in steps, ``seconds`` what is left of its limit in time. Time left goes to the sooner of the two, at
-    the pace since ``start`` (the step at which this process took over).
+    the pace since ``start`` (the step at which this process took over). ``people`` gives the best individuals of a
+    population as they now are, a row each; it is asked for when they are drawn.
     """
 
-    def __init__(self, budget: int, seconds: float | None = None, start: int = 0, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        budget: int,
+        seconds: float | None = None,
+        start: int = 0,
+        stream: TextIO | None = None,
+        people: Callable[[], Sequence[Mapping[str, Any]]] = list,
+    ) -> None:
+        self._people = people
         self._stream = stream or sys.stdout
         self._budget, self._seconds = budget, seconds
         self._start = self._step = start
@@ -152,7 +168,8 @@ class Terminal:
                 body.add_row(
                     f"[dim]{label}[/]", "   ".join(f"[dim]{name}[/] [bold]{text}[/]" for name, text in numbers)
                 )
-        return Group(head, body)
+        rows = self._people()
+        return Group(head, body, roster(rows)) if rows else Group(head, body)
 
     def _progress(self) -> list[str]:
         words = [f"{count(self._step)} / {count(self._budget)} steps", f"{self._fraction():.0%}"]
