@@ -92,12 +92,13 @@ class Relay:
     def take(self) -> Parcel | None:
         """A parcel that has come from another worker."""
         self.gate.answer()
-        while self.socket.poll(0):
-            try:
-                return self._read(self.socket.recv_multipart(copy=False))
+        while True:
+            try:  # not `poll` before it: one whose sender has died half-way looks like a message, and is none
+                return self._read(self.socket.recv_multipart(zmq.NOBLOCK, copy=False))
+            except zmq.Again:
+                return None
             except ProtocolError:
                 self._refused += 1
-        return None
 
     def _read(self, frames: list[zmq.Frame]) -> Parcel:
         if len(frames) != 3:

@@ -67,6 +67,13 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 # ------------------------------------------------------------------ how much is sent
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no reason to send anything twice."""
+    monkeypatch.setattr(parcels, "LATE_S", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 def test_one_copy_goes_to_each_host_and_few_from_the_driver(spawn: Callable[..., Group]) -> None:
     group = spawn()
     news, array = sent(group), np.arange(LARGE // 8)
@@ -76,6 +83,7 @@ def test_one_copy_goes_to_each_host_and_few_from_the_driver(spawn: Callable[...,
     assert driver == FAN * size and workers == (len(HOSTS) - FAN) * size
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_a_host_has_is_not_sent_again(spawn: Callable[..., Group]) -> None:
     group = spawn()
     news, array = sent(group), np.arange(LARGE // 8)
@@ -90,6 +98,7 @@ def test_what_a_host_has_is_not_sent_again(spawn: Callable[..., Group]) -> None:
     assert sum(news()) < SMALL
 
 
+@pytest.mark.usefixtures("patient")
 def test_hosts_keep_the_latest_few(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=4, hosts=("a", "b"))
     news = sent(group)
@@ -103,15 +112,18 @@ def test_hosts_keep_the_latest_few(spawn: Callable[..., Group]) -> None:
     assert max(group.all("blocks")) <= KEPT + 2
 
 
+@pytest.mark.usefixtures("patient")
 def test_who_begins_anew_gets_it_again(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=4, hosts=("a", "b"))
     news, array = sent(group), np.arange(LARGE // 8)
     pids = group.all("pid", array)
+    keeper = crew(group).parcels._porters["a"].seat.number
     news()
-    kill(pids[2])  # worker 2, of host a: it finds all in what its host has
+    kill(pids[2 - keeper])  # the other one of host a: its successor finds all in what its host has
     while crew(group).replaced < 1:
         assert group.all("digest", array) == [toys.digest(array)] * 4
-    kill(pids[0])  # what host a has goes with it
+    assert sum(news()) < SMALL
+    kill(pids[keeper])  # what host a has goes with it
     while crew(group).replaced < 2:
         assert group.all("digest", array) == [toys.digest(array)] * 4
     assert group.all("digest", array) == [toys.digest(array)] * 4
@@ -250,7 +262,8 @@ def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> N
                 theirs.show(socket)
             socket.connect(seat.stop.address)
             for message in [*hostile, good] if mechanism == "ours" else [good]:
-                socket.send_multipart(message or [b""], zmq.NOBLOCK)
+                with suppress(zmq.Again):  # turned away already
+                    socket.send_multipart(message or [b""], zmq.NOBLOCK)
         n = 0
         while crew(group).refused < refused + len(hostile) + 2 and n < 500:  # keys that do not fit never get so far
             n += 1
