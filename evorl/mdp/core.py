@@ -263,7 +263,10 @@ class World(ABC):
 
     @abstractmethod
     def arena(self, slots: int, episodes: Episodes) -> Arena:
-        """Start ``slots`` episodes at once; slot s plays the keys episodes(s, 0), episodes(s, 1), ..."""
+        """Start ``slots`` episodes at once; slot s plays the keys episodes(s, 0), episodes(s, 1), ...
+
+        Raises `BadRequest` for a world without episodes, which only an evolution can use: `evorl.mdp.problem`.
+        """
 
 
 class WorldError(RuntimeError):
