@@ -227,6 +227,14 @@ class Filmed:
             self.at_end()
 
 
+class Resting(ABC):
+    """An arena that may be told which slots are needed no more."""
+
+    @abstractmethod
+    def rest(self, slot: int) -> None:
+        """Step this slot no more where that costs something: it then shows what it showed last, and never ends."""
+
+
 class Tied:
     """An arena whose slots go on together or not at all, though not all of them always wait: whoever waits is to be
     answered before the next `recv`."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from evorl.mdp.core import Array, Decisions, Filmed, Spec, StateDict
+from evorl.mdp.core import Array, Decisions, Filmed, Resting, Spec, StateDict
 from evorl.mdp.rows import blank
 from evorl.util.seed import Episodes, seed31
 
@@ -39,6 +39,10 @@ class Engine(Protocol):
 
     def reset(self, slots: Array, seeds: list[int]) -> None: ...
 
+    def rest(self, slot: int) -> None:
+        """Leave the row of a slot that is needed no more as it is, until a reset, where that spares something."""
+        ...
+
     def render(self, slot: int) -> Array | None: ...
 
     def state_dict(self) -> StateDict: ...
@@ -48,7 +52,7 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-class Lockstep(Filmed):
+class Lockstep(Filmed, Resting):
     """The `Arena` of an engine.
 
     The learner sees rewards times ``scale``, then clipped; the results of an episode are its
@@ -114,6 +118,9 @@ class Lockstep(Filmed):
                 self._seed[slot] = next(self._seeds[slot])
         self._returns[ended] = 0.0
         engine.reset(ended, [self._seed[slot] for slot in ended.tolist()])
+
+    def rest(self, slot: int) -> None:
+        self._engine.rest(slot)
 
     def render(self, slot: int = 0) -> Array | None:
         return self._engine.render(slot)

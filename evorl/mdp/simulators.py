@@ -230,6 +230,9 @@ class Simulated:
         self._state[:, slots] = first
         self.lengths[slots] = 0
 
+    def rest(self, slot: int) -> None:
+        """All rows step together."""
+
     def render(self, slot: int) -> Array | None:
         self._camera = self._camera or Camera(self._make)
         return self._camera.show(self._state[:, slot])

@@ -53,8 +53,12 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self.length = 0  # environment steps of the present episode
         self.cost = 0  # environment steps of the last decision
         self.broken = False
+        self.resting = False
 
     def step(self, action: Any) -> Outcome:
+        if self.resting:
+            self.cost = 0
+            return self.seen, 0.0, False, False, {}
         try:
             return self.advance(action)
         except Exception as error:
@@ -89,7 +93,7 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
         assert seed is not None
         if seed != self.seed:
             self.seed, self.failures = seed, 0
-        self.broken, self.length = False, 0
+        self.broken, self.resting, self.length = False, False, 0
         while True:
             try:
                 if self._anew:
@@ -185,6 +189,9 @@ class Stepped:
         self.lengths[slots] = 0
         self.broken.clear()
         self._log.begin(slots.tolist())
+
+    def rest(self, slot: int) -> None:
+        self._slots[slot].resting = True
 
     def render(self, slot: int) -> Array | None:
         if "rgb_array" not in self._render_modes:

@@ -129,6 +129,9 @@ class Seeded:
         self._rows.reset(list(self._seeds), mask)
         self.lengths[mask] = 0
 
+    def rest(self, slot: int) -> None:
+        """All rows step together."""
+
     def render(self, slot: int) -> Array | None:
         return None  # pictures of a state that need not be known
 

@@ -37,6 +37,16 @@ class Net:
     """Box actions: one learned standard deviation per component, or one that depends on the state, e^-5 to e^2."""
     log_std: float = 0.0
     """Its initial logarithm (of the action range's half width, where bounds are finite)."""
+    bias: bool = True
+    """Whether the hidden layers and the heads have biases."""
+    output: Literal["linear", "tanh"] = "linear"
+    """What the policy head's outputs go through: nothing, or tanh, which keeps a Box's mean within finite bounds."""
+
+    def __post_init__(self) -> None:
+        if self.std == "state" and self.output == "tanh":
+            raise BadRequest("tanh would bound the deviation too, which std=state takes from the same head", "output")
+        if self.std == "state" and not self.bias:
+            raise BadRequest("std=state begins at log_std by a bias", "bias")
 
 
 class Output(NamedTuple):
@@ -51,13 +61,15 @@ class Output(NamedTuple):
 class Layer(nn.Module):
     """G linear maps at once: [G, N, I] -> [G, N, O], the first layer from one [N, I]; a single map stays flat."""
 
-    def __init__(self, groups: int, inputs: int, width: int) -> None:
+    def __init__(self, groups: int, inputs: int, width: int, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(groups, inputs, width))
-        self.bias = nn.Parameter(torch.zeros(groups, 1, width))
+        self.bias = nn.Parameter(torch.zeros(groups, 1, width)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         groups, inputs, width = self.weight.shape
+        if self.bias is None:
+            return x @ (self.weight[0] if groups == 1 else self.weight)
         if groups == 1:
             return torch.addmm(self.bias.view(width), x, self.weight[0])
         if x.dim() == 3:
@@ -127,10 +139,10 @@ class Policy(nn.Module):
         width = net.lstm or width
         groups = 1 if net.shared else 2
         widths = (width, *net.hidden)
-        self.hidden = nn.ModuleList(Layer(groups, i, o) for i, o in pairwise(widths))
+        self.hidden = nn.ModuleList(Layer(groups, i, o, net.bias) for i, o in pairwise(widths))
         self.activation = {"tanh": torch.tanh, "relu": torch.relu, "silu": nn.functional.silu}[net.activation]
-        self.policy = nn.Linear(widths[-1], outputs(spec.action, net.std == "state"))
-        self.value = nn.Linear(widths[-1], len(spec.rewards))
+        self.policy = nn.Linear(widths[-1], outputs(spec.action, net.std == "state"), net.bias)
+        self.value = nn.Linear(widths[-1], len(spec.rewards), net.bias)
         self.log_std = (
             nn.Parameter(torch.full((len(spec.action.low),), net.log_std))
             if isinstance(spec.action, Box) and net.std == "free"
@@ -178,6 +190,8 @@ class Policy(nn.Module):
             x = self.activation(layer(x))
         actor, critic = (x[0], x[-1]) if x.dim() == 3 else (x, x)
         raw, value = self.policy(actor), self.value(critic)
+        if self.net.output == "tanh":
+            raw = torch.tanh(raw)
         if len(lead) > 1:
             raw, value = raw.view(*lead, -1), value.view(*lead, -1)
         return Output(raw, self.log_std, value, carry)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, World
+from evorl.mdp.core import Arena, Array, Resting, World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.actor import Player
 from evorl.rl.core import Acting, Episode, Learner, Metrics
@@ -63,6 +63,7 @@ def played(arena: Arena, learner: Acting, noise: EvaluationNoise, numbers: list[
     done: list[list[Episode]] = [[] for _ in numbers]
     missing = sum(numbers)
     rows = np.arange(arena.slots)
+    _rest(arena, [slot for slot, number in enumerate(numbers) if not number])
     while missing:
         player.send(rows, player.decide(noise.take(rows)))
         now, over = player.recv()
@@ -71,7 +72,15 @@ def played(arena: Arena, learner: Acting, noise: EvaluationNoise, numbers: list[
             if len(done[slot]) < numbers[slot]:
                 done[slot].append(episode)
                 missing -= 1
+        _rest(arena, [slot for slot, _ in over if len(done[slot]) == numbers[slot]])
     return done
+
+
+def _rest(arena: Arena, slots: list[int]) -> None:
+    """Spare what slots would cost whose episodes are played."""
+    if isinstance(arena, Resting):
+        for slot in slots:
+            arena.rest(slot)
 
 
 class EvaluationNoise:

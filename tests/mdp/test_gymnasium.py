@@ -234,6 +234,21 @@ def test_slots_do_not_depend_on_each_other() -> None:
 # ------------------------------------------------------------------ options
 
 
+def test_a_slot_that_rests_is_not_stepped_and_disturbs_nobody() -> None:
+    arena, other = script(slots=3), script(slots=3)
+    arena.rest(1)
+    rng = np.random.default_rng(0)
+    first = arena.recv().inputs[0][1].copy()
+    for n in range(20):
+        actions = sampled(arena, rng)
+        now, then = play(arena, actions), play(other, actions)
+        assert now.cost == 2 and now.reward[1] == 0 and not now.terminated[1] and not now.truncated[1]
+        same(now.inputs[0][1], first)
+        for some, all_ in ((now.inputs[0], then.inputs[0]), (now.reward, then.reward), (now.truncated, then.truncated)):
+            same(some[[0, 2]], all_[[0, 2]])
+        assert now.results == [one for one in then.results if one[0] != 1], n
+
+
 def test_frame_skip_repeats_adds_and_stops_at_the_end() -> None:
     arena = script(frame_skip=3)
     d = play(arena, [0, 0])  # episodes 0 and 10 last one step

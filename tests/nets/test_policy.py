@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from evorl.mdp.core import Action, Box, Discrete, Input, MultiDiscrete, Spec
 from evorl.nets.distributions import log_prob_entropy
 from evorl.nets.policy import LSTM, Layer, NatureCNN, Net, Policy
+from evorl.util.errors import BadRequest
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
@@ -70,6 +71,26 @@ def test_the_critic_of_separate_stacks_does_not_move_the_actor() -> None:
     policy((normals("x", shape=(4, 5)),)).value.sum().backward()
     (layer,) = policy.hidden
     assert (layer.weight.grad[0] == 0).all() and (layer.weight.grad[1] != 0).any()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_without_biases_and_with_a_bounded_output(shared: bool) -> None:
+    """tanh(tanh(x A) B), and nothing else has part in it."""
+    policy = disturb(build(VECTOR, Net(hidden=(8, 6), shared=shared, bias=False, output="tanh")))
+    assert all("bias" not in name for name, _ in policy.named_parameters())
+    x = normals("x", shape=(9, 5)) * 3
+    first, second = (layer.weight for layer in policy.hidden)
+    actor, critic = (((x @ first[g]).tanh() @ second[g]).tanh() for g in (0, 0 if shared else 1))
+    out = policy((x,))
+    torch.testing.assert_close(out.raw, (actor @ policy.policy.weight.T).tanh())
+    torch.testing.assert_close(out.value, critic @ policy.value.weight.T)
+
+
+@pytest.mark.parametrize(("given", "key"), [({"output": "tanh"}, "output"), ({"bias": False}, "bias")])
+def test_a_deviation_from_the_state_needs_a_bias_and_no_bound(given: Any, key: str) -> None:
+    with pytest.raises(BadRequest) as error:
+        Net(std="state", **given)
+    assert error.value.key == key
 
 
 def test_no_hidden_layers_is_linear() -> None:

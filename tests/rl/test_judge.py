@@ -11,11 +11,12 @@ import torch
 from rl_toys import Game, Games, GameWorld, Pushing, Scripted, Wandering, episodes
 
 from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step, World
+from evorl.mdp.gymnasium import Gymnasium
 from evorl.nets.policy import Net
 from evorl.record.metrics import check
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, NotFinite
-from evorl.rl.judge import fitness, judge, play, spread
+from evorl.rl.judge import EvaluationNoise, fitness, judge, play, played, spread
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.util.seed import Episodes
@@ -60,6 +61,26 @@ def test_each_slot_plays_its_fixed_share(count: int) -> None:
     keys = Episodes(4, "evaluate", evaluation=True)
     assert [e.results["key"] for e in played] == [float(keys(n % slots, n // slots)) for n in range(count)]
     assert all(e.results["odd"] for e in played)
+
+
+def test_a_slot_rests_from_the_end_of_its_last_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = Gymnasium(id="CartPole-v1", vector=False, kwargs={"sutton_barto_reward": True}).arena(3, Episodes(1))
+    rested: list[tuple[int, int]] = []
+    steps = 0
+    send, rest = arena.send, arena.rest
+
+    def counted(slots: Array, actions: Array) -> None:
+        nonlocal steps
+        steps += 1
+        send(slots, actions)
+
+    monkeypatch.setattr(arena, "send", counted)
+    monkeypatch.setattr(arena, "rest", lambda slot: (rested.append((slot, steps)), rest(slot)))
+    learner = PPO(net=Net(hidden=(8, 8))).learner(arena.spec, 0, torch.device("cpu"))
+    done = played(arena, learner, EvaluationNoise(arena, 0, deterministic=True), [2, 0, 1])
+    arena.close()
+    assert [len(one) for one in done] == [2, 0, 1]
+    assert sorted(rested) == [(0, sum(e.length for e in done[0])), (1, 0), (2, done[2][0].length)]
 
 
 def test_the_deterministic_policy_takes_the_mode() -> None:
