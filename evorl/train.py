@@ -113,7 +113,7 @@ class Run:
             "steps": self.steps, "iteration": self.iteration, "updates": self.updates, "episodes": self.episodes,
             "best": None if self.best is None else list(self.best),
             "window": {name: list(numbers) for name, numbers in self.window.items()},
-            "learner": self.learner.state_dict(),
+            "learner": self.learner.state_dict(), "source": self.source.state_dict(),
             "actors": {str(i): one for i, one in enumerate(self.group.states())},
         }  # fmt: skip
 
@@ -123,6 +123,7 @@ class Run:
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.window = {name: deque(numbers, maxlen=WINDOW) for name, numbers in state["window"].items()}
         self.learner.load_state_dict(state["learner"])
+        self.source.load_state_dict(state["source"])
         self.group.restore([state["actors"][str(i)] for i in range(self.group.size)])
 
     def close(self) -> None:

@@ -27,6 +27,7 @@ CASES = {
     "lunarlander": ("mdp=lunarlander", "rl.slots=3", "rl.minibatch=24"),
     "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.lr={start:1e-3,end:0,steps:3000}"),
     "reinforce": (*WORLDS["pendulum"], "rl=reinforce"),
+    "asynchronous": (*WORLDS["cartpole"], "rl.asynchronous=true", "rl.members=2"),  # stops where member 1 is next
 }
 
 

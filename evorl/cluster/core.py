@@ -88,8 +88,10 @@ class Group(Protocol):
         """`any` for each tuple of arguments, all members busy; answers in the arguments' order."""
         ...
 
-    def gather(self, method: str, *args: object) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
-        """An endless stream of (member, answer), in the order they come.
+    def gather(
+        self, method: str, *args: object, begin: int = 0
+    ) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
+        """An endless stream of (member, answer), in the order they come; member ``begin`` is called first.
 
         Each member is called again and again, at most ``ahead`` answers before they are taken: a slow consumer
         bounds memory, and nothing is dropped. Arrays are valid until the next answer is taken. Arguments that are sent

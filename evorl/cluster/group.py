@@ -87,7 +87,9 @@ class RemoteGroup:
                 return
             yield under_way.popleft().result()
 
-    def gather(self, method: str, *args: object) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
+    def gather(
+        self, method: str, *args: object, begin: int = 0
+    ) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
         letter = Letter(args, self.crew.pool if self.size <= MOST_SHARED else None)
         answered: deque[Call] = deque()
         calls: dict[int, Call] = {}  # whose answers have not been taken
@@ -101,8 +103,8 @@ class RemoteGroup:
             self.wait(self._left.pop())
         try:
             for _ in range(GATHER_AHEAD):
-                for member in range(self.size):
-                    ask(member)
+                for number in range(begin, begin + self.size):
+                    ask(number % self.size)
             while True:
                 while not answered:
                     self.poll(TICK_S)

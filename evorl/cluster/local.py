@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, ClassVar
 
 from evorl.cluster.core import Cluster, Future, Make, public, raised
@@ -70,11 +71,13 @@ class LocalGroup:
     def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
         return (self.any(method, *args).result() for args in arguments)
 
-    def gather(self, method: str, *args: object) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
-        while True:
-            for index in range(self.size):
-                new = yield index, self._call(index, method, *args).result()
-                args = args if new is None else (*new,)
+    def gather(
+        self, method: str, *args: object, begin: int = 0
+    ) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
+        for number in count(begin):
+            index = number % self.size
+            new = yield index, self._call(index, method, *args).result()
+            args = args if new is None else (*new,)
 
     def states(self) -> list[Any]:
         return self.all("state_dict")

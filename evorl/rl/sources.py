@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from evorl.cluster.core import Group
-from evorl.mdp.core import Spec
+from evorl.mdp.core import Spec, StateDict
 from evorl.rl.core import Batch, Episode, Hyper, Learner, Metrics
 
 WINDOW = 100  # fragments that the lag's mean and maximum are taken over
@@ -30,6 +30,14 @@ class Source(Protocol):
         """The next batch for a learner that has made ``iteration`` updates by environment step ``step``."""
         ...
 
+    def state_dict(self) -> StateDict:
+        """Beside the members' states: all that decides what is taken next, and the numbers that go on."""
+        ...
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Before the first batch is taken."""
+        ...
+
 
 def source(group: Group, hyper: Hyper, spec: Spec) -> Source:
     """As ``hyper.asynchronous`` says."""
@@ -49,6 +57,12 @@ class Lockstep:
         batch = self.storage.fill([Batch(**part["batch"]) for part in parts])
         return Taken(batch, sum(part["cost"] for part in parts), [e for part in parts for e in _episodes(part)], {})
 
+    def state_dict(self) -> StateDict:
+        return {}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        pass
+
 
 class Stream:
     """Members play on without waiting for new weights; each of their fragments is a batch, in the order they come.
@@ -61,6 +75,7 @@ class Stream:
 
     def __init__(self, group: Group, max_lag: int) -> None:
         self.group, self.max_lag = group, max_lag
+        self.turn = 0  # the member whose fragment comes next, where they come in turn
         self.dropped = 0  # fragments
         self.lags: deque[int] = deque(maxlen=WINDOW)  # of the last fragments learned from
         self.fragments: Generator[tuple[int, Any], Sequence[object] | None, None] | None = None
@@ -68,21 +83,29 @@ class Stream:
     def take(self, learner: Learner, step: int, iteration: int) -> Taken:
         args, began = (learner.weights(), iteration, step), time.monotonic()
         if self.fragments is None:
-            self.fragments = self.group.gather("play", *args)
-            _, part = next(self.fragments)
+            self.fragments = self.group.gather("play", *args, begin=self.turn)
+            member, part = next(self.fragments)
         else:
-            _, part = self.fragments.send(args)
+            member, part = self.fragments.send(args)
         cost, episodes = part["cost"], _episodes(part)
         while (lag := iteration - part["version"]) > self.max_lag:
             self.dropped += 1
-            _, part = next(self.fragments)
+            member, part = next(self.fragments)
             cost += part["cost"]
             episodes += _episodes(part)
         waits = {"speed/learner_wait": time.monotonic() - began, "speed/actor_wait": part["wait"]}
+        self.turn = (member + 1) % self.group.size
         self.lags.append(lag)
         lags = {"policy/lag": sum(self.lags) / len(self.lags), "policy/lag_max": float(max(self.lags))}
         lags["policy/dropped_fragments"] = float(self.dropped)
         return Taken(learner.lesson(**part["lesson"]), cost, episodes, {**lags, **waits})
+
+    def state_dict(self) -> StateDict:
+        return {"turn": self.turn, "dropped": self.dropped, "lags": list(self.lags)}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.turn, self.dropped = state["turn"], state["dropped"]
+        self.lags = deque(state["lags"], maxlen=WINDOW)
 
 
 def _episodes(part: dict[str, Any]) -> list[Episode]:

@@ -148,6 +148,13 @@ def test_gather_streams_each_members_answers_in_order(spawn: Spawn) -> None:
     assert [state["sum"] for state in group.states()] == [*seen.values()]
 
 
+@everywhere
+def test_gather_begins_with_the_member_that_is_asked_for(spawn: Spawn) -> None:
+    group = spawn(toys.Counter, workers=1)
+    order = [member for member, _ in islice(group.gather("fragment", 10, begin=2), MEMBERS)]
+    assert order == [*range(2, MEMBERS), 0, 1]
+
+
 def test_a_slow_consumer_bounds_what_is_gathered(spawn: Spawn, tmp_path: Path) -> None:
     """While nobody takes answers, members stop: at most a few are ahead."""
     group = spawn(partial(Diligent, tmp_path), 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
@@ -29,10 +30,11 @@ class Scripted:
     """A group whose stream is told beforehand: (member, version of the weights that acted)."""
 
     def __init__(self, fragments: list[tuple[int, int]]) -> None:
-        self.fragments, self.told = fragments, list[int]()
+        self.fragments, self.told, self.size, self.begun = fragments, list[int](), 3, list[int]()
 
-    def gather(self, method: str, *args: Any) -> Generator[tuple[int, Any], Any, None]:
+    def gather(self, method: str, *args: Any, begin: int) -> Generator[tuple[int, Any], Any, None]:
         assert method == "play"
+        self.begun.append(begin)
         self.told.append(args[1])
         for number, (member, version) in enumerate(self.fragments):
             batch = Batch.empty(SPEC, 4, 2, 0)
@@ -59,6 +61,22 @@ def test_a_stream_takes_fragments_as_they_come_and_counts_the_ones_too_old() -> 
     assert third.metrics["policy/dropped_fragments"] == 2
     assert group.told == [0, 1, 3]  # weights go out before a fragment is taken, once
     assert third.metrics["speed/actor_wait"] == 0.5 and third.metrics["speed/learner_wait"] >= 0
+
+
+def test_a_stream_goes_on_from_its_state() -> None:
+    """With the member whose turn it is, and the same lags and drops."""
+    fragments = [(0, 0), (2, 0), (1, 0), (1, 0), (0, 3), (1, 4)]
+    group: Any = Scripted(fragments)
+    whole, policy = Stream(group, max_lag=1), learner()
+    for iteration in (0, 1, 3):
+        whole.take(policy, 0, iteration)
+    rest: Any = Scripted(fragments[5:])
+    resumed = Stream(rest, max_lag=1)
+    resumed.load_state_dict(json.loads(json.dumps(whole.state_dict())))
+    names = ("policy/lag", "policy/lag_max", "policy/dropped_fragments")
+    want, got = (stream.take(policy, 0, 4).metrics for stream in (whole, resumed))
+    assert [got[name] for name in names] == [want[name] for name in names] == [0.25, 1, 2]
+    assert (group.begun, rest.begun) == ([0], [1])
 
 
 def test_which_source_an_experiment_has() -> None:
