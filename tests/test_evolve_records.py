@@ -1,0 +1,145 @@
+"""What an evolution leaves for people: its journal, evaluations of its best, and individuals judged again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import experiment_of, go, newest, rows
+
+from evorl import evolve
+from evorl.evaluate import main as evaluate
+from evorl.evolve import Population
+from evorl.report import main as report
+
+QUICK = (
+    *("record.tensorboard=false", "eval.episodes=2", "rl.slots=4", "rl.horizon=16", "rl.minibatch=32", "rl.passes=2"),
+    *("rl.net.hidden=[8]", "ec.population=4", "ec.episodes=3"),
+)
+PBT = (
+    *("mdp=cartpole", "ec=pbt", "ec.train_steps=128", "+ec.genes.rl.lr={low:1e-5,high:1e-1,log:true}"),
+    *("budget.steps=3000", "eval.every=500"),
+)
+PROBLEM = ("mdp=problem", "mdp.id=zdt1", "mdp.dimensions=3", "ec=nsga2", "budget.steps=40", "eval.every=20")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("evolved")
+    cases = {"pbt": PBT, "problem": PROBLEM, "es": ("mdp=cartpole", "ec=openai_es", "budget.steps=600")}
+    for name, words in cases.items():
+        assert go(*QUICK, *words, f"hydra.run.dir={place / name}") == 0
+    assert go(*QUICK[:-2], "mdp=cartpole", "budget.steps=64", f"hydra.run.dir={place / 'one'}") == 0
+    return place
+
+
+def journal(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "population.jsonl").read_text().splitlines()]
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert evaluate(list(words)) == 0, capsys.readouterr().err
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return found
+
+
+def test_a_line_of_the_journal_says_all_of_an_individual(runs: Path) -> None:
+    for one in journal(runs / "pbt"):
+        assert {*one} == {
+            *("id", "parents", "role", "birth", "genes", "cost", "objectives", "results", "step", "seconds")
+        }
+        assert {*one["objectives"]} == {"fitness"} and 1e-5 <= one["genes"]["rl.lr"] <= 1e-1
+        assert one["objectives"]["fitness"] == one["results"]["fitness"] and one["seconds"] > 0
+    assert {*journal(runs / "problem")[0]["objectives"]} == {"f1", "f2"}
+
+
+def test_a_sum_of_results_is_an_objective_with_a_name(tmp_path: Path) -> None:
+    words = ("mdp=pong", "mdp.rounds=1", "mdp.round_steps=20", "ec=nsga2", "budget.steps=100", "eval.every=0")
+    objectives = "ec.objectives=[{fitness:1,lazy:0.5},{busy:-1}]"
+    assert go(*QUICK, *words, objectives, f"hydra.run.dir={tmp_path / 'run'}") == 0
+    one = journal(tmp_path / "run")[0]
+    assert [*one["objectives"]] == ["fitness+0.5*lazy", "-1*busy"]
+    assert one["objectives"]["-1*busy"] == pytest.approx(-one["results"]["busy"])
+
+
+def test_the_same_best_individual_is_not_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[int] = []
+    real = evolve.judge
+    monkeypatch.setattr(evolve, "judge", lambda *given: played.append(1) or real(*given))
+    experiment = experiment_of(*QUICK, *PBT)
+    assert experiment.ec is not None
+    population = Population(experiment, experiment.ec)
+    try:
+        leaders, judged = [], []
+        for _ in range(8):
+            population.iterate()
+            leaders.append(population.leader)
+            judged.append(population.judge())
+        changes = sum(a is not b for a, b in zip([None, *leaders], leaders, strict=False))
+        assert len(played) == changes < 8
+        for k in range(1, 8):
+            assert (judged[k] == judged[k - 1]) or leaders[k] is not leaders[k - 1]
+    finally:
+        population.close()
+
+
+def test_evaluations_are_written_at_their_steps(runs: Path) -> None:
+    judged = [row for row in rows(runs / "pbt") if "eval/return_mean" in row]
+    assert len(judged) >= 3 and len({row["step"] for row in judged}) == len(judged)
+    best = [row for row in rows(runs / "problem") if "eval/f1_mean" in row]
+    assert len(best) == 2 and not any("eval/return_mean" in row for row in rows(runs / "problem"))
+    top = [max(one["objectives"][name] for one in journal(runs / "problem")) for name in ("f1", "f2")]
+    assert [best[-1]["eval/f1_mean"], best[-1]["eval/f2_mean"]] == top
+    assert "episodes" not in json.loads((runs / "problem" / "result.json").read_bytes())["eval"]
+
+
+# ------------------------------------------------------------------ judged again
+
+
+def test_the_best_individual_again_gives_what_was_recorded(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded = json.loads((runs / "pbt" / "result.json").read_bytes())
+    again = said(capsys, f"run={runs / 'pbt'}", "individual=best")
+    assert again["individual"] == recorded["best"]["individual"]
+    assert {name: again[name] for name in recorded["eval"]} == recorded["eval"]
+    assert said(capsys, f"run={runs / 'pbt'}", f"individual={again['individual']}") == again
+    assert said(capsys, f"run={runs / 'pbt'}") == again
+
+
+def test_every_individual_of_the_present_population_can_be_judged(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in newest(runs / "pbt")["run"]["evolver"]["last"]["individuals"]["id"]:
+        assert said(capsys, f"run={runs / 'pbt'}", f"individual={number}", "episodes=1")["individual"] == number
+    newborn = newest(runs / "es")["run"]["evolver"]["population"]["individuals"]["id"][0]
+    assert said(capsys, f"run={runs / 'es'}", f"individual={newborn}", "episodes=1")["individual"] == newborn
+
+
+def test_an_individual_of_a_problem_has_its_objectives_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    best = json.loads((runs / "problem" / "result.json").read_bytes())["best"]
+    again = said(capsys, f"run={runs / 'problem'}", "individual=best")
+    assert [again["f1"], again["f2"]] == best["objectives"] and again["genes"] == best["genes"]
+
+
+@pytest.mark.parametrize(("run", "word", "line"), [
+    ("one", "individual=3", "evorl: individual: this run has no population"),
+    ("pbt", "individual=bset", "did you mean best?"),
+    ("pbt", "individual=99999", "evorl: individual: '99999' is none that this checkpoint holds: best, "),
+    ("pbt", "individual=-1", "evorl: individual: "),
+    ("problem", "video=true", "evorl: video: a problem has no policy to film"),
+])  # fmt: skip
+def test_individuals_that_cannot_be(
+    run: str, word: str, line: str, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert evaluate([f"run={runs / run}", word]) == 2
+    told = capsys.readouterr().err
+    assert line in told and told.count("\n") == 1
+
+
+def test_a_report_of_an_evolution(runs: Path, tmp_path: Path) -> None:
+    assert report([str(runs / "problem"), f"out={tmp_path / 'report'}"]) == 0
+    names = {path.name for path in (tmp_path / "report").iterdir()}
+    assert {"population.csv", "population_front.png", "population_family.svg", "population_genes.png"} <= names
