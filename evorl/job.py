@@ -19,6 +19,7 @@ from evorl.util.typed import typed
 
 if TYPE_CHECKING:
     from evorl.experiment import Experiment
+    from evorl.session import Opened
     from evorl.train import Start
 
 
@@ -56,27 +57,32 @@ def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, ch
 
 
 @contextmanager
-def _begun(directory: Path, data: dict[str, Any], experiment: Experiment) -> Iterator[Path]:
-    with _attempt(directory, experiment):
+def _begun(directory: Path, data: dict[str, Any], experiment: Experiment) -> Iterator[Opened]:
+    from evorl.record.checkpoint import lock
+
+    with lock(directory), _attempt(directory, experiment):
         _write_config(directory, data)
         print(directory, flush=True)
-        yield directory
+        yield directory, None
 
 
 def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None]) -> float:
     """Continue a run from its newest checkpoint, or from its start where there is none; return the fitness.
 
-    ``amend`` is called once the directory is this process's own.
+    ``amend`` is called once the directory is this process's own and can be gone on with. Raises `BadRequest`, nothing
+    written, where another process writes it or no checkpoint is whole.
     """
     from evorl.evolve import work
-    from evorl.record.checkpoint import steps
+    from evorl.record.checkpoint import lock, newest, steps
     from evorl.session import carried_out
 
     @contextmanager
-    def opened() -> Iterator[Path]:
-        with _attempt(directory, experiment):
-            amend()
-            yield directory
+    def opened() -> Iterator[Opened]:
+        with lock(directory):
+            found = newest(directory)
+            with _attempt(directory, experiment):
+                amend()
+                yield directory, None if found is None else found[1]
 
     begins = start(data) if not steps(directory) else None  # it was stopped before its first checkpoint
     return float(carried_out(work(experiment, begins, data.get("replay")), opened)["fitness"])
@@ -93,11 +99,10 @@ def start(data: Mapping[str, Any]) -> Start | None:
 @contextmanager
 def _attempt(directory: Path, experiment: Experiment) -> Iterator[None]:
     from evorl.record import failure
-    from evorl.record.checkpoint import lock
     from evorl.record.provenance import write_provenance
     from evorl.session import Interrupted
 
-    with lock(directory), failure.noted(directory, but=Interrupted):
+    with failure.noted(directory, but=Interrupted):
         write_provenance(directory, experiment.seed)
         yield
 

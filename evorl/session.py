@@ -74,16 +74,20 @@ class Work(Protocol):
     def close(self) -> None: ...
 
 
-def carried_out(run: Work, opened: Callable[[], AbstractContextManager[Path]]) -> dict[str, Any]:
+Opened = tuple[Path, StateDict | None]
+"""A run directory that is this process's own, and the state of the checkpoint to go on from; None at a run's start."""
+
+
+def carried_out(run: Work, opened: Callable[[], AbstractContextManager[Opened]]) -> dict[str, Any]:
     """Carry a run on until its budget is spent, and close it; return what result.json holds.
 
-    ``opened`` opens and locks the run directory. A directory that holds a checkpoint is continued from it, exactly.
+    ``opened`` opens and locks the run directory. What has a checkpoint is continued from it, exactly.
     Raises `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays), OSError where
     the final checkpoint or the result cannot be written.
     """
     try:
-        with opened() as directory:
-            return Session(run, directory).go()
+        with opened() as (directory, state):
+            return Session(run, directory, state).go()
     finally:
         run.close()
 
@@ -91,7 +95,7 @@ def carried_out(run: Work, opened: Callable[[], AbstractContextManager[Path]]) -
 class Session:
     """A run in its directory, from (re)start to end."""
 
-    def __init__(self, run: Work, directory: Path) -> None:
+    def __init__(self, run: Work, directory: Path, state: StateDict | None) -> None:
         self.run, self.directory = run, directory
         e = run.experiment
         usual = e.mdp.budget
@@ -100,16 +104,15 @@ class Session:
         self.save_every = usual // 20 if e.checkpoint.every is None else e.checkpoint.every
         self.saved = -1  # step of the newest checkpoint
         self.judged: tuple[int, Metrics] | None = None  # the newest evaluation
-        recorded = None
-        found = checkpoint.newest(directory)
-        if found is not None:
-            _, state = found
+        recorded, spent = None, 0.0
+        if state is not None:
             run.load_state_dict(state["run"])
             self.saved, recorded = run.steps, state["recorder"]
+            spent = float(recorded["time"])
             self.judged = None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
-        self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)
-        left = None if e.budget.seconds is None else max(e.budget.seconds - self.recorder.time, 0.0)
+        left = None if e.budget.seconds is None else max(e.budget.seconds - spent, 0.0)
         self.terminal = Terminal(self.limit, left, run.steps, people=run.people)
+        self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)  # the last: its files are open
 
     def go(self) -> dict[str, Any]:
         with self.recorder, self.terminal, _signals(self.terminal.notice) as caught:

@@ -22,7 +22,7 @@ from evorl.experiment import Experiment
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.record import checkpoint
-from evorl.session import carried_out
+from evorl.session import Opened, carried_out
 from evorl.train import Start, prepared
 from evorl.util.seed import generator
 
@@ -75,10 +75,11 @@ def train_in(directory: Path, experiment: Experiment, init: Path | None = None) 
     """`train` in a directory that is made where it is missing."""
 
     @contextmanager
-    def opened() -> Iterator[Path]:
+    def opened() -> Iterator[Opened]:
         directory.mkdir(exist_ok=True)
         with checkpoint.lock(directory):
-            yield directory
+            found = checkpoint.newest(directory)
+            yield directory, None if found is None else found[1]
 
     return carried_out(prepared(experiment, None if init is None else Start(init)), opened)
 

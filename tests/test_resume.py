@@ -205,8 +205,11 @@ def test_no_whole_checkpoint_is_a_bad_request(
     run = copied(finished, tmp_path)
     for file in run.glob("checkpoints/*/state.json"):
         file.write_bytes(b"")
+    before = contents(run)
     assert go(f"resume={run}", f"budget.steps={2 * N}") == 2
-    assert "no checkpoint" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "no checkpoint" in err and "state.json" in err
+    assert contents(run) == before
     with pytest.raises(BadRequest, match="whole"):
         checkpoint.newest(run)
 

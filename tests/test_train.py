@@ -143,7 +143,7 @@ def test_a_resumed_run_shows_the_time_that_is_left_of_its_limit(
 ) -> None:
     shown: list[float | None] = []
 
-    def noting(budget: int, seconds: float | None, start: int) -> Terminal:
+    def noting(budget: int, seconds: float | None, start: int, **given: Any) -> Terminal:
         shown.append(seconds)
         return Terminal(budget, seconds, start)
 

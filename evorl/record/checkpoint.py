@@ -183,15 +183,19 @@ def newest(run_dir: Path) -> tuple[Path, StateDict] | None:
 
     A damaged one is passed over with a warning. Raises `Damaged` when none of them is whole.
     """
-    found = steps(run_dir)
-    for step in reversed(found):
+    damaged: list[tuple[int, Damaged]] = []
+    for step in reversed(steps(run_dir)):
         path = run_dir / "checkpoints" / str(step)
         try:
-            return path, load(path)
+            state = load(path)
         except Damaged as error:
-            _log.warning("checkpoint %d is damaged (%s); falling back to the one before", step, error)
-    if found:
-        raise Damaged(f"no checkpoint in {run_dir / 'checkpoints'} is whole")
+            damaged.append((step, error))
+            continue
+        for other, why in damaged:
+            _log.warning("checkpoint %d is damaged (%s); falling back to the one before", other, why)
+        return path, state
+    if damaged:
+        raise Damaged(f"no checkpoint in {run_dir / 'checkpoints'} is whole ({damaged[0][1]})")
     return None
 
 
