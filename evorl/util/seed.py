@@ -88,6 +88,8 @@ class Grouped(Episodes):
 
     def __call__(self, slot: Any, episode: Any) -> Keys:
         group, within = np.divmod(np.asarray(slot), self.width)
+        if group.ndim == 0:
+            return Episodes(self.seed, self.groups[int(group)], self.evaluation)(within, episode)
         names = sorted({*self.groups})
         keys = np.stack([Episodes(self.seed, name, self.evaluation)(within, episode) for name in names])
         which = np.array([names.index(name) for name in self.groups])[group]

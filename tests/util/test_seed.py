@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorl.util.seed import Episodes, Keys, generator, key, mix, seed31, uniform
+from evorl.util.seed import Episodes, Grouped, Keys, generator, key, mix, seed31, uniform
 
 words = st.lists(st.integers() | st.text(max_size=5), max_size=4)
 keys64 = st.integers(0, 2**64 - 1)
@@ -153,3 +153,14 @@ def test_an_array_of_episode_keys_is_each_key_alone(seed: int, pairs: list[tuple
     episodes = Episodes(seed)
     together = episodes(np.array([s for s, _ in pairs]), np.array([n for _, n in pairs]))
     assert together.tolist() == [int(episodes(s, n)) for s, n in pairs]
+
+
+@pytest.mark.parametrize("groups", [("a",), ("a", "a", "a"), ("b", "a", "b")])
+def test_grouped_slots_play_the_episodes_of_their_purpose(groups: tuple[str, ...]) -> None:
+    width, episodes = 4, np.arange(3)
+    slots = np.arange(width * len(groups))
+    expected = [[int(Episodes(5, groups[s // width], evaluation=True)(s % width, e)) for e in episodes] for s in slots]
+    keys = Grouped(5, evaluation=True, width=width, groups=groups)
+    assert keys(slots[:, None], episodes).tolist() == expected
+    assert [keys(int(s), episodes).tolist() for s in slots] == expected
+    assert keys(slots, np.zeros_like(slots)).tolist() == [row[0] for row in expected]
