@@ -125,25 +125,24 @@ class Course:
         return {
             "id": number, "parents": list(one.parents), "role": one.role, "birth": one.birth, "genes": genes,
             "cost": cost, "objectives": self._objectives(results), "results": results,
-            "step": steps + cost, "job": job, "batch": self._batch,
+            "step": steps + cost, "seconds": results.get("seconds"), "job": job, "batch": self._batch,
         } | ({"failed": failed} if failed else {})  # fmt: skip
 
-    def _objectives(self, results: Mapping[str, float]) -> list[float | None]:
-        from evorl.lifetime import objective
+    def _objectives(self, results: Mapping[str, float]) -> dict[str, float | None]:
+        from evorl.lifetime import objective, title
 
-        terms = self.search.evolution.objectives
-        if not results:
-            return [None] * len(terms)
-        sign = 1 if self.search.keys.direction == "maximize" else -1
         arrays = {name: np.array([x]) for name, x in results.items()}
-        return [sign * objective(term, arrays, f"{KEY}.evolver.objectives") for term in terms]
+        return {
+            title(term): objective(term, arrays, f"{KEY}.evolver.objectives") if results else None
+            for term in self.search.objectives
+        }
 
 
 def _evaluation(one: Individual, row: Mapping[str, Any]) -> Evaluation:
     result = {name: np.array([x]) for name, x in row["results"].items()}
     if result and result["fitness"] == result["return"]:  # only of returns is the spread recorded
         result["fitness"] = _alike(*(row["results"][name] for name in ("return", "return_std", "episodes")))
-    objectives = tuple(math.nan if x is None else float(x) for x in row["objectives"])
+    objectives = tuple(math.nan if x is None else float(x) for x in row["objectives"].values())
     return Evaluation(one, objectives, row["cost"], result)
 
 
@@ -186,7 +185,11 @@ def conclude(search: Search, directory: Path) -> None:
     lost = {row["job"]: row["failed"] for row in rows if "failed" in row}
     lost |= {job: why for job in sweeps.indexed(directory) if (why := sweeps.failed(directory / job)) is not None}
     lines = [f"  {job}: {why}" for job, why in lost.items()]
-    best = max((row for row in rows if "failed" not in row), key=lambda row: row["objectives"][0], default=None)
+    best = max(
+        (row for row in rows if "failed" not in row),
+        key=lambda row: next(iter(row["objectives"].values())),
+        default=None,
+    )
     if best is None:
         head = f"evorl: all of {len(lost)} jobs failed, and so the search ends; with {PLACE}={directory} they run again"
         print("\n".join([head, *lines]), file=sys.stderr)

@@ -324,10 +324,12 @@ def _answer(evolution: Evolution, episodes: list[Episode]) -> Answer:
 
 
 def _names(evolution: Evolution) -> tuple[str, ...]:
-    return tuple(term if isinstance(term, str) else _sum(term) for term in evolution.objectives)
+    return tuple(title(term) for term in evolution.objectives)
 
 
-def _sum(weights: Mapping[str, float]) -> str:
+def title(term: str | dict[str, float]) -> str:
+    """What an objective is called: ``fitness``, ``fitness+0.5*lazy``."""
+    weights = {term: 1.0} if isinstance(term, str) else term
     text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in weights.items())
     return text.replace("+-", "-")
 

@@ -66,6 +66,16 @@ class Search:
         """Whether a child's job starts from its parent's run, as in-run children do from what was learned."""
         return self.evolution.lifetime == "train"
 
+    @property
+    def objectives(self) -> tuple[str | dict[str, float], ...]:
+        """Of the evolver, so that more is better."""
+        terms = self.evolution.objectives
+        if self.keys.direction == "maximize":
+            return terms
+        return tuple(
+            {name: -x for name, x in ({term: 1.0} if isinstance(term, str) else term).items()} for term in terms
+        )
+
     def extremes(self) -> list[list[str]]:
         """The words of jobs that reach every end of every range, and every choice."""
         ends = {gene.name: gene.choices or tuple(map(gene.value, gene.bounds)) for gene in self.space.genes}
