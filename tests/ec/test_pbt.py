@@ -1,0 +1,154 @@
+"""PBT's decisions on tables made by hand, its test against SciPy's, and what exploring does to genes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ttest_ind
+
+from evorl.ec.core import Evaluation, Individual
+from evorl.ec.pbt import PBT, Evolver, explore, perturbed, pioneer, welch
+from evorl.ec.space import Gene, Space
+from evorl.util.errors import BadRequest
+
+LR = Gene("rl.lr", 1e-5, 1e-1, log=True)
+SPACE = Space((LR,), 2, lambda number: np.full(2, number, np.float32))
+
+
+def told(evolver: Evolver, scores: Sequence[float | Sequence[float]], asked: list[Individual]) -> None:
+    """Evaluations of these individuals, each with a fitness, or its episodes'."""
+    evaluations = []
+    for one, score in zip(asked, scores, strict=True):
+        episodes = np.atleast_1d(np.asarray(score, float))
+        evaluations.append(Evaluation(one, (float(episodes.mean()),), 1, {"fitness": episodes}))
+    evolver.tell(evaluations)
+
+
+def second(scores: Sequence[float | Sequence[float]], **keys: object) -> list[Individual]:
+    """What the members of a first round go on as."""
+    hyper = PBT(population=len(scores), asynchronous=False, **keys)  # type: ignore[arg-type]
+    evolver = hyper.evolver(SPACE, 3)
+    told(evolver, scores, evolver.ask())
+    return evolver.ask()
+
+
+# ------------------------------------------------------------------ who is taken over, and by whom
+
+
+def test_truncation_replaces_the_worst_by_one_of_the_best() -> None:
+    after = second([5, 1, 4, 9, 3, 2, 8, 7, 6, 10], exploit="truncation", worst=0.2, pioneers=0.2)
+    replaced = {place for place, one in enumerate(after) if one.role == "exploited"}
+    assert replaced == {1, 5}
+    assert all(after[place].parents[0] in (3, 9) for place in replaced)
+    assert all(after[place].parents == (place,) for place in range(10) if place not in replaced)
+    for place, one in enumerate(after):
+        assert one.weights is not None and one.weights[0] == one.parents[0]
+        assert (one.genes != SPACE.coordinates({"rl.lr": LR.value(one.genes[0])}, one.genes)).sum() == 0
+        assert place in replaced or one.role == "goes on"
+
+
+def test_equals_replace_nobody() -> None:
+    assert {one.role for one in second([1.0] * 10)} == {"goes on"}
+
+
+def test_a_rival_is_taken_over_only_where_it_is_significantly_better() -> None:
+    noisy, better = [0.0, 1.0, 0.0, 1.0], [10.0, 11.0, 10.0, 11.0]
+    assert [one.role for one in second([noisy, better], exploit="ttest")] == ["exploited", "goes on"]
+    unsure = [0.0, 10.0, 0.0, 12.0]
+    assert [one.role for one in second([noisy, unsure], exploit="ttest")] == ["goes on", "goes on"]
+
+
+def test_nobody_is_taken_over_before_everybody_is_warm() -> None:
+    hyper = PBT(population=5, warm_up=2, exploit="truncation")
+    evolver = hyper.evolver(SPACE, 1)
+    told(evolver, [1, 2, 3, 4, 5], evolver.ask())
+    again = evolver.ask()
+    assert {one.role for one in again} == {"goes on"}
+    told(evolver, [1, 2, 3, 4, 5], again)
+    assert "exploited" in {one.role for one in evolver.ask()}
+
+
+def test_an_asynchronous_member_goes_on_at_once_and_only_once() -> None:
+    evolver = PBT(population=3, warm_up=1).evolver(SPACE, 1)
+    asked = evolver.ask()
+    assert evolver.ask() == []
+    told(evolver, [1.0], asked[1:2])
+    (next_one,) = evolver.ask()
+    assert next_one.parents == (1,) and evolver.ask() == []
+
+
+def test_who_failed_goes_on_as_somebody_else() -> None:
+    after = second([3, math.nan, 5], exploit="none")
+    assert after[1].parents[0] in (0, 2) and after[1].role == "exploited"
+    assert [one.role for one in second([math.nan] * 3)] == ["initial"] * 3
+
+
+def test_pioneers_are_drawn_evenly_from_the_best() -> None:
+    people = [Evaluation(Individual(i, np.zeros(1)), (float(i),)) for i in range(10)]
+    drawn = [pioneer(people, 0.3, np.random.default_rng(n)).individual.id for n in range(600)]
+    assert {*drawn} == {7, 8, 9}
+    assert all(150 < drawn.count(i) < 250 for i in (7, 8, 9))
+
+
+# ------------------------------------------------------------------ Welch's test
+
+NUMBERS = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=12)
+
+
+@settings(max_examples=200)
+@given(NUMBERS, NUMBERS)
+def test_welch_is_scipys(a: list[float], b: list[float]) -> None:
+    x, y = (Evaluation(Individual(0, np.zeros(0)), (0.0,), 0, {"fitness": np.array(one)}) for one in (a, b))
+    if min(np.var(a), np.var(b)) < 1e-6:  # SciPy loses its digits there
+        return
+    assert welch(x, y) == pytest.approx(ttest_ind(a, b, equal_var=False).pvalue, abs=1e-9)
+
+
+def test_without_episodes_nothing_is_known() -> None:
+    alone = Evaluation(Individual(0, np.zeros(0)), (1.0,))
+    assert welch(alone, alone) == 1.0
+
+
+# ------------------------------------------------------------------ exploring
+
+
+def test_a_gene_is_multiplied_by_either_factor() -> None:
+    for gene in (LR, Gene("x", 0.0, 1.0)):
+        at = gene.coordinate(0.05)
+        assert gene.value(perturbed(gene, at, 0.8, False)) == pytest.approx(0.04)
+        assert gene.value(perturbed(gene, at, 1.2, True)) == pytest.approx(0.06)
+    whole = Gene("n", 1, 20, integer=True)
+    assert [whole.value(perturbed(whole, 10.0, f, f > 1)) for f in (0.8, 1.2)] == [8, 12]
+    assert [whole.value(perturbed(whole, 2.0, f, f > 1)) for f in (0.8, 1.2)] == [1, 3]  # by one at least
+    choice = Gene("c", choices=("a", "b", "c"))
+    assert [choice.value(perturbed(choice, 1.0, f, f > 1)) for f in (0.8, 1.2)] == ["a", "c"]
+
+
+GENES = (LR, Gene("x", -1.0, 2.0), Gene("n", 1, 9, integer=True), Gene("c", choices=(1, 2, 3)), Gene("fixed", 4, 4))
+
+
+def test_explored_genes_stay_within_their_bounds() -> None:
+    space, hyper = Space(GENES), PBT()
+    draw = np.random.default_rng(0)
+    x = space.sample(draw, 1)[0]
+    for _ in range(20_000):
+        x = explore(x, space, hyper, draw)
+        assert (x >= space.low).all() and (x <= space.high).all()
+
+
+def test_genes_are_drawn_anew_as_often_as_it_is_said() -> None:
+    space, hyper = Space((Gene("x", 0.0, 1.0),)), PBT(resample=0.25)
+    x = np.array([0.5])
+    ends = [explore(x, space, hyper, np.random.default_rng(n))[0] for n in range(2000)]
+    kept = sum(end in (0.4, 0.6) for end in ends)
+    assert 1420 < kept < 1580
+
+
+def test_more_slots_than_members_are_refused() -> None:
+    with pytest.raises(BadRequest, match="is more than the population"):
+        PBT(population=3, slots=4)
