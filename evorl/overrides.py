@@ -151,7 +151,7 @@ def _check_choice(hydra: Hydra, one: Override, choice: Any) -> None:
         return
     there = _nested(hydra, group)
     options = _options(hydra, folder) or _options(hydra, group)
-    close = nearest(name, options) or nearest(str(choice), there) or f"; there are: {', '.join(there) or 'none'}"
+    close = nearest(str(choice), there) or nearest(name, options) or f"; there are: {', '.join(there) or 'none'}"
     raise BadRequest(f"no choice {shown(choice)}{close}{_plus(one)}", group)
 
 
@@ -238,7 +238,7 @@ def _has(base: DictConfig, key: str) -> bool:
 
 def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, whole: bool) -> BadRequest:
     key = f"{parent}.{name}" if parent else name
-    names = [str(one) for one in node if one != "hydra"]
+    names = [str(one) for one in node if one not in ("hydra", "_target_")]
     if not names:
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
     if parent:

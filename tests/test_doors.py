@@ -54,8 +54,12 @@ def test_a_run(finished: Path) -> None:
     [
         (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
         (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
-        (["experiment=foo"], "evorl: experiment: no choice 'foo'; there are: none; choose with a plus: +experiment="),
-        (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: none\n"),
+        (["experiment=marvin/ours"], "evorl: experiment: choose with a plus: +experiment=NAME\n"),
+        (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: "),
+        (
+            ["+experiment=marvin/orginal"],
+            "evorl: experiment: no choice 'marvin/orginal'; did you mean marvin/original?\n",
+        ),
         (["debug=tiny"], "evorl: debug: choose with a plus: +debug=NAME\n"),
         (["experimnt=foo"], "evorl: experimnt: unknown key; did you mean +experiment?\n"),
         (["rl.lr=[1]"], "evorl: rl.lr: expected a value like {start: "),
