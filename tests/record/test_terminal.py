@@ -204,3 +204,30 @@ def test_count(number: float, text: str) -> None:
 )
 def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text
+
+
+PEOPLE = """
+from evorl.record.terminal import Terminal
+rows = [{"individual": n, "fitness": 1.5 - n, "role": "goes on", "rl.lr": 3e-4} for n in range(12)]
+with Terminal(1000, people=lambda: rows) as terminal:
+    terminal.update(250, {"population/generation": 2, "population/evaluations": 12, "population/best": 1.5})
+"""
+
+
+def test_the_best_of_a_population_stand_below_the_numbers() -> None:
+    _, text = in_terminal(100, PEOPLE)
+    lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").splitlines()]
+    head = next(i for i, line in enumerate(lines) if line.startswith("individual"))
+    assert re.fullmatch(r"population +generation 2   evaluations 12   best \+1\.5", lines[head - 1])
+    assert lines[head].split() == ["individual", "fitness", "role", "rl.lr"]
+    assert lines[head + 1].split() == ["0", "1.5", "goes", "on", "0.0003"]
+    assert lines[head + 8].split()[0] == "7" and not any(line.split()[:1] == ["8"] for line in lines)
+
+
+def test_in_a_pipe_a_population_is_a_line() -> None:
+    out = io.StringIO()
+    with Terminal(1000, stream=out, people=lambda: [{"individual": 1}]) as shown:
+        shown.update(250, {"population/generation": 2, "population/evaluations": 12, "population/mean": 0.5})
+        shown.update(400, {"eval/f1_mean": -0.25, "eval/f2_mean": -1.0})
+    first, second = out.getvalue().splitlines()
+    assert first.endswith("generation 2  evaluations 12  mean +0.5") and second == "evaluation at 400  f1 -0.25  f2 -1"
