@@ -314,3 +314,9 @@ def test_bytes_do_not_grow_with_the_parameters() -> None:
 def test_a_run_in_a_checkpoint_holds_no_more_than_it_needs(tmp_path: Path) -> None:
     evolved(tmp_path / "run", *CASES["es"], "cluster=processes", "cluster.workers=1")
     assert newest(tmp_path / "run")["run"]["evolver"]["population"]["individuals"]["weights"] is None
+
+
+def test_who_only_plays_normalises_no_inputs() -> None:
+    assert experiment_of("mdp=pong").rl.normalize_inputs == "whiten"
+    assert experiment_of("mdp=pong", "ec=openai_es").rl.normalize_inputs is False
+    assert experiment_of("mdp=pong", "ec=pbt").rl.normalize_inputs == "whiten"
