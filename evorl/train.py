@@ -133,7 +133,10 @@ class Run:
 
 def spec(world: World) -> Spec:
     """What a world shows and takes. Raises `BadRequest` where it cannot run here."""
-    arena = world.arena(world.sides, seeds.Episodes(0, "spec"))
+    try:
+        arena = world.arena(world.sides, seeds.Episodes(0, "spec"))
+    except BadRequest as error:
+        raise error.under("mdp") from None
     arena.close()
     return arena.spec
 

@@ -131,7 +131,7 @@ def test_values_of_a_wrong_type(base: list[str], capsys: pytest.CaptureFixture[s
         ),
         *("budget.steps=1.5", "seed=-1", "device=gpu", "checkpoint.keep=0", "eval.episodes=0", "record.wandb=on"),
         *("mdp.rounds=0", "mdp.serve=[1]", "mdp.opponent=nobody", "rl.net.activation=tan", "rl.net.hidden=[0]"),
-        *("mdp.serve=[1,0]", "mdp.delay_ms=[2,1]"),
+        *("mdp.serve=[1,0]", "mdp.delay_ms=[2,1]", "mdp.budget=0", "mdp.budget=-3", "rl.threads=20000"),
     ],
 )
 def test_impossible_values(word: str, capsys: pytest.CaptureFixture[str]) -> None:

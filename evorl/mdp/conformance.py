@@ -74,6 +74,7 @@ class _Course:
         self.restored = False  # its first rows go on from another course
         self.waiting: set[int] = set()
         self.ended = self.cost = 0
+        self.reported: set[str] | None = None  # the names of every episode's results
 
     def play(self, decisions: int, ends: int = 0) -> _Course:
         """Until every slot saw so many states and so many episodes ended; then close."""
@@ -119,6 +120,10 @@ class _Course:
         _require(over or result is None, f"slot {slot} has an entry in results though its episode did not end")
         why = "its battle raised (see the log), or they are missing"
         _require(not over or result is not None, f"slot {slot} ended an episode without results: {why}")
+        if result is not None:
+            self.reported = set(result) if self.reported is None else self.reported
+            odd = sorted(self.reported ^ set(result))
+            _require(not odd, f"slot {slot}: the results {odd} are those of some episodes only")
         self.ended += over
         final = tuple(x[slot].tobytes() for x in now.final) if truncated else ()
         outcome = (now.reward[slot].tobytes(), terminated, truncated)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from numpy.typing import NDArray
 
 from evorl.util.seed import Episodes
+from evorl.util.types import Count
 from evorl.util.types import StateDict as StateDict  # part of what a world is written with
 
 Array = NDArray[Any]
@@ -247,7 +248,7 @@ class World(ABC):
     A vectorised world overrides `arena`. One written as battles derives from `evorl.mdp.arena.BattleWorld`.
     """
 
-    budget: int = 1_000_000
+    budget: Count = 1_000_000
     """Environment steps a run trains for when ``budget.steps`` is not given."""
 
     def ready(self) -> None:  # noqa: B027 (most worlds are always ready)
@@ -278,4 +279,4 @@ class World(ABC):
 
 
 class WorldError(RuntimeError):
-    """A world failed for good; the message ends with its own traceback."""
+    """A world failed for good; the message ends with its own traceback where it raised one."""

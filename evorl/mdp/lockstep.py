@@ -14,9 +14,10 @@ from typing import Protocol
 
 import numpy as np
 
-from evorl.mdp.core import Array, Decisions, Filmed, Resting, Spec, StateDict
+from evorl.mdp.core import Array, Decisions, Filmed, Resting, Spec
 from evorl.mdp.rows import blank
 from evorl.util.seed import Episodes, seed31
+from evorl.util.types import StateDict
 
 
 class Engine(Protocol):

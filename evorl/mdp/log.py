@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from evorl.mdp.core import Action, Array, StateDict
+from evorl.mdp.core import Action, Array
 from evorl.mdp.rows import action_form
+from evorl.util.types import StateDict
 
 
 class Log:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import gymnasium
 
 from evorl.mdp.gymnasium import Gymnasium
+from evorl.util.types import Count
 
 ID = "evorl/Marvin-v0"
 LIMIT = 2000  # steps of an episode: a slow walk to the end takes about 1700
@@ -23,4 +24,4 @@ class Marvin(Gymnasium):
     """Marvin learns to walk; `evorl.mdp.marvin_walker` tells what it sees, does and earns. Needs the extra box2d."""
 
     id: str = ID
-    budget: int = 5_000_000
+    budget: Count = 5_000_000

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Arena, Array, Decisions, Discrete, Filmed, Input, Spec, StateDict
+from evorl.mdp.core import Arena, Array, Decisions, Discrete, Filmed, Input, Spec
 from evorl.mdp.pong_battle import PongBattle
 from evorl.mdp.pong_match import VIEW, Match, Opponent
 from evorl.mdp.pong_picture import picture
@@ -20,6 +20,7 @@ from evorl.mdp.pong_rules import Behaviour, Games, Rules, begin, draw_serves
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
+from evorl.util.types import Count, StateDict
 
 SPEC = Spec(inputs=(Input("game", (VIEW,)),), action=Discrete(3), rewards=("score",), players=2)
 
@@ -36,7 +37,7 @@ class Pong(Rules, BattleWorld):
     """Who plays the other side; self: the learner plays both, as slots 2g (left) and 2g + 1 (right) of game g."""
     side: Literal["random", "left", "right"] = "random"
     """The learner's side; random: drawn for each episode."""
-    budget: int = 40_000_000
+    budget: Count = 40_000_000
 
     def __post_init__(self) -> None:
         Rules.__post_init__(self)

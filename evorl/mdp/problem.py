@@ -180,7 +180,7 @@ PROBLEMS: dict[str, tuple[Callable[[Points, int], Points], tuple[float, float]]]
 class Problem(World):
     """A test problem; an evaluation costs one step. It has no policy and no arena: it is for evolution alone."""
 
-    budget: int = 25_000
+    budget: Count = 25_000
     id: str = "sphere"
     """One of `PROBLEMS`."""
     dimensions: Count = 30
@@ -228,4 +228,4 @@ class Problem(World):
         return -PROBLEMS[self.id][0](x, self.count)
 
     def arena(self, slots: int, episodes: Episodes) -> NoReturn:
-        raise BadRequest("a problem has no policy to learn: it needs an evolution, such as ec=nsga2", "id")
+        raise BadRequest("a problem has no policy to learn: it needs an evolution, such as ec=nsga2")

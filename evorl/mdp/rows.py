@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from evorl.mdp.core import Action, Array, Box, Decisions, Spec, State, StateDict, heads
+from evorl.mdp.core import Action, Array, Box, Decisions, Spec, State, heads
+from evorl.util.types import StateDict
 
 
 def blank(spec: Spec, slots: int) -> Decisions:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from evorl.mdp.camera import Camera
-from evorl.mdp.core import Action, Array, Box, Discrete, Input, Spec, StateDict
+from evorl.mdp.core import Action, Array, Box, Discrete, Input, Spec
+from evorl.util.types import StateDict
 
 Outcome = tuple[Array, Array, Array]
 """Next state [D, B], reward ([B], or one for all) and terminated [B]."""
@@ -218,7 +219,7 @@ class Simulated:
         self._state, self.reward, self.terminated = self._simulator.step(self._state, actions)
         self._simulator.observe(self._state, self.inputs[0])
         self.lengths += 1
-        self.truncated = (self.lengths >= self._limit) > self.terminated
+        self.truncated = (self.lengths >= self._limit) & ~self.terminated
         self.cost = len(self.lengths)
 
     def reset(self, slots: Array, seeds: list[int]) -> None:

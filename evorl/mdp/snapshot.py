@@ -17,7 +17,8 @@ from gymnasium import Space
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import VectorEnv
 
-from evorl.mdp.core import Array, StateDict
+from evorl.mdp.core import Array
+from evorl.util.types import StateDict
 
 _MADE = (Space, EnvSpec, Enum, type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, np.dtype)
 _ASIDE = ("spec", "render_mode")  # of a vector environment: how it was made, and for whom

@@ -19,9 +19,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from evorl.mdp import spaces
 from evorl.mdp.arena import FAILURES
 from evorl.mdp.camera import Camera
-from evorl.mdp.core import Array, Spec, StateDict, WorldError
+from evorl.mdp.core import Array, Spec, WorldError
 from evorl.mdp.log import Log
 from evorl.mdp.rows import blank
+from evorl.util.types import StateDict
 
 LOG = logging.getLogger("evorl")
 Seen = Any  # an array where there is one input, else a tuple of them

@@ -20,10 +20,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from evorl.mdp import snapshot, spaces
 from evorl.mdp.camera import drawn
-from evorl.mdp.core import Action, Array, Box, Decisions, Filmed, Spec, StateDict, Tied, WorldError
+from evorl.mdp.core import Action, Array, Box, Decisions, Filmed, Spec, Tied, WorldError
 from evorl.mdp.log import Log
 from evorl.mdp.rows import action_form, blank
 from evorl.util.seed import Episodes, seed31
+from evorl.util.types import StateDict
 
 
 class Rows:

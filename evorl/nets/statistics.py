@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Input, StateDict
+from evorl.mdp.core import Input
+from evorl.util.types import StateDict
 
 FLOOR = 1e-4  # the least deviation divided by, so that a constant input stays small
 CLIP = 10.0  # deviations; a normalised number never leaves [-CLIP, CLIP]

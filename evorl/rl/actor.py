@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, Decisions, StateDict, Tied
+from evorl.mdp.core import Arena, Array, Decisions, Tied, WorldError, heads
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Acting, Batch, Decision, Episode, Learner, NotFinite
 from evorl.util import seed as seeds
+from evorl.util.types import StateDict
 
 ALL: Any = slice(None)
 
@@ -31,16 +32,22 @@ class Player:
         self.returns = np.zeros((arena.slots, len(arena.spec.rewards)))
         self.lengths = np.zeros(arena.slots, np.int64)
         self.names = [f"input {one.name!r}" for one in arena.spec.inputs]
+        self.heads = np.cumsum([0, *heads(arena.spec.action)[:-1]])  # where each one's part of a mask begins
+        self.reported: set[str] | None = None  # the names of every episode's results
         self.waiting = np.zeros(arena.slots, bool)  # for an answer of ours
         self.wait_for(np.ones(arena.slots, bool))
 
     def wait_for(self, slots: Array) -> None:
-        """Receive until the slots in this mask wait: how a fresh or restored arena begins. Raises `NotFinite`."""
+        """Receive until the slots in this mask wait: how a fresh or restored arena begins.
+
+        Raises `NotFinite`, and `WorldError` for a state without a legal action.
+        """
         self.waiting[:] = False
         while not self.waiting[slots].all():
             self.now = self.arena.recv()
             self.waiting[self.now.slots] = True
         self._check(self.now.inputs, np.flatnonzero(slots))
+        self._check_legal(np.flatnonzero(slots))
 
     def decide(self, noise: Tensor) -> Decision:
         """What the policy does in every slot's current state under noise [B, noise_size]."""
@@ -58,12 +65,16 @@ class Player:
         self.arena.send(rows, decision.played.numpy()[sel])
 
     def recv(self) -> tuple[Decisions, list[tuple[int, Episode]]]:
-        """The decisions that wait, and the episodes that ended before them. Raises `NotFinite`."""
+        """The decisions that wait, and the episodes that ended before them.
+
+        Raises `NotFinite`, and `WorldError` for a state without a legal action and for results that cannot be used.
+        """
         now = self.now = self.arena.recv()
         rows = now.slots
         sel = ALL if len(rows) == self.arena.slots else rows
         self.waiting[sel] = True
         self._check(now.inputs, rows)
+        self._check_legal(rows)
         _check_finite(now.reward, rows, "the reward")
         self.returns[sel] += now.reward[sel]
         done = (now.terminated | now.truncated)[sel]
@@ -79,6 +90,7 @@ class Player:
 
     def _episode(self, slot: int, result: dict[str, float]) -> Episode:
         """A world that reshapes its rewards reports the raw return itself."""
+        self._check_result(slot, result)
         others = {k: v for k, v in result.items() if k not in ("return", "length")}
         rewards = tuple(self.returns[slot].tolist())
         return Episode(
@@ -95,6 +107,27 @@ class Player:
     def _check(self, inputs: tuple[Array, ...], rows: Array) -> None:
         for x, name in zip(inputs, self.names, strict=True):
             _check_finite(x, rows, name)
+
+    def _check_legal(self, rows: Array) -> None:
+        legal = self.now.legal
+        if legal is None:
+            return
+        some = np.logical_or.reduceat(legal if len(rows) == len(legal) else legal[rows], self.heads, axis=1)
+        if not some.all():
+            row, head = np.argwhere(~some)[0]
+            raise WorldError(f"the legal mask of slot {rows[row]} leaves no choice in head {head} of the action")
+
+    def _check_result(self, slot: int, result: dict[str, float]) -> None:
+        for name, value in result.items():
+            if not math.isfinite(value):
+                raise WorldError(f"slot {slot} reports the result {name!r}, which is not finite: {value}")
+        if self.reported is None:
+            self.reported = set(result)
+        for name in sorted(self.reported ^ set(result)):
+            raise WorldError(
+                f"slot {slot} {'reports' if name in result else 'lacks'} the result {name!r}, unlike the episodes "
+                "before: every episode of a world has the same names"
+            )
 
     def state_dict(self) -> StateDict:
         return {

@@ -14,12 +14,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Box, Spec, StateDict, heads
+from evorl.mdp.core import Box, Spec, heads
 from evorl.nets.policy import Net
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.typed import unknown
-from evorl.util.types import Count, Fraction, NonNegative, Positive
+from evorl.util.types import Count, Fraction, NonNegative, Positive, StateDict, Threads
 
 Metrics = dict[str, float]
 
@@ -137,7 +137,7 @@ class Hyper(ABC):
     """Asynchronous: batches whose weights are more updates old are dropped; null is four times the members."""
     correction: Literal["none", "vtrace"] = "none"
     """Correct targets and advantages for a policy that has moved since it acted (V-trace; ``lam`` is its lambda)."""
-    threads: Count = 1
+    threads: Threads = 1
     """Threads of torch; part of the experiment, since large sums change their last bits with it."""
     net: Net = field(default_factory=Net)
 

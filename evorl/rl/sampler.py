@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import StateDict, World
+from evorl.mdp.core import World
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, Hyper
 from evorl.util.seed import Episodes
+from evorl.util.types import StateDict
 
 
 class Sampler:

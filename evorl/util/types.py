@@ -10,6 +10,7 @@ Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
+Threads = Annotated[int, Meta(ge=1, le=1024)]  # a system that gives no more ends the process
 Natural = Annotated[int, Meta(ge=0)]
 
 StateDict = dict[str, Any]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.mdp.problem import PROBLEMS, Problem
+from evorl.train import spec
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 
@@ -142,6 +143,8 @@ def test_impossible_problems_are_refused(words: dict[str, Any], key: str, told: 
 def test_it_has_no_arena() -> None:
     with pytest.raises(BadRequest, match="ec=nsga2"):
         Problem().arena(4, Episodes(1))
+    with pytest.raises(BadRequest, match=r"^mdp: .*ec=nsga2"):
+        spec(Problem())
 
 
 def test_points_are_judged_alone() -> None:

@@ -11,7 +11,7 @@ import torch
 from rl_toys import Game, Games, Pushing, Scripted, Wandering, episodes
 from torch import Tensor
 
-from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step
+from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step, WorldError
 from evorl.nets.distributions import draw_noise
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
@@ -284,3 +284,51 @@ def test_numbers_whose_squares_overflow_are_fine() -> None:
     actor = actor_of(PPO().learner(game.spec, 0, torch.device("cpu")), Games(game, 4, episodes()), 20)
     actor.collect(0)
     assert actor.batch.inputs[1].max() == torch.tensor(3e38)
+
+
+# ------------------------------------------------------------------ what a world may not say
+
+
+class Stuck(Wandering):
+    """From the third decision of an episode slot 1 has no choice in the second head."""
+
+    def state(self) -> State:
+        now = super().state()
+        assert now.legal is not None
+        return now._replace(legal=now.legal & (np.arange(5) < 3)) if self.slot == 1 and self.t > 1 else now
+
+
+class Telling(Scripted):
+    """``told`` in the second of slot 1's episodes."""
+
+    told: dict[str, float]
+    episode = -1
+
+    def begin(self, slot: int, key: int) -> None:
+        super().begin(slot, key)
+        self.episode += 1
+
+    def result(self) -> dict[str, float]:
+        return self.told if self.slot == 1 and self.episode == 1 else {"fitness": 1.0}
+
+
+@pytest.mark.parametrize("order", [None, 4])
+def test_a_mask_without_a_choice_is_named(order: int | None) -> None:
+    learner = PPO().learner(Stuck.spec, 0, torch.device("cpu"))
+    with pytest.raises(WorldError, match=r"legal mask of slot 1 leaves no choice in head 1"):
+        actor_of(learner, Games(Stuck, 3, episodes(), order), 20).collect(0)
+
+
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        ({"fitness": float("nan")}, "slot 1 reports the result 'fitness', which is not finite: nan"),
+        ({"fitness": 1.0, "won": 1.0}, "slot 1 reports the result 'won', unlike the episodes before"),
+        ({}, "slot 1 lacks the result 'fitness', unlike the episodes before"),
+    ],
+    ids=["nan", "more", "fewer"],
+)
+def test_results_that_cannot_be_used_are_named(told: dict[str, float], named: str) -> None:
+    game = type("Told", (Telling,), {"told": told})
+    with pytest.raises(WorldError, match=named):
+        actor_of(Simple(game.spec), Games(game, 3, episodes()), 60).collect(0)

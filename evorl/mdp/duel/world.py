@@ -23,6 +23,7 @@ from evorl.mdp.duel.rules import Command, play
 from evorl.mdp.duel.view import SIZE, heading, observe
 from evorl.mdp.ticks import Ticks
 from evorl.util.seed import generator, uniform
+from evorl.util.types import Count
 
 SPEC = Spec(
     inputs=(Input("fight", (SIZE,)),),
@@ -51,7 +52,7 @@ class Duel(BattleWorld):
     knight: Knight = field(default_factory=Knight)
     archer: Archer = field(default_factory=Archer)
     ground: Ground = field(default_factory=Ground)
-    budget: int = 2_000_000
+    budget: Count = 2_000_000
 
     @property
     def spec(self) -> Spec:
