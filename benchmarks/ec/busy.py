@@ -43,7 +43,7 @@ POPULATIONS = (4, 8, 32)
 
 @dataclass(frozen=True, kw_only=True)
 class Wait(BattleWorld):
-    """One decision, answered after a while; the results tell when it was asked for and answered."""
+    """One decision, answered after a while; the results tell when that was."""
 
     @property
     def spec(self) -> Spec:
@@ -67,9 +67,8 @@ class Waiting:
         return [self]
 
     async def __call__(self, action: Array) -> Step:
-        began = time.monotonic()
         await asyncio.sleep(self.seconds)
-        self.times = {"began": began, "ended": time.monotonic(), "fitness": self.seconds % 0.01}
+        self.times = {"ended": time.monotonic(), "fitness": self.seconds % 0.01}
         return Step(np.zeros(1, np.float32), terminated=True)
 
     def result(self) -> Mapping[str, float]:
@@ -103,7 +102,8 @@ def share(population: int, asynchronous: bool, evaluations: int, number: int) ->
             told += run.told
     finally:
         run.close()
-    return busy(np.array([[one["results"][name] for name in ("began", "ended")] for one in told]), evaluations)
+    ended = np.array([one["results"]["ended"] for one in told])
+    return busy(np.stack([ended - [one["seconds"] for one in told], ended], 1), evaluations)
 
 
 def busy(times: Array, evaluations: int) -> dict[str, float]:
