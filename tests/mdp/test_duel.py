@@ -41,9 +41,9 @@ EAST, NORTH, WEST, SOUTH = DIRECTIONS[::2]
 Player = Callable[[Fight, int, np.random.Generator], Command]
 
 
-def fight(gap: float = 1.2, y: float = 2.0) -> Fight:
+def fight(gap: float = 1.2, y: float = 2.0, knight: Knight | None = None, archer: Archer | None = None) -> Fight:
     """The knight west of the archer, both south of the pillar."""
-    it = Fight(Knight(), Archer(), Ground(), seed=0)
+    it = Fight(knight or Knight(), archer or Archer(), Ground(), seed=0)
     for me, x in zip(it.fighters, (3.0, 3.0 + gap), strict=True):
         me.x, me.y = x, y
     return it
@@ -160,6 +160,32 @@ def test_a_volley_is_three_arrows() -> None:
     assert len(it.arrows) == 3
     angles = sorted(math.degrees(math.atan2(arrow.vy, -arrow.vx)) for arrow in it.arrows)
     assert angles == pytest.approx([-15, 0, 15], abs=1e-6)
+
+
+def test_a_volley_may_have_any_arrows() -> None:
+    for count, angle in ((1, 15.0), (4, 10.0)):
+        it = fight(1.5, archer=Archer(volley_arrows=count, volley_angle=angle))
+        do(it, ARCHER, VOLLEY, WEST)
+        angles = sorted(math.degrees(math.atan2(arrow.vy, -arrow.vx)) for arrow in it.arrows)
+        assert angles == pytest.approx([angle * (k - (count - 1) / 2) for k in range(count)], abs=1e-6)
+
+
+def test_how_far_a_charge_and_an_arrow_reach() -> None:
+    for reach in (0.0, 1.5):
+        it = fight(3, knight=Knight(charge_reach=reach))
+        it.command(KNIGHT, CHARGE, EAST)
+        it.command(ARCHER, WAIT, EAST)
+        while not it.fighters[ARCHER].taken:
+            it._pass_tick()
+        assert it.distance() <= 2 * it.ground.body + reach + 1e-9
+        assert (it.distance() > 2 * it.ground.body + 0.3) == (reach > 0.3)
+    for radius, taken in ((0.1, False), (1.0, True)):
+        it = fight(3, archer=Archer(arrow_radius=radius))
+        it._loose(it.fighters[ARCHER], SHOOT, 0.0)
+        it.fighters[KNIGHT].y += 1.2  # beside the body, not beside a wide arrow
+        while it.arrows:
+            it._pass_tick()
+        assert (it.fighters[KNIGHT].taken > 0) == taken
 
 
 def test_nothing_hurts_who_rolls() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from evorl.util.errors import BadRequest
-from evorl.util.types import Fraction, NonNegative, Positive
+from evorl.util.types import Count, Fraction, NonNegative, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,8 @@ class Knight(Character):
     """A blow at the end of the cast, at a foe within reach."""
     charge: Skill = Skill(cast=0.5, cooldown=3.0, energy=30.0, range=4.0, damage=10.0)
     """A dash to where the foe was; stops at it and hurts it."""
+    charge_reach: NonNegative = 0.3
+    """From body to body, at which a charge hits."""
     block: Skill = Skill(cast=0.6, cooldown=0.8, energy=10.0)
     """The shield up: what hurts counts less."""
     absorbed: Fraction = 0.85
@@ -67,11 +69,16 @@ class Archer(Character):
     shoot: Skill = Skill(cast=0.5, cooldown=0.3, energy=10.0, range=7.0, damage=10.0)
     """An arrow at the end of the cast, at where the foe will be if it goes on as it does."""
     volley: Skill = Skill(cast=0.9, cooldown=3.0, energy=35.0, range=6.0, damage=8.0)
-    """Three arrows in a fan."""
+    """Several arrows in a fan."""
+    volley_arrows: Count = 3
+    volley_angle: NonNegative = 15.0
+    """Degrees from one of its arrows to the next."""
     roll: Skill = Skill(cast=0.4, cooldown=2.0, energy=20.0, range=2.4)
     """A dash in the direction taken, during which nothing hurts."""
     arrow_speed: Positive = 40.0
     """Units per second."""
+    arrow_radius: NonNegative = 0.1
+    """Half the width of an arrow."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,6 @@ SHOOT, VOLLEY, ROLL = 2, 3, 4
 Vector = tuple[float, float]
 DIRECTIONS: tuple[Vector, ...] = tuple((math.cos(k * math.pi / 4), math.sin(k * math.pi / 4)) for k in range(8))
 STILL = 0.0, 0.0
-FAN = math.radians(15)
-ARROW = 0.1  # half the width of an arrow
-REACH = 0.3  # from body to body at which a charge hits
 
 
 @dataclass(slots=True)
@@ -202,7 +199,7 @@ class Fight:
         return half + dx * self._around / gap, half + dy * self._around / gap
 
     def _charge(self, me: Fighter, foe: Fighter) -> None:
-        if self.distance() <= 2 * self.ground.body + REACH:
+        if self.distance() <= 2 * self.ground.body + self.knight.charge_reach:
             self._hurts.append((ARCHER, self.knight.charge.damage))
             me.spent, me.vx, me.vy = True, 0.0, 0.0
 
@@ -215,7 +212,7 @@ class Fight:
         half = size / 2
         if self.ground.pillar and _gap(arrow.x, arrow.y, x, y, half, half) <= self.ground.pillar:
             return False
-        if _gap(arrow.x, arrow.y, x, y, foe.x, foe.y) <= self.ground.body + ARROW:
+        if _gap(arrow.x, arrow.y, x, y, foe.x, foe.y) <= self.ground.body + self.archer.arrow_radius:
             self._hurts.append((KNIGHT, arrow.damage))
             return False
         arrow.x, arrow.y, arrow.left = x, y, arrow.left - 1
@@ -241,8 +238,9 @@ class Fight:
         elif side == ARCHER and me.skill == SHOOT:
             self._loose(me, SHOOT, 0.0)
         elif side == ARCHER and me.skill == VOLLEY:
-            for turn in (-FAN, 0.0, FAN):
-                self._loose(me, VOLLEY, turn)
+            count, between = self.archer.volley_arrows, math.radians(self.archer.volley_angle)
+            for arrow in range(count):
+                self._loose(me, VOLLEY, (arrow - (count - 1) / 2) * between)
 
     def _hurt(self, side: int, damage: float) -> None:
         """Take health, unless the skill under way spares it."""
