@@ -184,11 +184,9 @@ def _device(experiment: Experiment, asked: str | None) -> torch.device:
 
 
 def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.device) -> Learner:
-    arena = _game(experiment.mdp.judge(), experiment.seed)
-    try:
-        learner = experiment.rl.learner(arena.spec, experiment.seed, device)
-    finally:
-        arena.close()
+    from evorl.train import spec
+
+    learner = experiment.rl.learner(spec(experiment.mdp.judge()), experiment.seed, device)
     learner.load_policy(policy)
     return learner
 
@@ -209,7 +207,10 @@ def _print(report: dict[str, Any], path: Path) -> None:
 
 
 def _film(experiment: Experiment, learner: Learner, path: Path, seed: int, fps: float) -> Path:
-    """Film the first evaluation episode of the deterministic policy."""
+    """Film a game of the deterministic policy on the keys of the first evaluation episode.
+
+    It is played alone, so where a forward pass of one row rounds unlike one of many, it may part from the judged one.
+    """
     from evorl.record.video import write_video
 
     arena = _game(experiment.mdp.judge(), seed)
