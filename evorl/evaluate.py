@@ -184,8 +184,11 @@ def _device(experiment: Experiment, asked: str | None) -> torch.device:
 
 
 def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.device) -> Learner:
+    import torch
+
     from evorl.train import spec
 
+    torch.set_num_threads(experiment.rl.threads)
     learner = experiment.rl.learner(spec(experiment.mdp.judge()), experiment.seed, device)
     learner.load_policy(policy)
     return learner

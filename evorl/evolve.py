@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 
 from evorl.couriers import BySeed, Courier, Follower, Task, Whole
 from evorl.ec.core import (
@@ -36,7 +37,7 @@ from evorl.ops.pareto import best
 from evorl.record.roster import MOST
 from evorl.rl.core import Metrics
 from evorl.rl.judge import judge
-from evorl.session import Work
+from evorl.session import Progress, Work
 from evorl.train import Start, prepared
 from evorl.util.errors import BadRequest
 
@@ -55,11 +56,11 @@ class Population:
         self.steps = self.evaluations = self.failed = 0
         self.leader: Evaluation | None = None  # the best individual so far
         self.best: tuple[float, int] | None = None
-        self.told: list[dict[str, Any]] = []
         self._judged: tuple[Evaluation, Metrics] | None = None  # who was, and what came out
         self._order = list(order)
         self._flying: list[Task] = []
         self.courier = self._courier()
+        torch.set_num_threads(experiment.rl.threads)  # after the workers have started
 
     def _courier(self) -> Courier:
         """By seed where the evolver allows it and processes lie between; else whole."""
@@ -78,7 +79,7 @@ class Population:
 
     # -------------------------------------------------------------- the loop
 
-    def iterate(self) -> Metrics:
+    def iterate(self) -> Progress:
         """Take one task's evaluations and tell the evolver of them."""
         self._fill()
         task = self._next()
@@ -89,9 +90,9 @@ class Population:
         self.evaluations += len(evaluations)
         self._notice([(one, reason) for one, reason, _ in answered if reason])
         self._remember(evaluations)
-        self.told = [self._row(one, seconds) for one, _, seconds in answered]
+        rows = [self._row(one, seconds) for one, _, seconds in answered]
         self.courier.tell(evaluations)
-        return self.evolver.tell(evaluations) | self._metrics()
+        return Progress(self.evolver.tell(evaluations) | self._metrics(), rows)
 
     def _fill(self) -> None:
         """Ask and send until as many evaluations are in flight as may be, or the evolver waits."""

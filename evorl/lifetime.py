@@ -163,6 +163,7 @@ class Play:
     def __init__(
         self, experiment: Experiment, evolution: Evolution, found: tuple[Gene, ...], together: int, member: int
     ) -> None:
+        torch.set_num_threads(experiment.rl.threads)
         self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(found), together
         self.actor: Actor | None = None
 

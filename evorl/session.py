@@ -7,11 +7,11 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -36,6 +36,14 @@ class Interrupted(Exception):
         self.signal = number
 
 
+class Progress(NamedTuple):
+    """What came of going on to the next boundary."""
+
+    metrics: Metrics
+    evaluated: Sequence[dict[str, Any]] = ()
+    """Rows of population.jsonl."""
+
+
 class Work(Protocol):
     """What a session carries on with: one learner, or a population."""
 
@@ -44,10 +52,8 @@ class Work(Protocol):
     """Environment steps so far."""
     best: tuple[float, int] | None
     """Fitness and step of the best evaluation."""
-    told: list[dict[str, Any]]
-    """Rows of population.jsonl that the last `iterate` gave; none without a population."""
 
-    def iterate(self) -> Metrics:
+    def iterate(self) -> Progress:
         """Go on to the next boundary. Raises `NotFinite`, naming the step."""
         ...
 
@@ -131,11 +137,11 @@ class Session:
     def _advance(self, caught: list[int]) -> None:
         """One batch, and what is due after it. Raises `Interrupted`, saved, where a signal was caught."""
         before = self.run.steps
-        metrics = self.run.iterate()
+        metrics, evaluated = self.run.iterate()
         if self.run.steps > before:  # a population's evaluation may have failed before its first step
             self._write(metrics)
-        if self.run.told:
-            self.recorder.tell(self.run.told)
+        if evaluated:
+            self.recorder.tell(evaluated)
         if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
             self._judge()  # before saving, so that the checkpoint knows it
         if caught:

@@ -18,6 +18,7 @@ from evorl.rl.core import Episode, Metrics, NotFinite
 from evorl.rl.judge import fitness, judge
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import source
+from evorl.session import Progress
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
@@ -36,13 +37,13 @@ class Run:
         self.episodes = 0  # finished
         self.window: dict[str, deque[float]] = {}  # numbers of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
-        self.told: list[dict[str, Any]] = []  # nobody
         where = device(experiment.device)
         # members elsewhere act on their CPU; the workers start before anything here has threads
         here = where if experiment.cluster.here else torch.device("cpu")
         member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)
         self.spec = spec(experiment.mdp)
         self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, WorldError))
+        torch.set_num_threads(hyper.threads)
         try:
             self.learner = hyper.learner(self.spec, experiment.seed, where)
             self.source = source(self.group, hyper, self.spec)
@@ -53,32 +54,30 @@ class Run:
     def people(self) -> list[dict[str, Any]]:
         return []
 
-    def iterate(self) -> Metrics:
+    def iterate(self) -> Progress:
         """Collect one batch and learn from it. Raises `NotFinite`, naming the step."""
         started = time.monotonic()
         try:
             taken = self.source.take(self.learner, self.steps, self.iteration)
             sampled = time.monotonic()
-            metrics = self.learner.update(taken.lesson, self.steps, self.iteration)
+            learned = self.learner.update(taken.lesson, self.steps, self.iteration)
         except NotFinite as error:
             raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from None
         ended = time.monotonic()
         self.steps += taken.cost
         self.iteration += 1
-        self.updates += int(metrics["optimizer/updates"])
+        self.updates += learned.steps
         self._remember(taken.episodes)
-        metrics |= (
-            taken.metrics
-            | self.group.counters()
-            | {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
-        )
-        return metrics | {
+        metrics = learned.metrics | taken.metrics | self.group.counters()
+        metrics |= {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
+        metrics |= {
             "train/episodes": self.episodes,
             "optimizer/updates": self.updates,
             "speed/steps_per_second": taken.cost / (ended - started),
             "speed/sample_seconds": sampled - started,
             "speed/update_seconds": ended - sampled,
         }
+        return Progress(metrics)
 
     def _remember(self, episodes: list[Episode]) -> None:
         names = self.spec.rewards

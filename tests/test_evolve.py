@@ -22,7 +22,7 @@ from evorl.experiment import Experiment
 from evorl.genes import with_values
 from evorl.lifetime import evaluated, plan
 from evorl.mdp.core import WorldError
-from evorl.rl.core import Metrics
+from evorl.rl.core import Learned
 from evorl.rl.ppo import Learner
 
 QUICK = (
@@ -126,11 +126,12 @@ def test_what_the_learner_uses_is_its_genome(tmp_path: Path, monkeypatch: pytest
     used: dict[int, set[tuple[float, float]]] = {}
     update = Learner.update
 
-    def noting(self: Learner, batch: Any, step: int, iteration: int) -> Metrics:
-        metrics = update(self, batch, step, iteration)
-        assert metrics["optimizer/lr"] == self.hyper.lr
-        used.setdefault(self.seed, set()).add((float(metrics["optimizer/lr"]), self.hyper.critic_coef))
-        return metrics
+    def noting(self: Learner, batch: Any, step: int, iteration: int) -> Learned:
+        learned = update(self, batch, step, iteration)
+        rate = learned.metrics["optimizer/lr"]
+        assert rate == self.hyper.lr
+        used.setdefault(self.seed, set()).add((float(rate), self.hyper.critic_coef))
+        return learned
 
     monkeypatch.setattr(Learner, "update", noting)
     evolved(tmp_path / "run", *CASES["rounds"], "+ec.genes.rl.critic_coef=[0,1]")
@@ -220,8 +221,7 @@ def test_who_is_not_finite_has_no_fitness_and_no_children() -> None:
     population = Population(faulty("observation", evolution), evolution)
     rows = []
     while len(rows) < 24:
-        population.iterate()
-        rows += population.told
+        rows += population.iterate().evaluated
     population.close()
     lost = {row["id"] for row in rows if math.isnan(row["objectives"]["fitness"])}
     assert lost and len(lost) < 24

@@ -15,7 +15,11 @@ import pytest
 import torch
 from harness import Faulty, fingerprint, newest, rows, timeless, train_in
 
+from evorl import evaluate
+from evorl.ec.sga import SGA
+from evorl.evolve import Population
 from evorl.experiment import Budget, Checkpoints, Evaluation, Experiment
+from evorl.lifetime import plan
 from evorl.mdp.core import WorldError
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.nets.policy import Net
@@ -24,6 +28,7 @@ from evorl.record.core import Record
 from evorl.record.terminal import Terminal
 from evorl.rl.core import NotFinite
 from evorl.rl.ppo import PPO
+from evorl.rl.sampler import Sampler
 from evorl.rl.sources import Lockstep
 from evorl.train import Run
 from evorl.util.errors import BadRequest
@@ -82,7 +87,7 @@ def test_episodes_and_the_window_of_the_last_hundred(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(run, "_remember", noting)
     try:
         for iteration in range(1, 13):
-            metrics = run.iterate()
+            metrics = run.iterate().metrics
             assert metrics["train/episodes"] == 4 * (16 * iteration // 3) == len(numbers)
             assert metrics["train/return"] == np.mean(numbers[-100:])
             assert metrics["train/episode_length"] == metrics["train/score"] == 3
@@ -91,9 +96,30 @@ def test_episodes_and_the_window_of_the_last_hundred(monkeypatch: pytest.MonkeyP
     assert len(numbers) == 256
 
 
+def test_a_process_takes_the_experiments_threads_where_it_begins_to_work() -> None:
+    before = torch.get_num_threads()
+    e = experiment(rl=replace(SMALL, threads=before + 1))
+    works: list[Callable[[], Any]] = [
+        lambda: Run(e), lambda: Sampler(e.mdp, e.rl, 0, torch.device("cpu"), 0), lambda: Population(e, SGA()),
+        lambda: plan(e, SGA()).make(0), lambda: evaluate._learner(e, state, torch.device("cpu")),
+    ]  # fmt: skip
+    try:
+        run = Run(e)
+        state = run.learner.state_dict()
+        run.close()
+        for begin in works:
+            torch.set_num_threads(before)
+            work = begin()
+            assert torch.get_num_threads() == before + 1
+            if hasattr(work, "close"):
+                work.close()
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_no_episode_no_return(tmp_path: Path) -> None:
     run = Run(experiment(mdp=Faulty()))
-    metrics = run.iterate()
+    metrics = run.iterate().metrics
     run.close()
     assert metrics["train/episodes"] == 0 and "train/return" not in metrics
 

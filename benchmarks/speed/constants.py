@@ -32,7 +32,7 @@ def work(words: str, seconds: float) -> Work:
         before = run.steps
         run.iterate()
         fragment = run.steps - before
-        found = [run.iterate() for _ in fitting(seconds)]
+        found = [run.iterate().metrics for _ in fitting(seconds)]
         streamed = run.experiment.rl.asynchronous
         weights = run.learner.weights()
         (answer,) = run.group.all("play", weights, 0, 0) if streamed else run.group.all("collect", weights, 0)

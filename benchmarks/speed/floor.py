@@ -104,7 +104,7 @@ def measure(words: str, samples: int) -> dict[str, list[float]]:
     spent: dict[str, list[float]] = {"collecting": [], "learning": []}
 
     def train(_: int) -> float:
-        numbers = run.iterate()
+        numbers = run.iterate().metrics
         spent["collecting"].append(numbers["speed/sample_seconds"])
         spent["learning"].append(numbers["speed/update_seconds"])
         return spent["collecting"][-1] + spent["learning"][-1]

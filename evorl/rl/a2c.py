@@ -31,9 +31,7 @@ class A2C(Hyper):
         return Learner(self, spec, seed, device)
 
 
-class Learner(PolicyGradient):
-    hyper: A2C
-
+class Learner(PolicyGradient[A2C]):
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
         """The gradient of section 4 (algorithm S3), with the entropy bonus."""
         return score_function_loss(self.hyper, out, log_prob, entropy, mini)

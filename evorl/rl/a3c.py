@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Spec
-from evorl.nets.capture import capture
 from evorl.ops.losses import explained_variance
 from evorl.rl import a2c
-from evorl.rl.core import Batch, Metrics, NotFinite
+from evorl.rl.core import Batch, Learned, NotFinite
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import value as scheduled
 
@@ -49,7 +48,6 @@ class Gradient:
 
 
 class Learner(a2c.Learner):
-    hyper: A3C
     lesson: ClassVar[type] = Gradient
 
     def digest(self, batch: Batch, step: int) -> Gradient:
@@ -58,24 +56,19 @@ class Learner(a2c.Learner):
         log_prob, value, advantage, target = self._estimate(batch, batch.reward)
         columns = self._columns(batch, (batch.action, log_prob, value, advantage.sum(-1), target))
         rows = torch.arange(columns[0].shape[0 if batch.carry is None else 1], device=self.device)
-        gradient, numbers = self._along(self.theta, self.entropy_coef, rows, *columns)
-        stats = dict(zip(self._names, numbers.tolist(), strict=True))
-        return Gradient(gradient, {**stats, "value/explained_variance": float(explained_variance(value, target))})
+        arguments = (self.theta, self.entropy_coef, rows, *columns)
+        light = self.policy.light
+        found = self._records.replay(self._found, *arguments) if light else self._found(*arguments)
+        stats = {name: float(x) for name, x in found.items() if name != "gradient"}
+        stats["value/explained_variance"] = float(explained_variance(value, target))
+        return Gradient(found["gradient"], stats)
 
-    def _along(self, *arguments: Tensor) -> tuple[Tensor, ...]:
-        if not self.policy.light:
-            return self._gradient_and_stats(*arguments)
-        shape = ("gradient", *(x.shape for x in arguments))
-        if shape not in self._captured:
-            self._captured[shape] = capture(self._gradient_and_stats, *arguments)
-        return self._captured[shape](*arguments)
-
-    def _gradient_and_stats(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+    def _found(self, theta: Tensor, *given: Tensor) -> dict[str, Tensor]:
+        """The gradient, and beside it the numbers about the loss."""
         gradient, stats = self._gradient(theta, *given)
-        self._names = tuple(stats)
-        return gradient, torch.stack(list(stats.values()))
+        return {"gradient": gradient, **stats}
 
-    def update(self, lesson: Any, step: int, iteration: int) -> Metrics:
+    def update(self, lesson: Any, step: int, iteration: int) -> Learned:
         """One step along a member's gradient. Raises `NotFinite`."""
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
@@ -84,4 +77,4 @@ class Learner(a2c.Learner):
         for name, x in {**lesson.stats, "optimizer/grad_norm": norm}.items():
             if not -float("inf") < x < float("inf"):
                 raise NotFinite(f"{name} is {x} in a member's gradient")
-        return {**lesson.stats, "optimizer/grad_norm": norm, "optimizer/lr": rate, "optimizer/updates": 1.0}
+        return Learned(1, {**lesson.stats, "optimizer/grad_norm": norm, "optimizer/lr": rate})

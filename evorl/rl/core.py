@@ -34,6 +34,13 @@ class Decision(NamedTuple):
     carry: Tensor | None  # [2, B, H]
 
 
+class Learned(NamedTuple):
+    """What came of one batch."""
+
+    steps: int  # of the optimiser
+    metrics: Metrics
+
+
 class Episode(NamedTuple):
     """One finished episode."""
 
@@ -206,7 +213,7 @@ class Learner(Acting, Protocol):
         """What a member sends of its batch, as a ``lesson``; ``step`` drives the schedules."""
         ...
 
-    def update(self, batch: Any, step: int, iteration: int) -> Metrics:
+    def update(self, batch: Any, step: int, iteration: int) -> Learned:
         """Learn from a batch, or whatever the ``lesson`` is. Raises `NotFinite`.
 
         ``step``, the environment steps so far, drives the schedules.

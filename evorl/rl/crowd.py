@@ -6,7 +6,6 @@ Letters in shapes: K policies, S slots of each (policy k plays slots k S .. k S 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from evorl.mdp.core import Spec
-from evorl.nets.capture import Function, capture
+from evorl.nets.capture import Records
 from evorl.nets.distributions import sample, to_world
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Net, Policy
@@ -75,7 +74,7 @@ class Crowd:
     def __init__(self, actor: Actor, weights: NDArray[np.float32]) -> None:
         self.actor, self.spec = actor, actor.spec
         self.theta = torch.from_numpy(weights)
-        self._captured: dict[Any, Function] = {}
+        self._records = Records()
 
     def carry(self, slots: int) -> Tensor | None:
         return self.actor.policy.carry(slots)
@@ -89,11 +88,8 @@ class Crowd:
         start: Tensor | None,
     ) -> Decision:
         given = [*inputs, noise, *(x for x in (legal, carry, start) if x is not None)]
-        shape = tuple(x.shape for x in given)
-        if shape not in self._captured:
-            self._captured[shape] = capture(self._act, self.theta, *given)
         with torch.inference_mode():
-            out = self._captured[shape](self.theta, *given)
+            out = self._records.replay(self._act, self.theta, *given)
             nothing = torch.zeros(len(noise))
         return Decision(out[0], out[1], nothing, nothing[:, None], out[2] if carry is not None else None)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from evorl.mdp.core import Spec, StateDict
-from evorl.nets.capture import Function, capture
+from evorl.nets.capture import Records
 from evorl.nets.distributions import log_prob_entropy, sample, to_world
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Output, Policy
@@ -23,7 +23,7 @@ from evorl.nets.statistics import Moments, ReturnScale
 from evorl.ops.adam import adam
 from evorl.ops.losses import explained_variance, normalize, policy_gradient, value_loss
 from evorl.ops.returns import gae, vtrace
-from evorl.rl.core import Batch, Decision, Hyper, Metrics, NotFinite
+from evorl.rl.core import Batch, Decision, Hyper, Learned, Metrics, NotFinite
 from evorl.util import seed as seeds
 from evorl.util.schedule import value as scheduled
 
@@ -55,7 +55,10 @@ def score_function_loss(hyper: Hyper, out: Output, log_prob: Tensor, entropy: Te
     return Loss(total, {"loss/policy": policy, "loss/value": value, "policy/entropy": bonus})
 
 
-class PolicyGradient:
+H = TypeVar("H", bound=Hyper, covariant=True)
+
+
+class PolicyGradient(Generic[H]):
     """A policy, its optimiser and its running statistics.
 
     The parameters are one flat vector, so the optimiser's step and the gradient's norm are single operations;
@@ -64,9 +67,8 @@ class PolicyGradient:
 
     lesson: ClassVar[type] = Batch
 
-    def __init__(self, hyper: Hyper, spec: Spec, seed: int, device: torch.device) -> None:
-        self.hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
-        torch.set_num_threads(hyper.threads)
+    def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
+        self._hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
         self.policy = Policy(spec, hyper.net)
         self.policy.initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
         self.layout = Layout.of(self.policy)
@@ -82,8 +84,12 @@ class PolicyGradient:
         self.lam = hyper.per_reward("lam", spec.rewards)
         self.moments = Moments(spec.inputs, hyper.normalize_inputs == "whiten") if hyper.normalize_inputs else None
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
-        self._captured: dict[Any, Function] = {}
-        self._names: tuple[str, ...] = ()
+        self._records = Records()
+
+    @property
+    def hyper(self) -> H:
+        """For life: the records of updates hold its numbers."""
+        return self._hyper
 
     # -------------------------------------------------------------- acting
 
@@ -102,12 +108,9 @@ class PolicyGradient:
         given += [x for x in (legal, carry, start) if x is not None]
         if self.device.type != "cpu":
             given = [x.to(self.device, non_blocking=True) for x in given]
-        shape = ("act", *(x.shape for x in given))
         arguments = (self.theta, *self._statistics(), *given)
-        if shape not in self._captured:
-            self._captured[shape] = capture(self._act, *arguments)
         with torch.inference_mode():
-            out = [x.cpu() for x in self._captured[shape](*arguments)]
+            out = [x.cpu() for x in self._records.replay(self._act, *arguments)]
         return Decision(out[0], out[1], out[2], out[3], out[4] if carry is not None else None)
 
     def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
@@ -166,19 +169,19 @@ class PolicyGradient:
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
         """The algorithm's loss on a minibatch, from the present policy's log-probabilities and entropy."""
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Metrics:
+    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
         self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
         reward = batch.reward if self.reward_scale is None else self.reward_scale(batch.reward, batch.start[:-1])
         log_prob, value, advantage, target = self._estimate(batch, reward)
         data = (batch.action, log_prob, value, self.weight(advantage, target).sum(-1), target)
-        metrics = self.descend(batch, data, iteration)
-        metrics["optimizer/lr"] = rate
-        metrics["value/explained_variance"] = float(explained_variance(value, target))
+        learned = self.descend(batch, data, iteration)
+        learned.metrics["optimizer/lr"] = rate
+        learned.metrics["value/explained_variance"] = float(explained_variance(value, target))
         if self.moments is not None:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
-        return metrics
+        return learned
 
     def _estimate(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Log-probabilities [T, B] of the policy to move away from, then values, advantages and targets [T, B, R].
@@ -206,22 +209,22 @@ class PolicyGradient:
         log_prob, _ = log_prob_entropy(self.spec.action, out.raw[:-1], out.log_std, legal, action)
         return log_prob.cpu(), out.value.cpu()
 
-    def descend(self, batch: Batch, data: tuple[Tensor, ...], iteration: int) -> Metrics:
+    def descend(self, batch: Batch, data: tuple[Tensor, ...], iteration: int) -> Learned:
         """Gradient steps over shuffled minibatches; stops before a pass once the last one's KL exceeds its target."""
         columns = self._columns(batch, data)
         total = torch.zeros(0)
         steps = 0
         for number in range(self.passes()):
             stats = [self._step(rows, columns) for rows in self._shuffled(batch, iteration, number)]
-            now = torch.stack(stats)
+            names = tuple(stats[0])
+            now = torch.stack([x for one in stats for x in one.values()]).unflatten(0, (len(stats), len(names)))
             if not torch.isfinite(now).all():
-                self._refuse(now, number)
+                _refuse(names, now, number)
             total = now.sum(0) if steps == 0 else total + now.sum(0)
             steps += len(stats)
-            if self._far(dict(zip(self._names, now.mean(0).tolist(), strict=True))):
+            if self._far(dict(zip(names, now.mean(0).tolist(), strict=True))):
                 break
-        metrics = dict(zip(self._names, (total / steps).tolist(), strict=True))
-        return {**metrics, "optimizer/updates": float(steps)}
+        return Learned(steps, dict(zip(names, (total / steps).tolist(), strict=True)))
 
     def weight(self, advantage: Tensor, target: Tensor) -> Tensor:
         """What multiplies the score function of each named reward, [T, B, R]."""
@@ -260,26 +263,17 @@ class PolicyGradient:
         order = seeds.generator(self.seed, "shuffle", iteration, number).permutation(rows)
         return torch.from_numpy(order).to(self.device).tensor_split(math.ceil(rows / size))
 
-    def _step(self, rows: Tensor, columns: list[Tensor]) -> Tensor:
+    def _step(self, rows: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         """One gradient step on these rows; returns the numbers about it."""
         arguments = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, *self._statistics(), rows, *columns)
         if not self.policy.light:  # unrolled through time a trace takes longer to capture than to run
-            (stats,) = self._improve(*arguments)
-            return stats
-        shape = ("improve", *(x.shape for x in arguments))
-        if shape not in self._captured:
-            self._captured[shape] = capture(self._improve, *arguments)
-        (stats,) = self._captured[shape](*arguments)
-        return stats
+            return self._improve(*arguments)
+        return self._records.replay(self._improve, *arguments)
 
-    def _improve(
-        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
-    ) -> tuple[Tensor, ...]:
-        """One optimiser step, in place; returns the numbers about it, named by ``_names``."""
+    def _improve(self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor) -> dict[str, Tensor]:
+        """One optimiser step, in place; returns the numbers about it."""
         gradient, stats = self._gradient(theta, *given)
-        stats["optimizer/grad_norm"] = self._follow(gradient, theta, m, v, t, lr)
-        self._names = tuple(stats)
-        return (torch.stack(list(stats.values())),)
+        return {**stats, "optimizer/grad_norm": self._follow(gradient, theta, m, v, t, lr)}
 
     def _follow(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
         """A step of Adam along the clipped gradient, in place; returns the gradient's norm before clipping."""
@@ -312,12 +306,6 @@ class PolicyGradient:
         (gradient,) = torch.autograd.grad(total, theta)
         return gradient, {name: x.detach() for name, x in ({**stats, "loss/total": total}).items()}
 
-    def _refuse(self, stats: Tensor, number: int) -> None:
-        for row, numbers in enumerate(stats.tolist()):
-            for name, x in zip(self._names, numbers, strict=True):
-                if not -float("inf") < x < float("inf"):
-                    raise NotFinite(f"{name} is {x} in gradient step {row} of pass {number}")
-
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
@@ -343,3 +331,10 @@ class PolicyGradient:
         if self.moments is not None:
             self.moments.load_state_dict(state["moments"])
         self.theta.copy_(theta)
+
+
+def _refuse(names: tuple[str, ...], stats: Tensor, number: int) -> None:
+    for row, numbers in enumerate(stats.tolist()):
+        for name, x in zip(names, numbers, strict=True):
+            if not -float("inf") < x < float("inf"):
+                raise NotFinite(f"{name} is {x} in gradient step {row} of pass {number}")

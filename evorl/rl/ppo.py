@@ -47,9 +47,7 @@ class PPO(Hyper):
         return Learner(self, spec, seed, device)
 
 
-class Learner(PolicyGradient):
-    hyper: PPO
-
+class Learner(PolicyGradient[PPO]):
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
         """Eq. 9: clipped surrogate, value error, entropy bonus (negated: we minimise)."""
         h = self.hyper

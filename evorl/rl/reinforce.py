@@ -40,9 +40,7 @@ class Reinforce(Hyper):
         return Learner(self, spec, seed, device)
 
 
-class Learner(PolicyGradient):
-    hyper: Reinforce
-
+class Learner(PolicyGradient[Reinforce]):
     def weight(self, advantage: Tensor, target: Tensor) -> Tensor:
         """With lambda = 1 the advantage is return minus baseline and the target is the return itself."""
         return advantage if self.hyper.baseline else target

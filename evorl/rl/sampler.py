@@ -23,6 +23,7 @@ class Sampler:
     """Plays ``hyper.slots`` episodes of ``world`` at once."""
 
     def __init__(self, world: World, hyper: Hyper, seed: int, device: torch.device, member: int) -> None:
+        torch.set_num_threads(hyper.threads)
         self.arena = world.arena(hyper.slots, Episodes(seed, f"train {member}"))
         try:
             self.learner = hyper.learner(self.arena.spec, seed, device)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from evorl.mdp.core import Action, Box, Discrete, Input, MultiDiscrete, Spec
-from evorl.nets.capture import capture
+from evorl.nets.capture import Records, capture
 from evorl.nets.distributions import draw_noise, log_prob_entropy, noise_size, sample
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Net, Policy
@@ -123,6 +123,25 @@ def test_an_argument_may_be_returned() -> None:
     replay = capture(lambda x, y: (x, y, x + y), torch.ones(2), torch.zeros(2))
     x, y = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     assert [out.tolist() for out in replay(x, y)] == [[1, 2], [3, 4], [4, 6]]
+
+
+def test_results_may_have_names_and_records_are_made_once_for_each_shape() -> None:
+    seen: list[torch.Size] = []
+
+    def named(x: Tensor) -> dict[str, Tensor]:
+        seen.append(x.shape)
+        return {"double": 2 * x, "sum": x.sum()}
+
+    records = Records()
+    with torch.inference_mode():  # as acting does
+        for size in (2, 3, 2, 3):
+            x = torch.arange(float(size))
+            found = records.replay(named, x)
+            assert {name: one.tolist() for name, one in found.items()} == {
+                "double": (2 * x).tolist(), "sum": x.sum().item(),
+            }  # fmt: skip
+            assert [one.tolist() for one in records.replay(lambda x: (x + 1,), x)] == [(x + 1).tolist()]
+    assert seen == [(2,), (3,)]
 
 
 def test_acting_on_images_is_captured_and_their_gradient_is_refused() -> None:

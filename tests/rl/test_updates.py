@@ -21,7 +21,7 @@ from evorl.ops.losses import ppo_clip
 from evorl.record.metrics import check
 from evorl.rl.a2c import A2C
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, Hyper, NotFinite
+from evorl.rl.core import Batch, Hyper, Learned, NotFinite
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.rl.reinforce import Reinforce
@@ -198,7 +198,7 @@ class Oracle:
                 break
         metrics = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
         metrics["value/explained_variance"] = (1 - advantage.var(correction=0) / target.var(correction=0)).item()
-        return metrics | {"optimizer/lr": rate, "optimizer/updates": len(rows)}
+        return Learned(len(rows), metrics | {"optimizer/lr": rate})
 
     def parameters(self) -> dict[str, Tensor]:
         return {name: x.detach() for name, x in self.policy.named_parameters()}
@@ -230,10 +230,10 @@ def test_updates_equal_the_oracle(hyper: Hyper, spec: Spec) -> None:
     oracle = Oracle(learner)
     for iteration in range(3):
         batch = random_batch(learner, 8, 5, iteration)
-        got = learner.update(batch, 0, iteration)
+        steps, got = learner.update(batch, 0, iteration)
         check(got)
-        want = oracle.update(batch, hyper.lr, iteration)
-        assert got.keys() == want.keys()
+        wanted, want = oracle.update(batch, hyper.lr, iteration)
+        assert (steps, got.keys()) == (wanted, want.keys())
         for name in want:
             assert got[name] == pytest.approx(want[name], rel=2e-4, abs=2e-5), name
         for name, x in learner.layout.unflatten(learner.theta).items():
@@ -272,11 +272,21 @@ def test_the_ratio_of_several_heads_is_the_product_of_theirs() -> None:
 def test_a_kl_target_ends_the_passes() -> None:
     base = PPO(net=SMALL, passes=20, minibatch=10, lr=1e-2)
     batch = random_batch(learner_of(base, DISCRETE), 8, 5)
-    assert learner_of(base, DISCRETE).update(batch, 0, 0)["optimizer/updates"] == 80
+    assert learner_of(base, DISCRETE).update(batch, 0, 0).steps == 80
     kept = learner_of(replace(base, target_kl=1e-9), DISCRETE).update(batch, 0, 0)
-    assert kept["optimizer/updates"] == 4  # the first pass is always whole
-    some = learner_of(replace(base, target_kl=0.1), DISCRETE).update(batch, 0, 0)["optimizer/updates"]
+    assert kept.steps == 4  # the first pass is always whole
+    some = learner_of(replace(base, target_kl=0.1), DISCRETE).update(batch, 0, 0).steps
     assert some in range(8, 80, 4)
+
+
+def test_hyper_parameters_are_for_life_and_threads_the_process_own() -> None:
+    """The records of updates hold the numbers: another set of them would be ignored in silence."""
+    before = torch.get_num_threads()
+    learner = learner_of(PPO(net=SMALL, threads=before + 1), DISCRETE)
+    assert torch.get_num_threads() == before
+    with pytest.raises(AttributeError):
+        learner.hyper = PPO(net=SMALL, clip=0.3)
+    assert learner.hyper.clip == 0.2
 
 
 def test_the_learning_rate_follows_environment_steps() -> None:
@@ -284,9 +294,9 @@ def test_the_learning_rate_follows_environment_steps() -> None:
     learner = learner_of(PPO(net=SMALL, lr=schedule), DISCRETE)
     batch = random_batch(learner, 8, 5)
     for iteration, (step, rate) in enumerate([(0, 1e-3), (250, 7.5e-4), (500, 5e-4)]):
-        assert learner.update(batch, step, iteration)["optimizer/lr"] == pytest.approx(rate)
+        assert learner.update(batch, step, iteration).metrics["optimizer/lr"] == pytest.approx(rate)
     before = learner.theta.clone()
-    assert learner.update(batch, 2000, 3)["optimizer/lr"] == 0
+    assert learner.update(batch, 2000, 3).metrics["optimizer/lr"] == 0
     assert torch.equal(learner.theta, before)
 
 
@@ -369,7 +379,7 @@ def test_a_restored_learner_goes_on_with_the_same_bits(hyper: Any, updates: int)
         learner.update(random_batch(learner, 8, 5, iteration), 0, iteration)
     state = learner.state_dict()
     batch = random_batch(learner, 8, 5, 9)
-    metrics = learner.update(batch, 0, 9)
+    learned = learner.update(batch, 0, 9)
     end = learner.state_dict()
     fresh, used = learner_of(hyper, MULTI, seed=99), learner_of(hyper, MULTI, seed=98)
     used.update(random_batch(used, 8, 5, 17), 0, 17)
@@ -377,7 +387,7 @@ def test_a_restored_learner_goes_on_with_the_same_bits(hyper: Any, updates: int)
         other.seed = SEED
         other.load_state_dict(state)
         assert same(other.state_dict(), state)
-        assert other.update(batch, 0, 9) == metrics
+        assert other.update(batch, 0, 9) == learned
         assert same(other.state_dict(), end)
 
 
@@ -437,7 +447,7 @@ def test_images_are_learned_from(action: Action) -> None:
     batch.inputs[0].copy_(torch.from_numpy(generator("eye").integers(0, 256, (5, 4, 1, 36, 36)).astype("uint8")))
     batch.reward.copy_(normals("reward", shape=(4, 4, 1)))
     before = learner.theta.clone()
-    assert learner.update(batch, 0, 0)["optimizer/updates"] == 2
+    assert learner.update(batch, 0, 0).steps == 2
     assert not torch.equal(learner.theta, before)
 
 
@@ -451,7 +461,7 @@ def digest() -> str:
         )
         for iteration in range(3):
             actor.collect(iteration)
-            metrics = learner.update(actor.batch, 40 * iteration, iteration)
+            metrics = learner.update(actor.batch, 40 * iteration, iteration).metrics
             total.update(repr(sorted(metrics.items())).encode())
         total.update(learner.theta.numpy().tobytes())
     return total.hexdigest()
