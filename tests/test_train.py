@@ -30,7 +30,7 @@ from evorl.rl.core import NotFinite
 from evorl.rl.ppo import PPO
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import Lockstep
-from evorl.train import Run
+from evorl.train import Run, Start, prepared
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal
 
@@ -227,6 +227,15 @@ def test_init_takes_the_policy_and_nothing_else(teacher: Path, tmp_path: Path, m
     assert all(not x.any() for x in new["learner"]["optimizer"].values())
     assert any(x.any() for x in old["learner"]["optimizer"].values())
     assert (new["steps"], new["iteration"], new["updates"], new["episodes"], new["best"]) == (0, 0, 0, 0, None)
+
+
+def test_init_takes_the_optimiser_on_request(teacher: Path) -> None:
+    run = prepared(experiment(seed=5, rl=replace(SMALL, lr=1e-4, normalize_inputs=True)), Start(teacher, True))
+    old, new = newest(teacher)["run"]["learner"], run.learner.state_dict()
+    run.close()
+    assert all(torch.equal(new[part][k], x) for part in ("policy", "optimizer") for k, x in old[part].items())
+    assert torch.equal(new["moments"]["0"]["mean"], old["moments"]["0"]["mean"])
+    assert run.steps == 0
 
 
 @pytest.mark.parametrize(

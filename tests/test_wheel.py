@@ -40,6 +40,7 @@ def test_every_config_file_is_in_the_wheel(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     assert {f"evorl/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")} <= inside
     assert not any(name.startswith("tests/") for name in inside)
+    assert [name for name in inside if name.startswith("hydra_plugins/")] == ["hydra_plugins/evorl_sweeper.py"]
 
 
 def test_it_trains_from_another_directory(clean: Path, tmp_path: Path) -> None:
