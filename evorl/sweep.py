@@ -1,6 +1,6 @@
 """Many runs from one command: every job is checked before the first begins, and a sweep may be run again.
 
-Hydra's sweeper and launcher send each job where it runs; `job` is what they run. Into a directory that already
+Hydra's sweeper and launcher send each job where it runs; `task` is what they run. Into a directory that already
 holds the sweep, the same command finishes what is missing: finished jobs answer from their result, interrupted
 and failed ones go on from their last checkpoint. A job that fails notes why in its directory and ends no other.
 """
@@ -25,8 +25,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
-from evorl import __version__, config
-from evorl import job as jobs
+from evorl import __version__, config, job
 from evorl.cluster.local import Local
 from evorl.overrides import parse, quoted
 from evorl.util.errors import BadRequest, reason
@@ -36,7 +35,7 @@ PATIENCE_S = 15.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Planned:
     """What one job of a sweep would be."""
 
     words: Sequence[str]
@@ -47,7 +46,7 @@ class Job:
     experiment: Any
 
 
-def job(composed: DictConfig) -> float:
+def task(composed: DictConfig) -> float:
     """Train as the config says, in the directory that Hydra chose; return the fitness. What launchers run.
 
     A failed job notes why, and returns NaN. Raises `BadRequest` where the directory holds another run.
@@ -77,9 +76,9 @@ def _outcome(composed: DictConfig, hydra: HydraConf, directory: Path) -> float:
     from evorl.record.runs import read_json
 
     group = Path(hydra.sweep.dir).absolute().name
-    data, experiment = jobs.checked(composed, hydra.overrides.task, group)
-    if not jobs.is_begun(directory):
-        return jobs.begin(composed, data, experiment, lambda: directory)
+    data, experiment = job.checked(composed, hydra.overrides.task, group)
+    if not job.is_begun(directory):
+        return job.begin(composed, data, experiment, lambda: directory)
     _await_the_dying(directory)
     _agree(directory, data)
     result = read_json(directory / "result.json")
@@ -87,7 +86,7 @@ def _outcome(composed: DictConfig, hydra: HydraConf, directory: Path) -> float:
         print(f"{directory} has finished", flush=True)
         return math.nan if result["fitness"] is None else float(result["fitness"])
     print(f"{directory} goes on", flush=True)
-    return jobs.go_on(directory, data, experiment, lambda: None)
+    return job.go_on(directory, data, experiment, lambda: None)
 
 
 def _await_the_dying(directory: Path) -> None:
@@ -121,10 +120,10 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     if asked:
         asked.check(Path(base.hydra.sweep.dir), [one.experiment for one in planned])
     _check(Path(base.hydra.sweep.dir), planned, known=not _searches(base))
-    directory = jobs.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
+    directory = job.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
-        hydra.multirun(name, job, [*words, f"{KEY}={quoted(str(directory))}"])
+        hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
     if asked:
         return course.conclude(asked, directory)
     _conclude(directory, dict.fromkeys(sweeps.found(directory), "") if _searches(base) else _labels(planned))
@@ -171,16 +170,16 @@ def _values(one: Override) -> list[str]:
     return [f"{key}={interval.start}", f"{key}={interval.end}"]
 
 
-def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, number: int) -> Job:
+def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, number: int) -> Planned:
     """A job as the launcher will compose it. Raises `BadRequest`."""
     composed = config.compose(hydra, [*base.hydra.overrides.hydra, *words], name)
     with open_dict(composed):
         composed.hydra.job.num = composed.hydra.job.id = number
-    data, experiment = jobs.checked(composed, words)
+    data, experiment = job.checked(composed, words)
     HydraConfig.instance().set_config(composed)
     folder = str(composed.hydra.sweep.subdir)
     HydraConfig.instance().set_config(base)
-    return Job(words=words, folder=folder, composed=composed, data=data, experiment=experiment)
+    return Planned(words=words, folder=folder, composed=composed, data=data, experiment=experiment)
 
 
 # ------------------------------------------------------------------ before the first job
@@ -190,19 +189,19 @@ class OtherRun(BadRequest):
     """The directory of a job holds a run of another config."""
 
 
-def _check(directory: Path, planned: Sequence[Job], known: bool) -> None:
+def _check(directory: Path, planned: Sequence[Planned], known: bool) -> None:
     """Whether every job can be done, and into this directory. Raises `BadRequest` before anything is written."""
     missing = planned
     if known:
         _check_folders(planned)
         for one in planned:
-            if jobs.is_begun(directory / one.folder):
+            if job.is_begun(directory / one.folder):
                 _agree(directory / one.folder, one.data)
         missing = [one for one in planned if not (directory / one.folder / "result.json").exists()]
     _build(missing)
 
 
-def _check_folders(planned: Sequence[Job]) -> None:
+def _check_folders(planned: Sequence[Planned]) -> None:
     taken: dict[str, int] = {}
     for number, one in enumerate(planned):
         if one.folder in taken:
@@ -211,7 +210,7 @@ def _check_folders(planned: Sequence[Job]) -> None:
         taken[one.folder] = number
 
 
-def _build(planned: Sequence[Job]) -> None:
+def _build(planned: Sequence[Planned]) -> None:
     """Build once, in this process, what each job would train, so that none is found impossible after hours.
 
     Where it is to run is asked when it begins: another machine may be meant. Raises `BadRequest`.
@@ -219,18 +218,18 @@ def _build(planned: Sequence[Job]) -> None:
     from evorl.evolve import work
 
     different = {
-        repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.device, jobs.start(one.data))): one for one in planned
+        repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.device, job.start(one.data))): one for one in planned
     }
     for one in different.values():
-        with jobs.fitting(one.composed, one.data["init"]):
-            work(replace(one.experiment, cluster=Local()), jobs.start(one.data)).close()
+        with job.fitting(one.composed, one.data["init"]):
+            work(replace(one.experiment, cluster=Local()), job.start(one.data)).close()
 
 
 def _agree(directory: Path, data: Mapping[str, Any]) -> None:
     """Raises `OtherRun` where the run in a job's directory has another config than the job."""
     from evorl.record.runs import flatten
 
-    past, now = flatten(config.recorded(directory, KEY)), flatten(jobs.as_written(data))
+    past, now = flatten(config.recorded(directory, KEY)), flatten(job.as_written(data))
     for key in dict.fromkeys([*now, *past]):
         if key != "record.group" and past.get(key, _ABSENT) != now.get(key, _ABSENT):  # a sweep may be moved
             there, here = (tree.get(key, _ABSENT) for tree in (past, now))
@@ -243,7 +242,7 @@ _ABSENT = "nothing"
 # ------------------------------------------------------------------ after the last
 
 
-def _labels(planned: Sequence[Job]) -> dict[str, str]:
+def _labels(planned: Sequence[Planned]) -> dict[str, str]:
     """What tells each job, by its folder, from the others: the words that not all have."""
     common = set.intersection(*(set(one.words) for one in planned))
     return {one.folder: " ".join(word for word in one.words if word not in common) for one in planned}

@@ -152,6 +152,13 @@ def test_layers() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_every_module_stands_in_the_table_of_rooms() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = {word for line in page.splitlines() if line.startswith("| `") for word in line.split("|")[1].split()}
+    inside = {path.name if path.is_file() else f"{path.name}/" for path in (ROOT / "evorl").iterdir()}
+    assert {f"`{name}`" for name in inside - {"__init__.py", "__pycache__/"}} == table
+
+
 def test_start_up_is_light() -> None:
     """The doors' first line must not wait for torch and the like."""
     heavy = "{'torch', 'gymnasium', 'matplotlib', 'wandb', 'tensorboard', 'ray', 'rich'}"
