@@ -85,6 +85,16 @@ def test_the_main_file_restates_the_defaults(hydra: Hydra) -> None:
     assert (data["seed"], data["device"]) == (0, "auto")
 
 
+@pytest.mark.parametrize("name", ["original", "ours"])
+def test_marvins_policies_have_the_672_weights_of_the_original(hydra: Hydra, name: str) -> None:
+    from evorl.lifetime import plan
+
+    whole = experiment(hydra, f"+experiment=marvin/{name}")
+    space = plan(whole, whole.ec).space
+    assert (space.size, whole.mdp.time_limit) == (672, 1500)
+    assert not space.weights_of(0).any()
+
+
 # ------------------------------------------------------------------ typed()
 
 

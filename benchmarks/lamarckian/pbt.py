@@ -1,0 +1,133 @@
+"""PBT + PPO on vector Pong: ours against Ray Tune's PBT over RLlib's PPO, one after the other on the same cores.
+
+Both have the same world, population, genes (critic weight in [0, 1], learning rate in [1e-5, 0.01]), network and steps
+of training between two decisions of a member. Ours is ``evorl.run +experiment=lamarckian/pbt_pong`` in as many worker
+processes as there are cores, with PPO as in conf/tuned/pong_ppo; what the peer has stands in tune.py. The clock runs
+from the command, start-up included, until the fitness 0.8 (12 points of 20 ahead) or the cut-off: ours is the mean of
+60 games of the deterministic policy, which take time too, the peer's the mean of the last 100 training games. Steps are
+those of training alone, over the whole population, between the first and the last result.
+
+    python benchmarks/lamarckian/pbt.py profile=ci|paper [--seconds S] [--seed 0] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
+
+from common import OURS, PEERS, ROOT, machine, page, save, start
+from solve import rows
+
+FITNESS, ROUNDS = 0.8, 20
+EPISODES = 60
+
+
+class Profile(NamedTuple):
+    population: int
+    interval: int
+    """Steps of training between two decisions of a member."""
+    seconds: float
+    """Cut-off."""
+
+
+PROFILES = {"ci": Profile(4, 262_144, 150.0), "paper": Profile(30, 1_000_000, 3600.0)}
+Result = tuple[float, int, float]
+"""Seconds since the command, training steps of the whole population, best fitness so far."""
+
+
+def ours(profile: Profile, seed: int) -> list[Result]:
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "run"
+        words = [
+            "+experiment=lamarckian/pbt_pong", f"ec.population={profile.population}",
+            f"ec.train_steps={profile.interval}", "cluster=processes", f"cluster.workers={os.cpu_count()}",
+            f"seed={seed}", f"hydra.run.dir={place}",
+        ]  # fmt: skip
+        began = time.perf_counter()
+        process = subprocess.Popen([OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+        found: list[Result] = []
+        try:
+            steps, best = 0, 0.0
+            for row in rows(place / "population.jsonl", process):
+                steps += row["cost"] - round(EPISODES * row["results"]["length"])
+                best = max(best, row["objectives"]["fitness"])
+                found.append((time.perf_counter() - began, steps, best))
+                if best >= FITNESS or found[-1][0] > profile.seconds:
+                    return found
+        finally:
+            process.terminate()
+            process.wait()
+    raise SystemExit(f"evorl.run {' '.join(words)} ended with {process.returncode}")
+
+
+def peer(profile: Profile, seed: int) -> tuple[list[Result], dict[str, str]]:
+    settings = {
+        "seconds": profile.seconds, "score": (2 * FITNESS - 1) * ROUNDS, "population": profile.population,
+        "interval": profile.interval, "seed": seed,
+    }  # fmt: skip
+    process = start(PEERS, str(Path(__file__).resolve().parent / "tune.py"), json.dumps(settings))
+    assert process.stdout is not None
+    lines = [line for line in process.stdout if line.startswith('{"rows"')]
+    if process.wait() or not lines:
+        raise SystemExit(f"tune.py ended with {process.returncode}")
+    said = json.loads(lines[0])
+    return [(t, steps, (score + ROUNDS) / (2 * ROUNDS)) for t, steps, score in said["rows"]], said["versions"]
+
+
+def rate(found: list[Result]) -> float:
+    (began, before, _), (ended, after, _) = found[0], found[-1]
+    return (after - before) / (ended - began)
+
+
+def row(name: str, found: list[Result], own: list[Result]) -> list[str]:
+    seconds, steps, best = found[-1]
+    sign = "" if best >= FITNESS else ">= "
+    ratio = rate(own) / rate(found)
+    there = own[-1][2] >= FITNESS
+    time_ratio = f"{sign}{seconds / own[-1][0]:.1f}" if there else "evorl not there"
+    return [
+        name,
+        f"{rate(found):,.0f}",
+        f"{ratio:.1f}",
+        f"{sign}{seconds:.0f}",
+        time_ratio,
+        f"{best:.3f}",
+        f"{steps:,}",
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profile", choices=[f"profile={name}" for name in PROFILES])
+    parser.add_argument("--seconds", type=float, help="cut-off of each, instead of the profile's")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
+    options = parser.parse_args()
+    profile = PROFILES[options.profile.partition("=")[2]]
+    profile = profile._replace(seconds=options.seconds or profile.seconds)
+    facts: dict[str, Any] = machine()
+    own = ours(profile, options.seed)
+    print(own[-1], flush=True)
+    facts["load between the two"] = round(os.getloadavg()[0], 2)
+    theirs, facts["peers"] = peer(profile, options.seed)
+    facts["load at the end"] = round(os.getloadavg()[0], 2)
+    header = [
+        f"PBT + PPO, population {profile.population}", "steps per second", "evorl's over it",
+        f"seconds to fitness {FITNESS}", "over evorl's", "best fitness", "training steps",
+    ]  # fmt: skip
+    table = [row("evorl", own, own), row("Ray Tune + RLlib", theirs, own)]
+    data = {"profile": profile._asdict(), "seed": options.seed, "evorl": own, "Ray Tune + RLlib": theirs}
+    save(options.out, facts, page("PBT + PPO on vector Pong", __doc__, header, table), data)
+
+
+if __name__ == "__main__":
+    main()
