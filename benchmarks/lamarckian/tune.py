@@ -117,9 +117,9 @@ def ppo(seed: int) -> PPOConfig:
 
 def main(seconds: float, score: float, population: int, interval: int, seed: int) -> None:
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"
-    quick = {"worker_niceness": 0}  # else whatever else the machine does goes before them
+    system = {"worker_niceness": 0}  # else whatever else the machine does goes before them
     ray.init(
-        num_cpus=population, include_dashboard=False, log_to_driver=False, logging_level="ERROR", _system_config=quick
+        num_cpus=population, include_dashboard=False, log_to_driver=False, logging_level="ERROR", _system_config=system
     )
     tune.register_env("pong", games)
     progress = Progress(seconds, score)
