@@ -20,7 +20,7 @@ from evorl.ec.sga import SGA
 from evorl.evolve import Population, arrivals
 from evorl.experiment import Experiment
 from evorl.genes import with_values
-from evorl.lifetime import evaluated, plan
+from evorl.lifetime import Train, evaluated, plan
 from evorl.mdp.core import WorldError
 from evorl.rl.core import Learned
 from evorl.rl.ppo import Learner
@@ -320,3 +320,17 @@ def test_who_only_plays_normalises_no_inputs() -> None:
     assert experiment_of("mdp=pong").rl.normalize_inputs == "whiten"
     assert experiment_of("mdp=pong", "ec=openai_es").rl.normalize_inputs is False
     assert experiment_of("mdp=pong", "ec=pbt").rl.normalize_inputs == "whiten"
+
+
+def test_in_one_process_the_first_result_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    lived: list[int] = []
+    evaluate_all = Train.evaluate
+    monkeypatch.setattr(
+        Train, "evaluate", lambda self, packed: lived.extend(packed["id"]) or evaluate_all(self, packed)
+    )
+    experiment = experiment_of(*QUICK, *CASES["rounds"])
+    assert experiment.ec is not None
+    population = Population(experiment, experiment.ec)
+    population.iterate()
+    population.close()
+    assert lived == [0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import count
 from typing import Any, ClassVar
 
@@ -35,6 +36,19 @@ class Done:
         return self._answer
 
 
+class Later:
+    """The answer to a call that is made when somebody asks for it, so that nothing waits for those behind it."""
+
+    def __init__(self, call: Callable[[], Done]) -> None:
+        self._call = cache(call)
+
+    def done(self) -> bool:
+        return self._call().done()
+
+    def result(self) -> Any:
+        return self._call().result()
+
+
 class LocalGroup:
     """Members as plain objects, called one after the other."""
 
@@ -61,9 +75,9 @@ class LocalGroup:
     def all(self, method: str, *args: object) -> list[Any]:
         return [one.result() for one in [self._call(index, method, *args) for index in range(self.size)]]
 
-    def any(self, method: str, *args: object) -> Done:
+    def any(self, method: str, *args: object) -> Later:
         self._next = (self._next + 1) % self.size
-        return self._call(self._next, method, *args)
+        return Later(partial(self._call, self._next, method, *args))
 
     def first(self, futures: Sequence[Future]) -> Future:
         return futures[0]
