@@ -98,6 +98,9 @@ class Group(Protocol):
         to the stream (``stream.send(args)`` in the place of ``next(stream)``) are those of all calls from then on,
         beginning with the next one of the member whose answer was taken last; and of calls that are lost and made
         again.
+
+        A stream that is left has called members ahead of the answers that were taken, how often depends on the
+        cluster: the members are at some later state than `states` tells. `restore` brings them back to it.
         """
         ...
 

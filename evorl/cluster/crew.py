@@ -18,6 +18,7 @@ from typing import Any
 
 import zmq
 
+from evorl.cluster.absence import TICK_S, Absence
 from evorl.cluster.blame import NOTHING, blame
 from evorl.cluster.core import MemberError
 from evorl.cluster.gate import Gate, guard
@@ -32,9 +33,9 @@ from evorl.cluster.wire import MOST_FRAME, Bulk, Failure, Header, Kind, Protocol
 
 log = logging.getLogger("evorl")
 
-TICK_S = 0.2  # the longest the driver waits before it looks at deadlines
 FAREWELL_S = 1.0  # for the members of a group to close
 MOST_AT_ONCE = 1000  # messages read before the driver looks at anything else
+GRACE_S = 0.05  # for signs that are on their way, before a worker is killed for giving none
 DYING_S = 5.0  # that a killed process gets until it is given up
 
 
@@ -51,10 +52,10 @@ class Crew:
         self.sent_away = self.relayed = 0  # bytes of arrays to other hosts: by this process, and by its workers
         self._plain = {one.__name__: one for one in plain}
         self._token = secrets.token_bytes(16)
-        self._looked, self._worked = time.monotonic(), time.process_time()
+        self._absence, begun = Absence(), time.monotonic()
         workers = min(launcher.workers, size)
         self.seats = [
-            Seat(w, list(range(w, size, workers)), Line(self._token, w, 0), since=self._looked) for w in range(workers)
+            Seat(w, list(range(w, size, workers)), Line(self._token, w, 0), since=begun) for w in range(workers)
         ]
         self._named = {seat.name: seat for seat in self.seats}
         self._making = {seat.number for seat in self.seats}  # whose members are not made yet
@@ -194,6 +195,10 @@ class Crew:
 
     def poll(self, timeout_s: float) -> None:
         """Take what has come, replace who is gone. Raises `MemberLost`."""
+        self._hear(timeout_s)
+        self._look()
+
+    def _hear(self, timeout_s: float) -> None:
         ready = dict(self._poller.poll(round(timeout_s * 1000)))
         if self._gate is not None and self._gate.socket in ready:
             self._gate.answer()
@@ -201,7 +206,6 @@ class Crew:
             self._drain()
         if self.launcher.watch is None or self.launcher.watch in ready:
             self._bury()
-        self._look()
 
     def _drain(self) -> None:
         for _ in range(MOST_AT_ONCE):
@@ -341,19 +345,15 @@ class Crew:
     # -------------------------------------------------------------- deaths
 
     def _look(self) -> None:
-        """Now and then, kill workers that are past their deadline; `_exited` replaces them.
-
-        Time in which this process itself stood still, neither here nor at work, counts for nobody.
-        """
-        now = time.monotonic()
-        if now - self._looked < TICK_S / 2:
+        """Now and then, kill workers that are past their deadline; `_exited` replaces them."""
+        if not self._absence.excuse(self.seats):
             return
-        worked = time.process_time()
-        stood = max(0.0, (now - self._looked) - (worked - self._worked) - 2 * TICK_S)
-        self._looked, self._worked = now, worked
+        if any(seat.late(self.deadline_s) > 0 and not seat.overdue for seat in self.seats):
+            ends = time.monotonic() + GRACE_S
+            while (left := ends - time.monotonic()) > 0:
+                self._hear(left)
         for seat in self.seats:
-            seat.since += stood
-            late = now - seat.since - self.deadline_s if seat.told or not seat.ready else 0
+            late = seat.late(self.deadline_s)
             if late > 0 and not seat.overdue:
                 seat.overdue = True
                 self.launcher.kill(seat.number, seat.life)

@@ -7,8 +7,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
+from evorl.cluster.absence import TICK_S
 from evorl.cluster.core import Future
-from evorl.cluster.crew import TICK_S, Crew
+from evorl.cluster.crew import Crew
 from evorl.cluster.launch import Launcher
 from evorl.cluster.line import Letter, dumps, loads
 from evorl.cluster.seats import MOST_AHEAD, Call, Seat
@@ -99,8 +100,7 @@ class RemoteGroup:
             calls[call.number] = call
             self.crew.dispatch(self.crew.seat(member), [call])
 
-        while self._left:  # else the calls of many streams would pile up at a slow worker
-            self.wait(self._left.pop())
+        self._finish_left()  # else the calls of many streams would pile up at a slow worker
         try:
             for _ in range(GATHER_AHEAD):
                 for number in range(begin, begin + self.size):
@@ -127,6 +127,10 @@ class RemoteGroup:
                     self._left.append(call)
             letter.give_back()
 
+    def _finish_left(self) -> None:
+        while self._left:
+            self.wait(self._left.pop())
+
     def _let_go(self, call: Call) -> None:
         """Nobody reads, or will read, views of a call's answer."""
         call.copy, call.into = True, None
@@ -144,6 +148,7 @@ class RemoteGroup:
             self._states[member] = state
 
     def restore(self, states: Sequence[Any]) -> None:
+        self._finish_left()  # what members still do of these is not to be done upon the new states
         self._states = [dumps(state) for state in states]
         self.crew.restore(self._states)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -93,6 +94,10 @@ class Seat:
         if not self.ready:
             return 0
         return min(MOST_AHEAD, max(1, int(AHEAD_S / self.pace))) if self.pace else 1
+
+    def late(self, deadline_s: float) -> float:
+        """Seconds by which it is past its deadline, where something is expected of it; else nothing."""
+        return time.monotonic() - self.since - deadline_s if self.told or not self.ready else 0.0
 
     def answered(self, numbers: list[int]) -> list[Call]:
         """The calls that answers of these numbers belong to; 0 says that its members are made.

@@ -80,6 +80,10 @@ class Counter:
         time.sleep(seconds)
         return self.index
 
+    def plod(self, seconds: float) -> list[int]:
+        time.sleep(seconds)
+        return self.add(1)
+
     def open_files(self) -> int:
         return len(os.listdir("/proc/self/fd"))
 
