@@ -23,10 +23,12 @@ from typing import Any
 import ray
 import ray._raylet
 
+from evorl.cluster.depth import shallow
+
 PR_SET_CHILD_SUBREAPER = 36
 STORE = 80 << 20  # bytes of Ray's object store, nearly the least it takes: only factories go through it
 MOST = 4096  # bytes of what a keeper says
-MOST_DEEP = 35  # letters of the directory in which Ray's sockets, some 70 more, are still within Linux's 107
+BELOW = 71  # letters that Ray adds to the directory of its sessions, in the paths of its sockets
 VITAL = ("/gcs_server", "/raylet")  # without these two processes there is no Ray
 REPLACED = b"r"
 CLOSE_S = 15.0  # seconds that Ray gets to end
@@ -125,7 +127,7 @@ def _wait(driver: socket.socket) -> bool:
 def _temporary() -> str | None:
     """Where Ray keeps its session: as usual, but where that is too deep for the names of its sockets."""
     usual = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    return None if len(usual) <= MOST_DEEP else "/tmp/ray"
+    return None if shallow("x" * BELOW, usual) == usual else "/tmp/ray"
 
 
 def gist(error: Exception) -> str:

@@ -19,7 +19,6 @@ import select
 import shutil
 import signal
 import socket
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,6 +29,7 @@ from evorl.cluster import strays
 from evorl.cluster.blackbox import MOST_TRACE
 from evorl.cluster.child import why
 from evorl.cluster.core import Make
+from evorl.cluster.depth import shallow
 from evorl.cluster.host import here
 from evorl.cluster.launch import Exit
 from evorl.cluster.nurse import ALIVE, FORK, GONE, HIRE, KILL, NOTE, STARVED, STOPPED, Nurse, Plan
@@ -37,7 +37,6 @@ from evorl.cluster.strays import NURSES, Roll
 
 ANSWER_S = 10.0  # seconds after which a nurse that says nothing is taken for dead, however busy the machine is
 TRIES = 3  # at forking a nurse from the driver
-LONGEST = 107  # bytes of a socket's path
 
 
 class Nursery:
@@ -164,10 +163,9 @@ class Nursery:
 
 
 def _unused() -> str:
-    """A name for a directory that nobody else has or guesses; its socket's path has a small limit."""
+    """A name for a directory that nobody else has or guesses."""
     name = f"evorl-{secrets.token_hex(8)}"
-    places = [os.path.join(place, name) for place in (tempfile.gettempdir(), "/tmp")]
-    return next((one for one in places if len(os.fsencode(one)) <= LONGEST - len("/group")), places[-1])
+    return os.path.join(shallow(f"{name}/group"), name)
 
 
 class _Contact:

@@ -16,6 +16,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from evorl.cluster.depth import shallow
 from evorl.cluster.head import reached
 from evorl.cluster.keeper import Keeper, gist
 from evorl.util.errors import BadRequest
@@ -35,7 +36,7 @@ class Session:
         self.config = config
         self.found, self._workers = ray.is_initialized(), workers
         self.alone = config.address is None  # all workers are on this machine
-        self.directory = tempfile.mkdtemp(prefix="evorl-") if self.alone else ""  # mode 0700; short, as sockets need
+        self.directory = _private() if self.alone else ""
         self.keeper: Keeper | None = None
         self.lost = False  # the head, and Ray must not be spoken to any more
         self._group: Any = None
@@ -123,6 +124,11 @@ class Session:
         if self.keeper is not None:
             self.keeper.close(replaced)
             self.keeper = None
+
+
+def _private() -> str:
+    """A directory for the group's socket that nobody else can read."""
+    return tempfile.mkdtemp(prefix="evorl-", dir=shallow("evorl-12345678/group"))
 
 
 @contextmanager
