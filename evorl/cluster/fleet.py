@@ -178,7 +178,7 @@ class Fleet:
     def _without_ray(self) -> bool:
         """Whether our own Ray is gone; where a carrier is, that may be why, and Ray must not be spoken to any more."""
         keeper = self._session.keeper
-        suspect = any(isinstance(end, Exception) for _, _, end in self._ended)
+        suspect = any(isinstance(end, Exception) for _, _, end in self._ended.copy())  # at once: Ray's threads add
         return keeper is not None and keeper.gone(NEWS_S if suspect else 0.0)
 
     def _renew(self) -> list[Exit]:

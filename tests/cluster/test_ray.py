@@ -6,8 +6,10 @@ import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cluster_toys as toys
@@ -18,6 +20,7 @@ from harness import QUICK, WORLDS, experiment_of, fingerprint, go, relatives, ro
 
 from evorl.cluster.core import Group, Make
 from evorl.cluster.curve import Pass
+from evorl.cluster.fleet import Fleet
 from evorl.cluster.group import RemoteGroup
 from evorl.cluster.launch import Exit
 from evorl.cluster.local import Local
@@ -101,6 +104,27 @@ def test_a_run_has_the_bits_of_local(address: str, tmp_path: Path) -> None:
         train_in(tmp_path / cluster, experiment_of(*words, f"cluster={cluster}"))
         fingers.append(fingerprint(tmp_path / cluster))
     assert fingers[0] == fingers[1]
+
+
+def test_ends_may_be_told_of_while_they_are_read() -> None:
+    """Ray's threads add to them whenever a worker ends."""
+    fleet: Any = Fleet.__new__(Fleet)
+    fleet._ended = deque([(0, 0, (0, None, ""))] * 1000)
+    fleet._session = SimpleNamespace(keeper=None)
+    stop = threading.Event()
+
+    def tell() -> None:
+        while not stop.is_set():
+            fleet._ended.append((0, 0, (0, None, "")))
+            fleet._ended.popleft()
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    try:
+        assert not any(fleet._without_ray() for _ in range(3000))
+    finally:
+        stop.set()
+        teller.join()
 
 
 # ------------------------------------------------------------------ a Ray of its own
