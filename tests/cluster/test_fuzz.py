@@ -8,14 +8,16 @@ import random
 import resource
 import signal
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import cluster_toys as toys
+import msgspec
 import numpy as np
 import pytest
 import zmq
@@ -28,8 +30,8 @@ from evorl.cluster.crew import Crew
 from evorl.cluster.gate import present
 from evorl.cluster.group import RemoteGroup
 from evorl.cluster.processes import Processes
-from evorl.cluster.seats import Call
-from evorl.cluster.wire import Bulk, Header, ProtocolError
+from evorl.cluster.seats import Call, Seat
+from evorl.cluster.wire import Bulk, Header, Kind, ProtocolError
 
 MEMORY = 100 << 10  # KiB that an attack may cost at most
 
@@ -61,6 +63,24 @@ def test_the_payloads_would_do_harm(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ a whole run
 
 
+PARSED = (Kind.HELLO, Kind.ANSWER, Kind.ANSWER, Kind.KEPT, Kind.LACK, Kind.CALL)
+
+
+def forged(draw: random.Random, seat: Seat, kind: Kind, payload: bytes) -> list[bytes]:
+    """The worker's next message by its header, with something in it that nobody can mean: a payload, or half of one."""
+    header = Header(kind, seat.line.token, seat.line.worker, seat.line.life, seat.line.received + 1, Bulk.NONE, 0)
+    nonsense = draw.choice([payload, b"\x93\x01", b"\xc1", payload + b"\xc1"])
+    if kind != Kind.ANSWER or not (seat.ready and seat.told) or draw.random() < 0.3:
+        return [header.pack(), nonsense, msgspec.msgpack.encode(None)]
+    call = seat.sent[0]
+    envelope = msgspec.msgpack.encode([(call.number, [None] * len(call.members))])
+    if draw.random() < 0.2:  # arrays where none are
+        header = header._replace(bulk=Bulk.SHARED, size=64)
+        outcomes = [[(True, None)] * len(call.members)]
+        return [header.pack(), envelope, msgspec.msgpack.encode(outcomes), payload[:9]]
+    return [header.pack(), envelope, nonsense]
+
+
 class Attack:
     """Sends messages to the socket of a group from inside its driver, whenever that one listens."""
 
@@ -68,6 +88,8 @@ class Attack:
         self.hostile, self.count, self.each, self.kill_at = hostile, count, each, kill_at
         self.draw = random.Random(5)
         self.sent = self.strikes = self.kills = 0
+        self.spoken = 0  # of a worker's own, so to say
+        self.refused: Counter[str] = Counter()  # messages, by what was found wrong
         self.seen: deque[list[bytes]] = deque(maxlen=50)  # messages of the run's own
         self.context = zmq.Context()
         self.open: list[zmq.Socket[bytes]] = []
@@ -128,6 +150,36 @@ class Attack:
             os.kill(reader.pid, signal.SIGKILL)
             self.kills += 1
 
+    def speak(self) -> None:
+        """Something that is no message, as if a worker had said it after its last one."""
+        assert self.crew is not None
+        seat = self.draw.choice(self.crew.seats)
+        kind = self.draw.choice(PARSED)
+        said = forged(self.draw, seat, kind, self.draw.choice(self.hostile))
+        if kind == Kind.CALL:  # an old one, changed: of another number, or hardly a header any more
+            said = mutated(self.draw, self.draw.choice(self.seen))
+            with suppress(ProtocolError):
+                seat.line.check(said)
+                return  # well-formed after all
+        self.spoken += 1
+        before = vars(seat.line).copy()
+        with pytest.raises(ProtocolError):
+            self.crew._take(seat.name, said)
+        assert vars(seat.line) == before
+
+    def note(self, identity: bytes, frames: list[bytes]) -> None:
+        """Why a message was refused."""
+        assert self.crew is not None
+        seat = self.crew._named.get(identity)
+        if seat is None:
+            self.refused["name"] += 1
+            return
+        try:
+            seat.line.check(frames)
+            self.refused["content"] += 1
+        except ProtocolError:
+            self.refused["line"] += 1
+
     def _message(self) -> list[bytes]:
         frames = self.draw.choice(self.seen)
         if self.sent < 5 * len(self.hostile):
@@ -152,12 +204,13 @@ class Attack:
 @pytest.fixture
 def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
     made: list[Attack] = []
-    poll, take = Crew.poll, Crew._take
+    poll, take, receive = Crew.poll, Crew._take, Crew._receive
 
     def attack(count: int, each: int) -> Attack:
         made.append(Attack(payloads(canary), count, each, kill_at=5))
         monkeypatch.setattr(Crew, "poll", polled)
         monkeypatch.setattr(Crew, "_take", taken)
+        monkeypatch.setattr(Crew, "_receive", received)
         return made[-1]
 
     def polled(crew: Crew, timeout_s: float) -> None:
@@ -167,8 +220,17 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         poll(crew, timeout_s)
 
     def taken(crew: Crew, identity: bytes, frames: list[bytes]) -> None:
-        take(crew, identity, frames)
+        try:
+            take(crew, identity, frames)
+        except ProtocolError:
+            made[-1].note(identity, frames)
+            raise
         made[-1].seen.append([bytes(frame) for frame in frames])  # only what was accepted
+
+    def received(crew: Crew) -> bool:
+        if made[-1].strikes and made[-1].spoken < made[-1].count:
+            made[-1].speak()
+        return receive(crew)
 
     yield attack
     for one in made:
@@ -184,7 +246,12 @@ def run_under_attack(attack: Attack, tmp_path: Path) -> None:
     assert attack.sent == attack.count
     assert attack.kills == 1
     assert attack.crew.replaced == 1
-    assert attack.crew.refused >= attack.count
+    assert attack.crew._gate is not None
+    assert attack.crew._gate.refused >= len(attack.outsiders) // 2  # those with a token; others do not get that far
+    assert attack.spoken == attack.count == attack.refused["line"] + attack.refused["content"]
+    assert attack.refused["line"] > attack.count / 10
+    assert attack.refused["content"] > attack.count / 2
+    assert attack.refused["name"] > attack.count / 2
     assert after - before < MEMORY
 
 
