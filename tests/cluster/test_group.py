@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -72,6 +73,7 @@ def spawn(
     place = tempfile.mkdtemp(prefix="t-")  # short, as the path of a socket must be
     monkeypatch.setattr(tempfile, "tempdir", place)
     groups: list[Group] = []
+    gc.collect()  # what earlier tests left in cycles, such as blocks of memory, would be freed meanwhile
     before = children(), files(kind)
 
     def spawned(make: Make, size: int = MEMBERS, *, plain: Sequence[type[Exception]] = (), workers: int = 2) -> Group:
