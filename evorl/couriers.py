@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.cluster.core import Future, Group
-from evorl.ec.core import Evaluation, Individual, Metrics, Seeded, pack
+from evorl.ec.core import Evaluation, Individual, Seeded, pack
 from evorl.lifetime import Answer, Lifetime
 from evorl.util.types import StateDict
 
@@ -151,16 +151,13 @@ class Follower:
         if not first <= self.centre.generation <= generation:
             return [], ""
         for fitness in past[self.centre.generation - first :]:
-            self._learn(fitness)
+            self.centre.update(fitness)
         return self._evaluated(places)
 
     def join(self, state: StateDict, places: list[int]) -> tuple[list[Answer], str]:
         """Take over the parameters, then evaluate places of their generation."""
         self.centre.load_state_dict(state)
         return self._evaluated(places)
-
-    def _learn(self, fitness: Fitness) -> Metrics:
-        return self.centre.update(fitness)
 
     def _evaluated(self, places: list[int]) -> tuple[list[Answer], str]:
         generation = self.centre.generation

@@ -27,7 +27,7 @@ from evorl.mdp.problem import Problem
 from evorl.nets.flat import Layout
 from evorl.rl.core import Acting, Episode, Learner, NotFinite
 from evorl.rl.crowd import Actor, Crowd
-from evorl.rl.judge import EvaluationNoise, played
+from evorl.rl.judge import EvaluationNoise, in_order, played, shares
 from evorl.train import Run, spec
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest, nearest
@@ -81,6 +81,8 @@ def plan(experiment: Experiment, evolution: Evolution) -> Plan:
 
 
 def _check(experiment: Experiment, evolution: Evolution) -> None:
+    if evolution.start == "zeros" and evolution.lifetime == "train":
+        raise BadRequest("is for weights that only play; a learner begins with a network's", "ec.start")
     problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
@@ -190,7 +192,7 @@ class Play:
             if self.actor is None:
                 self.actor = Actor(arena.spec, self.experiment.rl.net)
             policies = Crowd(self.actor, np.stack([one.weights for one in rows if one.weights is not None]))
-            numbers = [*_numbers(e.episodes, width) * len(individuals), *[0] * width * (crowd - len(individuals))]
+            numbers = [*shares(e.episodes, width) * len(individuals), *[0] * width * (crowd - len(individuals))]
             done = played(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers)
         except NotFinite as error:  # the world's: one row's poisons no other, but which is not known
             if len(individuals) == 1:
@@ -199,7 +201,7 @@ class Play:
         finally:
             arena.close()
         groups = [done[k * width : (k + 1) * width] for k in range(len(individuals))]
-        return [_answer(e, _in_order(group, e.episodes)) for group in groups]
+        return [_answer(e, in_order(group, e.episodes)) for group in groups]
 
 
 # ------------------------------------------------------------------ train
@@ -289,7 +291,7 @@ def _judged(world: World, learner: Acting, seed: int, evolution: Evolution, numb
     arena = world.arena(width, _fitness_episodes(seed, evolution, width // world.sides, [number]))
     try:
         noise = EvaluationNoise(arena, 0, deterministic=True)
-        return _in_order(played(arena, learner, noise, _numbers(evolution.episodes, width)), evolution.episodes)
+        return in_order(played(arena, learner, noise, shares(evolution.episodes, width)), evolution.episodes)
     finally:
         arena.close()
 
@@ -303,15 +305,6 @@ def _fitness_episodes(seed: int, evolution: Evolution, width: int, ids: list[int
     return seeds.Grouped(seed, evaluation=True, width=width, groups=tuple(
         "fitness" if common else f"fitness {number}" for number in ids
     ))  # fmt: skip
-
-
-def _numbers(episodes: int, slots: int) -> list[int]:
-    """How many episodes each of some slots plays."""
-    return [len(range(slot, episodes, slots)) for slot in range(slots)]
-
-
-def _in_order(done: list[list[Episode]], episodes: int) -> list[Episode]:
-    return [done[e % len(done)][e // len(done)] for e in range(episodes)]
 
 
 def _answer(evolution: Evolution, episodes: list[Episode]) -> Answer:

@@ -185,6 +185,7 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
     [
         (("ec=nsga3x",), "ec: no choice 'nsga3x'"),
         (("ec=pbt", "ec.slots=40"), "ec.slots: 40 is more than the population"),
+        (("ec=pbt", "ec.start=zeros"), "ec.start: is for weights that only play"),
         (("ec=sga", "ec.objectives=[fitness,length]"), "ec.objectives: this evolution takes one objective"),
         (("ec=sga", "+ec.genes.rl.lr=[0,1]"), "lifetime=play learns nothing"),
         (("ec=sga", "mdp=problem", "+ec.genes.mdp.dimensions=[1,5]"), "a problem's numbers are the genes"),
@@ -211,7 +212,7 @@ def test_an_objective_that_the_world_does_not_report(tmp_path: Path, capsys: pyt
 
 def faulty(fault: str, evolution: Evolution) -> Experiment:
     base = experiment_of(*(word for word in QUICK if not word.startswith("ec.")), "mdp=cartpole", "budget.steps=2000")
-    world = Faulty(fault=fault, at=10, length=30)  # type: ignore[arg-type]
+    world = Faulty(fault=fault, at=10, length=30)
     return dataclasses.replace(base, mdp=world, ec=evolution)
 
 
@@ -232,7 +233,7 @@ def test_who_is_not_finite_has_no_fitness_and_no_children() -> None:
 
 @pytest.mark.parametrize("lifetime", ["play", "train"])
 def test_when_everybody_fails_the_run_says_why(lifetime: str) -> None:
-    evolution = PBT(population=2, lifetime=lifetime, train_steps=64, episodes=2)  # type: ignore[arg-type]
+    evolution = PBT(population=2, lifetime=lifetime, train_steps=64, episodes=2)
     population = Population(faulty("observation", evolution), evolution)
     with pytest.raises(WorldError, match="every individual so far failed; the last one: input 'sight'"):
         for _ in range(3):
@@ -277,7 +278,7 @@ def test_a_member_that_missed_generations_catches_up_or_joins(missed: int) -> No
     members = [Follower(lambda i: found.make(i), centre, i) for i in range(2)]
     evolver = evolution.evolver(found.space, 0)
     group = Group(members[:1])
-    courier = BySeed(group, evolver.centre, 4)  # type: ignore[arg-type]
+    courier = BySeed(group, evolver.centre, 4)
     for generation in range(missed + 2):
         if generation == missed + 1:
             group.members = members[1:]  # who has seen nothing so far
@@ -301,7 +302,7 @@ def test_bytes_do_not_grow_with_the_parameters() -> None:
         evolution, found, centre = followers(4, width)
         group = Group([Follower(lambda i, make=found.make: make(i), centre, 0)])
         evolver = evolution.evolver(found.space, 0)
-        courier = BySeed(group, evolver.centre, 4)  # type: ignore[arg-type]
+        courier = BySeed(group, evolver.centre, 4)
         for _ in range(3):
             task = courier.send(evolver.ask())
             evaluations = _evaluations(task.individuals, courier.answers(task))

@@ -194,7 +194,7 @@ def searched(
     own += ["+hydra.sweeper.evolver.descriptors.length=[100, 10000, 5]"] if name == "map_elites" else []
     given = [f"hydra.sweep.dir={place}", "rl.gamma=interval(0.8,0.99)", LR, *own, *words]
     launcher = Sums(place, function)
-    course.carry_on(composed(hydra, *given), hydra, launcher)  # type: ignore[arg-type]
+    course.carry_on(composed(hydra, *given), hydra, launcher)
     return launcher
 
 

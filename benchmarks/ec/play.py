@@ -64,12 +64,12 @@ def contest(words: list[str]) -> dict[str, Callable[[int], float]]:
 
     def bare(number: int) -> float:
         population = begun(number)
-        before, ask, proposed = population.steps, population.evolver.ask, []
-        population.evolver.ask = lambda limit=None: proposed.append(ask(limit)) or proposed[-1]  # type: ignore[method-assign]
+        before, weights = population.steps, []
         for _ in range(GENERATIONS):
-            population.iterate()
+            population.iterate()  # a whole generation, whose individuals are the population now
+            people = [one.individual for one in population.evolver.population]
+            weights.append(np.stack([one.weights for one in people if one.weights is not None]))
         population.close()
-        weights = [np.stack([one.weights for one in asked if one.weights is not None]) for asked in proposed if asked]
         steps, seconds = loop(population.experiment, weights)
         assert steps == population.steps - before, "the bare loop played something else"
         return steps / seconds

@@ -88,7 +88,7 @@ def pymoos(algorithm: str, problem: Problem, seed: int) -> Run:
     from pymoo.core.problem import Problem as Theirs
     from pymoo.core.termination import NoTermination
 
-    class Same(Theirs):  # type: ignore[misc]
+    class Same(Theirs):
         def _evaluate(self, x: Points, out: dict[str, Points]) -> None:
             out["F"] = -problem.evaluate(x)
 

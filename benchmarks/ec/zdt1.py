@@ -80,7 +80,7 @@ def evox() -> Callable[[int], Solved]:
 
     torch.set_num_threads(1)
 
-    class ZDT1(Problem):  # type: ignore[misc]
+    class ZDT1(Problem):
         def evaluate(self, x: torch.Tensor) -> torch.Tensor:
             f, g = x[:, 0], 1 + 9 * x[:, 1:].mean(1)
             return torch.stack([f, g * (1 - torch.sqrt(f / g))], 1)

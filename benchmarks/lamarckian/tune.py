@@ -34,7 +34,7 @@ GAMES, BATCH, MINIBATCH, PASSES = 32, 8192, 1024, 2
 SCORE = "env_runners/episode_return_mean"
 
 
-class Games(VectorEnv):  # type: ignore[misc]
+class Games(VectorEnv):
     """Games in lockstep. An ended one has begun its next when it is seen next, one step into it."""
 
     metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
@@ -65,7 +65,7 @@ def games(context: Any) -> Games:
     return Games(context.get("num_envs", 1), context["seed"])
 
 
-class Progress(tune.Callback):  # type: ignore[misc]
+class Progress(tune.Callback):
     """What every result says, and whether the search is over."""
 
     def __init__(self, seconds: float, score: float) -> None:
@@ -84,7 +84,7 @@ class Progress(tune.Callback):  # type: ignore[misc]
         return time.time() - BEGAN > self.seconds or self.best >= self.score
 
 
-class Stop(tune.Stopper):  # type: ignore[misc]
+class Stop(tune.Stopper):
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
 

@@ -44,12 +44,6 @@ class Actor:
         self.policy.initialise(torch.Generator().manual_seed(seeds.key(*words) >> 1))
         return self.layout.flatten({k: v for k, v in self.policy.named_parameters() if k in self.names}).numpy()
 
-    def genome(self, policy: dict[str, Tensor]) -> NDArray[np.float32]:
-        """[D] of a whole policy's named parameters (see `whole`)."""
-        return self.layout.flatten(
-            {n: policy[n][: s[0]] for n, s in zip(self.names, self.layout.shapes, strict=True)}
-        ).numpy()
-
     def whole(self, genome: NDArray[np.float32], policy: dict[str, Tensor]) -> dict[str, Tensor]:
         """A whole policy's named parameters with this actor in the place of its own; the critic stays."""
         parts = self.layout.unflatten(torch.from_numpy(genome))

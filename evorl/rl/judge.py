@@ -51,10 +51,20 @@ def play(learner: Learner, world: World, seed: int, episodes: int, *, determinis
     arena = world.arena(slots, seeds.Episodes(seed, "evaluate", evaluation=True))
     try:
         noise = EvaluationNoise(arena, seed, deterministic)
-        done = played(arena, learner, noise, [len(range(slot, episodes, slots)) for slot in range(slots)])
+        done = played(arena, learner, noise, shares(episodes, slots))
     finally:
         arena.close()
-    return [done[e % slots][e // slots] for e in range(episodes)]
+    return in_order(done, episodes)
+
+
+def shares(episodes: int, slots: int) -> list[int]:
+    """How many episodes each of some slots plays, so that all have the same number but for the remainder."""
+    return [len(range(slot, episodes, slots)) for slot in range(slots)]
+
+
+def in_order(done: list[list[Episode]], episodes: int) -> list[Episode]:
+    """Episodes 0..n-1 of slots that played their `shares`."""
+    return [done[e % len(done)][e // len(done)] for e in range(episodes)]
 
 
 def played(arena: Arena, learner: Acting, noise: EvaluationNoise, numbers: list[int]) -> list[list[Episode]]:

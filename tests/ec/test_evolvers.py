@@ -55,7 +55,6 @@ class Case:
     spaces: tuple[Space, ...] = (MIXED, ONLY_GENES, ONLY_WEIGHTS)
     smallest: int = 1
     """The least population it takes."""
-    asynchronous: bool = True
     bounded: bool = False
     """Whether no more than its population can be in flight."""
 
@@ -113,8 +112,6 @@ each = pytest.mark.parametrize(("case", "space"), EACH)
 
 
 def made(case: Case, space: Space, seed: int = 3, **changes: Any) -> Evolver:
-    if changes.get("asynchronous") and not case.asynchronous:
-        pytest.skip("it has no asynchronous mode")
     return dataclasses.replace(case.hyper, **changes).evolver(space, seed)
 
 

@@ -60,7 +60,7 @@ def test_steady_state_and_asynchronous_forms_find_the_front_too(changes: dict[st
             evolver.tell([Evaluation(one, tuple(problem.evaluate(one.genes[None])[0]))])
         return hypervolume(objectives(evolver.population), [-1.1, -1.1])
 
-    assert found(NSGA2(population=20, **changes)) > 0.8 > 0.6 > found(Random(population=20))  # type: ignore[arg-type]
+    assert found(NSGA2(population=20, **changes)) > 0.8 > 0.6 > found(Random(population=20))
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=20), st.integers(1, 10))

@@ -31,7 +31,7 @@ def told(evolver: Evolver, scores: Sequence[float | Sequence[float]], asked: lis
 
 def second(scores: Sequence[float | Sequence[float]], **keys: object) -> list[Individual]:
     """What the members of a first round go on as."""
-    hyper = PBT(population=len(scores), asynchronous=False, **keys)  # type: ignore[arg-type]
+    hyper = PBT(population=len(scores), asynchronous=False, **keys)
     evolver = hyper.evolver(SPACE, 3)
     told(evolver, scores, evolver.ask())
     return evolver.ask()

@@ -145,7 +145,7 @@ def rays(env: Any) -> list[float]:
     """The ten distances, measured by Box2D."""
     import Box2D
 
-    class Nearest(Box2D.b2RayCastCallback):  # type: ignore[misc]
+    class Nearest(Box2D.b2RayCastCallback):
         def ReportFixture(self, fixture: Any, point: Any, normal: Any, fraction: float) -> float:
             if fixture.filterData.categoryBits != 1:
                 return -1

@@ -167,7 +167,7 @@ class Hidden(Walk):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         generator = np.random.default_rng(3)
-        self.gusts = lambda mask: generator.normal(size=int(mask.sum()))  # type: ignore[method-assign]
+        self.gusts = lambda mask: generator.normal(size=int(mask.sum()))
 
 
 class Deaf(Walk):
@@ -219,7 +219,7 @@ def id_of(kind: type) -> str:
 def world_of(kind: type, mode: AutoresetMode | None = None, **given: Any) -> Gymnasium:
     world = Gymnasium(id=id_of(kind), **given)
     if mode is not None:
-        world.kwargs["autoreset_mode"] = mode  # type: ignore[assignment]
+        world.kwargs["autoreset_mode"] = mode
     return world
 
 
