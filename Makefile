@@ -5,7 +5,7 @@ PEERS := .venv-peers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
-COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | tr , ' ')
+COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | sed 's|", *"|" "|g')
 CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorboard-data-server absl-py grpcio \
 	markdown protobuf setuptools werkzeug
 EXTRAS := dev,mujoco,box2d,video,qd,ray-launcher
