@@ -47,6 +47,17 @@ class Member:
         return self.fragment
 
 
+def weights() -> Array:
+    """What `all` hands out: written memory, for pages that nobody has written are all one page of zeros."""
+    return np.random.default_rng(0).integers(0, 256, LARGE, np.uint8)
+
+
+def renewed(large: Array) -> Array:
+    """The same array with other bytes, as weights are after an update: what has not changed need not travel again."""
+    large[::4096] += 1
+    return large
+
+
 # ------------------------------------------------------------------ ours
 
 
@@ -55,10 +66,10 @@ def evorl(what: str) -> tuple[Update, Callable[[], None]]:
 
     processes = PROCESSES[what]
     group = Processes(workers=processes).spawn(Member, processes)
-    large, own = np.zeros(LARGE, np.uint8), np.empty(FRAGMENT, np.uint8)
+    large, own = weights(), np.empty(FRAGMENT, np.uint8)
     fragments = group.gather("play") if what == "gather" else iter(())
     return {
-        "all": lambda: check(group.all("length", large), [LARGE] * processes),
+        "all": lambda: check(group.all("length", renewed(large)), [LARGE] * processes),
         "any": lambda: check(list(group.map("echo", ((n,) for n in range(CALLS)))), range(CALLS)),
         "gather": lambda: keep(own, next(fragments)[1]),
     }[what], group.close
@@ -85,10 +96,10 @@ def ray(what: str) -> tuple[Update, Callable[[], None]]:
     processes = PROCESSES[what]
     framework.init("local", num_cpus=processes, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     actors = [framework.remote(Member).remote(index) for index in range(processes)]
-    large, own = np.zeros(LARGE, np.uint8), np.empty(FRAGMENT, np.uint8)
+    large, own = weights(), np.empty(FRAGMENT, np.uint8)
 
     def tell() -> int:
-        place = framework.put(large)
+        place = framework.put(renewed(large))
         return check(framework.get([actor.length.remote(place) for actor in actors]), [LARGE] * processes)
 
     def call() -> int:
@@ -137,7 +148,7 @@ def shared(size: int) -> Array:
 
 def bare_all() -> tuple[Update, list[int]]:
     """One copy in, a byte to each process, a copy out in each, a byte back."""
-    block, large = shared(LARGE), np.zeros(LARGE, np.uint8)
+    block, large = shared(LARGE), weights()
 
     def read(end: socket.socket) -> None:
         while end.recv(1):
@@ -147,7 +158,7 @@ def bare_all() -> tuple[Update, list[int]]:
     children = [fork(partial(read, end)) for _, end in pairs]
 
     def tell() -> int:
-        np.copyto(block, large)
+        np.copyto(block, renewed(large))
         for end, _ in pairs:
             end.send(b"1")
         return check([end.recv(1) for end, _ in pairs], [b"\x01"] * len(pairs))
