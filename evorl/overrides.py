@@ -238,9 +238,11 @@ def _has(base: DictConfig, key: str) -> bool:
 
 def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, whole: bool) -> BadRequest:
     key = f"{parent}.{name}" if parent else name
-    names = [str(one) for one in node if one not in ("hydra", "_target_")]
+    names = [str(one) for one in node]
     if not names:
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
+    if names == ["_target_"] and not nearest(name, names):
+        return BadRequest(f"unknown key; this {parent} has none", key)
     if parent:
         return unknown(name, names, parent)
     homes = [f"{room}.{name}" for room in names if whole and name in _keys(config, room)]

@@ -30,7 +30,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from evorl import __version__, config, job
-from evorl.overrides import ROOMS, TUNED, parse, require, written
+from evorl.overrides import FOLDERS, ROOMS, TUNED, parse, require, written
 from evorl.record.files import replace
 from evorl.sweep import sweep
 from evorl.util import command
@@ -53,6 +53,8 @@ def run(words: Sequence[str]) -> None:
     name = args.config_name or "config"
     given = {one.key_or_group: one.value() for one in parse(args.overrides)}
     if given.get("resume") is not None:
+        if given.get("replay") is not None:
+            raise BadRequest("repeats one run, alone on the command line", "replay")
         return _resume(Path(str(given["resume"])), args)
     with config.opened(path, args.config_dir) as hydra:
         if given.get("replay") is not None:
@@ -153,6 +155,10 @@ def _amended(past: dict[str, Any], directory: Path, args: argparse.Namespace) ->
         key, value = one.key_or_group, one.value()
         if key in ("resume", "replay", "trust"):
             continue
+        if key in FOLDERS or key.startswith("hydra."):
+            raise BadRequest("has no place here: a run goes on where and as it is", key)
+        if one.is_delete() or one.is_sweep_override():
+            raise BadRequest(f"takes one value here: {key}=VALUE", key)
         if key == "init" and value is not None:
             raise BadRequest("starts a new run, and resume goes on with an old one: give one of the two", key)
         if key == "cluster" and value != choices[key]:

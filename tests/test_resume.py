@@ -55,21 +55,23 @@ def test_n_and_n_more_is_2n(case: str, tmp_path: Path) -> None:
     assert json.loads((halves / f"result.{stopped}.json").read_bytes())["steps"] == stopped
 
 
-LOCAL, WORKERS = ("cluster=local",), ("cluster=processes", "cluster.workers=2")
+LOCAL, WORKERS, MORE = ("cluster=local",), ("cluster=processes", "cluster.workers=2"), ("cluster.workers=3",)
+MOVES = {"to workers": (LOCAL, WORKERS), "from workers": (WORKERS, LOCAL), "to more workers": (WORKERS, MORE)}
 
 
-@pytest.mark.parametrize(("first", "then"), [(LOCAL, WORKERS), (WORKERS, LOCAL)], ids=["to workers", "from workers"])
+@pytest.mark.parametrize(("first", "then"), MOVES.values(), ids=MOVES)
 def test_where_it_goes_on_changes_no_bit(first: tuple[str, ...], then: tuple[str, ...], tmp_path: Path) -> None:
-    words = words_of("cartpole-members")
+    words = ["rl.members=3" if word.startswith("rl.members=") else word for word in words_of("cartpole-members")]
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     assert go(*words, f"budget.steps={2 * N}", f"hydra.run.dir={whole}") == 0
     assert go(*words, *first, f"budget.steps={N}", f"hydra.run.dir={halves}") == 0
     stopped = json.loads((halves / "result.json").read_bytes())["steps"]
     assert go(f"resume={halves}", *reversed(then), f"budget.steps={2 * N}") == 0
-    assert ("cluster/replaced" in rows(halves)[-2]) == (then == WORKERS)
+    assert ("cluster/replaced" in rows(halves)[-2]) == (then != LOCAL)
     assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
-    assert job.choices(halves)["cluster"] == then[0].partition("=")[2]
-    assert config.stored(halves).cluster == experiment_of(*then).cluster
+    place = (*first, *then)
+    assert f"cluster={job.choices(halves)['cluster']}" == [word for word in place if word.startswith("cluster=")][-1]
+    assert config.stored(halves).cluster == experiment_of(*(then if then != MORE else place)).cluster
     assert go(f"resume={halves}", *then) == 0  # no change
 
 
@@ -164,7 +166,31 @@ def test_killed_before_its_result_it_writes_the_result(finished: Path, tmp_path:
         ("budget.steps=-5", "budget.steps"),
         ("record.wandb=perhaps", "record.wandb"),
         ("cluster=proceses", "did you mean processes?"),
-        ("cluster.workers=2", "cluster.workers"),
+        ("cluster.workers=2", "cluster.workers: unknown key; this cluster has none"),
+        ("device=cuda", "device: is auto in that run, and stays"),
+        ("mdp.time_limit=9", "mdp.time_limit: is "),
+        ("rl={clip: 0.1}", "rl: is ppo in that run, and stays"),
+        ("rl.net.hidden=[9]", "rl.net.hidden: is [16] in that run, and stays"),
+        ("rl._target_=evorl.rl.a2c.A2C", "rl._target_: is evorl.rl.ppo.PPO in that run, and stays"),
+        ("+rl.baseline=true", "rl.baseline: unknown key"),
+        ("++rl.lr=1", "rl.lr: is "),
+        ("~rl.lr", "rl.lr: takes one value here: rl.lr=VALUE"),
+        ("~budget.steps", "budget.steps: takes one value here"),
+        ("budget.steps=1,2", "budget.steps: takes one value here"),
+        ("budget=null", "budget: "),
+        ("budget={steps: 9, speed: 1}", "budget.speed: unknown key; "),
+        ("record={speed: 1}", "record: is default in that run, and stays"),
+        ("ec=pbt", "ec: is none in that run, and stays"),
+        ("+ec.population=3", "ec.population: "),
+        ("tuned=pong_ppo", "tuned: is cartpole_ppo in that run, and stays"),
+        ("+debug=tiny", "debug: has no place here"),
+        ("init_optimizer=true", "init_optimizer: is False in that run, and stays"),
+        ("replay=somewhere", "replay: repeats one run, alone on the command line"),
+        ("hydra.run.dir=elsewhere", "hydra.run.dir: has no place here"),
+        ("hydra/launcher=ray", "hydra/launcher: is basic in that run, and stays"),
+        ("checkpoint.every=1", "checkpoint.every: is 300 in that run, and stays"),
+        ("record._target_=evorl.experiment.Budget", "record._target_: evorl.experiment.Budget is no Record dataclass"),
+        ("cluster._target_=os.system", "cluster._target_: os.system is outside evorl"),
     ],
 )
 def test_what_may_not_change_is_refused(
