@@ -1,0 +1,33 @@
+"""What a synchronous run computes does not depend on where its members live, or on how many workers carry them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from harness import QUICK, WORLDS, experiment_of, fingerprint, train_in
+
+from evorl.cluster.processes import Processes
+
+MEMBERS = 8
+SMALL = (*QUICK[:4], "rl.slots=2", "rl.horizon=8", "rl.net.hidden=[8]", f"rl.members={MEMBERS}", "budget.steps=400")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rl=ppo", "rl.minibatch=64", "rl.passes=2", *WORLDS["pong"], "rl.net.lstm=4"),
+        ("rl=a2c", *WORLDS["pong"]),
+        ("rl=reinforce", *WORLDS["pendulum"]),
+    ],
+    ids=["ppo", "a2c", "reinforce"],
+)
+def test_the_number_of_workers_changes_no_bit(words: tuple[str, ...], tmp_path: Path) -> None:
+    experiment = experiment_of(*SMALL, *words)
+    train_in(tmp_path / "local", experiment)
+    alone = fingerprint(tmp_path / "local")
+    for workers in (1, 3, MEMBERS):
+        there = tmp_path / f"{workers} workers"
+        train_in(there, replace(experiment, cluster=Processes(workers=workers)))
+        assert fingerprint(there) == alone, workers
