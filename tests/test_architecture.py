@@ -68,6 +68,7 @@ IN_PLACE |= {"orthogonal_", "kaiming_normal_", "kaiming_uniform_", "xavier_norma
 KEYED = {
     # file: (what it may use, why)
     "evorl/cluster/crew.py": ({"secrets", "secrets.token_bytes"}, "a group's password, which no result depends on"),
+    "evorl/cluster/relay.py": ({"secrets", "secrets.token_bytes"}, "what the driver seals parcels with"),
     "evorl/cluster/nursery.py": ({"secrets", "secrets.token_hex"}, "a directory's name"),
     "evorl/util/seed.py": ({"np.random.Generator", "np.random.Philox"}, "the one source of generators"),
     "evorl/mdp/simulators.py": ({"np.random.Generator", "np.random.PCG64"}, "gymnasium's own bits from a keyed seed"),

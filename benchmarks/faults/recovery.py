@@ -77,7 +77,7 @@ def workers(group: Any) -> list[int]:
 
 
 def nurse(group: Any) -> list[int]:
-    return [group.crew.launcher._nurses[0].pid]
+    return [group.crew.launcher._nurses[0].pid.number]
 
 
 VICTIMS: dict[str, Callable[[Any], list[int]]] = {

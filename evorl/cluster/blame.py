@@ -40,13 +40,13 @@ def blame(gone: Exit, doing: str, call: int, past: Past) -> str:
     if call != past.over:
         past.begin(call)
     past.deaths += 1
-    if not gone.killed:
+    if not gone.blameless:
         past.own_deaths += 1
         past.own.append(past.answered)
     who = f"worker {gone.worker}" + ("" if gone.member is None else f", busy with member {gone.member},")
     what, where = f"{who} {gone.why} as {doing}", f"\n{gone.trace}".rstrip()
     if past.own_deaths >= OWN_DEATHS or past.deaths >= DEATHS:
         raise MemberLost(f"{what}, {past.deaths} times over the same work{where}")
-    if not gone.killed and len(past.own) == OFTEN and (calls := past.answered - past.own[0]) < RECENTLY:
+    if not gone.blameless and len(past.own) == OFTEN and (calls := past.answered - past.own[0]) < RECENTLY:
         raise MemberLost(f"{what}, the last of {OFTEN} such ends within {calls} calls{where}")
     return f"{what}: replaced{where}"

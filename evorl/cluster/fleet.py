@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
@@ -24,10 +25,12 @@ from evorl.cluster.blackbox import BlackBox
 from evorl.cluster.child import die_with_parent, fork, why
 from evorl.cluster.core import Make
 from evorl.cluster.curve import Keys, Pass
+from evorl.cluster.gate import listen
 from evorl.cluster.head import GONE_S, HeadLost, Watch
 from evorl.cluster.host import here
 from evorl.cluster.keeper import gist
 from evorl.cluster.launch import Exit
+from evorl.cluster.pid import Pid
 from evorl.cluster.serve import serve
 from evorl.cluster.session import Session
 
@@ -47,9 +50,9 @@ class Carrier:
     def __init__(self, make: Make, endpoint: str, driver: str) -> None:
         self.make, self.endpoint, self.driver = make, endpoint, driver
 
-    def where(self) -> tuple[str, int]:
+    def where(self) -> tuple[str, Pid]:
         """Whose memory it can read, and which process it is."""
-        return here(), os.getpid()
+        return here(), Pid.of(os.getpid())
 
     def carry(self, token: bytes, worker: int, life: int, keys: Pass | None) -> End:
         """A worker's life: how it ended."""
@@ -64,7 +67,7 @@ class Carrier:
 
         try:
             pid = fork(partial(box.record, work), keep=box.fd)
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # its own child's number, till here
             return status, box.member, box.trace
         finally:
             box.close()
@@ -72,6 +75,31 @@ class Carrier:
 
 def _is_parent(pid: int) -> bool:
     return os.getppid() == pid
+
+
+class Bell:
+    """Rung by any thread, also by one that comes too late; heard by who polls it."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lock = threading.Lock()  # once it is closed the number may be another file's
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def ring(self) -> None:
+        with self._lock:
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
+
+    def hush(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
+
+    def close(self) -> None:
+        with self._lock:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class Life(NamedTuple):
@@ -90,16 +118,21 @@ class Fleet:
         self.endpoint = ""
         self._keys: Keys | None = None
         self._carriers: dict[int, Any] = {}
-        self._places: dict[int, tuple[str, int]] = {}  # where carriers are, once they have said so
+        self._places: dict[int, tuple[str, Pid]] = {}  # where carriers are, once they have said so
         self._lives: dict[int, Life] = {}
         self._ended: deque[tuple[int, int, Any]] = deque()  # worker, life, what its call gave; from Ray's threads
-        self._woken = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._epoll = select.epoll()
-        self._epoll.register(self._woken, select.EPOLLIN)
         self.make = make
         self._session = Session(config, workers)
-        self._head = None if self._session.alone else Watch(self._session.head, self._headless)
-        self._settle()
+        self._bell, self._epoll = Bell(), select.epoll()
+        self._head: Watch | None = None
+        try:
+            self._epoll.register(self._bell, select.EPOLLIN)
+            if not self._session.alone:
+                self._head = Watch(self._session.head, self._headless)
+            self._settle()
+        except BaseException:
+            self.close()
+            raise
 
     def _settle(self) -> None:
         self._made = ray.put(self.make)
@@ -120,10 +153,7 @@ class Fleet:
             socket.bind(self.endpoint)
             return None
         self._keys = Keys(socket)
-        address = self._session.ip
-        socket.ipv6 = ":" in address
-        socket.bind(f"tcp://[{address}]:*" if socket.ipv6 else f"tcp://{address}:*")
-        self.endpoint = str(socket.get_string(zmq.LAST_ENDPOINT))
+        self.endpoint = listen(socket, self._session.ip)
         return self._keys.admitted
 
     # -------------------------------------------------------------- lives
@@ -149,21 +179,16 @@ class Fleet:
     def _over(self, worker: int, life: int, answer: Any) -> None:
         """Called by one of Ray's threads when a worker has ended, or its carrier is gone."""
         self._ended.append((worker, life, answer.exception() or answer.result()))
-        self._wake()
+        self._bell.ring()
 
     def _headless(self) -> None:
         """Called by a thread of ours when the head of a cluster that was joined is gone."""
         self._session.lost = True
-        self._wake()
-
-    def _wake(self) -> None:
-        with suppress(OSError):  # closed
-            os.eventfd_write(self._woken, 1)
+        self._bell.ring()
 
     def exits(self) -> list[Exit]:
         """Raises `HeadLost`."""
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._woken)
+        self._bell.hush()
         if self._session.lost:
             raise HeadLost(f"the Ray at {self._session.head} is gone: its head has not been there for {GONE_S:g} s")
         if self._without_ray():
@@ -183,7 +208,10 @@ class Fleet:
 
     def _renew(self) -> list[Exit]:
         """Our own Ray is gone, and all that it carried: begin another."""
-        gone = [Exit(worker, life.number, "lost the Ray that carried it", True) for worker, life in self._lives.items()]
+        gone = [
+            Exit(worker, life.number, "lost the Ray that carried it", blameless=True)
+            for worker, life in self._lives.items()
+        ]
         self._carriers.clear()
         self._places.clear()
         self._session.renew()
@@ -198,17 +226,16 @@ class Fleet:
             return Exit(worker, life, why(status), status == -signal.SIGKILL, member, trace)
         self._forget(worker)
         made = isinstance(end, RayActorError) and not end.actor_init_failed
-        return Exit(worker, life, f"lost the process that carried it ({gist(end)})", killed=made)
+        return Exit(worker, life, f"lost the process that carried it ({gist(end)})", blameless=made)
 
     def kill(self, worker: int, life: int) -> None:
         """Ends the carrier, and its worker with it; Ray alone would wait for one that is stopped."""
         if life == self._lives[worker].number:
-            host, pid = self._places.get(worker, ("", 0))
+            host, pid = self._places.get(worker, ("", None))
             self._dismiss(worker)
             self._forget(worker)
-            if host == self.host:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            if pid is not None and host == self.host:
+                pid.kill()
 
     def _dismiss(self, worker: int) -> None:
         keys = self._lives[worker].keys
@@ -228,4 +255,4 @@ class Fleet:
             self._head.close()
         self._session.close()
         self._epoll.close()
-        os.close(self._woken)
+        self._bell.close()

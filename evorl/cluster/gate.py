@@ -1,4 +1,7 @@
-"""Who may connect to a group's socket. ZeroMQ asks before it reads a message of a new connection (its RFC 27, ZAP)."""
+"""How a group's sockets meet, and who may connect.
+
+ZeroMQ asks before it reads a message of a new connection (its RFC 27, ZAP).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,18 @@ def present(socket: zmq.Socket[bytes], token: bytes) -> None:
     """Have the token ready at the gate of whom the socket will connect to."""
     socket.plain_username = USER
     socket.plain_password = token.hex().encode()
+
+
+def listen(socket: zmq.Socket[bytes], ip: str) -> str:
+    """Bind a socket to a port of its own at an address of this machine: the endpoint."""
+    socket.ipv6 = ":" in ip
+    socket.bind(f"tcp://{f'[{ip}]' if socket.ipv6 else ip}:*")
+    return str(socket.get_string(zmq.LAST_ENDPOINT))
+
+
+def connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
+    socket.ipv6 = endpoint.startswith("tcp://[")  # else ZeroMQ does not take such an address for one
+    socket.connect(endpoint)
 
 
 class Gate:

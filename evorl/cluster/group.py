@@ -7,12 +7,12 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from evorl.cluster.absence import TICK_S
 from evorl.cluster.core import Future
 from evorl.cluster.crew import Crew
 from evorl.cluster.launch import Launcher
 from evorl.cluster.line import Letter, dumps, loads
 from evorl.cluster.seats import MOST_AHEAD, Call, Seat
+from evorl.cluster.vigil import TICK_S
 
 GATHER_AHEAD = 2  # answers of each member that wait to be taken
 MOST_SHARED = 32  # members of a stream whose arguments lie in shared memory: each block is two open files

@@ -17,8 +17,9 @@ from typing import Any
 import grpc
 from ray._private import grpc_utils
 
+from evorl.cluster.address import host_port, one_word
+
 REACH_S = 10.0  # seconds in which it must take a connection, and answer
-PORT = "6379"  # Ray's own
 GONE_S = 30.0  # without a connection; a head that is started again in time has not been gone
 AGAIN_S = 1.0  # between two tries
 SILENT_S = 5  # without a packet, after which each of a few more such times asks for one
@@ -32,9 +33,9 @@ def reached(address: str) -> str:
     """
     if address == "auto":
         return address
-    host, _, port = address.partition(":")
-    found = f"{host}:{port or PORT}"
-    socket.create_connection((host, int(port or PORT)), REACH_S).close()
+    host, port = host_port(address)
+    found = one_word(host, port)
+    socket.create_connection((host, port), REACH_S).close()
     if _turned_away(found):
         raise PermissionError(
             "it asks for a token, and ours is missing or another: set RAY_AUTH_MODE=token, and have the head's "
@@ -62,8 +63,7 @@ class Watch:
     """Keeps a connection to the head; calls ``gone`` from a thread of its own when there has been none for long."""
 
     def __init__(self, address: str, gone: Callable[[], None]) -> None:
-        host, _, port = address.rpartition(":")
-        self._address, self._gone = (host.strip("[]"), int(port)), gone
+        self._address, self._gone = host_port(address), gone
         self._end = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._watch, name="evorl head", daemon=True)
         self._thread.start()

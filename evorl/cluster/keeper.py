@@ -144,7 +144,7 @@ def _end_children() -> None:
     """Kill what is left, until nothing is: as their subreaper this process inherits its children's children."""
     while True:
         for child in _children():
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):  # nobody else waits for them, so each number is still its own
                 os.kill(child, signal.SIGKILL)
         try:
             os.wait()

@@ -14,7 +14,7 @@ class Exit(NamedTuple):
     worker: int
     life: int
     why: str
-    killed: bool  # from outside
+    blameless: bool  # it was ended by others, for nothing that it did
     member: int | None = None  # that it was busy with, where known
     trace: str = ""  # where it was, as far as that was written down
     stopped: bool = False  # it hung because a signal had stopped it

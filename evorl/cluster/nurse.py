@@ -19,14 +19,16 @@ from evorl.cluster import shortage, strays
 from evorl.cluster.blackbox import DUMP, MOST_TRACE, BlackBox
 from evorl.cluster.child import die_with_parent, fork
 from evorl.cluster.core import Make
+from evorl.cluster.pid import Pid
 from evorl.cluster.serve import serve
 from evorl.cluster.strays import Roll
 
-NOTE = struct.Struct("<BIIiiB")  # what, worker, life, exit status (BORN, ALIVE: process id), member, cause
+NOTE = struct.Struct("<BIIiiB")  # what, worker, life, exit status, member, cause; BORN and ALIVE: then a `Pid`
 FORK, KILL, HIRE, BORN, ALIVE, GONE = range(6)
 ITSELF, STOPPED, STARVED = range(3)  # causes of an end, as far as the exit status does not tell them
 NOBODY = 0xFFFFFFFF  # the worker that a nurse is
 DUMP_S = 0.1  # seconds that a hung worker gets to say where it hangs
+SWEEP_MS = 50  # without anything else to do, after which programs are looked for that an ended worker has left
 HEIR_S = 1.0  # seconds that the nurse at work gets to clean up after the driver, before the one that waits does
 
 
@@ -36,14 +38,14 @@ class Plan(NamedTuple):
     make: Make
     endpoint: str
     directory: str  # of the endpoint; no other group's has this name
-    driver: int
+    driver: Pid
     roll: Roll
 
 
 class Child(NamedTuple):
     """A process that a nurse has forked."""
 
-    pid: int
+    pid: Pid
     worker: int  # NOBODY: another nurse
     life: int
     box: BlackBox | None
@@ -57,12 +59,13 @@ class Nurse:
         self.at_work = False  # the other one waits
         self.poller = select.poll()
         self.children: dict[int, Child] = {}  # by pidfd
-        self.stopped: set[int] = set()  # processes that hung because a signal had stopped them
+        self.stopped: set[Pid] = set()  # processes that hung because a signal had stopped them
+        self.leavers: list[str] = []  # names of ended workers whose programs have not been looked for
         self.starved = 0  # processes that the kernel had ended when it was last asked
 
-    def begin(self) -> int:
+    def begin(self) -> Pid:
         """Fork it."""
-        pid = fork(self._run, self.driver.fileno())
+        pid = Pid.of(fork(self._run, self.driver.fileno()))
         self.plan.roll.nurse(self.place, pid)
         return pid
 
@@ -72,10 +75,10 @@ class Nurse:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         faulthandler.disable()  # the file that it would write to is closed
         self.starved = shortage.counted()
-        self._tell(ALIVE, NOBODY, 0, os.getpid())
+        self._tell(ALIVE, NOBODY, more=Pid.of(os.getpid()).pack())
         gc.freeze()  # so that collections in the workers leave these pages shared, and end nothing of the driver's
         with suppress(ProcessLookupError):  # its end may not close its socket: a child may have been stopped with it
-            self._attend(os.pidfd_open(self.plan.driver))
+            self._attend(self.plan.driver.open())
             self._attend(self.driver.fileno())
             self._serve()
         self._end()
@@ -86,18 +89,22 @@ class Nurse:
     def _serve(self) -> None:
         """Until the driver is gone."""
         while True:
-            for fd, _ in self.poller.poll():
+            ready = self.poller.poll(SWEEP_MS if self.leavers else None)
+            if not ready:
+                strays.end_marked(*self.leavers)
+                self.leavers.clear()
+            for fd, _ in ready:
                 if fd in self.children:
                     self._bury(fd)
                 elif fd != self.driver.fileno() or not self._heed():
                     return
 
     def _tell(
-        self, what: int, worker: int, life: int, status: int, more: tuple[int, int] = (-1, 0), trace: str = ""
-    ) -> None:
-        note = NOTE.pack(what, worker, life, status, *more)
+        self, what: int, worker: int, life: int = 0, status: int = 0, member: int = -1, how: int = ITSELF,
+        more: bytes = b"",
+    ) -> None:  # fmt: skip
         with suppress(OSError):
-            self.driver.send(note + trace.encode()[:MOST_TRACE])
+            self.driver.send(NOTE.pack(what, worker, life, status, member, how) + more[:MOST_TRACE])
 
     def _heed(self) -> bool:
         """Do what the driver says; False when it is gone."""
@@ -121,7 +128,7 @@ class Nurse:
         with socket.socket(fileno=hand) as theirs:
             pid = Nurse(self.plan, place, theirs).begin()
             with suppress(OSError):
-                theirs.send(NOTE.pack(BORN, NOBODY, 0, pid, -1, 0))
+                theirs.send(NOTE.pack(BORN, NOBODY, 0, 0, -1, ITSELF) + pid.pack())
         self._watch(Child(pid, NOBODY, 0, None))
 
     def _fork(self, worker: int, life: int, token: bytes) -> None:
@@ -137,43 +144,46 @@ class Nurse:
             box.record(lambda: serve(plan.make, plan.endpoint, token, worker, life, alive, mark=box.mark))
 
         try:
-            pid = fork(work, box.fd)
+            pid = Pid.of(fork(work, box.fd))
         except OSError as error:  # too many processes, too little memory
-            self._tell(GONE, worker, life, 1, trace=str(error))
+            self._tell(GONE, worker, life, 1, more=str(error).encode())
             box.close()
             return
         plan.roll.worker(worker, pid)
         self._watch(Child(pid, worker, life, box))
 
     def _watch(self, child: Child) -> None:
-        fd = os.pidfd_open(child.pid)
+        fd = child.pid.open()
         self.children[fd] = child
         self._attend(fd)
 
     def _kill(self, worker: int, life: int) -> None:
         """End a worker that hangs, once it has said where."""
-        for child in self.children.values():
+        for fd, child in self.children.items():
             if (child.worker, child.life) == (worker, life) and child.box is not None:
-                if _is_stopped(child.pid):
+                if _is_stopped(child.pid.number):  # its own: a child that is not waited for
                     self.stopped.add(child.pid)
                 else:
-                    _ask_where(child.pid, child.box)
-                os.kill(child.pid, signal.SIGKILL)
+                    _ask_where(fd, child.box)
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
 
     def _bury(self, fd: int) -> None:
         child = self.children.pop(fd)
         self.poller.unregister(fd)
         os.close(fd)
-        strays.end(child.pid)  # not waited for yet, so the number is still its own: what its world has started
-        status = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
+        strays.end(child.pid)  # what its world has started
+        if child.box is not None:
+            self.plan.roll.worker(child.worker, None)
+        _, status = os.waitpid(child.pid.number, 0)  # a child of ours: until here the number was its own
+        status = os.waitstatus_to_exitcode(status)
         if child.box is None:
             return
-        self.plan.roll.worker(child.worker, 0)
         member = -1 if child.box.member is None else child.box.member
-        self._tell(GONE, child.worker, child.life, status, (member, self._how(child, status)), child.box.trace)
+        how, trace = self._how(child, status), child.box.trace.encode()
+        self._tell(GONE, child.worker, child.life, status, member, how, trace)
         child.box.close()
         if status:
-            strays.end_marked(_name(self.plan, child.worker, child.life))
+            self.leavers.append(_name(self.plan, child.worker, child.life))
 
     def _how(self, child: Child, status: int) -> int:
         before, self.starved = self.starved, shortage.counted()
@@ -186,24 +196,25 @@ class Nurse:
         """The driver is gone: end all that is the group's."""
         if not self.at_work:
             self._await_other()
-        for pid in self.plan.roll.nurses():
-            if pid != os.getpid():
-                strays.end(pid)
-        for child in self.children.values():
-            os.kill(child.pid, signal.SIGKILL)
+        for pid in self._others():
+            strays.end(pid)
+        for fd in self.children:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
         for fd in list(self.children):
             self._bury(fd)
         self.plan.roll.end_workers()
         strays.end_marked(f"{self.plan.directory}/")
         shutil.rmtree(self.plan.directory, ignore_errors=True)
 
+    def _others(self) -> list[Pid]:
+        return [pid for pid in self.plan.roll.nurses() if pid.number != os.getpid()]
+
     def _await_other(self) -> None:
-        for pid in self.plan.roll.nurses():
-            if pid != os.getpid():
-                with suppress(ProcessLookupError):
-                    fd = os.pidfd_open(pid)
-                    select.select([fd], [], [], HEIR_S)
-                    os.close(fd)
+        for pid in self._others():
+            with suppress(ProcessLookupError):
+                fd = pid.open()
+                select.select([fd], [], [], HEIR_S)
+                os.close(fd)
 
 
 def _name(plan: Plan, worker: int, life: int) -> str:
@@ -215,9 +226,9 @@ def _is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt"
 
 
-def _ask_where(pid: int, box: BlackBox) -> None:
+def _ask_where(pidfd: int, box: BlackBox) -> None:
     """Have a worker write down where it is, if it can."""
-    os.kill(pid, DUMP)
+    signal.pidfd_send_signal(pidfd, DUMP)
     ends = time.monotonic() + DUMP_S
     while not box.trace and time.monotonic() < ends:
         time.sleep(0.005)

@@ -33,6 +33,7 @@ from evorl.cluster.depth import shallow
 from evorl.cluster.host import here
 from evorl.cluster.launch import Exit
 from evorl.cluster.nurse import ALIVE, FORK, GONE, HIRE, KILL, NOTE, STARVED, STOPPED, Nurse, Plan
+from evorl.cluster.pid import Pid
 from evorl.cluster.strays import NURSES, Roll
 
 ANSWER_S = 10.0  # seconds after which a nurse that says nothing is taken for dead, however busy the machine is
@@ -46,7 +47,7 @@ class Nursery:
         self.workers, self.host = workers, here()
         self.directory = _unused()
         self.endpoint = f"ipc://{self.directory}/group"
-        self._plan = Plan(make, self.endpoint, self.directory, os.getpid(), Roll(workers))
+        self._plan = Plan(make, self.endpoint, self.directory, Pid.of(os.getpid()), Roll(workers))
         self._begun: dict[int, int] = {}  # worker -> life of the process that runs
         self._gone: list[Exit] = []  # heard of, and not asked for yet
         self._nurses: list[_Contact] = []  # the one at work, and the one that waits
@@ -78,13 +79,13 @@ class Nursery:
                     nurse.is_process(self._fork(theirs, place))
             if nurse.begins():
                 return nurse
-            if forker is not None and not nurse.pid:
+            if forker is not None and nurse.pid is None:
                 forker.kill()
             nurse.bury(0)
-            self._plan.roll.nurse(place, 0)
+            self._plan.roll.nurse(place, None)
         raise OSError("a process that was forked to start the workers does not answer")
 
-    def _fork(self, theirs: socket.socket, place: int) -> int:
+    def _fork(self, theirs: socket.socket, place: int) -> Pid:
         # in a thread of its own: the OpenMP pool of one that has one would be without its threads in a child, which
         # would wait for them for ever in its first parallel sum
         with ThreadPoolExecutor(1) as aside:
@@ -129,20 +130,23 @@ class Nursery:
         if self._begun.get(worker) == life:
             del self._begun[worker]
         trace = note[NOTE.size :].decode(errors="replace")
-        killed = how == STOPPED or (status == -signal.SIGKILL and how != STARVED)
+        blameless = how == STOPPED or (status == -signal.SIGKILL and how != STARVED)
         reason = f"{why(status)} for want of memory" if how == STARVED else why(status)
-        return Exit(worker, life, reason, killed, None if member < 0 else member, trace, how == STOPPED)
+        return Exit(worker, life, reason, blameless, None if member < 0 else member, trace, how == STOPPED)
 
     def _bereaved(self, nurse: _Contact) -> None:
         """A nurse was killed, and with it its workers."""
         for fd in nurse.watched():
             self._epoll.unregister(fd)
-        strays.end(nurse.pid)  # with children that had not left its group yet
+        if nurse.pid is not None:
+            strays.end(nurse.pid)  # with children that had not left its group yet
         nurse.bury(0)
-        self._plan.roll.nurse(nurse.place, 0)
+        self._plan.roll.nurse(nurse.place, None)
         if nurse is self._nurses[0]:
             self._end_workers()
-            self._gone += [Exit(worker, life, "died with its nurse", True) for worker, life in self._begun.items()]
+            self._gone += [
+                Exit(worker, life, "died with its nurse", blameless=True) for worker, life in self._begun.items()
+            ]
             self._begun.clear()
         self._nurses.remove(nurse)
         self._staff()
@@ -173,21 +177,22 @@ class _Contact:
 
     def __init__(self, ours: socket.socket, place: int) -> None:
         self.socket, self.place = ours, place
-        self.pid, self.end = 0, -1  # and a pidfd, which becomes readable when it has ended
+        self.pid: Pid | None = None
+        self.end = -1  # a pidfd, which becomes readable when it has ended
 
     def watched(self) -> tuple[int, int]:
         return self.socket.fileno(), self.end
 
-    def is_process(self, pid: int) -> None:
+    def is_process(self, pid: Pid) -> None:
         self.pid = pid
-        self.end = os.pidfd_open(pid)
+        self.end = pid.open()
 
     def begins(self) -> bool:
         """Whether it says so. Who forked it may have said before which process it is."""
         with suppress(ProcessLookupError):  # it has ended already
             while note := self.hear(ANSWER_S):
-                if not self.pid:
-                    self.is_process(NOTE.unpack_from(note)[3])
+                if self.pid is None:
+                    self.is_process(Pid.unpack(note[NOTE.size :]))
                 if note[0] == ALIVE:
                     return True
         return False
@@ -224,6 +229,6 @@ class _Contact:
         if not select.select([self.end], [], [], patience_s)[0]:
             self.kill()
             select.select([self.end], [], [])
+        with suppress(ChildProcessError):  # another nurse's child, whose number may be anybody's by now
+            os.waitid(os.P_PIDFD, self.end, os.WEXITED)
         os.close(self.end)
-        with suppress(ChildProcessError):  # another nurse's child
-            os.waitpid(self.pid, 0)

@@ -16,7 +16,7 @@ from itertools import count
 
 from evorl.cluster.line import Letter
 from evorl.cluster.memory import Pool
-from evorl.cluster.relay import HELD, Stop, branches
+from evorl.cluster.relay import HELD, Leg, branches, seal
 from evorl.cluster.seats import Seat
 
 log = logging.getLogger("evorl")
@@ -24,7 +24,7 @@ log = logging.getLogger("evorl")
 KEPT = 4  # parcels that every host keeps
 LATE_S, SLOW = 1.0, 10e6  # a host has a parcel after so many seconds, and one for so many bytes
 
-Send = Callable[[Seat, tuple[int, Sequence[Stop]], Letter], None]
+Send = Callable[[Seat, tuple[int, int, Sequence[Leg]], Letter], None]
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Parcels:
         self._hosts: dict[str, dict[int, Seat]] = {}  # other than ours: its workers
         self._porters: dict[str, Porter] = {}
         self._kept: dict[int, tuple[int, Letter]] = {}  # by our block: number and arrays, the newest last
-        self._numbers = count(1)
+        self._numbers, self._trips = count(1), count(1)
         self._block: int | None = None  # of the parcel on its way
         self._from: dict[str, str | None] = {}  # from which host each gets it; None: from the driver
         self._awaited: set[str] = set()  # hosts that do not have it yet
@@ -91,21 +91,23 @@ class Parcels:
         if not self._hosts or letter.block is None:
             return
         number = self._keep(letter.block, letter)
-        stops = {host: porter.seat.stop for host in self._hosts if (porter := self._porter(host)) is not None}
-        lacking = [host for host in stops if number not in self._porters[host].holds]
+        porters = {host: porter for host in self._hosts if (porter := self._porter(host)) is not None}
+        lacking = {host: porter.seat for host, porter in porters.items() if number not in porter.holds}
         self._block, self._from, self._awaited = letter.block, {}, {*lacking}
         self._until = time.monotonic() + LATE_S + letter.size / SLOW
-        apart = [host for host in lacking if host in self._apart or not stops[host].address]
-        tree = branches([stops[host] for host in lacking if host not in apart])
-        hosts = {stops[host]: host for host in lacking}
-        for stop, beyond in [*tree, *((stops[host], ()) for host in apart)]:
-            self._note(None, stop, beyond, hosts)
-            self._send(self._porters[hosts[stop]].seat, (number, beyond), letter)
+        apart = [host for host, seat in lacking.items() if host in self._apart or not seat.door.address]
+        tree = branches([host for host in lacking if host not in apart])
+        trip = next(self._trips)
+        for host, beyond in [*tree, *((host, ()) for host in apart)]:
+            self._note(None, host, beyond)
+            seats = [lacking[further] for further in beyond]
+            legs = [Leg(seat.door, seal(seat.secret, trip, number)) for seat in seats]
+            self._send(lacking[host], (number, trip, legs), letter)
 
-    def _note(self, former: str | None, stop: Stop, beyond: Sequence[Stop], hosts: dict[Stop, str]) -> None:
-        self._from[hosts[stop]] = former
+    def _note(self, former: str | None, host: str, beyond: Sequence[str]) -> None:
+        self._from[host] = former
         for further, rest in branches(beyond):
-            self._note(hosts[stop], further, rest, hosts)
+            self._note(host, further, rest)
 
     def _porter(self, host: str) -> Porter | None:
         """Who takes a host's parcels; another one where the former is gone."""

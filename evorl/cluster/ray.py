@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from evorl.cluster.address import host_port
 from evorl.cluster.core import Cluster, Group, Make
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, NonNegative, Positive
@@ -27,8 +28,8 @@ class Ray(Cluster):
     deadline_s: Positive = 120.0
     """Seconds without an answer after which a worker counts as hung and is replaced."""
     address: str | None = None
-    """The Ray cluster to join: auto for the one that this machine is part of, or its head's host[:port]; null starts
-    a Ray of its own on this machine, which ends with the run."""
+    """The Ray cluster to join: auto for the one that this machine is part of, or its head's host[:port], where
+    an IPv6 address stands in brackets; null starts a Ray of its own on this machine, which ends with the run."""
     cpus: NonNegative = 1.0
     """CPUs that Ray sets aside for each worker."""
     gpus: NonNegative = 0.0
@@ -37,12 +38,18 @@ class Ray(Cluster):
     """Over as many machines as there are, or as few as they fit on."""
 
     def __post_init__(self) -> None:
-        if self.address is not None and "://" in self.address:
+        if self.address is None:
+            return
+        if "://" in self.address:
             raise BadRequest(
                 f"{self.address} is no address to join: the driver is part of the cluster, so run it on one of its "
                 "machines, with auto or the head's host[:port]",
                 "address",
             )
+        try:
+            host_port(self.address)
+        except ValueError as error:
+            raise BadRequest(str(error), "address") from None
 
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
         from evorl.cluster.fleet import Fleet

@@ -3,47 +3,69 @@
 A parcel is the arrays of one letter. The driver sends it to a few hosts, to one worker of each, with the list of the
 hosts beyond it; each of these workers does the same, so that every host gets one copy and nobody sends more than `FAN`.
 A worker keeps a parcel in a block of shared memory and tells the driver where; the others of its host read it there.
+
+The key that opens the workers' doors to each other is the whole run's, also of those that have been replaced. So the
+driver gives what comes to each door a rising number and a seal, made with a secret that only it and the worker behind
+that door know: what was sent before, was overtaken, or was never meant for it, is refused.
 """
 
 from __future__ import annotations
 
+import hmac
+import secrets
 import socket as sockets
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import zmq
 from zmq.utils import z85
 
 from evorl.cluster.curve import Pass
-from evorl.cluster.gate import Gate, guard, present
+from evorl.cluster.gate import Gate, connect, guard, listen, present
 from evorl.cluster.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, unpack
 
 FAN = 4  # copies that one process sends: with three or four the last host of a large tree has its copy soonest
 MOST_WAITING = 2  # parcels of each sender that are not taken yet; more wait on its side
+SECRET = 16  # bytes
 HELD = struct.Struct("<II")  # the process that keeps a parcel, and its file descriptor
 LINGER_MS = 2000  # that a parcel under way gets once its receiver is not one of ours to send to any more
 
 
-class Stop(NamedTuple):
-    """The worker that takes parcels for its host."""
+T = TypeVar("T")
+
+
+class Door(NamedTuple):
+    """Where a worker takes parcels for its host."""
 
     worker: int
     life: int
-    address: str  # where others reach it; none where it cannot be reached
+    address: str  # none where it cannot be reached
     key: str  # public, in z85; none where no keys are asked for
 
 
-NOWHERE = Stop(0, 0, "", "")
+NOWHERE = Door(0, 0, "", "")
 
 
-def branches(stops: Sequence[Stop]) -> list[tuple[Stop, Sequence[Stop]]]:
+class Leg(NamedTuple):
+    """A part of a parcel's way: to whom, and that the driver wants it there."""
+
+    door: Door
+    seal: bytes
+
+
+def seal(secret: bytes, trip: int, parcel: int) -> bytes:
+    """Says that the driver sends this parcel on this trip to the worker who has the secret."""
+    return hmac.digest(secret, b"%d %d" % (trip, parcel), "sha256")
+
+
+def branches(places: Sequence[T]) -> list[tuple[T, Sequence[T]]]:
     """Whom to send to, and whom each of them has to send to; all shares are equal, give or take one."""
-    if not stops:
+    if not places:
         return []
-    count = min(FAN, len(stops))
-    shares = [stops[at * len(stops) // count : (at + 1) * len(stops) // count] for at in range(count)]
+    count = min(FAN, len(places))
+    shares = [places[at * len(places) // count : (at + 1) * len(places) // count] for at in range(count)]
     return [(share[0], share[1:]) for share in shares]
 
 
@@ -51,7 +73,8 @@ class Parcel(NamedTuple):
     """What a worker is to keep and to pass on."""
 
     number: int
-    stops: list[Stop]
+    trip: int  # rises each time that one is sent off
+    legs: list[Leg]
     content: Any  # bytes, or a frame
 
 
@@ -69,7 +92,9 @@ class Relay:
         self._refused = 0  # messages
         self._passed_on = 0  # bytes
         self._context, self._token, self._name, self._keys = context, token, name, keys
-        self._onward: dict[Stop, zmq.Socket[bytes]] = {}
+        self._onward: dict[Door, zmq.Socket[bytes]] = {}
+        self.secret = secrets.token_bytes(SECRET)
+        self._latest = 0  # trip that something came of
         self.socket = context.socket(zmq.PULL)
         self.socket.linger, self.socket.rcvhwm, self.socket.maxmsgsize = 0, MOST_WAITING, MOST_FRAME
         guard(self.socket)
@@ -77,11 +102,7 @@ class Relay:
             self.socket.curve_server = True
             self.socket.curve_publickey, self.socket.curve_secretkey = keys.public, keys.secret
         self.gate = Gate(context, token, None if keys is None else {z85.decode(keys.relay_public)})
-        self.socket.ipv6 = ":" in (ip := _own_ip(endpoint))
-        self.socket.bind(f"tcp://[{ip}]:*" if self.socket.ipv6 else f"tcp://{ip}:*")
-        self.stop = Stop(
-            *name, str(self.socket.get_string(zmq.LAST_ENDPOINT)), "" if keys is None else keys.public.decode()
-        )
+        self.door = Door(*name, listen(self.socket, _own_ip(endpoint)), "" if keys is None else keys.public.decode())
 
     def news(self) -> tuple[int, int]:
         """Since the last time: messages and connections that were none of this run's, and bytes passed on."""
@@ -108,34 +129,38 @@ class Relay:
             raise ProtocolError("not for this worker")
         if header.bulk != Bulk.FRAME or header.size != len(frames[2].buffer):
             raise ProtocolError("not whole")
-        return Parcel(header.number, unpack(frames[1].bytes, form=list[Stop]), frames[2])
+        number, sealed, legs = unpack(frames[1].bytes, form=tuple[int, bytes, list[Leg]])
+        if header.number <= self._latest or not hmac.compare_digest(sealed, seal(self.secret, header.number, number)):
+            raise ProtocolError("replayed, overtaken or not the driver's")
+        self._latest = header.number
+        return Parcel(number, header.number, legs, frames[2])
 
     def pass_on(self, parcel: Parcel) -> None:
         """Send it to the next hosts. Who cannot take it at once is left out: the driver will notice."""
-        nexts = branches(parcel.stops)
-        for former in {*self._onward} - {stop for stop, _ in nexts}:
+        nexts = branches(parcel.legs)
+        for former in {*self._onward} - {leg.door for leg, _ in nexts}:
             self._onward.pop(former).close(LINGER_MS)
         size = len(memoryview(parcel.content))
-        for stop, beyond in nexts:
-            header = Header(Kind.PARCEL, self._token, stop.worker, stop.life, parcel.number, Bulk.FRAME, size)
-            frames = [header.pack(), msgspec.msgpack.encode(beyond), parcel.content]
+        for (door, sealed), beyond in nexts:
+            header = Header(Kind.PARCEL, self._token, door.worker, door.life, parcel.trip, Bulk.FRAME, size)
+            frames = [header.pack(), msgspec.msgpack.encode((parcel.number, sealed, beyond)), parcel.content]
             try:
-                self._to(stop).send_multipart(frames, zmq.NOBLOCK, copy=False)
+                self._to(door).send_multipart(frames, zmq.NOBLOCK, copy=False)
             except zmq.ZMQError:
                 continue
             self._passed_on += size
 
-    def _to(self, stop: Stop) -> zmq.Socket[bytes]:
-        if stop not in self._onward:
+    def _to(self, door: Door) -> zmq.Socket[bytes]:
+        if door not in self._onward:
             socket = self._context.socket(zmq.PUSH)
             socket.linger, socket.sndhwm = 0, MOST_WAITING
             if self._keys is not None:
-                Pass(stop.key.encode(), self._keys.relay_public, self._keys.relay_secret).show(socket)
+                Pass(door.key.encode(), self._keys.relay_public, self._keys.relay_secret).show(socket)
             else:
                 present(socket, self._token)
-            self._onward[stop] = socket
-            socket.connect(stop.address)
-        return self._onward[stop]
+            self._onward[door] = socket
+            connect(socket, door.address)
+        return self._onward[door]
 
     def close(self) -> None:
         for socket in self._onward.values():

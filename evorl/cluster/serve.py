@@ -14,20 +14,20 @@ import zmq
 
 from evorl.cluster.core import Make, public
 from evorl.cluster.curve import Pass
-from evorl.cluster.gate import present
+from evorl.cluster.gate import connect, present
 from evorl.cluster.host import here
 from evorl.cluster.line import Letter, Line, bulk, dumps, loads, messages
 from evorl.cluster.memory import Pool, Reader
-from evorl.cluster.relay import HELD, NOWHERE, Parcel, Relay, Stop
+from evorl.cluster.relay import HELD, NOWHERE, Leg, Parcel, Relay
 from evorl.cluster.wire import Bulk, Header, Kind, ProtocolError, unpack
 
 PATIENCE_MS = 1000  # between looks at whether the driver is still there
 ROUND_S = 2e-4  # so long the answer to a quick call may wait for the next ones, to go in one message
 BUSY_S = 0.1  # a worker with many members says at most so often that one more is done
 LENT = (Bulk.SHARED, Bulk.HELD)  # arrays that are read where they are
-NOBODY = -1
+IDLE = -1
 Mark = Callable[[int], None]
-"""Takes note of which member the worker is busy with, or `NOBODY`."""
+"""Takes note of which member the worker is busy with, or `IDLE`."""
 
 
 class Ask(NamedTuple):
@@ -63,15 +63,15 @@ class Worker:
         self.mate: Reader | None = None  # of the one that keeps parcels for this host
         self.lacks: int | None = None  # the call from which on all have to come again
         self.poller = zmq.Poller()
-        for door in (socket, *(() if relay is None else (relay.socket, relay.gate.socket))):
-            self.poller.register(door, zmq.POLLIN)
+        for one in (socket, *(() if relay is None else (relay.socket, relay.gate.socket))):
+            self.poller.register(one, zmq.POLLIN)
         self.going = True
         self.spoke = 0.0  # when
 
     def run(self, alive: Callable[[], bool]) -> None:
         """Serve until told to stop, or until ``alive`` says that the driver is gone."""
-        _, _, address, key = NOWHERE if self.relay is None else self.relay.stop
-        self._say(Kind.HELLO, [os.getpid(), self.host, address, key], Letter(None))
+        door, secret = (NOWHERE, b"") if self.relay is None else (self.relay.door, self.relay.secret)
+        self._say(Kind.HELLO, [os.getpid(), self.host, door.address, door.key, secret], Letter(None))
         while self.going:
             if self.waiting or self.poller.poll(PATIENCE_MS):
                 self._read()
@@ -94,7 +94,8 @@ class Worker:
             self.line.accept(header)
             envelope = unpack(frames[1])
             if header.kind == Kind.PARCEL:
-                self._keep(Parcel(envelope[0], msgspec.convert(envelope[1], list[Stop]), memory))
+                number, trip, legs = msgspec.convert(envelope, tuple[int, int, list[Leg]])
+                self._keep(Parcel(number, trip, legs, memory))
             elif header.kind != Kind.CALL or self._is_next(envelope, memory):
                 lent = memoryview(memory).toreadonly()  # by the driver, until the call is answered
                 self._take(header.kind, envelope, unpack(frames[2], lent, header.bulk not in LENT))
@@ -133,7 +134,7 @@ class Worker:
         self._say(Kind.KEPT, [parcel.number, block.fd, number, *news], Letter(None))
 
     def _take(self, kind: Kind, envelope: Any, content: Any) -> None:
-        if kind == Kind.STOP:
+        if kind == Kind.END:
             self.going = False
         elif kind == Kind.ADOPT:
             self.reader = Reader(envelope)
@@ -197,7 +198,7 @@ class Worker:
             raise
         except Exception as error:
             outcome = _failure(error)
-        self.mark(NOBODY)
+        self.mark(IDLE)
         if time.monotonic() - self.spoke > BUSY_S:
             self._say(Kind.BUSY, None, Letter(None))
         return outcome
@@ -270,7 +271,7 @@ def serve(
         keys.show(socket)
     else:
         present(socket, token)
-    socket.connect(endpoint)
+    connect(socket, endpoint)
     shared, relay = driver in (None, host), None
     if not shared and endpoint.startswith("tcp:"):
         relay = Relay(context, endpoint, token, (worker, life), keys)

@@ -16,6 +16,7 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
+from evorl.cluster.address import host_port
 from evorl.cluster.depth import shallow
 from evorl.cluster.head import reached
 from evorl.cluster.keeper import Keeper, gist
@@ -68,7 +69,7 @@ class Session:
 
     def _check_found(self) -> None:
         joined, asked = ray.get_runtime_context().gcs_address, self.config.address
-        if asked not in (None, "auto", joined):
+        if asked not in (None, "auto") and host_port(asked) != host_port(joined):
             raise BadRequest(f"this process is part of the Ray at {joined} already, not of {asked}", "cluster.address")
 
     def _reserve(self, workers: int) -> None:
@@ -124,6 +125,13 @@ class Session:
         if self.keeper is not None:
             self.keeper.close(replaced)
             self.keeper = None
+
+
+def begin(**keys: Any) -> None:
+    """What ``ray.init`` does, but in a process that has a Ray, and to the process's answer to SIGTERM."""
+    if not ray.is_initialized():
+        with _signals_kept():
+            UNTYPED.init(**keys)
 
 
 def _private() -> str:

@@ -1,6 +1,6 @@
 """Who is left of a group's processes when some of them were killed.
 
-A group's driver and nurses share a *roll*: the process ids of its nurses and workers. Each worker leads a process
+A group's driver and nurses share a *roll*: which processes its nurses and workers are. Each worker leads a process
 group, and whatever its world starts inherits that, or at least a word in its environment. So whoever outlives the
 others can end all of them, also those that were stopped before they could see to their own end.
 """
@@ -13,6 +13,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from evorl.cluster.pid import WORDS, Pid
+
 MARK = "EVORL_WORKER"
 NURSES = 2
 ROUNDS = 10  # of looking for strays: who is found may have just started another
@@ -22,30 +24,43 @@ class Roll:
     """The nurses and workers of a group, in memory that its processes share. A place that nobody has holds 0."""
 
     def __init__(self, workers: int) -> None:
-        self._pids = memoryview(mmap.mmap(-1, 4 * (NURSES + workers))).cast("i")
+        self._words = memoryview(mmap.mmap(-1, WORDS.size * (NURSES + workers))).cast("q")
 
-    def nurse(self, place: int, pid: int) -> None:
-        self._pids[place] = pid
+    def nurse(self, place: int, pid: Pid | None) -> None:
+        self._enter(place, pid)
 
-    def worker(self, place: int, pid: int) -> None:
-        self._pids[NURSES + place] = pid
+    def worker(self, place: int, pid: Pid | None) -> None:
+        self._enter(NURSES + place, pid)
 
-    def nurses(self) -> list[int]:
-        return [pid for pid in self._pids[:NURSES] if pid]
+    def _enter(self, place: int, pid: Pid | None) -> None:
+        self._words[2 * place] = 0  # who reads it meanwhile finds nobody, and not half of two
+        if pid is not None:
+            self._words[2 * place + 1] = pid.began
+            self._words[2 * place] = pid.number
+
+    def _found(self, places: range) -> dict[int, Pid]:
+        pids = {place: Pid(*self._words[2 * place : 2 * place + 2]) for place in places}
+        return {place: pid for place, pid in pids.items() if pid.number}
+
+    def nurses(self) -> list[Pid]:
+        return [*self._found(range(NURSES)).values()]
 
     def end_workers(self) -> None:
         """And strike them off."""
-        for place in range(NURSES, len(self._pids)):
-            if pid := self._pids[place]:
-                end(pid)
-                self._pids[place] = 0
+        for place, pid in self._found(range(NURSES, len(self._words) // 2)).items():
+            end(pid)
+            self._enter(place, None)
 
 
-def end(pid: int) -> None:
-    """Kill a process, and those of the group that it leads or led."""
-    for kill in (os.kill, os.killpg):
+def end(pid: Pid) -> None:
+    """Kill a process, and those of the group that it leads or led.
+
+    The group has the process's number, which the kernel gives to nobody as long as anyone is in the group.
+    """
+    pid.kill()
+    if not pid.replaced():
         with suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
+            os.killpg(pid.number, signal.SIGKILL)
 
 
 def mark(name: str) -> None:
@@ -53,16 +68,19 @@ def mark(name: str) -> None:
     os.environ[MARK] = name
 
 
-def end_marked(prefix: str) -> None:
-    """Kill the programs whose name, as `mark` gave it, begins with ``prefix``, also those that left their group."""
-    words = f"{MARK}={prefix}".encode()
+def end_marked(*prefixes: str) -> None:
+    """Kill the programs whose name, as `mark` gave it, begins so or so, also those that left their group.
+
+    Looks at every process of the machine, some 20 microseconds each: not for the way of what somebody waits for.
+    """
+    words = tuple(f"{MARK}={prefix}".encode() for prefix in prefixes)
     for _ in range(ROUNDS):
         if not sum(_end_if(int(pid), words) for pid in os.listdir("/proc") if pid.isdigit()):
             return
 
 
-def _end_if(pid: int, words: bytes) -> bool:
-    """Whether the process carries these words; then it is killed."""
+def _end_if(pid: int, words: tuple[bytes, ...]) -> bool:
+    """Whether the process carries one of these words; then it is killed."""
     with suppress(OSError):  # it has ended, or is somebody else's
         if _carries(pid, words):
             handle = os.pidfd_open(pid)
@@ -75,5 +93,5 @@ def _end_if(pid: int, words: bytes) -> bool:
     return False
 
 
-def _carries(pid: int, words: bytes) -> bool:
+def _carries(pid: int, words: tuple[bytes, ...]) -> bool:
     return any(word.startswith(words) for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))

@@ -59,7 +59,7 @@ class Kind(IntEnum):
     ADOPT = 2  # driver: make these members, from these states
     CALL = 3  # driver: call a method of these members
     ANSWER = 4  # worker: what a call gave
-    STOP = 5  # driver: end
+    END = 5  # driver: that was all
     BUSY = 6  # worker: no answer yet, but one member more is done
     PARCEL = 7  # driver, or another worker: keep these arrays for your host, and pass them on
     KEPT = 8  # worker: here they are

@@ -16,6 +16,7 @@ import zmq
 from evorl.cluster.child import die_with_parent, fork, why
 from evorl.cluster.core import Cluster, Group, Make
 from evorl.cluster.curve import Keys, Pass
+from evorl.cluster.gate import listen
 from evorl.cluster.group import RemoteGroup
 from evorl.cluster.launch import Exit
 from evorl.cluster.serve import serve
@@ -30,9 +31,10 @@ class Islands(Cluster):
     workers: int = 6
     hosts: tuple[str, ...] = ("a", "b", "c")
     deadline_s: float = 60.0
+    ip: str = "127.0.0.1"
 
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
-        return RemoteGroup(Ferry(make, min(self.workers, size), self.hosts), size, self.deadline_s, plain)
+        return RemoteGroup(Ferry(make, min(self.workers, size), self.hosts, self.ip), size, self.deadline_s, plain)
 
 
 class Ferry:
@@ -40,8 +42,8 @@ class Ferry:
 
     host = "the driver's"
 
-    def __init__(self, make: Make, workers: int, hosts: Sequence[str]) -> None:
-        self.make, self.workers, self.hosts = make, workers, hosts
+    def __init__(self, make: Make, workers: int, hosts: Sequence[str], ip: str) -> None:
+        self.make, self.workers, self.hosts, self.ip = make, workers, hosts, ip
         self.endpoint = ""
         self.lives: dict[int, tuple[int, int, int, Pass]] = {}  # worker -> life, process, pidfd, keys
         self.epoll = select.epoll()
@@ -52,8 +54,7 @@ class Ferry:
 
     def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes]:
         self.keys = Keys(socket)
-        socket.bind("tcp://127.0.0.1:*")
-        self.endpoint = str(socket.get_string(zmq.LAST_ENDPOINT))
+        self.endpoint = listen(socket, self.ip)
         return self.keys.admitted
 
     def start(self, token: bytes, worker: int, life: int) -> None:

@@ -45,17 +45,6 @@ def children() -> set[int]:
     return found
 
 
-def files(kind: str) -> list[str]:
-    """What this process has open; with Ray no sockets: it opens some of its own, and every one of ours has more."""
-    found = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except FileNotFoundError:  # the listing's own
-            continue
-    return sorted(name.partition(":")[0] for name in found if kind != "ray" or not name.startswith("socket:"))
-
-
 @pytest.fixture(scope="module", params=["local", "processes", "hosts", pytest.param("ray", marks=pytest.mark.fault)])
 def kind(request: pytest.FixtureRequest) -> str:
     """The cluster under test, by name."""
@@ -74,7 +63,7 @@ def spawn(
     monkeypatch.setattr(tempfile, "tempdir", place)
     groups: list[Group] = []
     gc.collect()  # what earlier tests left in cycles, such as blocks of memory, would be freed meanwhile
-    before = children(), files(kind)
+    before = children(), toys.files(sockets=kind != "ray")
 
     def spawned(make: Make, size: int = MEMBERS, *, plain: Sequence[type[Exception]] = (), workers: int = 2) -> Group:
         groups.append(CLUSTERS[kind](workers).spawn(make, size, plain))
@@ -85,7 +74,7 @@ def spawn(
         for group in groups:
             group.close()
         assert os.listdir(place) == []
-        assert (children(), files(kind)) == before
+        assert (children(), toys.files(sockets=kind != "ray")) == before
         ends = time.monotonic() + GONE_S
         while elsewhere():
             assert time.monotonic() < ends, elsewhere()
@@ -194,7 +183,7 @@ def test_gathers_that_are_left_cost_nothing(spawn: Spawn, kind: str) -> None:
         for _ in range(times):
             for _ in islice(group.gather("fragment", 50_000), 5):
                 pass
-        return [*group.all("open_files"), len(files(kind))]
+        return [*group.all("open_files"), len(toys.files(sockets=kind != "ray"))]
 
     few = leave(3)
     assert all(now <= then + 2 for now, then in zip(leave(10), few, strict=True))

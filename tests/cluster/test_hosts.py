@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -24,7 +25,7 @@ from evorl.cluster.core import Group
 from evorl.cluster.curve import Pass
 from evorl.cluster.gate import present
 from evorl.cluster.parcels import KEPT
-from evorl.cluster.relay import FAN, Stop, branches
+from evorl.cluster.relay import FAN, Leg, Parcel, Relay, branches, seal
 from evorl.cluster.wire import Bulk, Header, Kind
 
 torch.set_num_threads(1)
@@ -141,16 +142,14 @@ def test_letters_for_one_and_small_ones_go_alone(spawn: Callable[..., Group]) ->
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 20, 21, 94, 1000])
 def test_a_tree_reaches_everybody_once(count: int) -> None:
-    stops = [Stop(n, 0, "", "") for n in range(count)]
-
-    def reached(stops: list[Stop], depth: int) -> Iterator[tuple[int, int]]:
-        found = branches(stops)
+    def reached(places: Sequence[int], depth: int) -> Iterator[tuple[int, int]]:
+        found = branches(places)
         assert len(found) <= FAN
-        for stop, beyond in found:
-            yield stop.worker, depth
-            yield from reached([*beyond], depth + 1)
+        for place, beyond in found:
+            yield place, depth
+            yield from reached(beyond, depth + 1)
 
-    found = [*reached(stops, 1)]
+    found = [*reached(range(count), 1)]
     assert sorted(worker for worker, _ in found) == [*range(count)]
     levels = max((depth for _, depth in found), default=0)
     assert levels == 0 or count > sum(FAN**level for level in range(1, levels))  # no level more than it needs
@@ -223,6 +222,15 @@ def test_a_relay_that_hangs_holds_nobody_up(spawn: Callable[..., Group]) -> None
     assert crew(group).replaced == 1  # the one that hung, and none of those it had to pass on to
 
 
+@pytest.mark.usefixtures("patient")
+def test_hosts_meet_over_ipv6(spawn: Callable[..., Group]) -> None:
+    group = spawn(workers=len(HOSTS), ip="::1")
+    news, array = sent(group), np.arange(LARGE // 80)
+    assert group.all("digest", array) == [toys.digest(array)] * len(HOSTS)
+    assert all(seat.door.address.startswith("tcp://[::1]:") for seat in crew(group).seats)
+    assert news()[1] == (len(HOSTS) - FAN) * LARGE // 10
+
+
 def test_runs_on_many_hosts_have_the_bits_of_local(tmp_path: Any) -> None:
     words = (*QUICK, *WORLDS["pong"], "rl.members=5", "rl.net.hidden=[128,64]", "budget.steps=3000")
     experiment = experiment_of(*words)
@@ -238,14 +246,15 @@ def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> N
     group = spawn(workers=2, hosts=("a", "b"))
     seat, keys, token = crew(group).seats[0], crew(group).launcher.lives[0][3], crew(group)._token
     refused, context = crew(group).refused, zmq.Context()
-    theirs = Pass(seat.stop.key.encode(), keys.relay_public, keys.relay_secret)
+    theirs = Pass(seat.door.key.encode(), keys.relay_public, keys.relay_secret)
     header = Header(Kind.PARCEL, token, 0, 0, 77, Bulk.FRAME, 8)
-    good = [header.pack(), msgspec.msgpack.encode([]), b"x" * 8]
+    good = [header.pack(), msgspec.msgpack.encode((77, seal(seat.secret, 77, 77), [])), b"x" * 8]
+    unsealed = msgspec.msgpack.encode((77, seal(bytes(16), 77, 77), []))
     hostile = [
         [], good[:2], [*good, b""], [b"", *good[1:]], [good[0], b"\xc1", good[2]], [*good[:2], b"x" * 9],
         [header._replace(kind=Kind.CALL).pack(), *good[1:]], [header._replace(worker=1).pack(), *good[1:]],
         [header._replace(token=bytes(16)).pack(), *good[1:]], [header._replace(bulk=Bulk.HELD).pack(), *good[1:]],
-        [good[0], msgspec.msgpack.encode([[1, 2, 3, 4]]), good[2]],
+        [good[0], msgspec.msgpack.encode([77, b"", [1, 2, 3, 4]]), good[2]], [good[0], unsealed, good[2]],
     ]  # fmt: skip
     strangers: list[zmq.Socket[bytes]] = []
     try:
@@ -255,17 +264,17 @@ def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> N
             if mechanism == "token":
                 present(socket, token)
             elif mechanism == "driver's":
-                Pass(seat.stop.key.encode(), keys.public, keys.secret).show(socket)
+                Pass(seat.door.key.encode(), keys.public, keys.secret).show(socket)
             elif mechanism == "another's":
-                Pass(seat.stop.key.encode(), *zmq.curve_keypair()).show(socket)
+                Pass(seat.door.key.encode(), *zmq.curve_keypair()).show(socket)
             elif mechanism == "ours":
                 theirs.show(socket)
-            socket.connect(seat.stop.address)
-            for message in [*hostile, good] if mechanism == "ours" else [good]:
+            socket.connect(seat.door.address)
+            for message in [*hostile, good, good] if mechanism == "ours" else [good]:
                 with suppress(zmq.Again):  # turned away already
                     socket.send_multipart(message or [b""], zmq.NOBLOCK)
         n = 0
-        while crew(group).refused < refused + len(hostile) + 2 and n < 500:  # keys that do not fit never get so far
+        while crew(group).refused < refused + len(hostile) + 1 + 2 and n < 500:  # keys that do not fit never get so far
             n += 1
             array = np.full(10_000, n)
             assert group.all("digest", array) == [toys.digest(array)] * 2
@@ -275,3 +284,49 @@ def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> N
         for socket in strangers:
             socket.close()
         context.term()
+
+
+# ------------------------------------------------------------------ what comes twice, or from one who was replaced
+
+
+@pytest.fixture
+def doors() -> Iterator[Callable[..., Relay]]:
+    """Relays of one run in this process, by the place and life of their workers."""
+    made: list[tuple[Relay, zmq.Context[Any]]] = []
+    server, between = zmq.curve_keypair(), zmq.curve_keypair()
+
+    def relay(worker: int, life: int = 0) -> Relay:
+        context = zmq.Context()
+        keys = Pass(server[0], *zmq.curve_keypair(), *between)
+        made.append((Relay(context, "tcp://127.0.0.1:9", bytes(16), (worker, life), keys), context))
+        return made[-1][0]
+
+    yield relay
+    for one, context in made:
+        one.close()
+        context.destroy(linger=0)
+
+
+def carried(former: Relay, to: Relay, trip: int, parcel: int, sealed: bytes) -> Parcel | None:
+    """What the one takes of what the other passes on."""
+    while not former.news()[1]:  # its last one may not have left yet
+        former.pass_on(Parcel(parcel, trip, [Leg(to.door, sealed)], b"x" * 8))
+    ends = time.monotonic() + 10.0
+    while (found := to.take()) is None and (refused := to.news()[0]) == 0:
+        assert time.monotonic() < ends
+    assert found is not None or refused == 1
+    return found
+
+
+def test_each_parcel_is_taken_once_and_from_the_driver_alone(doors: Callable[..., Relay]) -> None:
+    former, taker, other = doors(0), doors(1), doors(2)
+    for trip in (3, 4, 9):
+        taken = carried(former, taker, trip, 5, seal(taker.secret, trip, 5))
+        assert taken is not None and (taken.number, taken.trip, bytes(taken.content)) == (5, trip, b"x" * 8)
+    assert carried(former, taker, 9, 5, seal(taker.secret, 9, 5)) is None  # as it was
+    assert carried(former, taker, 8, 5, seal(taker.secret, 8, 5)) is None  # overtaken
+    assert carried(former, taker, 10, 5, seal(taker.secret, 9, 5)) is None  # an old seal on a new number
+    assert carried(former, taker, 10, 6, seal(taker.secret, 10, 5)) is None  # on another parcel
+    assert carried(former, taker, 10, 5, seal(other.secret, 10, 5)) is None  # for another worker
+    assert carried(former, taker, 10, 5, seal(taker.secret, 10, 5)) is not None  # and all this held up nothing
+    assert carried(former, doors(1, life=1), 11, 5, seal(taker.secret, 11, 5)) is None  # for the one before it

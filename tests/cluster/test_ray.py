@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -20,8 +21,9 @@ from harness import QUICK, WORLDS, experiment_of, fingerprint, go, relatives, ro
 
 from evorl.cluster.core import Group, Make
 from evorl.cluster.curve import Pass
-from evorl.cluster.fleet import Fleet
+from evorl.cluster.fleet import Bell, Fleet
 from evorl.cluster.group import RemoteGroup
+from evorl.cluster.head import HeadLost
 from evorl.cluster.launch import Exit
 from evorl.cluster.local import Local
 from evorl.cluster.ray import Ray
@@ -46,7 +48,11 @@ def spawn(address: str) -> Iterator[Callable[..., Any]]:
 
 def test_what_cannot_be_joined_is_said_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = [*QUICK, *WORLDS["pong"], "cluster=ray", f"hydra.run.dir={tmp_path / 'run'}"]
-    for value, said in (("127.0.0.1:1", "Connection refused"), ("ray://head:10001", "no address to join")):
+    for value, said in (
+        ("127.0.0.1:1", "Connection refused"),
+        ("ray://head:10001", "no address to join"),
+        ("[::1]:1", "refused"),
+    ):
         assert go(*words, f"cluster.address='{value}'") == 2
         (line,) = capfd.readouterr().err.splitlines()
         assert line.startswith("evorl: cluster.address: ") and said in line
@@ -84,7 +90,7 @@ def test_what_members_answer_does_not_depend_on_who_dies(spawn: Callable[..., An
 def test_a_stopped_worker_is_found_by_its_deadline(spawn: Callable[..., Any]) -> None:
     group = spawn(deadline_s=30.0)
     os.kill(group.all("pid")[1], signal.SIGSTOP)
-    group.crew.deadline_s = 3.0  # enough for its successor to begin
+    group.crew.vigil.deadline_s = 3.0  # enough for its successor to begin
     assert [answer[0] for answer in group.all("add", 1)] == [*range(MEMBERS)]
     assert group.crew.replaced >= 1
 
@@ -125,6 +131,76 @@ def test_ends_may_be_told_of_while_they_are_read() -> None:
     finally:
         stop.set()
         teller.join()
+
+
+# ------------------------------------------------------------------ what stays open
+
+
+def begun_and_closed() -> None:
+    group = Ray().spawn(toys.Counter, MEMBERS)
+    group.all("add", 1)
+    group.close()
+
+
+def killed_and_closed() -> None:
+    group: Any = Ray().spawn(toys.Counter, MEMBERS)
+    os.kill(carrier(group.all("pid")[0]), signal.SIGKILL)
+    until(lambda: group.all("echo", 1) == [1] * MEMBERS and group.crew.replaced > 0)
+    group.close()
+
+
+def never_begun() -> None:
+    with pytest.raises(BadRequest):
+        Ray(address="elsewhere:1").spawn(toys.Counter, MEMBERS)
+
+
+def not_to_be_made() -> None:
+    with pytest.raises(toys.Refused):
+        Ray().spawn(toys.unmakeable, MEMBERS, (toys.Refused,))
+
+
+@pytest.mark.parametrize("cycle", [begun_and_closed, killed_and_closed, never_begun, not_to_be_made])
+@pytest.mark.usefixtures("address")
+def test_no_file_stays_open(cycle: Callable[[], None]) -> None:
+    cycle()  # what Ray itself opens once
+    gc.collect()
+    before = toys.files(sockets=False)
+    for _ in range(3):
+        cycle()
+    gc.collect()
+    until(lambda: toys.files(sockets=False) == before)
+
+
+def test_a_bell_that_is_rung_too_late_writes_to_no_other_file() -> None:
+    bell = Bell()
+    bell.ring()
+    bell.hush()
+    number = bell.fileno()
+    bell.close()
+    successor = os.eventfd(0, os.EFD_NONBLOCK)
+    try:
+        assert successor == number
+        bell.ring()
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(successor)
+    finally:
+        os.close(successor)
+
+
+def test_a_group_whose_launcher_is_lost_is_closed_all_the_same() -> None:
+    launcher: Any = Threads(toys.Counter, ["here"])
+    group = RemoteGroup(launcher, 1, 30.0, ())
+    closed: list[bool] = []
+
+    def lost() -> list[Exit]:
+        raise HeadLost("gone")
+
+    launcher.exits, launcher.close = lost, lambda: closed.append(True)
+    with pytest.raises(HeadLost):
+        group.close()
+    assert closed == [True] and group.crew.post.closed
+    group.close()
+    assert closed == [True]
 
 
 # ------------------------------------------------------------------ a Ray of its own

@@ -147,7 +147,7 @@ def test_a_driver_that_was_busy_kills_nobody_who_has_answered(spawn: Spawn) -> N
 def test_a_busy_driver_still_finds_who_hangs(spawn: Spawn) -> None:
     """Work of the driver's own between two looks is no excuse for a worker."""
     group = spawn("is stopped", "add", times=1)
-    group.crew.deadline_s = 0.5
+    group.crew.vigil.deadline_s = 0.5
     began = time.monotonic()
     stream = group.gather("add", 1)
     while not group.crew.replaced:
@@ -162,7 +162,7 @@ def test_a_busy_driver_still_finds_who_hangs(spawn: Spawn) -> None:
 
 
 def nurses(group: RemoteGroup) -> list[int]:
-    return [one.pid for one in group.crew.launcher._nurses]
+    return [one.pid.number for one in group.crew.launcher._nurses]
 
 
 def test_nurses_are_replaced_whoever_of_them_is_killed(spawn: Spawn) -> None:

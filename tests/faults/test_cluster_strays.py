@@ -19,7 +19,7 @@ from cluster_parents import Parent, nurses
 from cluster_victims import Victim, send
 from harness import ROOT
 
-from evorl.cluster import child, nursery
+from evorl.cluster import child, nursery, strays
 from evorl.cluster.group import RemoteGroup
 from evorl.cluster.processes import Processes
 
@@ -137,6 +137,30 @@ def test_a_worker_that_ends_takes_nothing_of_another_with_it() -> None:
     finally:
         group.close()
     check_gone(*begun[1])
+
+
+def test_many_workers_that_die_at_once_are_cleaned_up_after_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for what their worlds have left takes a look at every process of the machine."""
+    looks = memoryview(mmap.mmap(-1, 4)).cast("i")
+    end_marked = strays.end_marked
+
+    def counted(*prefixes: str) -> None:
+        looks[0] += 1
+        end_marked(*prefixes)
+
+    monkeypatch.setattr(strays, "end_marked", counted)  # in the nurses too, which are forked from here
+    group = Processes(workers=8).spawn(Parent, 8)
+    try:
+        workers, begun = group.all("pid"), group.all("begin")
+        looks[0] = 0
+        send(signal.SIGKILL, {*workers})
+        check_gone(*workers)
+        successors = group.all("pid")
+        assert not {*successors} & {*workers}
+        check_gone(*(pid for some in begun for pid in some))
+        assert 1 <= looks[0] <= 3
+    finally:
+        group.close()
 
 
 @pytest.mark.parametrize("victims", [[], [0], [1], [2, 3]], ids=["", "a nurse", "the other nurse", "the workers"])

@@ -1,0 +1,43 @@
+"""Where a Ray's head is, as people write it; IPv6 too."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from evorl.cluster import head
+from evorl.cluster.address import PORT, host_port, one_word
+from evorl.cluster.ray import Ray
+from evorl.util.errors import BadRequest
+
+
+@pytest.mark.parametrize(
+    ("address", "meant"),
+    [
+        ("head", ("head", PORT)), ("head:7", ("head", 7)), ("10.0.0.1:7", ("10.0.0.1", 7)), ("[::1]", ("::1", PORT)),
+        ("[fd00::2]:7", ("fd00::2", 7)), ("fd00::2", ("fd00::2", PORT)), ("fe80::1%eth0", ("fe80::1%eth0", PORT)),
+    ],
+)  # fmt: skip
+def test_a_host_and_perhaps_a_port(address: str, meant: tuple[str, int]) -> None:
+    assert host_port(address) == meant
+    assert host_port(one_word(*meant)) == meant
+
+
+@pytest.mark.parametrize("address", ["", ":7", "head:", "head:x", "[::1", "[::1]7", "[::1]:", "::1]:7"])
+def test_what_is_no_address_is_refused_before_anything_is_tried(address: str) -> None:
+    with pytest.raises(BadRequest, match="neither HOST, HOST:PORT nor"):
+        Ray(address=address)
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
+def test_a_head_is_reached_by_either_protocol(ip: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(head, "_turned_away", asked.append)
+    with socket.create_server((ip, 0), family=socket.AF_INET6 if ":" in ip else socket.AF_INET) as server:
+        word = one_word(ip, server.getsockname()[1])
+        assert head.reached(word) == word
+        server.accept()[0].close()
+    assert asked == [word]
+    with pytest.raises(ConnectionRefusedError):
+        head.reached(word)
