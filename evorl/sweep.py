@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from hydra._internal.hydra import Hydra
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import IntervalSweep, Override
 from hydra.types import RunMode
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from evorl import __version__, config, job
 from evorl.cluster.local import Local
@@ -31,6 +31,7 @@ from evorl.overrides import parse, quoted
 from evorl.util.errors import BadRequest, reason
 
 KEY = "hydra.sweep.dir"
+RAYS = "hydra_plugins.hydra_ray_launcher"
 PATIENCE_S = 15.0
 
 
@@ -123,6 +124,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     directory = job.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
+        _ready(base)
         hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
     if asked:
         return course.conclude(asked, directory)
@@ -136,8 +138,16 @@ def _evolver(word: str) -> str:
 
 def _check_launcher(base: DictConfig) -> None:
     target = str(base.hydra.launcher.get("_target_"))
-    if target.startswith("hydra_plugins.hydra_ray_launcher.") and find_spec("hydra_plugins.hydra_ray_launcher") is None:
+    if target.startswith(f"{RAYS}.") and find_spec(RAYS) is None:
         raise BadRequest("ray needs a package more: pip install 'evorl-suite[ray-launcher]'", "hydra/launcher")
+
+
+def _ready(base: DictConfig) -> None:
+    """Begin the Ray of a launcher that would do so itself, but then have SIGTERM answered by Ray's handler."""
+    if str(base.hydra.launcher.get("_target_")) == f"{RAYS}.ray_launcher.RayLauncher":
+        from evorl.cluster.session import begin
+
+        begin(**cast(dict[str, Any], OmegaConf.to_container(base.hydra.launcher.ray.init, resolve=True)))
 
 
 # ------------------------------------------------------------------ what a command asks for

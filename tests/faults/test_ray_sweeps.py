@@ -20,7 +20,10 @@ RUNS = 16
 AT_ONCE = 4  # a Ray takes half a dozen processes and some 700 MB
 
 
-def test_a_sweep_on_ray_that_is_interrupted_leaves_nothing_and_goes_on(tmp_path: Path, short_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_on_ray_that_is_interrupted_leaves_nothing_and_goes_on(
+    number: signal.Signals, tmp_path: Path, short_path: Path
+) -> None:
     sweep = Sweep(tmp_path, "seed=1,2,3", "budget.steps=60000", launcher="ray")
     sweep.env["RAY_TMPDIR"] = str(short_path)
     process = sweep.start()
@@ -28,8 +31,8 @@ def test_a_sweep_on_ray_that_is_interrupted_leaves_nothing_and_goes_on(tmp_path:
     while not any(path.stat().st_size for path in sweep.directory.glob("*/metrics.jsonl")):
         assert process.poll() is None and time.monotonic() < ends, (tmp_path / "err").read_text()
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGINT)
-    assert process.wait(60) == 130
+    os.kill(process.pid, number)
+    assert process.wait(60) == 128 + number, (tmp_path / "err").read_text()
     gone_within(20, lambda: any(is_held(path) for path in sweep.directory.iterdir()))
     gone_within(120, lambda: relatives(tmp_path / "tmp"))  # Ray's agents look now and then whether it is there
     assert len(sweep.finished()) < 3
