@@ -8,7 +8,7 @@ TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
 COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | sed 's|", *"|" "|g')
 CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorboard-data-server absl-py grpcio \
 	markdown protobuf setuptools werkzeug
-EXTRAS := dev,mujoco,box2d,video,qd,ray-launcher
+EXTRAS := dev,mujoco,box2d,atari,video,qd,ray-launcher
 PYTHON ?=
 
 # make takes KEY=VALUE for a variable of its own: what no rule here reads was meant for evorl.

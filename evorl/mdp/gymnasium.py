@@ -32,6 +32,7 @@ _EXTRAS = {
     "gymnasium.envs.mujoco": ("mujoco", ("mujoco",)),
     "gymnasium.envs.box2d": ("box2d", ("Box2D", "pygame")),
     "ale_py": ("atari", ("ale_py",)),
+    "evorl.mdp.atari_game": ("atari", ("ale_py",)),
 }
 """Environments by the start of their entry point: the extra of ours they need, and the modules it brings."""
 
