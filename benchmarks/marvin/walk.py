@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from common import OURS, ROOT, machine, median, page, save
+from common import ROOT, carry_on, machine, median, page, save
 
 Curve = NDArray[np.float64]
 VARIANTS = ("original", "ours")
@@ -34,15 +33,6 @@ THRESHOLDS = (100.0, 200.0)
 PUBLISHED = {0: -61.0, 50: -46.0, 100: 80.0, 150: 181.0, 200: 241.0, 250: 225.0, 295: 246.7}
 PROFILES = {"ci": (1, ["budget.steps=1_000_000"]), "paper": (5, [])}
 """Seeds, and words beside the experiment's own."""
-
-
-def run(variant: str, seed: int, words: list[str], place: Path) -> None:
-    """The run, from where it stands."""
-    if (place / "result.json").exists():
-        return
-    begun = (place / "checkpoints").is_dir()
-    new = [f"+experiment=marvin/{variant}", f"seed={seed}", f"hydra.run.dir={place}"]
-    subprocess.run([OURS, "-m", "evorl.run", *([f"resume={place}"] if begun else new), *words], cwd=ROOT, check=True)
 
 
 def curve(place: Path) -> tuple[Curve, Curve]:
@@ -102,7 +92,7 @@ def main() -> None:
     if not options.draw:
         for seed in range(options.seeds or seeds):
             for variant in VARIANTS:
-                run(variant, seed, words, places[variant][seed])
+                carry_on(places[variant][seed], [f"+experiment=marvin/{variant}", f"seed={seed}"], words)
     found = {v: [curve(one) for one in each if (one / "population.jsonl").exists()] for v, each in places.items()}
     report(options.out, facts, {v: each for v, each in found.items() if each})
 

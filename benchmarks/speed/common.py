@@ -107,6 +107,18 @@ def alternate(contestants: Mapping[K, Callable[[int], T]], rounds: range) -> dic
     return answers
 
 
+# ------------------------------------------------------------------ runs
+
+
+def carry_on(place: Path, words: Sequence[str], also: Sequence[str] = ()) -> None:
+    """The run in a directory: begun by ``words`` where nothing is, else gone on with; ``also`` are said either way."""
+    if (place / "result.json").exists():
+        return
+    begun = (place / "checkpoints").is_dir()
+    first = [f"resume={place}"] if begun else [*words, f"hydra.run.dir={place}"]
+    subprocess.run([OURS, "-m", "evorl.run", *first, *also], cwd=ROOT, check=True)
+
+
 # ------------------------------------------------------------------ results
 
 
