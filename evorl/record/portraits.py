@@ -1,4 +1,7 @@
-"""Pictures of one population: fitness and genes over steps, the family tree; fronts are in `evorl.record.fronts`."""
+"""Pictures of one population: fitness and genes over steps, the family tree.
+
+Fronts are in `evorl.record.fronts`, grids of behaviours in `evorl.record.archive`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evorl.record.archive import archive
 from evorl.record.curves import Floats
 from evorl.record.figures import COLOURS, INK, MUTED, PAPER, decades, readable_axis, style
 from evorl.record.fronts import DOTS, FEW, bar, fronts, limits, sample, sane, shades
@@ -31,6 +35,8 @@ def portraits(census: Census) -> Iterator[tuple[str, str, Figure]]:
         yield "fitness", f"{' and '.join(census.names)} of every individual by environment steps", _fitness(census)
         if len(census.names) > 1 and len(census.front):
             yield "front", f"Pareto front of {', '.join(census.names)}, and its history", fronts(census)
+        if (grid := archive(census)) is not None:
+            yield "archive", f"the best {census.names[0]} of every cell of the archive", grid
         if census.genes:
             yield "genes", f"genes by environment steps, coloured by {census.worth}", _genes(census)
         if (found := family(census)) is not None:

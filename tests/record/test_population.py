@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evorl.record.archive import descriptors, elites
 from evorl.record.figures import render, render_inset
 from evorl.record.groups import Group
 from evorl.record.lineage import family
@@ -203,6 +204,39 @@ def test_the_front_and_its_history_are_where_the_numbers_say() -> None:
 def test_arrows_are_where_weights_moved() -> None:
     axes = kinds(census(PBT))["family"].axes[0]
     assert len(axes.patches) == 3
+
+
+GRID = {"ec.descriptors.lazy": [0.0, 1.0, 4], "ec.descriptors.mdp.speed": [0, 10, 2]}
+
+
+def behaved(number: int, fitness: float | None, lazy: float | None, speed: float) -> dict[str, Any]:
+    return line(number, fitness, results={"fitness": fitness, "lazy": lazy}, genes={"mdp.speed": speed})
+
+
+def test_each_cell_of_an_archive_shows_its_fittest() -> None:
+    people = [
+        *(behaved(0, 1.0, 0.1, 1.0), behaved(1, 3.0, 0.2, 4.0), behaved(2, 2.0, 0.0, 0.0)),  # of one cell
+        *(behaved(3, 5.0, 1.0, 10.0), behaved(4, 4.0, 7.0, 99.0)),  # at the upper edge, and beyond it
+        *(behaved(5, -1.0, -3.0, 6.0), behaved(6, None, 0.6, 6.0), behaved(7, 9.0, None, 6.0)),
+    ]
+    found = census(people, **GRID)
+    nan = math.nan
+    np.testing.assert_array_equal(elites(found, descriptors(found)), [[3, -1], [nan, nan], [nan, nan], [nan, 5]])
+    axes = kinds(found)["archive"].axes[0]
+    assert "3 of 8" in axes.get_title(loc="left")
+    shown = axes.collections[0].get_array()
+    np.testing.assert_array_equal(np.ma.filled(shown.astype(float), nan), [[3, nan, nan, nan], [-1, nan, nan, 5]])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_an_archive_of_one_descriptor_is_a_line_and_of_more_than_two_its_best(count: int) -> None:
+    more = {"ec.descriptors.fitness": [0.0, 4.0, 4]}
+    config = {"ec.descriptors.lazy": GRID["ec.descriptors.lazy"]} if count == 1 else GRID | more
+    figure = kinds(census([behaved(n, float(n), 0.1 * n, 1.0) for n in range(4)], **config))["archive"]
+    assert render(figure, "png").startswith(b"\x89PNG")
+    assert len(figure.axes) == (1 if count == 1 else 2)  # the second is the scale of colours
+    if count == 3:
+        assert np.ma.filled(figure.axes[0].collections[0].get_array(), -1)[0].tolist() == [2.0, 3.0, -1.0, -1.0]
 
 
 def test_very_many_individuals_stay_quick_and_small() -> None:
