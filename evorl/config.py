@@ -15,7 +15,7 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -130,8 +130,6 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
         rooms["mdp"].ready()
     except BadRequest as error:
         raise error.under("mdp") from None
-    if rooms["ec"] is not None and rooms["ec"].lifetime == "play":  # nobody learns, so nobody gathers statistics
-        rooms["rl"] = replace(rooms["rl"], normalize_inputs=False)
     return Experiment(**rooms, **rest)
 
 

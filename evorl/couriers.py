@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evorl.answers import Answers
 from evorl.cluster.core import Future, Group
 from evorl.ec.core import Evaluation, Individual, Seeded, pack
-from evorl.lifetime import Answer, Lifetime
+from evorl.lifetime import Lifetime
 from evorl.util.types import StateDict
 
 log = logging.getLogger("evorl")
@@ -40,8 +41,8 @@ class Courier(Protocol):
         """Have them evaluated together by whoever is free."""
         ...
 
-    def answers(self, task: Task) -> Sequence[Sequence[Any]]:
-        """What became of each (`evorl.lifetime.Answer`), in order; waits for it."""
+    def answers(self, task: Task) -> Answers:
+        """What became of them; waits for it."""
         ...
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
@@ -65,16 +66,11 @@ class Whole:
 
     def send(self, individuals: list[Individual]) -> Task:
         if self.centre is not None:
-            places = [divmod(one.id, self.population) for one in individuals]
-            individuals = [
-                one if one.weights is not None else self.centre.individual_at(*place)
-                for one, place in zip(individuals, places, strict=True)
-            ]
+            individuals = [rebuilt(self.centre, one, self.population) for one in individuals]
         return Task(individuals, self.group.any("evaluate", pack(individuals)))
 
-    def answers(self, task: Task) -> Sequence[Sequence[Any]]:
-        answers: Sequence[Sequence[Any]] = task.future.result()
-        return answers
+    def answers(self, task: Task) -> Answers:
+        return Answers(*task.future.result())
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
         """Nothing is kept of them."""
@@ -103,20 +99,22 @@ class BySeed:
             self.past = [*self.past, self.now.copy()][-MEMORY:] if self.seen else []
             self.seen = True
             self._learned()
-        places = [one.id % self.population for one in individuals]
         past = np.array(self.past).reshape(-1, self.population)
-        return Task(individuals, self.group.any("follow", self.centre.generation, places, past))
+        return Task(individuals, self.group.any("follow", self.centre.generation, past, *self._places(individuals)))
 
-    def answers(self, task: Task) -> Sequence[Sequence[Any]]:
+    def _places(self, individuals: list[Individual]) -> tuple[list[int], StateDict | None]:
+        """Their places, and what all of them know."""
+        return [one.id % self.population for one in individuals], individuals[0].memory
+
+    def answers(self, task: Task) -> Answers:
         answers, hashed = task.future.result()
         if hashed == self.hash:
-            return list(answers)
+            return Answers(*answers)
         if hashed:
             log.warning("a member's parameters were not this run's: it is sent them, and evaluates again")
         self.joined += 1
-        places = [one.id % self.population for one in task.individuals]
-        answers, _ = self.group.any("join", self.centre.state_dict(), places).result()
-        return list(answers)
+        answers, _ = self.group.any("join", self.centre.state_dict(), *self._places(task.individuals)).result()
+        return Answers(*answers)
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
         for one in evaluations:
@@ -131,7 +129,14 @@ class BySeed:
         self._learned()
 
     def whole(self, individual: Individual) -> Individual:
-        return self.centre.individual_at(*divmod(individual.id, self.population))
+        return rebuilt(self.centre, individual, self.population)
+
+
+def rebuilt(centre: Seeded, one: Individual, population: int) -> Individual:
+    """An individual with the weights that its place says it has, where it travelled without."""
+    if one.weights is not None:
+        return one
+    return one._replace(weights=centre.individual_at(*divmod(one.id, population)).weights)
 
 
 class Follower:
@@ -142,25 +147,27 @@ class Follower:
         assert found is not None
         self.centre = found
 
-    def follow(self, generation: int, places: list[int], past: Fitness) -> tuple[list[Answer], str]:
+    def follow(
+        self, generation: int, past: Fitness, places: list[int], memory: StateDict | None
+    ) -> tuple[Answers, str]:
         """Evaluate places of a generation, having learned from the fitnesses [P, N] of the P before it.
 
-        Returns the answers and the hash of the parameters, "" and no answers where those are too far behind.
+        Their individuals all know ``memory``. Returns the answers and the hash of the parameters, "" and no answers
+        where those are too far behind.
         """
         first = generation - len(past)
         if not first <= self.centre.generation <= generation:
-            return [], ""
+            return Answers([]), ""
         for fitness in past[self.centre.generation - first :]:
             self.centre.update(fitness)
-        return self._evaluated(places)
+        return self._evaluated(places, memory)
 
-    def join(self, state: StateDict, places: list[int]) -> tuple[list[Answer], str]:
+    def join(self, state: StateDict, places: list[int], memory: StateDict | None) -> tuple[Answers, str]:
         """Take over the parameters, then evaluate places of their generation."""
         self.centre.load_state_dict(state)
-        return self._evaluated(places)
+        return self._evaluated(places, memory)
 
-    def _evaluated(self, places: list[int]) -> tuple[list[Answer], str]:
+    def _evaluated(self, places: list[int], memory: StateDict | None) -> tuple[Answers, str]:
         generation = self.centre.generation
-        individuals = [self.centre.individual_at(generation, place) for place in places]
-        answers = self.lifetime.evaluate(pack(individuals))
-        return [answer._replace(weights=None) for answer in answers], self.centre.hash()
+        individuals = [self.centre.individual_at(generation, place)._replace(memory=memory) for place in places]
+        return self.lifetime.evaluate(pack(individuals)), self.centre.hash()

@@ -129,7 +129,7 @@ class Course:
         } | ({"failed": failed} if failed else {})  # fmt: skip
 
     def _objectives(self, results: Mapping[str, float]) -> dict[str, float | None]:
-        from evorl.lifetime import objective, title
+        from evorl.answers import objective, title
 
         arrays = {name: np.array([x]) for name, x in results.items()}
         return {

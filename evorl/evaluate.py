@@ -164,12 +164,12 @@ def _unknown(which: str, ids: Sequence[int]) -> str:
 
 def _evaluate_point(one: Individual, how: Plan, about: dict[str, Any], request: Request) -> None:
     """Evaluate the individual of a problem, which has no policy."""
+    from evorl.answers import Answer
     from evorl.ec.core import pack
-    from evorl.lifetime import Answer
 
     if request.video:
         raise BadRequest("a problem has no policy to film", "video")
-    answer = Answer(*how.make(0).evaluate(pack([one]))[0])
+    answer = Answer(*how.make(0).evaluate(pack([one])).each[0])
     objectives = dict(zip(how.names, answer.objectives, strict=True))
     print(f"{request.run}: individual {one.id}")
     for name, number in objectives.items():

@@ -8,20 +8,23 @@ run tells them as they arrive, and ``population.jsonl`` keeps that order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 
+from evorl.answers import evaluated
 from evorl.couriers import BySeed, Courier, Follower, Task, Whole
 from evorl.ec.core import (
     Evaluation,
     Evolution,
     Generational,
+    Individual,
     Seeding,
     genomes,
     objectives,
@@ -31,9 +34,10 @@ from evorl.ec.core import (
     unpack_evaluations,
 )
 from evorl.experiment import Experiment
-from evorl.lifetime import evaluated, plan
+from evorl.lifetime import plan
 from evorl.mdp.core import StateDict, WorldError
 from evorl.ops.pareto import best
+from evorl.origin import Origin, beginnings, journal
 from evorl.record.roster import MOST
 from evorl.rl.core import Metrics
 from evorl.rl.judge import judge
@@ -47,15 +51,25 @@ log = logging.getLogger("evorl")
 class Population:
     """An evolver, the evaluations in flight and their counters: everything that a checkpoint holds."""
 
-    def __init__(self, experiment: Experiment, evolution: Evolution, order: Iterable[int] = ()) -> None:
-        """``order``: the ids of individuals in the order that another run was told of them, to be told so again."""
+    def __init__(
+        self, experiment: Experiment, evolution: Evolution, order: Iterable[int] = (), init: Start | None = None
+    ) -> None:
+        """``order``: the ids of individuals in the order that another run was told of them, to be told so again;
+        ``init``: the run that this one starts from. Raises `BadRequest`."""
         self.experiment, self.evolution = experiment, evolution
-        self.plan = plan(experiment, evolution)
-        self.evolver = evolution.evolver(self.plan.space, experiment.seed)
+        found = plan(experiment, evolution)
+        self.origin = Origin([] if init is None else beginnings(init, found, evolution.population))
+        self.plan = replace(found, space=self.origin.within(found.space))
+        with _under_ec():
+            self.evolver = evolution.evolver(self.plan.space, experiment.seed)
         self.slots = evolution.slots or evolution.population
         self.steps = self.evaluations = self.failed = 0
         self.leader: Evaluation | None = None  # the best individual so far
         self.best: tuple[float, int] | None = None
+        self.moments = self.plan.moments  # of all inputs seen so far, where the population shares such
+        if self.moments is not None and self.origin.best is not None:
+            self.moments.load_state_dict(self.origin.best["moments"])
+        self.shared = None if self.moments is None else self.moments.state_dict()  # as this generation knows them
         self._judged: tuple[Evaluation, Metrics] | None = None  # who was, and what came out
         self._order = list(order)
         self._flying: list[Task] = []
@@ -84,7 +98,8 @@ class Population:
         self._fill()
         task = self._next()
         self._flying.remove(task)
-        answered = [evaluated(one, a) for one, a in zip(task.individuals, self.courier.answers(task), strict=True)]
+        answers = self.courier.answers(task)
+        answered = [evaluated(one, a) for one, a in zip(task.individuals, answers.each, strict=True)]
         evaluations = [evaluation for evaluation, _, _ in answered]
         self.steps += sum(one.cost for one in evaluations)
         self.evaluations += len(evaluations)
@@ -92,7 +107,7 @@ class Population:
         self._remember(evaluations)
         rows = [self._row(one, seconds) for one, _, seconds in answered]
         self.courier.tell(evaluations)
-        return Progress(self.evolver.tell(evaluations) | self._metrics(), rows)
+        return Progress(self._learn(evaluations, answers.seen) | self._metrics(), rows)
 
     def _fill(self) -> None:
         """Ask and send until as many evaluations are in flight as may be, or the evolver waits."""
@@ -100,9 +115,27 @@ class Population:
             asked = self.evolver.ask(min(free, self.plan.together))
             if not asked:
                 break
-            self._flying.append(self.courier.send(asked))
+            self._flying.append(self.courier.send([self._knowing(one) for one in asked]))
         if not self._flying:
             raise RuntimeError("the evolver waits for evaluations, and none is in flight")
+
+    def _knowing(self, one: Individual) -> Individual:
+        """An individual with what it is to know beside its weights."""
+        return one._replace(memory=self.origin.memory(one) if self.moments is None else {"moments": self.shared})
+
+    def _learn(self, evaluations: list[Evaluation], seen: StateDict | None) -> Metrics:
+        """Tell the evolver; what was seen is shared with everybody from the next generation on."""
+        before = self.evolver.generation
+        with _under_ec():
+            metrics = self.evolver.tell(evaluations)
+        if self.moments is not None:
+            if seen is not None:
+                self.moments.merge(seen)
+            if self.evolver.generation > before:
+                self.shared = self.moments.state_dict()
+        if self.evaluations >= self.evolution.population:
+            self.origin.settle()
+        return metrics
 
     def _next(self) -> Task:
         """The task whose evaluations are told next."""
@@ -215,6 +248,8 @@ class Population:
             "leader": pack_evaluations([] if leader is None else [leader]),
             "evolver": self.evolver.state_dict(),
             "flying": {str(n): pack(task.individuals) for n, task in enumerate(self._flying)},
+            "origin": self.origin.state_dict(),
+            "moments": None if self.moments is None else {"all": self.moments.state_dict(), "shared": self.shared},
             "learner": learner,  # the best individual's, for whoever judges this run again
         }  # fmt: skip
 
@@ -223,12 +258,25 @@ class Population:
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.leader = next(iter(unpack_evaluations(state["leader"])), None)
         self.evolver.load_state_dict(state["evolver"])
+        self.origin.load_state_dict(state["origin"])
+        if self.moments is not None:
+            self.moments.load_state_dict(state["moments"]["all"])
+            self.shared = state["moments"]["shared"]
         self.courier.resumed()
         self._flying = [self.courier.send(unpack(state["flying"][str(n)])) for n in range(len(state["flying"]))]
 
     def close(self) -> None:
         self.group.close()
         self.experiment.mdp.close()
+
+
+@contextmanager
+def _under_ec() -> Iterator[None]:
+    """What an evolver refuses is a key of the evolution's."""
+    try:
+        yield
+    except BadRequest as error:
+        raise error.under("ec") from None
 
 
 def value(one: Evaluation) -> float:
@@ -240,20 +288,14 @@ def value(one: Evaluation) -> float:
 def work(experiment: Experiment, init: Start | None = None, replay: Path | str | None = None) -> Work:
     """What an experiment does: one learner trains, or where it has an ``ec`` a population evolves.
 
-    ``init`` is the run that a learner starts from; ``replay`` the directory of an asynchronous evolution whose order
+    ``init`` is the run that it starts from; ``replay`` the directory of an asynchronous evolution whose order
     of arrival this one takes. Raises `BadRequest`.
     """
     if experiment.ec is None:
         return prepared(experiment, init)
-    if init is not None:
-        raise BadRequest("a population does not start from another run's policy yet", "init")
-    return Population(experiment, experiment.ec, [] if replay is None else arrivals(Path(replay)))
+    return Population(experiment, experiment.ec, [] if replay is None else arrivals(Path(replay)), init)
 
 
 def arrivals(directory: Path) -> list[int]:
     """The ids of a run's individuals in the order it was told of them. Raises `BadRequest` for no such journal."""
-    try:
-        lines = (directory / "population.jsonl").read_bytes().splitlines(keepends=True)
-    except OSError:
-        raise BadRequest(f"{directory} has no population.jsonl", "replay") from None
-    return [int(msgspec.json.decode(line)["id"]) for line in lines if line.endswith(b"\n")]
+    return [int(line["id"]) for line in journal(directory, "replay")]

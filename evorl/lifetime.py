@@ -7,53 +7,43 @@ run anywhere, and again where its process was killed. Letters in shapes: K indiv
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from evorl.answers import Answer, Answers, answered, fitness_episodes, names, nothing, timed
 from evorl.cluster.local import Local
-from evorl.ec.core import Evaluation, Evolution, Individual, unpack
+from evorl.ec.core import Evolution, Individual, unpack
 from evorl.ec.space import Gene, Space
 from evorl.experiment import Experiment
 from evorl.genes import genes, with_values
 from evorl.mdp.core import StateDict, World
 from evorl.mdp.problem import Problem
 from evorl.nets.flat import Layout
+from evorl.nets.statistics import Moments
 from evorl.rl.core import Acting, Episode, Learner, NotFinite
 from evorl.rl.crowd import Actor, Crowd
 from evorl.rl.judge import EvaluationNoise, in_order, played, shares
+from evorl.rl.watch import Watch
 from evorl.train import Run, spec
 from evorl.util import seed as seeds
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest
 
 Array = NDArray[Any]
 SLOTS = 256  # episodes at once in a task of lifetime=play, about; a constant, since it decides the last bits
 TASKS = 4  # tasks that the evaluations in flight make where ec.together is not given
 
 
-class Answer(NamedTuple):
-    """What became of an individual, as it comes from a member; plain data and arrays."""
-
-    objectives: list[float]
-    cost: int  # environment steps
-    result: dict[str, Array]  # of each episode [E]
-    weights: Array | None  # [D] where they changed
-    memory: StateDict | None
-    failed: str  # why it has no objectives; "" where it has
-    seconds: float = 0.0  # of wall time; its share where several were evaluated together
-
-
 class Lifetime(Protocol):
     """A member of the group that evaluates."""
 
-    def evaluate(self, packed: StateDict) -> list[Answer]:
-        """What becomes of each of the individuals that `evorl.ec.core.pack` took, in order."""
+    def evaluate(self, packed: StateDict) -> Answers:
+        """What becomes of the individuals that `evorl.ec.core.pack` took."""
         ...
 
 
@@ -70,6 +60,11 @@ class Plan:
     """The individual as a policy that can be judged and saved; None where there is none."""
     names: tuple[str, ...]
     """Of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
+    begin: Callable[[StateDict], tuple[NDArray[np.float32], StateDict | None]] | None = None
+    """The weights and the memory that an individual takes over from a learner's state; None where there is no policy.
+    Raises ValueError or KeyError for what does not fit."""
+    moments: Moments | None = None
+    """Statistics of inputs that the whole population shares, of nothing yet; None where it shares none."""
 
 
 def plan(experiment: Experiment, evolution: Evolution) -> Plan:
@@ -90,23 +85,6 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
         raise BadRequest("this evolution takes one objective; ec=nsga2 takes several", "ec.objectives")
 
 
-def evaluated(individual: Individual, answer: Sequence[Any]) -> tuple[Evaluation, str, float]:
-    """A member's answer about an individual, why it failed ("" where it did not), and how many seconds it took."""
-    one = Answer(*answer)
-    if one.weights is not None:
-        individual = individual._replace(weights=one.weights)
-    individual = individual._replace(memory=one.memory)
-    return Evaluation(individual, tuple(one.objectives), one.cost, one.result), one.failed, one.seconds
-
-
-def _timed(evaluate: Callable[[list[Individual]], list[Answer]], individuals: list[Individual]) -> list[Answer]:
-    """The answers, each with its share of the time that they took."""
-    began = time.monotonic()
-    answers = evaluate(individuals)
-    share = (time.monotonic() - began) / len(answers)
-    return [one._replace(seconds=share) for one in answers]
-
-
 # ------------------------------------------------------------------ a function
 
 
@@ -122,8 +100,8 @@ class Function:
     def __init__(self, problem: Problem, member: int) -> None:
         self.problem = problem
 
-    def evaluate(self, packed: StateDict) -> list[Answer]:
-        return _timed(self._evaluate, unpack(packed))
+    def evaluate(self, packed: StateDict) -> Answers:
+        return Answers(timed(self._evaluate, unpack(packed)))
 
     def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
         values = self.problem.evaluate(np.array([one.genes for one in individuals]))
@@ -152,15 +130,27 @@ def _play(experiment: Experiment, evolution: Evolution) -> Plan:
         whole = experiment.rl.learner(world, experiment.seed, torch.device("cpu"))
         state = whole.state_dict()
         assert individual.weights is not None
-        whole.load_policy({**state, "policy": actor.whole(individual.weights, state["policy"])})
+        own = {"policy": actor.whole(individual.weights, state["policy"])}
+        whole.load_policy({**state, **(individual.memory or {}), **own})
         return whole
 
+    def begin(state: StateDict) -> tuple[NDArray[np.float32], StateDict | None]:
+        whole = experiment.rl.learner(world, experiment.seed, torch.device("cpu"))
+        whole.load_policy(state)
+        own = whole.state_dict()
+        return actor.share(own["policy"]), None if own["moments"] is None else {"moments": own["moments"]}
+
+    moments = Moments.of(world.inputs, experiment.rl.normalize_inputs)
     make = partial(Play, experiment, evolution, found, together)
-    return Plan(space, make, together, learner, _names(evolution))
+    return Plan(space, make, together, learner, names(evolution), begin, moments)
 
 
 class Play:
-    """Episodes played by weights that evolve; the policies of a task act in one forward pass."""
+    """Episodes played by weights that evolve; the policies of a task act in one forward pass.
+
+    Where inputs are normalised, the individuals of a task all know the same statistics (their memory), by which they
+    see while they play; what they decide on goes into others, which the task's answers bring back.
+    """
 
     def __init__(
         self, experiment: Experiment, evolution: Evolution, found: tuple[Gene, ...], together: int, member: int
@@ -168,9 +158,12 @@ class Play:
         torch.set_num_threads(experiment.rl.threads)
         self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(found), together
         self.actor: Actor | None = None
+        self.seen: Moments | None = None  # by the individuals of this task so far
 
-    def evaluate(self, packed: StateDict) -> list[Answer]:
-        return _timed(self._evaluate, unpack(packed))
+    def evaluate(self, packed: StateDict) -> Answers:
+        self.seen = None
+        answers = timed(self._evaluate, unpack(packed))
+        return Answers(answers, None if self.seen is None else self.seen.state_dict())
 
     def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
         e = self.experiment
@@ -186,22 +179,42 @@ class Play:
         rows = [*individuals, *individuals[-1:] * (crowd - len(individuals))]
         most = max(1, SLOTS // (crowd * world.sides))
         width = min(e.episodes, most) * world.sides
-        episodes = _fitness_episodes(self.experiment.seed, e, width // world.sides, [one.id for one in rows])
+        episodes = fitness_episodes(self.experiment.seed, e, width // world.sides, [one.id for one in rows])
         arena = world.arena(crowd * width, episodes)
         try:
             if self.actor is None:
                 self.actor = Actor(arena.spec, self.experiment.rl.net)
-            policies = Crowd(self.actor, np.stack([one.weights for one in rows if one.weights is not None]))
+            weights = np.stack([one.weights for one in rows if one.weights is not None])
+            policies = Crowd(self.actor, weights, self._known(self.actor, rows[0]))
+            seen = self._moments(self.actor)
+            watch = None if seen is None else Watch(seen, arena.slots)
             numbers = [*shares(e.episodes, width) * len(individuals), *[0] * width * (crowd - len(individuals))]
-            done = played(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers)
+            done = played(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers, watch)
         except NotFinite as error:  # the world's: one row's poisons no other, but which is not known
             if len(individuals) == 1:
-                return [_failed(e, str(error))]
+                return [nothing(e, str(error))]
             return [answer for one in individuals for answer in self._play(world, [one])]
         finally:
             arena.close()
+        self._saw(seen)
         groups = [done[k * width : (k + 1) * width] for k in range(len(individuals))]
-        return [_answer(e, in_order(group, e.episodes)) for group in groups]
+        return [answered(e, in_order(group, e.episodes)) for group in groups]
+
+    def _moments(self, actor: Actor) -> Moments | None:
+        return Moments.of(actor.spec.inputs, self.experiment.rl.normalize_inputs)
+
+    def _known(self, actor: Actor, one: Individual) -> Moments | None:
+        """The statistics by which an individual sees."""
+        moments = self._moments(actor)
+        if moments is not None and one.memory is not None:
+            moments.load_state_dict(one.memory["moments"])
+        return moments
+
+    def _saw(self, seen: Moments | None) -> None:
+        if self.seen is None or seen is None:
+            self.seen = seen
+        else:
+            self.seen.merge(seen.state_dict())
 
 
 # ------------------------------------------------------------------ train
@@ -225,9 +238,16 @@ def _train(experiment: Experiment, evolution: Evolution) -> Plan:
         _inherit(one, layout, individual.weights, individual.memory)
         return one
 
+    def begin(state: StateDict) -> tuple[NDArray[np.float32], StateDict | None]:
+        one = begun(experiment.seed)
+        one.load_policy(state)
+        own = one.state_dict()
+        learned = {"moments": own["moments"], "optimizer": state["optimizer"]}
+        return layout.flatten(own["policy"]).numpy(), {"steps": 0, "learner": learned}
+
     space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
     make = partial(Train, experiment, evolution, found)
-    return Plan(space, make, evolution.together or 1, learner, _names(evolution))
+    return Plan(space, make, evolution.together or 1, learner, names(evolution), begin)
 
 
 class Train:
@@ -236,8 +256,8 @@ class Train:
     def __init__(self, experiment: Experiment, evolution: Evolution, found: tuple[Gene, ...], member: int) -> None:
         self.experiment, self.evolution, self.space = experiment, evolution, Space(found)
 
-    def evaluate(self, packed: StateDict) -> list[Answer]:
-        return [answer for one in unpack(packed) for answer in _timed(self._evaluate, [one])]
+    def evaluate(self, packed: StateDict) -> Answers:
+        return Answers([answer for one in unpack(packed) for answer in timed(self._evaluate, [one])])
 
     def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
         return [self._live(one) for one in individuals]
@@ -249,7 +269,7 @@ class Train:
         try:
             return self._trained(run, one)
         except NotFinite as error:
-            return _failed(self.evolution, str(error))
+            return nothing(self.evolution, str(error))
         finally:
             run.close()
 
@@ -265,7 +285,7 @@ class Train:
         kept = {name: part for name, part in state.items() if name != "policy"}
         if not e.inherit_optimizer:
             kept.pop("optimizer")
-        answer = _answer(e, episodes)
+        answer = answered(e, episodes)
         return answer._replace(
             cost=answer.cost + run.steps - began,
             weights=layout.flatten(state["policy"]).numpy(),
@@ -288,56 +308,9 @@ def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Ma
 def _judged(world: World, learner: Acting, seed: int, evolution: Evolution, number: int) -> list[Episode]:
     world = world.judge()
     width = math.ceil(min(evolution.episodes, SLOTS) / world.sides) * world.sides
-    arena = world.arena(width, _fitness_episodes(seed, evolution, width // world.sides, [number]))
+    arena = world.arena(width, fitness_episodes(seed, evolution, width // world.sides, [number]))
     try:
         noise = EvaluationNoise(arena, 0, deterministic=True)
         return in_order(played(arena, learner, noise, shares(evolution.episodes, width)), evolution.episodes)
     finally:
         arena.close()
-
-
-# ------------------------------------------------------------------ episodes and objectives
-
-
-def _fitness_episodes(seed: int, evolution: Evolution, width: int, ids: list[int]) -> seeds.Episodes:
-    """The keys of ``width`` games of each individual: the same for all, or each individual's own."""
-    common = evolution.seeds == "common"
-    return seeds.Grouped(seed, evaluation=True, width=width, groups=tuple(
-        "fitness" if common else f"fitness {number}" for number in ids
-    ))  # fmt: skip
-
-
-def _answer(evolution: Evolution, episodes: list[Episode]) -> Answer:
-    names = sorted({name for one in episodes for name in one.results})
-    result = {name: np.array([one.results[name] for one in episodes]) for name in names}
-    result |= {"return": np.array([one.ret for one in episodes]), "length": np.array([one.length for one in episodes])}
-    result.setdefault("fitness", result["return"])
-    return Answer(
-        [objective(one, result) for one in evolution.objectives], int(result["length"].sum()), result, None, None, ""
-    )
-
-
-def _names(evolution: Evolution) -> tuple[str, ...]:
-    return tuple(title(term) for term in evolution.objectives)
-
-
-def title(term: str | dict[str, float]) -> str:
-    """What an objective is called: ``fitness``, ``fitness+0.5*lazy``."""
-    weights = {term: 1.0} if isinstance(term, str) else term
-    text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in weights.items())
-    return text.replace("+-", "-")
-
-
-def objective(term: str | dict[str, float], result: Mapping[str, Array], key: str = "ec.objectives") -> float:
-    """A named result's mean over the episodes, or a weighted sum of such. Raises `BadRequest` for an unknown name."""
-    weights = {term: 1.0} if isinstance(term, str) else term
-    for name in weights:
-        if name not in result:
-            choices = sorted(result)
-            hint = nearest(name, choices) or f"; there are: {', '.join(choices)}"
-            raise BadRequest(f"this world reports no {name}{hint}", key)
-    return float(sum(weight * result[name].mean() for name, weight in weights.items()))
-
-
-def _failed(evolution: Evolution, reason: str) -> Answer:
-    return Answer([math.nan] * len(evolution.objectives), 0, {}, None, None, reason)

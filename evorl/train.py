@@ -167,11 +167,17 @@ def prepared(experiment: Experiment, init: Start | None = None) -> Run:
     return run
 
 
-def _begin_from(run: Run, init: Start) -> None:
+def past(init: Start) -> StateDict:
+    """The newest state of the run that another one starts from. Raises `BadRequest` where it has saved none."""
     found = checkpoint.newest(init.directory)
     if found is None:
         raise BadRequest(f"{init.directory} holds no checkpoint", "init")
-    state = found[1]["run"]["learner"]
+    state: StateDict = found[1]["run"]
+    return state
+
+
+def _begin_from(run: Run, init: Start) -> None:
+    state = past(init)["learner"]
     try:
         if init.optimizer:
             own = run.learner.state_dict()

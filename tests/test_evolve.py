@@ -12,6 +12,8 @@ import pytest
 from harness import Faulty, experiment_of, fingerprint, go, newest
 
 from evorl import config, evaluate
+from evorl.answers import evaluated
+from evorl.cluster.line import dumps
 from evorl.couriers import MEMORY, BySeed, Follower
 from evorl.ec.core import Evolution, pack
 from evorl.ec.openai_es import OpenAIES
@@ -20,7 +22,7 @@ from evorl.ec.sga import SGA
 from evorl.evolve import Population, arrivals
 from evorl.experiment import Experiment
 from evorl.genes import with_values
-from evorl.lifetime import Train, evaluated, plan
+from evorl.lifetime import Train, plan
 from evorl.mdp.core import WorldError
 from evorl.rl.core import Learned
 from evorl.rl.ppo import Learner
@@ -34,6 +36,8 @@ LR = "+ec.genes.rl.lr={low:1e-5,high:1e-1,log:true}"
 CASES = {
     "es": ("mdp=cartpole", "ec=openai_es", "budget.steps=2000"),
     "es-lstm": ("mdp=cartpole", "ec=openai_es", "rl.net.lstm=4", "budget.steps=1500"),
+    "es-normal": ("mdp=cartpole", "ec=openai_es", "rl.normalize_inputs=true", "ec.slots=4", "budget.steps=2000"),
+    "es-whiten": (*PONG, "ec=openai_es", "rl.normalize_inputs=whiten", "ec.together=2", "budget.steps=5000"),
     "front": (*PONG, "ec=nsga2", "ec.objectives=[{fitness:1,lazy:1},{fitness:1,busy:1}]", "budget.steps=5000"),
     "worlds": (*PONG, "ec=sga", "+ec.genes.mdp.bat_speed=[2,6]", "ec.seeds=fresh", "budget.steps=5000"),
     "rounds": ("mdp=cartpole", "ec=pbt", "ec.asynchronous=false", "ec.train_steps=128", LR, "budget.steps=4000"),
@@ -44,6 +48,10 @@ CASES = {
 ASYNCHRONOUS = {
     "pbt": ("mdp=cartpole", "ec=pbt", "ec.train_steps=128", LR, "ec.inherit_optimizer=true", "budget.steps=4000"),
     "cem": ("mdp=cartpole", "ec=cem", "ec.asynchronous=true", "ec.together=1", "ec.slots=4", "budget.steps=1500"),
+    "sga-normal": (
+        *("mdp=cartpole", "ec=sga", "rl.normalize_inputs=true", "ec.asynchronous=true", "ec.together=1", "ec.slots=4"),
+        "budget.steps=1500",
+    ),
 }
 
 
@@ -79,7 +87,7 @@ def test_n_and_n_more_is_2n(case: str, tmp_path: Path) -> None:
     assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
 
 
-@pytest.mark.parametrize("case", ["es", "front", "rounds", "steady"])
+@pytest.mark.parametrize("case", ["es", "es-normal", "es-whiten", "front", "rounds", "steady"])
 def test_workers_change_nothing(case: str, tmp_path: Path) -> None:
     evolved(tmp_path / "local", *CASES[case])
     for workers in (1, 3):
@@ -90,10 +98,11 @@ def test_workers_change_nothing(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", [("cluster=local",), ("cluster=processes", "cluster.workers=2")], ids=" ".join)
-def test_a_search_by_seed_goes_on_wherever_it_is_resumed(where: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["es", "es-normal"])
+def test_a_search_by_seed_goes_on_wherever_it_is_resumed(case: str, where: tuple[str, ...], tmp_path: Path) -> None:
     other = ("cluster=processes", "cluster.workers=1") if where == ("cluster=local",) else ("cluster=local",)
-    evolved(tmp_path / "whole", *CASES["es"])
-    evolved(tmp_path / "halves", *CASES["es"][:-1], "budget.steps=900", *other)
+    evolved(tmp_path / "whole", *CASES[case])
+    evolved(tmp_path / "halves", *CASES[case][:-1], "budget.steps=900", *other)
     assert go(f"resume={tmp_path / 'halves'}", "budget.steps=2000", *where) == 0
     assert journal(tmp_path / "halves") == journal(tmp_path / "whole")
     assert judged(tmp_path / "halves") == judged(tmp_path / "whole")
@@ -188,6 +197,8 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
         (("ec=pbt", "ec.start=zeros"), "ec.start: is for weights that only play"),
         (("ec=sga", "ec.objectives=[fitness,length]"), "ec.objectives: this evolution takes one objective"),
         (("ec=sga", "+ec.genes.rl.lr=[0,1]"), "lifetime=play learns nothing"),
+        (("ec=map_elites",), "evorl: ec.descriptors: map_elites needs at least one"),
+        (("ec=map_elites", "+ec.descriptors.lazy=[1,0,5]"), "evorl: ec.descriptors.lazy: needs low < high"),
         (("ec=sga", "mdp=problem", "+ec.genes.mdp.dimensions=[1,5]"), "a problem's numbers are the genes"),
         (("ec=sga", "mdp=problem", "mdp.id=zdt1"), "ec.objectives: this evolution takes one objective"),
         (("mdp=problem",), "it needs an evolution"),
@@ -200,6 +211,13 @@ def test_evolutions_that_cannot_be(
     assert go("mdp=cartpole", *words, f"hydra.run.dir={there}") == 2
     assert text in capsys.readouterr().err
     assert not there.exists()
+
+
+def test_a_descriptor_that_the_world_does_not_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("ec=map_elites", "+ec.descriptors.lasy=[0,1,5]", f"hydra.run.dir={tmp_path / 'run'}")
+    assert go(*QUICK, *PONG, *words) == 2
+    said = capsys.readouterr().err
+    assert "ec.descriptors.lasy: the world reports no result of this name; did you mean lazy?" in said
 
 
 def test_an_objective_that_the_world_does_not_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,9 +270,10 @@ def test_evaluate_plays_the_best_individual_again(tmp_path: Path, capsys: pytest
     assert again["return_mean"] == recorded["return_mean"] and again["length_mean"] == recorded["length_mean"]
 
 
-def followers(population: int, dimensions: int) -> tuple[OpenAIES, Any, Any]:
+def followers(population: int, dimensions: int, *words: str) -> tuple[OpenAIES, Any, Any]:
     evolution = OpenAIES(population=population, episodes=1, together=population)
-    experiment = dataclasses.replace(experiment_of("mdp=cartpole", f"rl.net.hidden=[{dimensions}]"), ec=evolution)
+    experiment = experiment_of("mdp=cartpole", f"rl.net.hidden=[{dimensions}]", *words)
+    experiment = dataclasses.replace(experiment, ec=evolution)
     found = plan(experiment, evolution)
     return evolution, found, lambda: evolution.centre(found.space, 0)
 
@@ -267,7 +286,7 @@ class Group:
 
     def any(self, method: str, *args: Any) -> Any:
         self.calls += 1
-        self.sent += sum(x.nbytes if hasattr(x, "nbytes") else len(json.dumps(x, default=str)) for x in args)
+        self.sent += len(dumps(list(args)))
         out = getattr(self.members[self.calls % len(self.members)], method)(*args)
         return type("Done", (), {"result": lambda _: out})()
 
@@ -285,7 +304,8 @@ def test_a_member_that_missed_generations_catches_up_or_joins(missed: int) -> No
         task = courier.send(evolver.ask())
         answers = courier.answers(task)
         whole = [evolver.individual_at(*divmod(one.id, 4)) for one in task.individuals]
-        assert [a.objectives for a in answers] == [a.objectives for a in members[0].lifetime.evaluate(pack(whole))]
+        same = members[0].lifetime.evaluate(pack(whole))
+        assert [a.objectives for a in answers.each] == [a.objectives for a in same.each]
         evaluations = _evaluations(task.individuals, answers)
         courier.tell(evaluations)
         evolver.tell(evaluations)
@@ -293,34 +313,41 @@ def test_a_member_that_missed_generations_catches_up_or_joins(missed: int) -> No
 
 
 def _evaluations(individuals: Any, answers: Any) -> Any:
-    return [evaluated(one, answer)[0] for one, answer in zip(individuals, answers, strict=True)]
+    return [evaluated(one, answer)[0] for one, answer in zip(individuals, answers.each, strict=True)]
 
 
-def test_bytes_do_not_grow_with_the_parameters() -> None:
-    sent = []
-    for width in (2, 64):
-        evolution, found, centre = followers(4, width)
-        group = Group([Follower(lambda i, make=found.make: make(i), centre, 0)])
-        evolver = evolution.evolver(found.space, 0)
-        courier = BySeed(group, evolver.centre, 4)
-        for _ in range(3):
-            task = courier.send(evolver.ask())
-            evaluations = _evaluations(task.individuals, courier.answers(task))
-            courier.tell(evaluations)
-            evolver.tell(evaluations)
-        sent.append(group.sent)
-    assert sent[0] == sent[1]
+def weighed(width: int, normalize: str) -> tuple[int, int]:
+    """What goes out and what comes back in three generations by seed: bytes."""
+    evolution, found, centre = followers(4, width, f"rl.normalize_inputs={normalize}")
+    group = Group([Follower(lambda i: found.make(i), centre, 0)])
+    evolver = evolution.evolver(found.space, 0)
+    courier = BySeed(group, evolver.centre, 4)
+    moments, back = found.moments, 0
+    for _ in range(3):
+        memory = None if moments is None else {"moments": moments.state_dict()}
+        task = courier.send([one._replace(memory=memory) for one in evolver.ask()])
+        answers = courier.answers(task)
+        back += len(dumps(answers.seen))
+        if moments is not None:
+            moments.merge(answers.seen)
+        evaluations = _evaluations(task.individuals, answers)
+        courier.tell(evaluations)
+        evolver.tell(evaluations)
+    return group.sent, back
+
+
+def test_bytes_grow_with_the_observation_but_not_with_the_parameters() -> None:
+    plain, normal = [weighed(width, "false") for width in (2, 64)], [weighed(width, "true") for width in (2, 64)]
+    assert plain[0] == plain[1]
+    assert normal[0] == normal[1]
+    once = 8 * (2 * 4 + 1)  # CartPole's four numbers: a count, a mean and a sum of squares each, in float64
+    for more in (normal[0][0] - plain[0][0], normal[0][1] - plain[0][1]):
+        assert 3 * once <= more < 3 * (once + 250)  # in each generation of one task; the rest is names
 
 
 def test_a_run_in_a_checkpoint_holds_no_more_than_it_needs(tmp_path: Path) -> None:
     evolved(tmp_path / "run", *CASES["es"], "cluster=processes", "cluster.workers=1")
     assert newest(tmp_path / "run")["run"]["evolver"]["population"]["individuals"]["weights"] is None
-
-
-def test_who_only_plays_normalises_no_inputs() -> None:
-    assert experiment_of("mdp=pong").rl.normalize_inputs == "whiten"
-    assert experiment_of("mdp=pong", "ec=openai_es").rl.normalize_inputs is False
-    assert experiment_of("mdp=pong", "ec=pbt").rl.normalize_inputs == "whiten"
 
 
 def test_in_one_process_the_first_result_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_the_best_individual_again_gives_what_was_recorded(runs: Path, capsys: p
 def test_every_individual_of_the_present_population_can_be_judged(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number in newest(runs / "pbt")["run"]["evolver"]["last"]["individuals"]["id"]:
+    for number in newest(runs / "pbt")["run"]["evolver"]["population"]["individuals"]["id"]:
         assert said(capsys, f"run={runs / 'pbt'}", f"individual={number}", "episodes=1")["individual"] == number
     newborn = newest(runs / "es")["run"]["evolver"]["population"]["individuals"]["id"][0]
     assert said(capsys, f"run={runs / 'es'}", f"individual={newborn}", "episodes=1")["individual"] == newborn

@@ -20,12 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 from common import arguments, machine, page, save
 
 from evorl import config
+from evorl.answers import evaluated
 from evorl.cluster.line import dumps
 from evorl.cluster.local import Local
 from evorl.couriers import BySeed, Courier, Follower, Whole
 from evorl.ec.openai_es import OpenAIES
 from evorl.experiment import Experiment
-from evorl.lifetime import evaluated, plan
+from evorl.lifetime import plan
 
 POPULATION, GENERATIONS, MEMBERS = 40, 5, 4
 HIDDEN = ([8], [64, 64], [256, 256], [512, 512, 512])
@@ -62,8 +63,10 @@ def generations(hidden: list[int], by_seed: bool) -> tuple[int, list[int]]:
         before = group.bytes
         tasks = [courier.send(evolver.ask(found.together)) for _ in range(MEMBERS)]
         for task in tasks:
-            answers = courier.answers(task)
-            evaluations = [evaluated(one, answer)[0] for one, answer in zip(task.individuals, answers, strict=True)]
+            answers = courier.answers(task).each
+            evaluations = [
+                evaluated(one, answer)[0] for one, answer in zip(task.individuals, answers.each, strict=True)
+            ]
             courier.tell(evaluations)
             evolver.tell(evaluations)
         sent.append(group.bytes - before)

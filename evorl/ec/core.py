@@ -32,7 +32,7 @@ class Individual(NamedTuple):
     parents: tuple[int, ...] = ()
     birth: int = 0  # evaluations that its evolver had been told of
     role: str = ""  # how it came to be: initial, child, survivor, elite, ...
-    memory: StateDict | None = None  # what else a learner hands on, such as its optimiser's state
+    memory: StateDict | None = None  # what else it knows, such as statistics of its inputs, an optimiser's state
 
 
 class Evaluation(NamedTuple):
@@ -50,6 +50,11 @@ class Evolver(Protocol):
     @property
     def population(self) -> Sequence[Evaluation]:
         """The individuals that the next proposals come from."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Generations that it has learned from: what a whole generation shares changes only with it."""
         ...
 
     def ask(self, limit: int | None = None) -> list[Individual]:

@@ -80,7 +80,7 @@ class Breeder(Generational):
 
     def fresh(self, generator: np.random.Generator, n: int) -> list[Individual]:
         """n individuals drawn from the whole space."""
-        genes = self.space.sample(generator, n)
+        genes = self.space.begin(generator, self.next_id, n)
         return [self.new(genes=x, weights=self.space.weights_of(self.next_id), role="initial") for x in genes]
 
     def breed(self, generator: np.random.Generator, pairs: Indices) -> list[Individual]:
@@ -99,9 +99,8 @@ class Breeder(Generational):
         for n, (one, two) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
             fitter, other = self.population[one].individual, self.population[two].individual
             names = (fitter.id,) if one == two else (fitter.id, other.id)
-            memory = fitter.memory if hyper.inherit_optimizer else None
             own = None if weights is None else weights[n]
-            born.append(self.new(genes=genes[n], weights=own, parents=names, role="child", memory=memory))
+            born.append(self.new(genes=genes[n], weights=own, parents=names, role="child", memory=fitter.memory))
         return born
 
     def _weights(self, generator: np.random.Generator, a: Indices, b: Indices) -> NDArray[np.float32] | None:

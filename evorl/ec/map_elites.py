@@ -95,10 +95,9 @@ class Illumination(Generational):
         """A child of the first of two elites, which the second one drew or pushed."""
         genes, weights = self.space.individual(x)
         parents = [self.population[place].individual for place in places]
-        memory = parents[0].memory if self.hyper.inherit_optimizer else None
         counted = parents[:1] if self.hyper.emitter == "gaussian" else parents
         ids = tuple(one.id for one in counted)
-        return self.new(genes=genes, weights=weights, parents=ids, role="child", memory=memory)
+        return self.new(genes=genes, weights=weights, parents=ids, role="child", memory=parents[0].memory)
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         described = np.array([self._descriptor(one) for one in evaluations])

@@ -67,8 +67,7 @@ class Climber(Generational):
         x = vectors(self.space, self.population)[0] + step * generator.standard_normal(self.space.size)
         genes, weights = self.space.individual(x)
         parent = self.population[0].individual
-        memory = parent.memory if self.hyper.inherit_optimizer else None
-        return self.new(genes=genes, weights=weights, role="child", parents=(parent.id,), memory=memory)
+        return self.new(genes=genes, weights=weights, role="child", parents=(parent.id,), memory=parent.memory)
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         f = fitness(evaluations)

@@ -69,7 +69,7 @@ class Evolver:
         self.rounds = [0] * hyper.population  # evaluations of each member
         self.told = 0
         self.exploits = 0
-        genes = space.sample(seeds.generator(seed, "initial"), hyper.population)
+        genes = space.begin(seeds.generator(seed, "initial"), 0, hyper.population)
         self._queue = [Individual(i, genes[i], space.weights_of(i), role="initial") for i in range(hyper.population)]
         self._member = {i: i for i in range(hyper.population)}  # of the ids that are not told yet
         self._ready: list[int] = []
@@ -80,6 +80,11 @@ class Evolver:
         """The members that did not fail."""
         told = [one for one in self.members if one is not None]
         return [told[i] for i in np.flatnonzero(np.isfinite(fitness(told)))] if told else []
+
+    @property
+    def generation(self) -> int:
+        """Evaluations that every member has had."""
+        return min(self.rounds)
 
     def ask(self, limit: int | None = None) -> list[Individual]:
         while self._ready and (limit is None or len(self._queue) < limit):
@@ -114,7 +119,7 @@ class Evolver:
         assert own is not None
         parent = self._exploit(member, draw)
         if parent is None:  # nobody is fit to go on from
-            genes = self.space.sample(draw, 1)[0]
+            genes = self.space.begin(draw, self.next_id)[0]
             child = self._child(genes, (), "initial")
             child = child._replace(weights=self.space.weights_of(child.id))
         else:
@@ -160,7 +165,7 @@ class Evolver:
     def state_dict(self) -> StateDict:
         return {
             "members": [member for member, one in enumerate(self.members) if one is not None],
-            "last": pack_evaluations([one for one in self.members if one is not None]),
+            "population": pack_evaluations([one for one in self.members if one is not None]),
             "rounds": list(self.rounds), "told": self.told, "exploits": self.exploits, "next_id": self.next_id,
             "queue": pack(self._queue),
             "member": {str(i): member for i, member in self._member.items()},
@@ -169,7 +174,7 @@ class Evolver:
 
     def load_state_dict(self, state: StateDict) -> None:
         self.members = [None] * self.hyper.population
-        for member, one in zip(state["members"], unpack_evaluations(state["last"]), strict=True):
+        for member, one in zip(state["members"], unpack_evaluations(state["population"]), strict=True):
             self.members[member] = one
         self.rounds, self.told, self.exploits = list(state["rounds"]), state["told"], state["exploits"]
         self.next_id = state["next_id"]

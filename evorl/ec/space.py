@@ -72,6 +72,8 @@ class Space:
     """The weights [D] that the individual of a number begins with; zeros where it is None."""
     parts: tuple[int, ...] = ()
     """Sizes of the layers within the weights, in order, for operators that cross whole layers; () is one part."""
+    given: Callable[[int], Mapping[str, Value]] | None = None
+    """The values of genes, by name, that the individual of a number begins with; any others are drawn."""
 
     @classmethod
     def box(cls, low: Sequence[float], high: Sequence[float]) -> Space:
@@ -91,6 +93,11 @@ class Space:
     def sample(self, generator: np.random.Generator, n: int) -> Coordinates:
         """[N, G] uniform within the bounds."""
         return generator.uniform(self.low, self.high, (n, len(self.genes)))
+
+    def begin(self, generator: np.random.Generator, number: int, n: int = 1) -> Coordinates:
+        """The genes [N, G] of individuals who begin, numbered from ``number`` on."""
+        x = self.sample(generator, n)
+        return x if self.given is None else np.array([self.coordinates(self.given(number + k), x[k]) for k in range(n)])
 
     def clip(self, x: ArrayLike) -> Coordinates:
         """Coordinates [..., G] brought within the bounds."""

@@ -15,7 +15,7 @@ Vectors = NDArray[np.float64]
 
 def drawn(space: Space, generator: np.random.Generator, number: int) -> Coordinates:
     """A point to begin at [G + D]: genes drawn within their bounds, the weights that an individual begins with."""
-    return space.vector(space.sample(generator, 1)[0], space.weights_of(number))
+    return space.vector(space.begin(generator, number)[0], space.weights_of(number))
 
 
 def vectors(space: Space, evaluations: Iterable[Evaluation]) -> Vectors:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -30,9 +32,17 @@ class Running(ABC):
     def update(self, rows: Tensor) -> None:
         """Merge rows [N, ...]."""
         rows = rows.double()
-        n, mean = float(len(rows)), rows.mean(0)
+        mean = rows.mean(0)
+        self._merge(float(len(rows)), mean, self.scatter(rows - mean))
+
+    def merge(self, state: StateDict) -> None:
+        """Merge what another one, whose `state_dict` this is, has seen."""
+        if state["count"]:
+            self._merge(float(state["count"]), torch.as_tensor(state["mean"]), torch.as_tensor(state["m2"]))
+
+    def _merge(self, n: float, mean: Tensor, m2: Tensor) -> None:
         total, delta = self.count + n, mean - self.mean
-        self.m2 = self.m2 + self.scatter(rows - mean) + self.scatter(delta[None]) * (self.count * n / total)
+        self.m2 = self.m2 + m2 + self.scatter(delta[None]) * (self.count * n / total)
         self.mean = self.mean + delta * (n / total)
         self.count = total
 
@@ -105,6 +115,11 @@ class Moments:
         self.count_tensors = 2 * len(self.running)
         self._tensors: dict[torch.device, tuple[Tensor, ...]] = {}  # until the numbers change
 
+    @classmethod
+    def of(cls, inputs: tuple[Input, ...], how: bool | Literal["whiten"]) -> Self | None:
+        """What ``rl.normalize_inputs`` asks for; None where it is false."""
+        return cls(inputs, how == "whiten") if how else None
+
     def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
         """Mean and scaling of each float input, as `normalize` takes them."""
         if device not in self._tensors:
@@ -124,11 +139,17 @@ class Moments:
             out[i] = scaled.clamp(-CLIP, CLIP)
         return tuple(out)
 
-    def update(self, inputs: tuple[Tensor, ...]) -> None:
-        """Merge a batch of inputs, each [T, B, ...]."""
+    def update(self, inputs: tuple[Tensor, ...] | Mapping[int, Tensor]) -> None:
+        """Merge a batch of inputs, each [T, B, ...] or [N, ...]; those that are no floats may be missing."""
         self._tensors.clear()
         for i, running in self.running.items():
-            running.update(inputs[i].flatten(0, 1).reshape(-1, *running.mean.shape))
+            running.update(inputs[i].reshape(-1, *running.mean.shape))
+
+    def merge(self, state: StateDict) -> None:
+        """Merge what others, whose `state_dict` this is, have seen."""
+        self._tensors.clear()
+        for i, running in self.running.items():
+            running.merge(state[str(i)])
 
     def state_dict(self) -> StateDict:
         return {str(i): running.state_dict() for i, running in self.running.items()}

@@ -18,6 +18,7 @@ from evorl.nets.capture import Records
 from evorl.nets.distributions import sample, to_world
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Net, Policy
+from evorl.nets.statistics import Moments
 from evorl.rl.core import Decision
 from evorl.util import seed as seeds
 
@@ -52,6 +53,11 @@ class Actor:
             whole[name][: len(x)] = x  # the actor's layers lie before the critic's
         return whole
 
+    def share(self, policy: dict[str, Tensor]) -> NDArray[np.float32]:
+        """The genome [D] of a whole policy's actor: what `whole` puts there."""
+        shapes = dict(zip(self.names, self.layout.shapes, strict=True))
+        return self.layout.flatten({name: policy[name][: shape[0]] for name, shape in shapes.items()}).numpy()
+
     def __call__(self, theta: Tensor, inputs: tuple[Tensor, ...], *memory: Tensor) -> tuple[Tensor, ...]:
         """Raw outputs of rows [S, ...] under weights [D]; with a recurrent core its carry [2, S, H] too."""
         parameters = {**self.layout.unflatten(theta), **self.rest}
@@ -63,10 +69,13 @@ class Actor:
 
 
 class Crowd:
-    """K deterministic policies behind the acting side of a `Learner`: rows are the slots of all, policy by policy."""
+    """K deterministic policies behind the acting side of a `Learner`: rows are the slots of all, policy by policy.
 
-    def __init__(self, actor: Actor, weights: NDArray[np.float32]) -> None:
-        self.actor, self.spec = actor, actor.spec
+    With ``moments`` all see their inputs normalised by the same statistics, which do not change while they play.
+    """
+
+    def __init__(self, actor: Actor, weights: NDArray[np.float32], moments: Moments | None = None) -> None:
+        self.actor, self.spec, self.moments = actor, actor.spec, moments
         self.theta = torch.from_numpy(weights)
         self._records = Records()
 
@@ -81,7 +90,8 @@ class Crowd:
         carry: Tensor | None,
         start: Tensor | None,
     ) -> Decision:
-        given = [*inputs, noise, *(x for x in (legal, carry, start) if x is not None)]
+        shared = () if self.moments is None else self.moments.tensors(noise.device)
+        given = [*shared, *inputs, noise, *(x for x in (legal, carry, start) if x is not None)]
         with torch.inference_mode():
             out = self._records.replay(self._act, self.theta, *given)
             nothing = torch.zeros(len(noise))
@@ -89,7 +99,11 @@ class Crowd:
 
     def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         count, crowd = len(self.spec.inputs), len(theta)
+        shared = 0 if self.moments is None else self.moments.count_tensors
+        statistics, given = given[:shared], given[shared:]
         inputs, noise, rest = given[:count], given[count], list(given[count + 1 :])
+        if self.moments is not None:
+            inputs = self.moments.normalize(statistics, inputs)
         legal = rest.pop(0) if self.spec.masked else None
         with torch.no_grad():
             rows = tuple(x.unflatten(0, (crowd, -1)) for x in inputs)

@@ -12,6 +12,7 @@ from evorl.mdp.core import Arena, Array, Resting, World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.actor import Player
 from evorl.rl.core import Acting, Episode, Learner, Metrics
+from evorl.rl.watch import Watch
 from evorl.util import seed as seeds
 
 NOISE_BLOCK = 64  # decisions whose noise is drawn at once
@@ -67,22 +68,28 @@ def in_order(done: list[list[Episode]], episodes: int) -> list[Episode]:
     return [done[e % len(done)][e // len(done)] for e in range(episodes)]
 
 
-def played(arena: Arena, learner: Acting, noise: EvaluationNoise, numbers: list[int]) -> list[list[Episode]]:
-    """The first so many episodes of each slot. Raises `NotFinite`."""
+def played(
+    arena: Arena, learner: Acting, noise: EvaluationNoise, numbers: list[int], watch: Watch | None = None
+) -> list[list[Episode]]:
+    """The first so many episodes of each slot, ``watch`` seeing every decision of theirs. Raises `NotFinite`."""
     player = Player(arena, learner)
     done: list[list[Episode]] = [[] for _ in numbers]
-    missing = sum(numbers)
+    playing = np.array(numbers) > 0
     rows = np.arange(arena.slots)
-    _rest(arena, [slot for slot, number in enumerate(numbers) if not number])
-    while missing:
+    _rest(arena, np.flatnonzero(~playing).tolist())
+    while playing.any():
+        if watch is not None:
+            watch.see(player.now.inputs, rows, playing)
         player.send(rows, player.decide(noise.take(rows)))
         now, over = player.recv()
         rows = now.slots
         for slot, episode in over:
-            if len(done[slot]) < numbers[slot]:
+            if playing[slot]:
                 done[slot].append(episode)
-                missing -= 1
-        _rest(arena, [slot for slot, _ in over if len(done[slot]) == numbers[slot]])
+                playing[slot] = len(done[slot]) < numbers[slot]
+        _rest(arena, [slot for slot, _ in over if not playing[slot]])
+    if watch is not None:
+        watch.close()
     return done
 
 

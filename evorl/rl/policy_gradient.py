@@ -82,7 +82,7 @@ class PolicyGradient(Generic[H]):
         }
         self.gamma = hyper.per_reward("gamma", spec.rewards)
         self.lam = hyper.per_reward("lam", spec.rewards)
-        self.moments = Moments(spec.inputs, hyper.normalize_inputs == "whiten") if hyper.normalize_inputs else None
+        self.moments = Moments.of(spec.inputs, hyper.normalize_inputs)
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
         self._records = Records()
 

@@ -93,8 +93,9 @@ def test_survivors_keep_what_they_were() -> None:
     assert all(one.individual.role == "initial" and one.individual.parents == () for one in survived)
 
 
-def test_a_lamarckian_survivor_keeps_what_it_learned_and_hands_it_on() -> None:
-    evolver = NSGA2(population=4, lifetime="train", inherit_optimizer=True).evolver(WEIGHTED, 4)
+@pytest.mark.parametrize("optimizer", [False, True])
+def test_a_lamarckian_survivor_keeps_what_it_learned_and_hands_it_on(optimizer: bool) -> None:
+    evolver = NSGA2(population=4, lifetime="train", inherit_optimizer=optimizer).evolver(WEIGHTED, 4)
     asked = evolver.ask()
     learned = [
         one._replace(weights=one.weights + 100, memory={"n": one.id}) for one in asked if one.weights is not None
@@ -114,7 +115,7 @@ def test_the_fitter_parent_is_named_first_and_gives_its_weights() -> None:
     children = evolver.ask()
     assert len(children) == 8
     for child in children:
-        assert child.parents[0] == min(child.parents) and child.memory is None
+        assert child.parents[0] == min(child.parents) and child.memory == {"n": child.parents[0]}
         np.testing.assert_array_equal(child.weights, np.full(6, child.parents[0], np.float32))
     assert sum(child.parents[0] for child in children) / 8 < 2.5  # 3.5 without selection
 

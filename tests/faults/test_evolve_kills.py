@@ -14,6 +14,7 @@ from test_evolve import CASES, QUICK, journal, judged
 
 WORDS = {
     "es": (*CASES["es"][:-1], "ec.population=24", "budget.steps=60000"),
+    "es-normal": (*CASES["es-normal"][:-1], "ec.population=24", "ec.slots=24", "budget.steps=60000"),
     "front": (*CASES["front"][:-1], "budget.steps=60000"),
     "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "budget.steps=60000"),
 }
@@ -47,7 +48,7 @@ def unbothered(place: Path, words: tuple[str, ...]) -> Path:
     return place
 
 
-@pytest.mark.parametrize("case", ["es", "rounds"])
+@pytest.mark.parametrize("case", ["es", "es-normal", "rounds"])
 def test_killed_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
     assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0) >= 3
     calm = unbothered(tmp_path / "calm", WORDS[case])

@@ -54,6 +54,23 @@ def test_covariances_merge_to_all_rows_at_once(sizes: list[int], shift: float, s
     torch.testing.assert_close(running.m2, want, rtol=1e-8, atol=1e-6)
 
 
+@pytest.mark.parametrize("whiten", [False, True])
+def test_what_others_saw_merges_to_all_rows_at_once(whiten: bool) -> None:
+    batches = [batch(k) for k in range(4)]
+    whole, merged, parts = Moments(INPUTS, whiten), Moments(INPUTS, whiten), [Moments(INPUTS, whiten) for _ in "ab"]
+    for k, one in enumerate(batches):
+        whole.update(one)
+        parts[k // 2].update(one)
+    first = merged.tensors(torch.device("cpu"))
+    for part in (Moments(INPUTS, whiten), *parts):  # who has seen nothing changes nothing
+        merged.merge(part.state_dict())
+    assert not torch.equal(first[0], merged.tensors(torch.device("cpu"))[0])
+    for i, running in whole.running.items():
+        assert merged.running[i].count == running.count == 4 * 24
+        torch.testing.assert_close(merged.running[i].mean, running.mean, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(merged.running[i].m2, running.m2, rtol=1e-9, atol=1e-9)
+
+
 def test_whitened_inputs_have_unit_covariance_and_turn_no_further_than_needed() -> None:
     mix = normals("mix", shape=(4, 4))
     walk = normals("walk", shape=(50, 8, 4)) @ mix + 7

@@ -1,0 +1,103 @@
+"""What an evaluation comes to: objectives by name, from the episodes that an individual has played."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.ec.core import Evaluation, Evolution, Individual
+from evorl.rl.core import Episode
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest, nearest
+from evorl.util.types import StateDict
+
+Array = NDArray[Any]
+
+
+class Answer(NamedTuple):
+    """What became of an individual, as it comes from a member; plain data and arrays."""
+
+    objectives: list[float]
+    cost: int  # environment steps
+    result: dict[str, Array]  # of each episode [E]
+    weights: Array | None  # [D] where they changed
+    memory: StateDict | None  # where it changed
+    failed: str  # why it has no objectives; "" where it has
+    seconds: float = 0.0  # of wall time; its share where several were evaluated together
+
+
+class Answers(NamedTuple):
+    """What became of the individuals of a task."""
+
+    each: Sequence[Any]  # an `Answer` in order, or what is left of its type after a journey
+    seen: StateDict | None = None  # statistics of all inputs that they decided on, where a population shares such
+
+
+def evaluated(individual: Individual, answer: Sequence[Any]) -> tuple[Evaluation, str, float]:
+    """A member's answer about an individual, why it failed ("" where it did not), and how many seconds it took."""
+    one = Answer(*answer)
+    if one.weights is not None:
+        individual = individual._replace(weights=one.weights)
+    if one.memory is not None:
+        individual = individual._replace(memory=one.memory)
+    return Evaluation(individual, tuple(one.objectives), one.cost, one.result), one.failed, one.seconds
+
+
+def timed(evaluate: Callable[[list[Individual]], list[Answer]], individuals: list[Individual]) -> list[Answer]:
+    """The answers, each with its share of the time that they took."""
+    began = time.monotonic()
+    answers = evaluate(individuals)
+    share = (time.monotonic() - began) / len(answers)
+    return [one._replace(seconds=share) for one in answers]
+
+
+def fitness_episodes(seed: int, evolution: Evolution, width: int, ids: list[int]) -> seeds.Episodes:
+    """The keys of ``width`` games of each individual: the same for all, or each individual's own."""
+    common = evolution.seeds == "common"
+    return seeds.Grouped(seed, evaluation=True, width=width, groups=tuple(
+        "fitness" if common else f"fitness {number}" for number in ids
+    ))  # fmt: skip
+
+
+def answered(evolution: Evolution, episodes: list[Episode]) -> Answer:
+    """What the episodes of an individual come to. Raises `BadRequest` for an objective that they do not report."""
+    found = sorted({name for one in episodes for name in one.results})
+    result = {name: np.array([one.results[name] for one in episodes]) for name in found}
+    result |= {"return": np.array([one.ret for one in episodes]), "length": np.array([one.length for one in episodes])}
+    result.setdefault("fitness", result["return"])
+    return Answer(
+        [objective(one, result) for one in evolution.objectives], int(result["length"].sum()), result, None, None, ""
+    )
+
+
+def names(evolution: Evolution) -> tuple[str, ...]:
+    """Of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
+    return tuple(title(term) for term in evolution.objectives)
+
+
+def title(term: str | dict[str, float]) -> str:
+    """What an objective is called: ``fitness``, ``fitness+0.5*lazy``."""
+    weights = {term: 1.0} if isinstance(term, str) else term
+    text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in weights.items())
+    return text.replace("+-", "-")
+
+
+def objective(term: str | dict[str, float], result: Mapping[str, Array], key: str = "ec.objectives") -> float:
+    """A named result's mean over the episodes, or a weighted sum of such. Raises `BadRequest` for an unknown name."""
+    weights = {term: 1.0} if isinstance(term, str) else term
+    for name in weights:
+        if name not in result:
+            choices = sorted(result)
+            hint = nearest(name, choices) or f"; there are: {', '.join(choices)}"
+            raise BadRequest(f"this world reports no {name}{hint}", key)
+    return float(sum(weight * result[name].mean() for name, weight in weights.items()))
+
+
+def nothing(evolution: Evolution, reason: str) -> Answer:
+    """What there is of an individual that failed."""
+    return Answer([math.nan] * len(evolution.objectives), 0, {}, None, None, reason)
