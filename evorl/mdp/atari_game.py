@@ -9,7 +9,7 @@ do something in the game, and with probability ``sticky`` the one before is take
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -24,7 +24,7 @@ class Game(gymnasium.Env[Array, int]):
     All its rows in one would not do: it neither says nor sets its state, and gives an ended row no seed of its own.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012 (gymnasium's own form)
 
     def __init__(self, game: str, sticky: float = 0.25, render_mode: str | None = None) -> None:
         self._row = AtariVectorEnv(game, 1, repeat_action_probability=sticky, reward_clipping=False, num_threads=1)
@@ -43,7 +43,7 @@ class Game(gymnasium.Env[Array, int]):
         self._seen = seen[0]
         return self._seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
 
-    def render(self) -> Array:  # type: ignore[override]
+    def render(self) -> Array:
         """The newest picture that is seen, uint8 [84, 84, 3]."""
         return np.repeat(self._seen[-1][..., None], 3, axis=-1)
 
