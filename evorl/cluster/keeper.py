@@ -99,7 +99,7 @@ def _keep(driver: socket.socket, cpus: int, directory: str) -> None:
         _end_children()
         with suppress(OSError):
             driver.shutdown(socket.SHUT_WR)  # so a driver that lives hears of it
-        if driver.recv(1) != REPLACED:
+        if not _replaced(driver):
             shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -109,9 +109,11 @@ def _start(driver: socket.socket, cpus: int) -> None:
         ray.init(
             "local", num_cpus=cpus, object_store_memory=STORE, _system_config=calm, _temp_dir=_temporary(), **QUIET
         )
-        driver.send(f"at {ray.get_runtime_context().gcs_address}".encode())
+        said = f"at {ray.get_runtime_context().gcs_address}"
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
-        driver.send(f"not {gist(error)}".encode()[:MOST])
+        said = f"not {gist(error)}"
+    with suppress(OSError):  # a driver that is gone by now is found to be so by who waits for its end
+        driver.send(said.encode()[:MOST])
 
 
 def _wait(driver: socket.socket) -> bool:
@@ -122,6 +124,14 @@ def _wait(driver: socket.socket) -> bool:
         if words.partition("\0")[0].endswith(VITAL):
             watched.append(os.pidfd_open(child))
     return driver in select.select(watched, [], [])[0]
+
+
+def _replaced(driver: socket.socket) -> bool:
+    """Whether another keeper is to follow, once the driver has closed its end."""
+    try:
+        return driver.recv(1) == REPLACED
+    except ConnectionError:  # it died before it had read what we sent
+        return False
 
 
 def _temporary() -> str | None:
