@@ -97,6 +97,22 @@ def relatives(place: Path) -> set[int]:
     return found
 
 
+def title(pid: int) -> bytes:
+    """The command line of a process, or what it has put in its place; nothing of one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def parent(pid: int) -> int:
+    """The process that a process was forked by; 0 for one that has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 # ------------------------------------------------------------------ comparing
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import relatives
+from harness import relatives, title
 
 
 @pytest.fixture(scope="session")
@@ -45,10 +45,3 @@ def carriers(kept_ray: tuple[str, Path]) -> Callable[[], list[int]]:
         return [pid for pid in relatives(kept_ray[1]) if b"ray::Carrier" in title(pid)]
 
     return present
-
-
-def title(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has ended
-        return b""

@@ -5,166 +5,37 @@ They end with the bits of a run that was left alone, and leave nothing behind.
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cluster_runs import (
+    Run,
+    foreground,
+    kill_all,
+    kill_driver,
+    kill_group,
+    kill_one,
+    kill_worker,
+    kill_workers,
+    replaced,
+    settings,
+    stop_worker,
+    undisturbed,
+)
 from cluster_victims import relatives, send
-from harness import QUICK, WORLDS, fingerprint, go, rows, start
+from harness import fingerprint, rows, start, title
 
 from evorl.record import checkpoint
 
-CLUSTER = ("cluster=processes", "cluster.workers=2", "rl.members=3")
 SLOWER = ("cluster.deadline_s=1.5",)
-FAREWELL_S = 5.0  # after which nothing of a killed run may be left
-KNOWN = {".hydra", ".lock", "checkpoints", "metrics.jsonl", "provenance.json", "result.json"}
-
-
-class Run:
-    """A run in processes of its own, begun again as often as it is stopped."""
-
-    def __init__(self, place: Path, *words: str) -> None:
-        place.mkdir(exist_ok=True)
-        self.place, self.words, self.directory = place, words, place / "run"
-        self.go_on()
-
-    def go_on(self) -> None:
-        begun = (self.directory / ".hydra" / "config.yaml").exists()
-        words = ["resume=run"] if begun else [*self.words, "hydra.run.dir=run"]
-        self.driver: subprocess.Popen[str] = start(*words, cwd=self.place)
-
-    @property
-    def over(self) -> bool:
-        return self.driver.poll() is not None
-
-    def others(self) -> set[int]:
-        """All processes of the run but its driver."""
-        return relatives(self.place / "tmp") - {self.driver.pid}
-
-    def nurses(self) -> set[int]:
-        return {pid for pid in self.others() if session(pid) == pid}
-
-    def workers(self) -> set[int]:
-        return {pid for pid in self.others() if session(pid) not in (pid, None)}
-
-    def rows(self) -> int:
-        try:
-            return (self.directory / "metrics.jsonl").read_bytes().count(b"\n")
-        except FileNotFoundError:
-            return 0
-
-    def until(self, reached: Callable[[], object]) -> bool:
-        """Wait for a moment of its life; False where it was over first."""
-        ends = time.monotonic() + 120
-        while not reached():
-            if self.over:
-                return False
-            assert time.monotonic() < ends, self.said()
-            time.sleep(0.001)
-        return True
-
-    def until_rows(self, number: int) -> bool:
-        least = self.rows() + number
-        return self.until(lambda: self.rows() >= least)
-
-    def said(self) -> str:
-        return (self.place / "out").read_text() + (self.place / "err").read_text()
-
-    def finish(self) -> None:
-        assert self.driver.wait(300) == 0, self.said()
-        assert {path.name for path in self.directory.iterdir()} <= KNOWN
-        self.check_gone(0.5)
-
-    def check_gone(self, patience_s: float = FAREWELL_S) -> None:
-        """No process, socket, shared memory (which has no name) or file is left, at the latest after a while."""
-        ends = time.monotonic() + patience_s
-        while (left := self.others()) or any((self.place / "tmp").iterdir()):
-            assert time.monotonic() < ends, (left, [*(self.place / "tmp").iterdir()])
-            time.sleep(0.01)
-
-    def close(self) -> None:
-        send(signal.SIGKILL, {self.driver.pid, *self.others()} if not self.over else self.others())
-        self.driver.wait()
-
-
-def session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return None
-
-
-@pytest.fixture
-def run(short_path: Path) -> Iterator[Callable[..., Run]]:
-    begun: list[Run] = []
-
-    def begin(*words: str) -> Run:
-        begun.append(Run(short_path / str(len(begun)), *words))
-        return begun[-1]
-
-    yield begin
-    for one in begun:
-        one.close()
-
-
-def settings(world: str, steps: int, *words: str) -> list[str]:
-    usual = [*QUICK, *WORLDS[world], "checkpoint.every=5000", "eval.every=20000", f"budget.steps={steps}"]
-    return list({word.partition("=")[0]: word for word in [*usual, *CLUSTER, *words]}.values())
-
-
-def undisturbed(place: Path, words: list[str]) -> Path:
-    """The same run with nobody else to be killed, here."""
-    here = [word for word in words if not word.startswith("cluster")]
-    assert go(*here, f"hydra.run.dir={place / 'alone'}") == 0
-    return place / "alone"
-
-
-# ------------------------------------------------------------------ the nemesis
-
-
-def kill_worker(it: Run, draw: random.Random) -> int:
-    victims = sorted(it.workers())
-    send(signal.SIGKILL, set(draw.sample(victims, 1) if victims else []))
-    return min(1, len(victims))
-
-
-def kill_workers(it: Run, draw: random.Random) -> int:
-    victims = it.workers()
-    send(signal.SIGKILL, victims)
-    return len(victims)
 
 
 def kill_nurse(it: Run, draw: random.Random) -> int:
-    victims = sorted(it.nurses())
-    send(signal.SIGKILL, set(draw.sample(victims, 1) if victims else []))
-    return min(1, len(victims))
-
-
-def kill_all(it: Run, draw: random.Random) -> int:
-    victims = it.others()
-    send(signal.SIGKILL, victims)
-    return len(victims)
-
-
-def stop_worker(it: Run, draw: random.Random) -> int:
-    """Until it has been found out, so that the next stop meets another call."""
-    victims = sorted(it.workers())
-    if not victims:
-        return 0
-    victim = draw.choice(victims)
-    send(signal.SIGSTOP, {victim})
-    it.until(lambda: victim not in it.workers())
-    it.until_rows(1)
-    return 1
-
-
-def replaced(directory: Path) -> float:
-    return max(row["cluster/replaced"] for row in rows(directory) if "cluster/replaced" in row)
+    return kill_one(it.nurses(), draw)
 
 
 def test_workers_and_nurses_are_killed_and_stopped_and_no_bit_changes(run: Callable[..., Run], tmp_path: Path) -> None:
@@ -201,7 +72,7 @@ def test_helpers_are_killed_and_no_bit_changes(run: Callable[..., Run], tmp_path
     """Those of W&B; TensorBoard's is a thread of the driver."""
 
     def helpers() -> set[int]:
-        return {pid for pid in it.others() if b"wandb" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+        return {pid for pid in it.others() if b"wandb" in title(pid)}
 
     words = settings("pendulum", 100_000, "record.tensorboard=true", "record.wandb=offline")
     it, draw = run(*words), random.Random(0)
@@ -230,14 +101,6 @@ def test_who_was_stopped_with_the_driver_or_without_it_is_not_killed(run: Callab
 
 
 # ------------------------------------------------------------------ a driver that is killed
-
-
-def kill_driver(it: Run) -> None:
-    send(signal.SIGKILL, {it.driver.pid})
-
-
-def kill_group(it: Run) -> None:
-    os.killpg(it.driver.pid, signal.SIGKILL)
 
 
 def kill_driver_and_nurse(it: Run) -> None:
@@ -276,11 +139,6 @@ def test_a_driver_killed_at_random_moments_leaves_nothing_and_goes_on(run: Calla
 
 
 # ------------------------------------------------------------------ a driver that is asked to stop
-
-
-def foreground(it: Run, number: signal.Signals) -> None:
-    """What a terminal does on Ctrl-C."""
-    os.killpg(it.driver.pid, number)
 
 
 def everyone(it: Run, number: signal.Signals) -> None:
@@ -332,26 +190,3 @@ def test_sixteen_runs_at_once_do_not_meet(short_path: Path, tmp_path: Path) -> N
     alone = fingerprint(undisturbed(tmp_path, words))
     assert len(found) == 16 and all(fingerprint(one) == alone for one in found)
     assert not relatives(short_path / "tmp") and not any((short_path / "tmp").iterdir())
-
-
-# ------------------------------------------------------------------ streams
-
-
-@pytest.mark.fault
-@pytest.mark.parametrize("algorithm", [("rl=ppo", "rl.minibatch=128"), ("rl=a3c",)])
-def test_an_asynchronous_run_finishes_and_counts_every_step_once(
-    algorithm: tuple[str, ...], run: Callable[..., Run]
-) -> None:
-    small = ("rl.slots=4", "rl.horizon=32", "rl.net.hidden=[8]", "~tuned", "rl.max_lag=9")
-    quiet = ("record.tensorboard=false", "eval.every=0", "eval.episodes=2", "checkpoint.every=0")
-    world = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60", *algorithm, "rl.asynchronous=true")
-    it = run(*world, *small, *quiet, *CLUSTER, "budget.steps=80000")
-    draw, hits = random.Random(3), 0
-    while it.until_rows(20):
-        hits += kill_worker(it, draw)
-    it.finish()
-    played = [row for row in rows(it.directory) if "policy/lag" in row]
-    assert hits >= 10
-    dropped = played[-1]["policy/dropped_fragments"]
-    assert played[-1]["step"] == 4 * 32 * (len(played) + dropped)  # each fragment is 128 environment steps
-    assert all(row["policy/lag_max"] <= 9 for row in played)
