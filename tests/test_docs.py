@@ -60,7 +60,7 @@ def shortened(line: str) -> list[str]:
         words = [f"evorl.{words[1]}", *words[2:]]
     words = [re.sub(r"^episodes=\d+$", "episodes=2", word) for word in words]
     training = words[0] == "evorl.run" and not any(
-        word.startswith(("resume=", "-h", "--help", "--cfg")) for word in words
+        word.startswith(("resume=", "replay=", "-h", "--help", "--cfg")) for word in words
     )
     return [*words, *SMALL] if training else words
 
