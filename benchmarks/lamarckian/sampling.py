@@ -1,11 +1,11 @@
 """PPO's sampling efficiency on Pendulum and on Atari's Pong from images: mean return over environment steps.
 
-Each run is one command of ``evorl.run``; its curve is the mean return of the deterministic policy over 60 episodes (on
-Pong 10) at every evaluation. Curves are means over seeds with their 95 % interval (Student's t); a threshold counts as
-reached at the first evaluation at or above it, and at least the run's length where there is none. Steps per second are
-those of training, of the median run. Pendulum is learned with our settings (conf/tuned) and with those of
-Lamarckian as near as they come (conf/experiment/lamarckian/ppo_pendulum). Runs that exist in the folder of runs are
-not made again but gone on with.
+Each run is one command of ``evorl.run``; its curve is the mean return of the deterministic policy over 60 episodes
+(on Pong 10) at every evaluation. Curves are means over seeds with their 95 % interval (Student's t) from 3 on; a
+threshold counts as reached at the first evaluation at or above it, and at least the run's length where there is none.
+Steps per second are those of training, of the median run. Pendulum is learned with our settings (conf/tuned) and with
+those of Lamarckian as near as they come (conf/experiment/lamarckian/ppo_pendulum). Runs that exist in the folder of
+runs are not made again but gone on with.
 
     python benchmarks/lamarckian/sampling.py profile=ci|paper [--seeds N] [--runs DIR] [--out DIR] [--draw]
 
@@ -32,6 +32,8 @@ from evorl.record.runs import RunRecord, Series, read_run
 from evorl.util.errors import BadRequest
 
 METRIC = "eval/return_mean"
+FEW = 3
+"""Seeds from which an interval tells something."""
 
 
 class Case(NamedTuple):
@@ -74,7 +76,7 @@ def row(case: Case, runs: list[RunRecord]) -> list[str]:
     found = [threshold_steps(one, case.threshold) for one in curves]
     steps = [float(one.steps[-1]) if found[n] is None else found[n] for n, one in enumerate(curves)]
     sign = ">= " if None in found else ""
-    interval = f" ± {half_width(ends):.1f}" if len(ends) > 1 else ""
+    interval = f" ± {half_width(ends):.1f}" if len(ends) >= FEW else ""
     rates = [float(np.median(one.series["speed/steps_per_second"].values)) for one in runs]
     return [
         f"{case.world}, {case.label}", str(len(runs)), f"{median(one.steps for one in runs):,.0f}",
@@ -99,7 +101,8 @@ def draw(found: dict[str, list[RunRecord]], path: Path) -> None:
         case, curve = CASES[name], bands(runs)
         axes = panels[case.world]
         axes.plot(curve.grid, curve.mean, lw=1.5, label=f"{case.label}, seeds: {len(runs)}")
-        axes.fill_between(curve.grid, curve.mean - curve.half, curve.mean + curve.half, alpha=0.25, lw=0)
+        if len(runs) >= FEW:
+            axes.fill_between(curve.grid, curve.mean - curve.half, curve.mean + curve.half, alpha=0.25, lw=0)
         axes.set(title=case.world, xlabel="environment steps", ylabel="mean return", xscale="log")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)
