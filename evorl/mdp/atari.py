@@ -26,4 +26,6 @@ class Atari(Gymnasium):
     id: str = ID
     kwargs: dict[str, Scalar] = field(default_factory=lambda: {"game": "pong", "sticky": 0.25})
     """Of the environment: which game, and how often it does not heed an action."""
+    reward_clip: tuple[float, float] | None = (-1.0, 1.0)
+    """As Mnih et al. 2015 have it, so that one learning rate suits all games."""
     budget: Count = 10_000_000
