@@ -131,6 +131,8 @@ def asked(base: DictConfig, hydra: Loads) -> Search:
     node = OmegaConf.to_container(base.hydra.sweeper)
     assert isinstance(node, dict)
     given = {one.get_key_element(): one for one in parse(base.hydra.overrides.task, hydra)}  # the last one counts
+    if node.get("_recursive_") is not False:
+        raise BadRequest("stays false: the evolver is made of its keys by evorl, not by Hydra", f"{KEY}._recursive_")
     keys = {str(key): value for key, value in node.items() if key not in ("_target_", "_recursive_", "evolver")}
     evolution = config.chosen(
         node["evolver"], Evolution, f"{KEY}.evolver", config.trusted(base.hydra.overrides.task, {})

@@ -12,27 +12,54 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from hydra._internal.hydra import Hydra
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import IntervalSweep, Override
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
+from msgspec import Meta
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from evorl import __version__, config, job
 from evorl.cluster.local import Local
 from evorl.overrides import parse, quoted
-from evorl.util.errors import BadRequest, reason
+from evorl.util.errors import BadRequest, nearest, reason
+from evorl.util.typed import typed
+from evorl.util.types import Count, Natural, NonNegative
 
 KEY = "hydra.sweep.dir"
 RAYS = "hydra_plugins.hydra_ray_launcher"
 PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayInit:
+    """The keys of ``ray.init`` that ``conf/hydra/launcher/ray.yaml`` names; it takes others as well."""
+
+    address: str | None = None
+    num_cpus: Natural | None = None
+    num_gpus: Natural | None = None
+    object_store_memory: Count | None = None
+    include_dashboard: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayRemote:
+    """The same of what each job takes."""
+
+    num_cpus: NonNegative = 1
+    num_gpus: NonNegative = 0
+    max_retries: Annotated[int, Meta(ge=-1)] = 3
+    """-1: without end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +139,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
     if base.hydra.callbacks:
         raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
-    _check_launcher(base)
+    _check_plugins(base)
     HydraConfig.instance().set_config(base)
     asked = search.asked(base, hydra) if search.wanted(base) else None
     combinations = asked.extremes() if asked else _combinations(hydra, base)
@@ -136,10 +163,23 @@ def _evolver(word: str) -> str:
     return re.sub(r"^hydra\.sweeper\.evolver=(?=\w+$)", "ec@hydra.sweeper.evolver=", word)
 
 
-def _check_launcher(base: DictConfig) -> None:
+def _check_plugins(base: DictConfig) -> None:
+    """Raises `BadRequest` for what Hydra and its launcher would find out in the middle."""
     target = str(base.hydra.launcher.get("_target_"))
-    if target.startswith(f"{RAYS}.") and find_spec(RAYS) is None:
+    rays = target.startswith(f"{RAYS}.")
+    if rays and find_spec(RAYS) is None:
         raise BadRequest("ray needs a package more: pip install 'evorl-suite[ray-launcher]'", "hydra/launcher")
+    for part, kind in (("launcher", Launcher), ("sweeper", Sweeper)):
+        target, known = str(base.hydra[part].get("_target_")), Plugins.instance().discover(kind)
+        names = [f"{one.__module__}.{one.__name__}" for one in known]
+        if target not in names:
+            raise BadRequest(f"{target} is no {part} that Hydra knows{nearest(target, names)}", f"hydra.{part}")
+    if rays:
+        for name, keys in (("init", RayInit), ("remote", RayRemote)):
+            given = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
+            assert isinstance(given, dict)
+            ours = {one.name for one in fields(keys)}
+            typed({str(key): x for key, x in given.items() if key in ours}, keys, f"hydra.launcher.ray.{name}")
 
 
 def _ready(base: DictConfig) -> None:

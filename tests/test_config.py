@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
+from conf_files import FILES, name, split, words_of
 from hydra._internal.hydra import Hydra
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
@@ -20,7 +21,6 @@ from evorl.util.errors import BadRequest
 from evorl.util.typed import typed
 from evorl.util.types import Count, Positive
 
-FILES = sorted(config.CONF.rglob("*.yaml"))
 ROOM_FILES = [path for path in FILES if path.parent.name in overrides.ROOMS]
 
 
@@ -35,25 +35,11 @@ def experiment(hydra: Hydra, *words: str) -> Any:
     return config.experiment(data, config.trusted(words, data))
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(config.CONF).with_suffix(""))
-
-
-def split(path: Path) -> tuple[str, str]:
-    """The group of a file and how it is chosen there; no group for the main file."""
-    inside = name(path)
-    group, _, choice = inside.rpartition("/") if inside.startswith("hydra/") else inside.partition("/")
-    return (group, choice) if choice else ("", group)
-
-
 @pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/ray' is validated against ConfigStore schema")  # see opened()
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_every_file_composes_and_instantiates(hydra: Hydra, path: Path) -> None:
     group, choice = split(path)
-    world, _, algorithm = choice.rpartition("_")
-    plus = "+" if group in overrides.FOLDERS else ""
-    words = [f"mdp={world}", f"rl={algorithm}"] if group == overrides.TUNED else [f"{plus}{group}={choice}"]
-    composed = config.compose(hydra, words if group else [])
+    composed = config.compose(hydra, words_of(path))
     assert not group or composed.hydra.runtime.choices[group] == choice
     assert group != overrides.TUNED or config.tuned(composed)
     config.experiment(config.resolved(composed))

@@ -24,8 +24,9 @@ class Camera:
     def __init__(self, make: Callable[..., Any], anew: bool = False) -> None:
         self._make = make
         self._anew = anew
-        self._env = make(render_mode="rgb_array")
+        self.env = make(render_mode="rgb_array")
         self._seed = -1
+        self.seen: Any = None  # the observation of the moment that was last drawn
         self._played: list[Any] = []
 
     def follow(self, seed: int, actions: Sequence[Any]) -> Array:
@@ -35,7 +36,8 @@ class Camera:
             self._begin(seed)
             done = 0
         for action in actions[done:]:
-            if any(self._env.step(action)[2:4]):  # the episode may end before all repeats of its last action
+            self.seen, _, *over, _ = self.env.step(action)
+            if any(over):  # the episode may end before all repeats of its last action
                 break
         self._played = list(actions)
         return self._draw()
@@ -44,22 +46,27 @@ class Camera:
         """The picture of a classic control task's state [D]; what is not part of it (the last torque) is not drawn."""
         if self._seed < 0:
             self._begin(0)
-        self._env.unwrapped.state = state
+        self.env.unwrapped.state = state
         return self._draw()
 
     def _begin(self, seed: int) -> None:
         if self._anew and self._seed >= 0:
-            self._env.close()
-            self._env = self._make(render_mode="rgb_array")
-        self._env.reset(seed=seed)
+            self.env.close()
+            self.env = self._make(render_mode="rgb_array")
+        self.seen, _ = self.env.reset(seed=seed)
         self._seed = seed
 
     def _draw(self) -> Array:
         """uint8 [H, W, 3]."""
-        return np.ascontiguousarray(drawn(self._env, self._env.unwrapped.spec.id))
+        return np.ascontiguousarray(drawn(self.env, self.env.unwrapped.spec.id))
 
     def close(self) -> None:
-        self._env.close()
+        self.env.close()
+
+
+def draws(env: Any) -> bool:
+    """Whether an environment, or a vector environment, can give pictures."""
+    return "rgb_array" in env.metadata.get("render_modes", ())
 
 
 def drawn(env: Any, name: str) -> Any:

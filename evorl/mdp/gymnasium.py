@@ -11,13 +11,14 @@ import importlib
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from inspect import signature
 from typing import Any
 
+from evorl.mdp.camera import Camera, draws
 from evorl.mdp.core import Arena, World, WorldError
 from evorl.mdp.lockstep import Engine, Lockstep, shaped
 from evorl.mdp.simulators import SIMULATORS, Simulated
@@ -125,7 +126,8 @@ class Gymnasium(World):
 
         rows = Rows(self.make_vec(slots), slots, self.time_limit)
         if own(self.make_vec):
-            return Lockstep(Seeded(rows), slots, episodes, self.reward_scale, self.reward_clip)
+            engine = Seeded(rows, partial(self._film, rows.env))
+            return Lockstep(engine, slots, episodes, self.reward_scale, self.reward_clip)
         return Shared(
             rows,
             episodes,
@@ -133,13 +135,29 @@ class Gymnasium(World):
             partial(self.make_vec, slots, render_mode="rgb_array"),
         )
 
+    def _film(self, vector: Any) -> Camera | None:
+        """What draws an episode of a row: another vector environment, of one row, where such draw; else the id's
+        ordinary environment, where that does."""
+        from evorl.mdp.vectored import Single
+
+        if draws(vector):
+            return Camera(lambda **extra: Single(self.make_vec(1, **extra)))
+        if _registered(self.id).entry_point is None:
+            return None
+        with closing(self.make()) as env:
+            return Camera(self.make, self._anew) if draws(env) else None
+
     def _engine(self, slots: int) -> Engine:
         if self.simulated:
             return Simulated(SIMULATORS[self.id], slots, self.time_limit, self.make)
         from evorl.mdp.stepped import Stepped
 
-        anew = str(_registered(self.id).entry_point).startswith(_REMEMBER)
-        return Stepped(self.make, slots, self.frame_skip, anew)
+        return Stepped(self.make, slots, self.frame_skip, self._anew)
+
+    @property
+    def _anew(self) -> bool:
+        """Whether each episode needs an environment of its own."""
+        return str(_registered(self.id).entry_point).startswith(_REMEMBER)
 
     def make(self, **extra: Any) -> Any:
         """Gymnasium's environment with its registered wrappers, but without those that only check its use."""

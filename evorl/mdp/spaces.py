@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete
+from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete, Spec
 
 Read = Callable[[Any], Any]
 """Picks one input out of an observation, or out of a batch of them, in that input's form."""
@@ -17,6 +17,12 @@ Read = Callable[[Any], Any]
 
 class Unsupported(ValueError):
     """A space that has no form here; the message names it."""
+
+
+def game(observations: spaces.Space[Any], actions: spaces.Space[Any]) -> tuple[Spec, list[Read]]:
+    """An environment in our terms, and what reads each input out of its observations. Raises `Unsupported`."""
+    parts = observation(observations)
+    return Spec(tuple(part for part, _ in parts), action(actions)), [read for _, read in parts]
 
 
 def action(space: spaces.Space[Any]) -> Action:

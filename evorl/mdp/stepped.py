@@ -18,8 +18,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from evorl.mdp import spaces
 from evorl.mdp.arena import FAILURES
-from evorl.mdp.camera import Camera
-from evorl.mdp.core import Array, Spec, WorldError
+from evorl.mdp.camera import Camera, draws
+from evorl.mdp.core import Array, WorldError
 from evorl.mdp.log import Log
 from evorl.mdp.rows import blank
 from evorl.util.types import StateDict
@@ -150,12 +150,11 @@ class Stepped:
         )
         self._action_space = self._slots[0].action_space
         self._name = name(self._slots[0])
-        self._render_modes = self._slots[0].metadata.get("render_modes", ())
+        self._draws = draws(self._slots[0])
         self._camera_of: Callable[[], Camera] = partial(Camera, make, anew)
         self._camera: Camera | None = None
         self._frame_skip = frame_skip
-        parts = spaces.observation(self._slots[0].env.observation_space)
-        self.spec = Spec(tuple(part for part, _ in parts), spaces.action(self._action_space))
+        self.spec, _ = spaces.game(self._slots[0].env.observation_space, self._action_space)
         rows = blank(self.spec, slots)
         self.inputs, self.terminated, self.truncated = rows.inputs, rows.terminated, rows.truncated
         self.reward = np.zeros(slots)
@@ -195,7 +194,7 @@ class Stepped:
         self._slots[slot].resting = True
 
     def render(self, slot: int) -> Array | None:
-        if "rgb_array" not in self._render_modes:
+        if not self._draws:
             return None
         self._camera = self._camera or self._camera_of()
         actions = spaces.encode(self._action_space, self._log.of(slot))

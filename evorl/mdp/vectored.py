@@ -15,14 +15,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from evorl.mdp import snapshot, spaces
-from evorl.mdp.camera import drawn
-from evorl.mdp.core import Action, Array, Box, Decisions, Filmed, Spec, Tied, WorldError
+from evorl.mdp.camera import Camera, drawn, draws
+from evorl.mdp.core import Action, Array, Box, Decisions, Filmed, Tied, WorldError
 from evorl.mdp.log import Log
 from evorl.mdp.rows import action_form, blank
+from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, seed31
 from evorl.util.types import StateDict
 
@@ -36,11 +38,9 @@ class Rows:
     def __init__(self, env: VectorEnv[Any, Any, Any], slots: int, limit: int | None) -> None:
         self.env, self.slots, self.limit = env, slots, limit
         self.mode = AutoresetMode(env.metadata["autoreset_mode"])
-        parts = spaces.observation(env.single_observation_space)
-        self.spec = Spec(tuple(part for part, _ in parts), spaces.action(env.single_action_space))
+        self.spec, self._read = spaces.game(env.single_observation_space, env.single_action_space)
         self.inputs = blank(self.spec, slots).inputs
         self.lengths = np.zeros(slots, np.int64)
-        self._read = [read for _, read in parts]
 
     def reset(self, seed: Any, mask: Array) -> None:
         """Begin the masked rows' episodes; ``seed`` is one for all, one for each, or None for what comes next."""
@@ -104,9 +104,14 @@ def name(env: VectorEnv[Any, Any, Any]) -> str:
 
 
 class Seeded:
-    """The engine of a `Lockstep` arena. A state holds seeds and actions, and loading plays them again."""
+    """The engine of a `Lockstep` arena. A state holds seeds and actions, and loading plays them again.
 
-    def __init__(self, rows: Rows) -> None:
+    ``film()`` gives what draws an episode from its seed and its actions, or None.
+    """
+
+    def __init__(self, rows: Rows, film: Callable[[], Camera | None] = lambda: None) -> None:
+        self._film = film
+        self._camera: Camera | None = None
         self._rows, self.spec, self.inputs, self.lengths = rows, rows.spec, rows.inputs, rows.lengths
         self.reward = np.zeros(rows.slots)
         self.terminated = self.truncated = np.zeros(rows.slots, bool)
@@ -134,7 +139,22 @@ class Seeded:
         """All rows step together."""
 
     def render(self, slot: int) -> Array | None:
-        return None  # pictures of a state that need not be known
+        """From another environment in which the slot's seed and actions are played. Raises `BadRequest` where they
+        lead elsewhere there."""
+        self._camera = self._camera or self._film()
+        if self._camera is None:
+            return None
+        log, camera = self._log.of(slot), self._camera
+        spec, reads = spaces.game(camera.env.observation_space, camera.env.action_space)
+        if spec == self.spec:
+            picture = camera.follow(self._seeds[slot], spaces.encode(camera.env.action_space, log))
+            shown = [(np.asarray(read(camera.seen)), row) for read, row in zip(reads, self.inputs, strict=True)]
+            if all(seen.astype(row.dtype).tobytes() == row[slot].tobytes() for seen, row in shown):
+                return picture
+        raise BadRequest(
+            f"there is no film of {name(self._rows.env)}: its vector environment draws nothing, and its ordinary one, "
+            f"which does, plays another episode ({len(log)} decisions after the same seed)"
+        )
 
     def state_dict(self) -> StateDict:
         inputs = {str(i): row.copy() for i, row in enumerate(self.inputs)}
@@ -165,6 +185,31 @@ class Seeded:
 
     def close(self) -> None:
         self._rows.env.close()
+        if self._camera is not None:
+            self._camera.close()
+
+
+class Single(gymnasium.Env[Any, Any]):
+    """A vector environment of one row, as an ordinary environment; what is seen is a batch of one."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self._rows = env
+        self.spec = env.spec
+        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self._rows.reset(seed=[seed], options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        seen, reward, terminated, truncated, infos = self._rows.step(np.asarray(action)[None])
+        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), infos
+
+    def render(self) -> Any:
+        pictures = self._rows.render()
+        return None if pictures is None else pictures[0]
+
+    def close(self) -> None:
+        self._rows.close()
 
 
 def idle(action: Action) -> Array:
@@ -254,7 +299,7 @@ class Shared(Filmed, Tied):
 
     def render(self, slot: int = 0) -> Array | None:
         """From an environment that draws, put into this one's state."""
-        if "rgb_array" not in self._rows.env.metadata.get("render_modes", ()):
+        if not draws(self._rows.env):
             return None
         if self._drawn is None:
             self._drawn = self._draw()

@@ -15,6 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from harness import QUICK, fingerprint, go, newest
 
 import evorl.mdp
+from evorl import evaluate
 from evorl.mdp import probes, snapshot
 from evorl.mdp.core import Arena, Array, Decisions, WorldError
 from evorl.mdp.gymnasium import Gymnasium
@@ -25,6 +26,7 @@ from evorl.rl.actor import Actor
 from evorl.rl.core import Batch
 from evorl.rl.judge import play as judged
 from evorl.rl.ppo import PPO
+from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 
 torch.set_num_threads(1)
@@ -199,7 +201,73 @@ class Broken(Walk):
         return super().step(actions)
 
 
-KINDS = (Walk, Calm, Own, Listed, Opaque, Hidden, Deaf, Silent, Rigid, Broken)
+class Painted(Own):
+    """Draws its rows: a picture says where each one is and how much time has passed."""
+
+    def __init__(self, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP, **given: Any) -> None:
+        super().__init__(num_envs, autoreset_mode)
+        self.metadata["render_modes"] = ["rgb_array"]
+
+    def render(self) -> Any:
+        return tuple(painted(x, time) for x, time in zip(self.x, self.time, strict=True))
+
+
+def painted(x: float, time: int) -> Array:
+    return np.full((8, 8, 3), np.array([100 + 50 * x, time, 0]).astype(np.uint8))
+
+
+class Twin(gymnasium.Env[Any, Any]):
+    """A row of `Own` as an ordinary environment that draws."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+    kind: type[Own] = Own
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.row = self.kind(1, AutoresetMode.DISABLED)
+        self.render_mode = render_mode
+        self.observation_space, self.action_space = self.row.single_observation_space, self.row.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return self.first(self.row.reset(seed=[seed])[0]), {}
+
+    def step(self, action: Any) -> Any:
+        seen, (reward,), (terminated,), (truncated,), _ = self.row.step(np.array([action]))
+        return self.first(seen), float(reward), bool(terminated), bool(truncated), {}
+
+    def first(self, seen: dict[str, Array]) -> dict[str, Any]:
+        return {"place": seen["place"][0], "time": seen["time"][0]}
+
+    def render(self) -> Any:
+        return painted(self.row.x[0], self.row.time[0])
+
+
+class Windy(Own):
+    wind = 0.11
+
+
+class Cousin(Twin):
+    """Plays by other rules."""
+
+    kind = Windy
+
+
+class Larger(Twin):
+    """Shows something else."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.observation_space = gym_spaces.Dict(
+            {**self.observation_space, "place": gym_spaces.Box(-9, 9, (3,), np.float64)}
+        )
+
+
+class Blank(Twin):
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+
+KINDS = (Walk, Calm, Own, Listed, Opaque, Hidden, Deaf, Silent, Rigid, Broken, Painted)
+PAIRS = (Twin, Cousin, Larger, Blank)
+"""Ordinary environments of ids whose vector environment is `Own`."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -207,8 +275,10 @@ def registered() -> Iterator[None]:
     for kind in KINDS:
         gymnasium.register(id_of(kind), vector_entry_point=kind)
     gymnasium.register(id_of(Alone), entry_point=Alone)
+    for pair in PAIRS:
+        gymnasium.register(id_of(pair), entry_point=pair, vector_entry_point=Own)
     yield
-    for kind in (*KINDS, Alone):
+    for kind in (*KINDS, Alone, *PAIRS):
         del gymnasium.registry[id_of(kind)]
 
 
@@ -357,6 +427,56 @@ def test_a_list_of_seeds_for_one_generator_is_no_seed_for_each() -> None:
     assert not probes.own(world_of(Listed).make_vec)
     assert probes.own(world_of(Own).make_vec)
     assert isinstance(world_of(Listed).arena(3, Episodes(0)), Shared)
+
+
+# ------------------------------------------------------------------ pictures of what is seeded row by row
+
+
+@pytest.mark.parametrize("kind", [Painted, Twin])
+def test_a_row_is_drawn_where_its_very_episode_can_be_played_again(kind: type) -> None:
+    """By the vector environment itself, or by the ordinary one; at its ends, too."""
+    arena = world_of(kind, vector=True).arena(3, Episodes(0))
+    assert isinstance(arena, Lockstep)
+    ends: list[Any] = []
+    arena.at_end = lambda: ends.append((arena.render(1), place(arena)))
+
+    def place(arena: Arena) -> Any:
+        names = [one.name for one in arena.spec.inputs]
+        seen = {name: x[1] for name, x in zip(names, arena.recv().inputs, strict=True)}
+        return painted(seen["place"][0], seen["time"].argmax())
+
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        assert (arena.render(1) == place(arena)).all()
+        send(arena, rng.integers(2, size=(3, 1)))
+    assert len(ends) > 5 and all((picture == there).all() for picture, there in ends)
+    arena.close()
+
+
+@pytest.mark.parametrize("kind", [Own, Blank])
+def test_where_neither_environment_draws_there_is_no_picture(kind: type) -> None:
+    assert world_of(kind, vector=True).arena(2, Episodes(0)).render(0) is None
+
+
+@pytest.mark.parametrize("kind", [Cousin, Larger])
+def test_an_ordinary_environment_that_plays_something_else_draws_nothing(kind: type) -> None:
+    arena = world_of(kind, vector=True).arena(2, Episodes(0))
+    with pytest.raises(BadRequest, match=rf"no film of {id_of(kind)}: .* plays another episode \(0 decisions after"):
+        arena.render(0)
+    arena.close()
+
+
+@pytest.mark.parametrize(("kind", "films"), [(Twin, 1), (Painted, 1), (Cousin, 0), (Own, 0)])
+def test_the_film_of_a_run(kind: type, films: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    words = [*QUICK, "mdp=gymnasium", f"mdp.id={id_of(kind)}", "mdp.vector=true", "budget.steps=128"]
+    assert go(*words, f"hydra.run.dir={run}") == 0
+    capsys.readouterr()
+    assert evaluate.main([f"run={run}", "video=true", "episodes=1"]) == (0 if films else 2)
+    said = capsys.readouterr()
+    assert len([*run.glob("videos/*")]) == films
+    assert said.err == "" if films else said.err.startswith("evorl: ") and said.err.count("\n") == 1
+    assert films or not (run / "videos").exists()
 
 
 # ------------------------------------------------------------------ the whole state
