@@ -193,12 +193,13 @@ class Single(gymnasium.Env[Any, Any]):
     """A vector environment of one row, as an ordinary environment; what is seen is a batch of one."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        self._rows = env
+        self._rows: Any = env  # whose own types know no seed for each row
         self.spec = env.spec
         self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return self._rows.reset(seed=[seed], options=options)
+        seen, infos = self._rows.reset(seed=[seed], options=options)
+        return seen, infos
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         seen, reward, terminated, truncated, infos = self._rows.step(np.asarray(action)[None])
