@@ -17,6 +17,7 @@ import pytest
 import yaml
 from gymnasium import spaces as gym_spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hydra.utils import get_class
 
 from evorl.mdp import spaces
 from evorl.mdp.core import Arena, Array, Box, Decisions, Discrete, Input, MultiDiscrete, WorldError, heads
@@ -559,8 +560,7 @@ def test_all_files_are_found() -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_the_world_of_each_file_plays(name: str) -> None:
     given = conf(name)
-    given.pop("_target_")
-    world = msgspec.convert(given, Gymnasium)
+    world = msgspec.convert(given, get_class(given.pop("_target_")))
     world.ready()
     arena = world.arena(2, Episodes(0))
     played = rollout(arena, 25)
