@@ -56,7 +56,7 @@ def test_a_generation_knows_what_all_before_it_saw(evolver: str, rows: list[np.n
     population = population_of(*SHARED, *SLOTS, f"ec={evolver}", *life)
     before = 0
     for generation in range(3):
-        known, asked = [], []
+        asked = []
         while population.evolver.generation == generation:
             population._fill()
             asked += [one for task in population._flying for one in task.individuals]

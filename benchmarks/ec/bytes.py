@@ -63,7 +63,7 @@ def generations(hidden: list[int], by_seed: bool) -> tuple[int, list[int]]:
         before = group.bytes
         tasks = [courier.send(evolver.ask(found.together)) for _ in range(MEMBERS)]
         for task in tasks:
-            answers = courier.answers(task).each
+            answers = courier.answers(task)
             evaluations = [
                 evaluated(one, answer)[0] for one, answer in zip(task.individuals, answers.each, strict=True)
             ]

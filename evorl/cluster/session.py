@@ -128,7 +128,7 @@ class Session:
 
 
 def begin(**keys: Any) -> None:
-    """What ``ray.init`` does, but in a process that has a Ray, and to the process's answer to SIGTERM."""
+    """``ray.init(**keys)``, where this process has no Ray yet; its answer to SIGTERM stays its own."""
     if not ray.is_initialized():
         with _signals_kept():
             UNTYPED.init(**keys)

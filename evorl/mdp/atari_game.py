@@ -2,9 +2,9 @@
 
 Pictures are prepared as in Mnih et al. 2015 (Methods, "Preprocessing"): the brighter of two frames in a row, grey, 84 x
 84, the last four of them; an action holds for four frames. An episode begins with up to 30 frames without action,
-and goes on until the game is over (or half an hour of it has passed), whatever lives are lost. Actions are those that
-do something in the game, and with probability ``sticky`` the one before is taken instead in a frame (Machado et al.
-2018, section 5). Rewards are points.
+then with fire where the game has it, and goes on until the game is over (or half an hour of it has passed), whatever
+lives are lost. Actions are those that do something in the game, and with probability ``sticky`` the one before is taken
+instead in a frame (Machado et al. 2018, section 5). Rewards are points.
 """
 
 from __future__ import annotations
