@@ -34,6 +34,7 @@ class Actor:
         self.names = [name for name in named if not name.startswith("value.") and name != "log_std"]
         self.layout = Layout(tuple(self.names), tuple(named[name].shape for name in self.names))
         self.rest = {name: torch.zeros_like(x) for name, x in named.items() if name not in self.names}
+        self.records = Records()  # here, since a crowd lasts one task and its actor a whole run
 
     @property
     def size(self) -> int:
@@ -77,7 +78,6 @@ class Crowd:
     def __init__(self, actor: Actor, weights: NDArray[np.float32], moments: Moments | None = None) -> None:
         self.actor, self.spec, self.moments = actor, actor.spec, moments
         self.theta = torch.from_numpy(weights)
-        self._records = Records()
 
     def carry(self, slots: int) -> Tensor | None:
         return self.actor.policy.carry(slots)
@@ -93,7 +93,7 @@ class Crowd:
         shared = () if self.moments is None else self.moments.tensors(noise.device)
         given = [*shared, *inputs, noise, *(x for x in (legal, carry, start) if x is not None)]
         with torch.inference_mode():
-            out = self._records.replay(self._act, self.theta, *given)
+            out = self.actor.records.replay(self._act, self.theta, *given)
             nothing = torch.zeros(len(noise))
         return Decision(out[0], out[1], nothing, nothing[:, None], out[2] if carry is not None else None)
 
