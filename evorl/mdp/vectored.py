@@ -110,8 +110,9 @@ class Seeded:
     """
 
     def __init__(self, rows: Rows, film: Callable[[], Camera | None] = lambda: None) -> None:
-        self._film = film
+        self._film: Callable[[], Camera | None] | None = film  # until it was asked for
         self._camera: Camera | None = None
+        self._reads: list[spaces.Read] = []  # of what the camera sees, where that has the form of our inputs
         self._rows, self.spec, self.inputs, self.lengths = rows, rows.spec, rows.inputs, rows.lengths
         self.reward = np.zeros(rows.slots)
         self.terminated = self.truncated = np.zeros(rows.slots, bool)
@@ -141,20 +142,26 @@ class Seeded:
     def render(self, slot: int) -> Array | None:
         """From another environment in which the slot's seed and actions are played. Raises `BadRequest` where they
         lead elsewhere there."""
-        self._camera = self._camera or self._film()
+        if self._film is not None:
+            self._camera, self._film = self._film(), None
+            self._reads = [] if self._camera is None else self._readable(self._camera.env)
         if self._camera is None:
             return None
         log, camera = self._log.of(slot), self._camera
-        spec, reads = spaces.game(camera.env.observation_space, camera.env.action_space)
-        if spec == self.spec:
+        if self._reads:
             picture = camera.follow(self._seeds[slot], spaces.encode(camera.env.action_space, log))
-            shown = [(np.asarray(read(camera.seen)), row) for read, row in zip(reads, self.inputs, strict=True)]
+            shown = [(np.asarray(read(camera.seen)), row) for read, row in zip(self._reads, self.inputs, strict=True)]
             if all(seen.astype(row.dtype).tobytes() == row[slot].tobytes() for seen, row in shown):
                 return picture
         raise BadRequest(
             f"there is no film of {name(self._rows.env)}: its vector environment draws nothing, and its ordinary one, "
             f"which does, plays another episode ({len(log)} decisions after the same seed)"
         )
+
+    def _readable(self, env: Any) -> list[spaces.Read]:
+        """What reads our inputs out of another environment's observations; nothing where those are not its inputs."""
+        spec, reads = spaces.game(env.observation_space, env.action_space)
+        return reads if spec == self.spec else []
 
     def state_dict(self) -> StateDict:
         inputs = {str(i): row.copy() for i, row in enumerate(self.inputs)}

@@ -454,8 +454,12 @@ def test_a_row_is_drawn_where_its_very_episode_can_be_played_again(kind: type) -
 
 
 @pytest.mark.parametrize("kind", [Own, Blank])
-def test_where_neither_environment_draws_there_is_no_picture(kind: type) -> None:
-    assert world_of(kind, vector=True).arena(2, Episodes(0)).render(0) is None
+def test_where_neither_environment_draws_there_is_no_picture(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    arena = world_of(kind, vector=True).arena(2, Episodes(0))
+    made, make = [], Gymnasium.make
+    monkeypatch.setattr(Gymnasium, "make", lambda *given, **named: made.append(given) or make(*given, **named))
+    assert arena.render(0) is None and arena.render(1) is None
+    assert len(made) <= 1  # to see whether it draws
 
 
 @pytest.mark.parametrize("kind", [Cousin, Larger])
