@@ -38,8 +38,9 @@ class Descriptor(NamedTuple):
 
     def cell(self, values: Floats) -> NDArray[np.intp]:
         """The cell [N] of each value; what lies beyond the bounds belongs to the cell at the edge."""
-        places = np.floor((values - self.low) / (self.high - self.low) * self.cells)
-        return np.asarray(np.clip(places, 0, self.cells - 1), np.intp)
+        # as pyribs' GridArchive.index_of has it, whose epsilon moves a value just below an edge into the next cell
+        places = (self.cells * (values - self.low) + 1e-6) / (self.high - self.low)
+        return np.asarray(np.clip(np.floor(places), 0, self.cells - 1), np.intp)
 
 
 def descriptors(census: Census) -> list[Descriptor]:

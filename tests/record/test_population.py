@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorl.record.archive import descriptors, elites
+from evorl.record.archive import Descriptor, descriptors, elites
 from evorl.record.figures import render, render_inset
 from evorl.record.groups import Group
 from evorl.record.lineage import family
@@ -226,6 +226,15 @@ def test_each_cell_of_an_archive_shows_its_fittest() -> None:
     assert "3 of 8" in axes.get_title(loc="left")
     shown = axes.collections[0].get_array()
     np.testing.assert_array_equal(np.ma.filled(shown.astype(float), nan), [[3, nan, nan, nan], [-1, nan, nan, 5]])
+
+
+def test_the_cells_of_an_archive_are_those_of_pyribs() -> None:
+    ribs = pytest.importorskip("ribs.archives")
+    for low, high, cells in ((0.0, 1.0, 100), (-3.0, 0.3, 7), (0.0, 1000.0, 10)):
+        edges = np.linspace(low, high, cells + 1)
+        values = np.concatenate([edges, *(edges + sign * size for sign in (-1, 1) for size in (1e-12, 1e-8, 1e-3))])
+        theirs = ribs.GridArchive(solution_dim=1, dims=[cells], ranges=[(low, high)]).index_of(values[:, None])
+        np.testing.assert_array_equal(Descriptor("lazy", low, high, cells).cell(values), theirs)
 
 
 @pytest.mark.parametrize("count", [1, 3])
