@@ -20,7 +20,7 @@ import numpy as np
 
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.vectors import Vectors, drawn, fitness, scales, vectors
+from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors
 from evorl.ops.ranks import log_weights
 from evorl.util import seed as seeds
 from evorl.util.types import Fraction, NonNegative, Positive, StateDict
@@ -76,7 +76,8 @@ class CrossEntropy(Generational):
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         z = generator.standard_normal((self.hyper.population, self.space.size))
         pairs = map(self.space.individual, self.mean + np.sqrt(self.variance) * z)
-        return [self.new(genes=genes, weights=weights, role="sampled") for genes, weights in pairs]
+        memory = knowledge(self.population)
+        return [self.new(genes=genes, weights=weights, role="sampled", memory=memory) for genes, weights in pairs]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         f = fitness(evaluations)

@@ -18,7 +18,7 @@ import numpy as np
 
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
 from evorl.ec.space import Space
-from evorl.ec.vectors import Vectors, drawn, fitness, scales, vectors, within
+from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors, within
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Positive, StateDict
@@ -63,7 +63,8 @@ class Adaptation(Generational):
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         pairs = map(self.space.individual, self._samples(generator))
-        return [self.new(genes=genes, weights=weights, role="sampled") for genes, weights in pairs]
+        memory = knowledge(self.population)
+        return [self.new(genes=genes, weights=weights, role="sampled", memory=memory) for genes, weights in pairs]
 
     def _samples(self, generator: np.random.Generator) -> Vectors:
         """[N, G + D], drawn again where genes are out of bounds."""

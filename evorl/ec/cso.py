@@ -76,16 +76,17 @@ class Competition(Generational):
     def _losers(self, pairs: NDArray[np.intp], r: Vectors) -> list[Individual]:
         """The next places of the second of each pair [N, 2] of the swarm."""
         x = vectors(self.space, self.population)
-        ids = [one.individual.id for one in self.population]
+        swarm = [one.individual for one in self.population]
+        ids = [one.id for one in swarm]
         winner, loser = x[pairs[:, 0]], x[pairs[:, 1]]
         v = np.array([self.velocities[ids[k]] for k in pairs[:, 1]])
         v = learned(v, loser, winner, x.mean(0), self.hyper.phi, r)
         children = []
         for (first, second), place, velocity in zip(pairs.tolist(), within(self.space, loser + v), v, strict=True):
             genes, weights = self.space.individual(place)
-            child = self.new(genes=genes, weights=weights, parents=(ids[second], ids[first]), role="learned")
-            self.velocities[child.id] = velocity
-            children.append(child)
+            parents, memory = (ids[second], ids[first]), swarm[second].memory
+            children.append(self.new(genes=genes, weights=weights, parents=parents, role="learned", memory=memory))
+            self.velocities[children[-1].id] = velocity
         return children
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:

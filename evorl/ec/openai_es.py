@@ -13,7 +13,8 @@ elementwise, in one order, so that unlike processors agree about every bit.
 
 What differs from the authors' code: noise is drawn from a counter-based generator rather than cut from a table; equal
 fitnesses have equal ranks; the gradient keeps its 1/sigma, and weight decay is divided by sigma with it, which changes
-nothing for Adam. What a learner does to an individual's weights is not inherited.
+nothing for Adam. What a learner does to an individual's weights is not inherited; what else the best of a generation
+knows, such as statistics of its inputs, the next one begins with.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.vectors import drawn, fitness, scales
+from evorl.ec.vectors import drawn, fitness, knowledge, scales
 from evorl.ops.ranks import centred_ranks, normalised
 from evorl.util import seed as seeds
 from evorl.util.types import Fraction, NonNegative, Positive, StateDict
@@ -203,7 +204,8 @@ class Strategy(Generational):
         n = self.hyper.population
         self.next_id += n
         made = (self.centre.sample(self.proposed, index, self.whole) for index in range(n))
-        return [one._replace(birth=self.told) for one in made]
+        memory = knowledge(self.population)
+        return [one._replace(birth=self.told, memory=memory) for one in made]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         places = [divmod(one.individual.id, self.hyper.population) for one in evaluations]

@@ -73,8 +73,10 @@ class Swarm(Generational):
 
     def _child(self, k: int, genes: Vectors, weights: NDArray[np.float32] | None) -> Individual:
         best = self._bests().get(k)
-        parents = () if best is None else (best.individual.id,)
-        return self.new(genes=genes, weights=weights, parents=parents, role="moved" if parents else "initial")
+        if best is None:
+            return self.new(genes=genes, weights=weights, role="initial")
+        one = best.individual
+        return self.new(genes=genes, weights=weights, parents=(one.id,), role="moved", memory=one.memory)
 
     def _fly(self, generator: np.random.Generator) -> None:
         bests = self._bests()

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation
 from evorl.ec.space import Coordinates, Space
+from evorl.util.types import StateDict
 
 Vectors = NDArray[np.float64]
 
@@ -21,6 +22,11 @@ def drawn(space: Space, generator: np.random.Generator, number: int) -> Coordina
 def vectors(space: Space, evaluations: Iterable[Evaluation]) -> Vectors:
     """[N, G + D] of individuals as they came back, so what a learner changed in their weights counts."""
     return np.array([space.vector(one.individual.genes, one.individual.weights) for one in evaluations])
+
+
+def knowledge(evaluations: Sequence[Evaluation]) -> StateDict | None:
+    """What the fittest knows beside its weights, and so does who descends from all of them; None of nobody."""
+    return evaluations[int(fitness(evaluations).argmax())].individual.memory if evaluations else None
 
 
 def within(space: Space, x: Vectors) -> Vectors:
