@@ -99,8 +99,12 @@ class BySeed:
             self.past = [*self.past, self.now.copy()][-MEMORY:] if self.seen else []
             self.seen = True
             self._learned()
+        places = self._places(individuals)
+        if not self.seen and not self.generation:  # members are there as well, but may have begun elsewhere
+            self.joined += 1
+            return Task(individuals, self.group.any("join", self.centre.state_dict(), *places))
         past = np.array(self.past).reshape(-1, self.population)
-        return Task(individuals, self.group.any("follow", self.centre.generation, past, *self._places(individuals)))
+        return Task(individuals, self.group.any("follow", self.centre.generation, past, *places))
 
     def _places(self, individuals: list[Individual]) -> tuple[list[int], StateDict | None]:
         """Their places, and what all of them know."""

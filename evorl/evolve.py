@@ -62,13 +62,15 @@ class Population:
         self.plan = replace(found, space=self.origin.within(found.space))
         with _under_ec():
             self.evolver = evolution.evolver(self.plan.space, experiment.seed)
+        if isinstance(self.evolver, Seeding):  # it begins around the best, and so do the workers who follow it
+            self.origin.settle()
         self.slots = evolution.slots or evolution.population
         self.steps = self.evaluations = self.failed = 0
         self.leader: Evaluation | None = None  # the best individual so far
         self.best: tuple[float, int] | None = None
-        self.moments = self.plan.moments  # of all inputs seen so far, where the population shares such
-        if self.moments is not None and self.origin.best is not None:
-            self.moments.load_state_dict(self.origin.best["moments"])
+        self.moments = self.plan.moments()  # of all inputs seen so far, where the population shares such
+        if self.moments is not None and self.origin.known is not None:
+            self.moments.load_state_dict(self.origin.known["moments"])
         self.shared = None if self.moments is None else self.moments.state_dict()  # as this generation knows them
         self._judged: tuple[Evaluation, Metrics] | None = None  # who was, and what came out
         self._order = list(order)

@@ -19,7 +19,7 @@ from evorl.util.typed import typed
 
 if TYPE_CHECKING:
     from evorl.experiment import Experiment
-    from evorl.session import Opened
+    from evorl.session import Opened, Work
     from evorl.train import Start
 
 
@@ -48,19 +48,27 @@ def checked(composed: DictConfig, words: Sequence[str], group: str | None = None
 
 def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]) -> float:
     """Train in the new directory that ``choose`` makes once all else is well; return the fitness."""
-    from evorl.evolve import work
     from evorl.session import carried_out
 
     with fitting(composed, data["init"]):
-        run = work(experiment, start(data), data["replay"])
-        return float(carried_out(run, lambda: _begun(choose(), data, experiment))["fitness"])
+        run, source = _made(data, experiment, data["replay"])
+        return float(carried_out(run, lambda: _begun(choose(), data, experiment, source))["fitness"])
+
+
+def _made(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:
+    """A run at its start, and the step of the checkpoint that it starts from: that which the run ``before`` noted."""
+    from evorl.evolve import work
+    from evorl.record.provenance import source_step
+
+    begins = start(data, None if before is None else source_step(Path(before)))
+    return work(experiment, begins, data.get("replay")), None if begins is None else int(begins.past["steps"])
 
 
 @contextmanager
-def _begun(directory: Path, data: dict[str, Any], experiment: Experiment) -> Iterator[Opened]:
+def _begun(directory: Path, data: dict[str, Any], experiment: Experiment, source: int | None) -> Iterator[Opened]:
     from evorl.record.checkpoint import lock
 
-    with lock(directory), _attempt(directory, experiment):
+    with lock(directory), _attempt(directory, experiment, source):
         _write_config(directory, data)
         print(directory, flush=True)
         yield directory, None
@@ -84,26 +92,29 @@ def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amen
                 amend()
                 yield directory, None if found is None else found[1]
 
-    begins = start(data) if not steps(directory) else None  # it was stopped before its first checkpoint
-    return float(carried_out(work(experiment, begins, data.get("replay")), opened)["fitness"])
+    if steps(directory):
+        run = work(experiment, None, data.get("replay"))
+    else:  # it was stopped before its first checkpoint
+        run, _ = _made(data, experiment, directory)
+    return float(carried_out(run, opened)["fitness"])
 
 
-def start(data: Mapping[str, Any]) -> Start | None:
-    """What a run's config says that it starts from."""
+def start(data: Mapping[str, Any], step: int | None = None) -> Start | None:
+    """What a run's config says that it starts from, as that was at a step; None is the newest."""
     from evorl.train import Start
 
     source = data.get("init")
-    return None if source is None else Start(Path(str(source)), bool(data.get("init_optimizer")))
+    return None if source is None else Start(Path(str(source)), bool(data.get("init_optimizer")), step)
 
 
 @contextmanager
-def _attempt(directory: Path, experiment: Experiment) -> Iterator[None]:
+def _attempt(directory: Path, experiment: Experiment, source: int | None = None) -> Iterator[None]:
     from evorl.record import failure
     from evorl.record.provenance import write_provenance
     from evorl.session import Interrupted
 
     with failure.noted(directory, but=Interrupted):
-        write_provenance(directory, experiment.seed)
+        write_provenance(directory, experiment.seed, source=source)
         yield
 
 

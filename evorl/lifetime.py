@@ -63,8 +63,8 @@ class Plan:
     begin: Callable[[StateDict], tuple[NDArray[np.float32], StateDict | None]] | None = None
     """The weights and the memory that an individual takes over from a learner's state; None where there is no policy.
     Raises ValueError or KeyError for what does not fit."""
-    moments: Moments | None = None
-    """Statistics of inputs that the whole population shares, of nothing yet; None where it shares none."""
+    moments: Callable[[], Moments | None] = lambda: None
+    """Makes statistics of inputs for the whole population to share, of nothing yet; None where it shares none."""
 
 
 def plan(experiment: Experiment, evolution: Evolution) -> Plan:
@@ -118,7 +118,7 @@ def _play(experiment: Experiment, evolution: Evolution) -> Plan:
     found = genes(evolution.genes, experiment)
     for gene in found:
         if gene.name.startswith("rl."):
-            raise BadRequest("lifetime=play learns nothing, so no key of rl matters", f"ec.genes.{gene.name}")
+            raise BadRequest("lifetime=play learns nothing, so no key of rl can be a gene", f"ec.genes.{gene.name}")
     world = spec(experiment.mdp.judge())
     actor = Actor(world, experiment.rl.net)
     fresh = None if evolution.start == "zeros" else partial(actor.fresh, experiment.seed, "weights")
@@ -140,7 +140,7 @@ def _play(experiment: Experiment, evolution: Evolution) -> Plan:
         own = whole.state_dict()
         return actor.share(own["policy"]), None if own["moments"] is None else {"moments": own["moments"]}
 
-    moments = Moments.of(world.inputs, experiment.rl.normalize_inputs)
+    moments = partial(Moments.of, world.inputs, experiment.rl.normalize_inputs)
     make = partial(Play, experiment, evolution, found, together)
     return Plan(space, make, together, learner, names(evolution), begin, moments)
 

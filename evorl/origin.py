@@ -1,8 +1,8 @@
 """What a population starts from where it starts from another run: that run's policies and genes, not random ones.
 
 A single run gives its policy. A population gives its best individual, and all others too where they are of the same
-kind: what an evaluation is, and the network. Individual k of the first generation begins as the k-th best. Whoever
-begins later begins as the best, and so does the centre of a search that keeps one.
+kind: what an evaluation is, and the network. Individual k of the first generation begins as the k-th best; those
+beyond have the best's policy and genes of their own. A search that keeps a centre begins around the best.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from evorl.ec.core import Individual, failed, objectives, unpack_evaluations
 from evorl.ec.space import Space, Value
 from evorl.lifetime import Plan
 from evorl.ops.pareto import best
-from evorl.train import Start, past
+from evorl.train import Start
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
@@ -41,7 +41,7 @@ class Origin:
     """Gives those who begin what they begin with; it gives nothing where a population starts from no other run."""
 
     def __init__(self, beginnings: Sequence[Beginning] = ()) -> None:
-        """``beginnings``: the best first; of numbers beyond them it is the first again."""
+        """``beginnings``: the best first, whose policy those of numbers beyond them have again."""
         self.beginnings = list(beginnings)
 
     def within(self, space: Space) -> Space:
@@ -55,12 +55,12 @@ class Origin:
         return self._at(one.id if one.role == "initial" else 0).memory
 
     @property
-    def best(self) -> StateDict | None:
+    def known(self) -> StateDict | None:
         """What the best knows beside its weights."""
         return self.beginnings[0].memory if self.beginnings else None
 
     def settle(self) -> None:
-        """The first generation has begun: all but the best are needed no more."""
+        """All who are to begin as another than the best have begun: only the best is needed still."""
         del self.beginnings[1:]
 
     def _at(self, number: int) -> Beginning:
@@ -72,7 +72,8 @@ class Origin:
         return weights
 
     def _values(self, number: int) -> Mapping[str, Value]:
-        return self._at(number).values if self.beginnings else {}
+        """Of those beyond the beginnings none: a search that goes on drawing individuals would draw one for ever."""
+        return self.beginnings[number].values if number < len(self.beginnings) else {}
 
     def state_dict(self) -> StateDict:
         return {str(n): {**one._asdict(), "values": dict(one.values)} for n, one in enumerate(self.beginnings)}
@@ -83,10 +84,12 @@ class Origin:
 
 def beginnings(init: Start, plan: Plan, most: int) -> list[Beginning]:
     """At most so many that a run gives, the best first. Raises `BadRequest` where they do not fit."""
-    run = past(init)
+    run = init.past
     people = inhabitants(run)
     genes = {line["id"]: line["genes"] for line in journal(init.directory, "init")} if people else {}
     if plan.begin is None:
+        if init.optimizer:
+            raise BadRequest("a problem has no optimiser", "init_optimizer")
         return [Beginning(None, None, genes[one.id]) for one in _points(people, plan, init)[:most]]
     if run["learner"] is None:
         raise BadRequest(f"{init.directory} holds no policy", "init")
@@ -111,7 +114,8 @@ def inhabitants(run: StateDict) -> list[Individual]:
         return []
     others = unpack_evaluations(run["evolver"]["population"])
     f = objectives(others)
-    order = [others[i] for i in best(f, len(others)) if not failed(f)[i]] if others else []
+    lost = failed(f) if others else ()
+    order = [others[i] for i in best(f, len(others)) if not lost[i]] if others else []
     found = {one.individual.id: one.individual for one in [*unpack_evaluations(run["leader"]), *order]}
     return list(found.values())
 

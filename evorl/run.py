@@ -99,7 +99,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     if args.multirun or _shows(args):
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     past = config.recorded(directory, "resume")
-    now, choices = _amended(past, directory, args)
+    now, choices = _amended(past, directory, args, "resume goes on with")
     print(f"evorl {__version__}: resume {directory}", flush=True)
     experiment = config.experiment(now, config.trusted(args.overrides, {}))
     result = directory / "result.json"
@@ -132,7 +132,8 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     past = config.recorded(directory, "replay")
     places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]
     others = [word for word in args.overrides if word not in places]
-    now, choices = _amended(past, directory, argparse.Namespace(**{**vars(args), "overrides": others}))
+    given = argparse.Namespace(**{**vars(args), "overrides": others})
+    now, choices = _amended(past, directory, given, "replay repeats")
     experiment = config.experiment(now, config.trusted(others, {}))
     if experiment.ec is None or not experiment.ec.asynchronous:
         raise BadRequest(f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay")
@@ -144,8 +145,10 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     job.begin(composed, now, experiment, lambda: job.place(composed.hydra.run.dir, "hydra.run.dir", places))
 
 
-def _amended(past: dict[str, Any], directory: Path, args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The config of a run with what a resume may change, and its choices of files.
+def _amended(
+    past: dict[str, Any], directory: Path, args: argparse.Namespace, does: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The config of a run with what a resume may change, and its choices of files; ``does``: what is done to the run.
 
     Raises `BadRequest` for a key that differs otherwise.
     """
@@ -156,11 +159,11 @@ def _amended(past: dict[str, Any], directory: Path, args: argparse.Namespace) ->
         if key in ("resume", "replay", "trust"):
             continue
         if key in FOLDERS or key.startswith("hydra."):
-            raise BadRequest("has no place here: a run goes on where and as it is", key)
+            raise BadRequest(f"has no place here: {does} a run as it is", key)
         if one.is_delete() or one.is_sweep_override():
             raise BadRequest(f"takes one value here: {key}=VALUE", key)
         if key == "init" and value is not None:
-            raise BadRequest("starts a new run, and resume goes on with an old one: give one of the two", key)
+            raise BadRequest(f"starts a new run, and {does} an old one: give one of the two", key)
         if key == "cluster" and value != choices[key]:
             now[key], choices[key] = _cluster(value, args), value
         if key in choices:

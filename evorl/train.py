@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -147,12 +148,27 @@ def device(name: str) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-class Start(NamedTuple):
-    """The run whose newest policy another one starts from."""
+@dataclass(frozen=True)
+class Start:
+    """The run whose policy another one starts from."""
 
     directory: Path
     optimizer: bool = False
     """Whether the state of its optimiser is taken, too."""
+    step: int | None = None
+    """Of the checkpoint that is taken; None is the newest."""
+
+    @cached_property
+    def past(self) -> StateDict:
+        """The state of that run. Raises `BadRequest` where it has saved none, or no longer holds this one."""
+        if self.step is None:
+            found = checkpoint.newest(self.directory)
+            if found is None:
+                raise BadRequest(f"{self.directory} holds no checkpoint", "init")
+            return cast(StateDict, found[1]["run"])
+        if self.step not in checkpoint.steps(self.directory):
+            raise BadRequest(f"{self.directory} holds no checkpoint of step {self.step} any more", "init")
+        return cast(StateDict, checkpoint.load(self.directory / "checkpoints" / str(self.step))["run"])
 
 
 def prepared(experiment: Experiment, init: Start | None = None) -> Run:
@@ -167,17 +183,8 @@ def prepared(experiment: Experiment, init: Start | None = None) -> Run:
     return run
 
 
-def past(init: Start) -> StateDict:
-    """The newest state of the run that another one starts from. Raises `BadRequest` where it has saved none."""
-    found = checkpoint.newest(init.directory)
-    if found is None:
-        raise BadRequest(f"{init.directory} holds no checkpoint", "init")
-    state: StateDict = found[1]["run"]
-    return state
-
-
 def _begin_from(run: Run, init: Start) -> None:
-    state = past(init)["learner"]
+    state = init.past["learner"]
     try:
         if init.optimizer:
             own = run.learner.state_dict()

@@ -127,6 +127,20 @@ def test_only_an_asynchronous_evolution_has_a_journal_to_repeat(
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("+debug=tiny", "debug: has no place here: replay repeats a run as it is"),
+        ("init=there", "init: starts a new run, and replay repeats an old one: give one of the two"),
+    ],
+)
+def test_what_a_repetition_refuses(word: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    evolved(tmp_path / "run", *CASES["problem"])
+    capsys.readouterr()
+    assert go(f"replay={tmp_path / 'run'}", word, f"hydra.run.dir={tmp_path / 'again'}") == 2
+    assert capsys.readouterr().err.startswith(f"evorl: {line}")
+
+
 # ------------------------------------------------------------------ genes
 
 
@@ -322,7 +336,7 @@ def weighed(width: int, normalize: str) -> tuple[int, int]:
     group = Group([Follower(lambda i: found.make(i), centre, 0)])
     evolver = evolution.evolver(found.space, 0)
     courier = BySeed(group, evolver.centre, 4)
-    moments, back = found.moments, 0
+    moments, back = found.moments(), 0
     for _ in range(3):
         memory = None if moments is None else {"moments": moments.state_dict()}
         task = courier.send([one._replace(memory=memory) for one in evolver.ask()])

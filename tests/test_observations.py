@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_the_statistics_matter() -> None:
             population.iterate()
         ends.append([one.objectives for one in population.evolver.population])
         population.close()
-    assert ends[0] != ends[1] != ends[2]
+    assert all(one != other for one, other in combinations(ends, 2))
 
 
 def test_a_policy_is_its_weights_and_the_statistics_that_it_played_with(tmp_path: Path) -> None:
@@ -142,7 +143,7 @@ def test_who_failed_adds_nothing_to_the_statistics() -> None:
     population.close()
 
 
-@pytest.mark.parametrize("evolver", ["nsga2", "sga", "one_plus_one"])
+@pytest.mark.parametrize("evolver", ["nsga2", "sga", "one_plus_one", "pso", "cso"])
 @pytest.mark.parametrize("optimizer", [False, True])
 def test_a_learners_children_go_on_with_its_statistics(evolver: str, optimizer: bool) -> None:
     words = (f"ec={evolver}", "ec.lifetime=train", "ec.train_steps=64", f"ec.inherit_optimizer={optimizer}")
@@ -159,10 +160,25 @@ def test_a_learners_children_go_on_with_its_statistics(evolver: str, optimizer: 
     population.close()
 
 
+@pytest.mark.parametrize("evolver", ["openai_es", "cem", "cma_es"])
+def test_a_learner_around_a_centre_goes_on_with_the_statistics_of_the_best(evolver: str) -> None:
+    population = population_of(*SHARED, f"ec={evolver}", "ec.lifetime=train", "ec.train_steps=64")
+    while not population.evolver.generation:
+        population.iterate()
+    best = max(population.evolver.population, key=lambda one: one.objectives[0]).individual.memory
+    population._fill()
+    (task, *_) = population._flying
+    population.close()
+    assert best is not None and best["steps"] > 0
+    for child in task.individuals:
+        assert child.memory is not None and child.memory["steps"] == best["steps"]
+        assert torch.equal(mean_of(child.memory["learner"]), mean_of(best["learner"]))
+
+
 def test_rl_normalize_inputs_says_whether_statistics_are_kept() -> None:
     for how in ("false", "true", "whiten"):
         experiment = experiment_of("mdp=pong", "ec=openai_es", f"rl.normalize_inputs={how}")
         assert experiment.ec is not None
-        moments = plan(experiment, experiment.ec).moments
+        moments = plan(experiment, experiment.ec).moments()
         assert (moments is not None) == (how != "false")
         assert moments is None or (isinstance(moments, Moments) and moments.whiten == (how == "whiten"))

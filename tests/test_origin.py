@@ -12,7 +12,7 @@ import torch
 from harness import experiment_of, fingerprint, go, newest
 from test_evolve import LR, QUICK, journal, judged
 
-from evorl.ec.core import Individual
+from evorl.ec.core import Evaluation, Individual
 from evorl.evolve import Population
 from evorl.origin import inhabitants
 from evorl.rl.crowd import Actor
@@ -20,6 +20,7 @@ from evorl.train import Start, spec
 
 ALONE = tuple(word for word in QUICK if not word.startswith("ec."))
 CART, NORMAL = ("mdp=cartpole",), ("mdp=cartpole", "rl.normalize_inputs=true")
+SPHERE = ("mdp=problem", "mdp.id=sphere", "mdp.dimensions=5")
 TRAIN = ("ec=pbt", "ec.asynchronous=false", "ec.train_steps=128", LR)
 SOURCES = {
     "one": (*ALONE, *CART, "budget.steps=256"),
@@ -28,7 +29,7 @@ SOURCES = {
     "seeds": (*QUICK, *CART, "ec=openai_es", "budget.steps=900", "cluster=processes", "cluster.workers=1"),
     "train": (*QUICK, *NORMAL, *TRAIN, "ec.inherit_optimizer=true", "budget.steps=3000"),
     "plain": (*QUICK, *CART, *TRAIN, "budget.steps=2000"),
-    "problem": (*QUICK, "mdp=problem", "mdp.id=sphere", "mdp.dimensions=5", "ec=sga", "budget.steps=60"),
+    "problem": (*QUICK, *SPHERE, "ec=sga", "budget.steps=60"),
 }
 
 
@@ -40,11 +41,16 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def first(source: Path, *words: str, optimizer: bool = False) -> list[Individual]:
-    """The first generation of a population that starts from a run."""
+def begun(source: Path, *words: str, optimizer: bool = False) -> Population:
+    """A population that starts from a run."""
     experiment = experiment_of(*words)
     assert experiment.ec is not None
-    population = Population(experiment, experiment.ec, init=Start(source, optimizer))
+    return Population(experiment, experiment.ec, init=Start(source, optimizer))
+
+
+def first(source: Path, *words: str, optimizer: bool = False) -> list[Individual]:
+    """Its first generation."""
+    population = begun(source, *words, optimizer=optimizer)
     population._fill()
     asked = [one for task in population._flying for one in task.individuals]
     population.close()
@@ -128,6 +134,26 @@ def test_more_individuals_than_there_were_begin_as_the_best(sources: Path) -> No
     assert len(asked) == 9
 
 
+def test_those_beyond_draw_genes_of_their_own(sources: Path) -> None:
+    """Or whoever goes on drawing from the whole space would draw the best for ever."""
+    words = ("ec=random", "ec.lifetime=train", "ec.population=9", LR)
+    people = inhabitants(newest(sources / "train")["run"])
+    population = begun(sources / "train", *QUICK, *NORMAL, *words)
+    asked = population.evolver.ask()
+    population.evolver.tell([Evaluation(one, (0.0,)) for one in asked])
+    population.origin.settle()
+    beyond = asked[len(people) :] + population.evolver.ask()
+    population.close()
+    assert len({one.genes[0] for one in beyond}) == len(beyond) > 9
+    assert all(np.array_equal(one.weights, people[0].weights) for one in beyond)
+
+
+def test_of_a_search_by_seed_only_the_best_is_sent_to_workers(sources: Path) -> None:
+    population = begun(sources / "play", *QUICK, *NORMAL, "ec=openai_es")
+    assert len(population.origin.beginnings) == 1
+    population.close()
+
+
 def test_of_another_kind_comes_the_best(sources: Path) -> None:
     best = newest(sources / "train")["run"]["learner"]["policy"]
     actor = Actor(spec(experiment_of(*CART).mdp.judge()), experiment_of(*ALONE, *NORMAL).rl.net)
@@ -153,6 +179,7 @@ REFUSED = {
     "another size": (("problem", "mdp=problem", "ec=sga"), "init: {} is no evolution of a problem of 30 numbers"),
     "no run": (("nowhere", *CART, "ec=sga"), "init: {} is no run"),
     "no optimiser": (("one", *CART, "ec=sga", "init_optimizer=true"), "init_optimizer: individuals that only play"),
+    "no learner": (("problem", *SPHERE, "ec=sga", "init_optimizer=true"), "init_optimizer: a problem has no optimiser"),
     "not handed on": (("plain", *CART, *TRAIN, "init_optimizer=true"), "init_optimizer: the individuals of {} hand on"),
 }
 
@@ -204,3 +231,37 @@ def test_workers_know_the_origin(case: str, sources: Path, tmp_path: Path) -> No
         assert go(*QUICK, *words, f"init={sources / source}", *where, f"hydra.run.dir={tmp_path / name}") == 0
     assert journal(tmp_path / "there") == journal(tmp_path / "here")
     assert judged(tmp_path / "there") == judged(tmp_path / "here")
+
+
+def test_workers_of_a_resumed_search_by_seed_play_nothing_in_vain(
+    sources: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where it was stopped in its first generation, new workers have begun with random parameters of that number."""
+    source, *words = RESUMED["es"]
+    begun, steps = (*QUICK, *words[:-1], f"init={sources / source}"), words[-1]
+    assert go(*begun, steps, f"hydra.run.dir={tmp_path / 'whole'}") == 0
+    where = ("cluster=processes", "cluster.workers=1")
+    assert go(*begun, "budget.steps=1", *where, f"hydra.run.dir={tmp_path / 'halves'}") == 0
+    assert go(f"resume={tmp_path / 'halves'}", steps) == 0
+    assert journal(tmp_path / "halves") == journal(tmp_path / "whole")
+    assert "were not this run's" not in caplog.text
+
+
+def test_a_run_is_repeated_from_what_it_began_with(
+    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the other run went on meanwhile; where it no longer holds that state, the repetition is refused."""
+    source, one = tmp_path / "source", tmp_path / "one"
+    shutil.copytree(sources / "plain", source)
+    step = newest(source)["run"]["steps"]
+    words = (*CART, "ec=pbt", "ec.train_steps=128", LR, "budget.steps=1500")
+    assert go(*QUICK, *words, f"init={source}", f"hydra.run.dir={one}") == 0
+    assert go(f"resume={source}", f"budget.steps={step + 1}") == 0
+    assert newest(source)["run"]["steps"] > step
+    assert go(f"replay={one}", f"hydra.run.dir={tmp_path / 'again'}") == 0
+    assert journal(tmp_path / "again") == journal(one)
+    shutil.rmtree(source / "checkpoints" / str(step))
+    capsys.readouterr()
+    assert go(f"replay={one}", f"hydra.run.dir={tmp_path / 'third'}") == 2
+    assert f"init: {source} holds no checkpoint of step {step} any more" in capsys.readouterr().err
+    assert not (tmp_path / "third").exists()

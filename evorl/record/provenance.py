@@ -22,15 +22,29 @@ _PACKAGES = (
 _GIT_TIMEOUT_S = 0.5  # it takes a hundredth of that
 
 
-def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None) -> None:
-    """Write ``provenance.json``; a resumed run appends to its list "resumed" instead."""
+def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, source: int | None = None) -> None:
+    """Write ``provenance.json``; a resumed run appends to its list "resumed" instead.
+
+    ``source``: the step of the checkpoint that the run starts from, where it starts from another run's.
+    """
     file = run_dir / "provenance.json"
     now = provenance(seed, sys.argv if argv is None else argv)
+    if source is not None:
+        now["init_step"] = source
     if file.exists():
         first = json.loads(file.read_text())
         first.setdefault("resumed", []).append(now)
         now = first
     write_json(file, now)
+
+
+def source_step(run_dir: Path) -> int | None:
+    """The step of the checkpoint that a run has noted to start from; None where it has noted none."""
+    try:
+        step = json.loads((run_dir / "provenance.json").read_text()).get("init_step")
+    except (OSError, ValueError):
+        return None
+    return None if step is None else int(step)
 
 
 def provenance(seed: int, argv: list[str]) -> dict[str, Any]:
