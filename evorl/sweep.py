@@ -148,10 +148,10 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     if asked:
         asked.check(Path(base.hydra.sweep.dir), [one.experiment for one in planned])
     _check(Path(base.hydra.sweep.dir), planned, known=not _searches(base))
+    _ready(base)
     directory = job.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
-        _ready(base)
         hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
     if asked:
         return course.conclude(asked, directory)
@@ -183,11 +183,15 @@ def _check_plugins(base: DictConfig) -> None:
 
 
 def _ready(base: DictConfig) -> None:
-    """Begin the Ray of a launcher that would do so itself, but then have SIGTERM answered by Ray's handler."""
+    """Begin the Ray of a launcher that would do so itself, but then have SIGTERM answered by Ray's handler.
+
+    Raises `BadRequest` where it does not start or is not there.
+    """
     if str(base.hydra.launcher.get("_target_")) == f"{RAYS}.ray_launcher.RayLauncher":
         from evorl.cluster.session import begin
 
-        begin(**cast(dict[str, Any], OmegaConf.to_container(base.hydra.launcher.ray.init, resolve=True)))
+        words = cast(dict[str, Any], OmegaConf.to_container(base.hydra.launcher.ray.init, resolve=True))
+        begin("hydra.launcher.ray.init", **words)
 
 
 # ------------------------------------------------------------------ what a command asks for

@@ -56,16 +56,13 @@ class Session:
         c = self.config
         if self.found:
             return self._check_found()
-        try:
+        with _errors_told(c.address, "cluster.address"):
             if c.address is None:
                 self.keeper = Keeper(math.ceil(workers * c.cpus), self.directory)
                 address = self.keeper.address
             else:
                 address = reached(c.address)
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-        except Exception as error:  # of many kinds, some of them plain RuntimeErrors
-            what = "does not start here" if c.address is None else f"at {c.address} cannot be joined"
-            raise BadRequest(f"Ray {what}: {gist(error)}", "cluster.address") from error
 
     def _check_found(self) -> None:
         joined, asked = ray.get_runtime_context().gcs_address, self.config.address
@@ -127,16 +124,31 @@ class Session:
             self.keeper = None
 
 
-def begin(**keys: Any) -> None:
-    """``ray.init(**keys)``, where this process has no Ray yet; its answer to SIGTERM stays its own."""
+def begin(key: str, address: str | None, **more: Any) -> None:
+    """``ray.init(address, **more)``, where this process has no Ray yet; its answer to SIGTERM stays its own.
+
+    Raises `BadRequest` under ``key`` where it does not start or is not there.
+    """
     if not ray.is_initialized():
-        with _signals_kept():
-            UNTYPED.init(**keys)
+        with _signals_kept(), _errors_told(address, key):
+            if address is not None and address != "local" and "://" not in address:
+                address = reached(address)
+            UNTYPED.init(address, **more)
 
 
 def _private() -> str:
     """A directory for the group's socket that nobody else can read."""
     return tempfile.mkdtemp(prefix="evorl-", dir=shallow("evorl-12345678/group"))
+
+
+@contextmanager
+def _errors_told(address: str | None, key: str) -> Iterator[None]:
+    """Whatever keeps Ray from being there is a `BadRequest`."""
+    try:
+        yield
+    except Exception as error:  # of many kinds, some of them plain RuntimeErrors
+        what = "does not start here" if address in (None, "local") else f"at {address} cannot be joined"
+        raise BadRequest(f"Ray {what}: {gist(error)}", key) from error
 
 
 @contextmanager
