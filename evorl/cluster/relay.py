@@ -6,7 +6,8 @@ A worker keeps a parcel in a block of shared memory and tells the driver where; 
 
 The key that opens the workers' doors to each other is the whole run's, also of those that have been replaced. So the
 driver gives what comes to each door a rising number and a seal, made with a secret that only it and the worker behind
-that door know: what was sent before, was overtaken, or was never meant for it, is refused.
+that door know: what was sent before, or was never meant for it, is refused. What a newer one has overtaken on another
+way was merely slow, and is dropped.
 """
 
 from __future__ import annotations
@@ -115,11 +116,15 @@ class Relay:
         self.gate.answer()
         while True:
             try:  # not `poll` before it: one whose sender has died half-way looks like a message, and is none
-                return self._read(self.socket.recv_multipart(zmq.NOBLOCK, copy=False))
+                parcel = self._read(self.socket.recv_multipart(zmq.NOBLOCK, copy=False))
             except zmq.Again:
                 return None
             except ProtocolError:
                 self._refused += 1
+            else:
+                if parcel.trip > self._latest:
+                    self._latest = parcel.trip
+                    return parcel
 
     def _read(self, frames: list[zmq.Frame]) -> Parcel:
         if len(frames) != 3:
@@ -130,9 +135,10 @@ class Relay:
         if header.bulk != Bulk.FRAME or header.size != len(frames[2].buffer):
             raise ProtocolError("not whole")
         number, sealed, legs = unpack(frames[1].bytes, form=tuple[int, bytes, list[Leg]])
-        if header.number <= self._latest or not hmac.compare_digest(sealed, seal(self.secret, header.number, number)):
-            raise ProtocolError("replayed, overtaken or not the driver's")
-        self._latest = header.number
+        if not hmac.compare_digest(sealed, seal(self.secret, header.number, number)):
+            raise ProtocolError("not the driver's")
+        if header.number == self._latest:
+            raise ProtocolError("replayed")
         return Parcel(number, header.number, legs, frames[2])
 
     def pass_on(self, parcel: Parcel) -> None:

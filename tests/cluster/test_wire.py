@@ -154,7 +154,7 @@ def test_the_message_of_these_tests_is_fine() -> None:
         message(number=2), message(number=(1 << 64) - 1),
         message(ARRAY, size=79), message(ARRAY, size=MOST_BULK), message(ARRAY, bulk=Bulk.NONE),
         message(bulk=Bulk.FRAME), message(ARRAY, bulk=Bulk.SHARED), message(size=MOST_BULK + 1),
-        [struct.pack("<4sH", b"EVRL", 9) + message()[0][6:], *message()[1:]],
+        *([struct.pack("<4sH", b"EVRL", other) + message()[0][6:], *message()[1:]] for other in (1, 2, 9)),
         [message()[0][:6] + b"\x00" + message()[0][7:], *message()[1:]],
         [message()[0][:6] + b"\x0f" + message()[0][7:], *message()[1:]],
         [message()[0][:7] + b"\x09" + message()[0][8:], *message()[1:]],
