@@ -13,6 +13,7 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Collection
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -118,7 +119,7 @@ class Fleet:
         self.endpoint = ""
         self._keys: Keys | None = None
         self._carriers: dict[int, Any] = {}
-        self._places: dict[int, tuple[str, Pid]] = {}  # where carriers are, once they have said so
+        self._places: dict[int, Future[tuple[str, Pid]]] = {}  # what carriers say of where they are
         self._lives: dict[int, Life] = {}
         self._ended: deque[tuple[int, int, Any]] = deque()  # worker, life, what its call gave; from Ray's threads
         self.make = make
@@ -162,19 +163,14 @@ class Fleet:
         keys = None if self._keys is None else self._keys.admit()
         self._lives[worker] = Life(life, keys)
         if worker not in self._carriers:
-            self._carriers[worker] = self._carrier(worker, again=life > 0)
+            self._carriers[worker] = carrier = self._carrier(worker, again=life > 0)
+            self._places[worker] = carrier.where.remote().future()
         call = self._carriers[worker].carry.remote(token, worker, life, keys)
         call.future().add_done_callback(partial(self._over, worker, life))
 
     def _carrier(self, worker: int, again: bool) -> Any:
         options = self._session.place(worker, again)
-        carrier = self._kind.options(max_restarts=0, **options).remote(self._made, self.endpoint, self.host)
-        carrier.where.remote().future().add_done_callback(partial(self._found, worker))
-        return carrier
-
-    def _found(self, worker: int, answer: Any) -> None:
-        if answer.exception() is None:
-            self._places[worker] = answer.result()
+        return self._kind.options(max_restarts=0, **options).remote(self._made, self.endpoint, self.host)
 
     def _over(self, worker: int, life: int, answer: Any) -> None:
         """Called by one of Ray's threads when a worker has ended, or its carrier is gone."""
@@ -231,11 +227,13 @@ class Fleet:
     def kill(self, worker: int, life: int) -> None:
         """Ends the carrier, and its worker with it; Ray alone would wait for one that is stopped."""
         if life == self._lives[worker].number:
-            host, pid = self._places.get(worker, ("", None))
+            place = self._places.get(worker)
             self._dismiss(worker)
             self._forget(worker)
-            if pid is not None and host == self.host:
-                pid.kill()
+            if place is not None and place.done() and place.exception() is None:
+                host, pid = place.result()
+                if host == self.host:
+                    pid.kill()
 
     def _dismiss(self, worker: int) -> None:
         keys = self._lives[worker].keys

@@ -9,6 +9,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,7 @@ import cluster_toys as toys
 import numpy as np
 import pytest
 import zmq
-from harness import QUICK, WORLDS, experiment_of, fingerprint, go, relatives, rows, start, train_in
+from harness import QUICK, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, train_in
 
 from evorl.cluster.core import Group, Make
 from evorl.cluster.curve import Pass
@@ -65,18 +67,13 @@ def until(reached: Callable[[], bool]) -> None:
         assert time.monotonic() < ends
 
 
-def carrier(pid: int) -> int:
-    """The actor that a worker was forked by."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def test_what_members_answer_does_not_depend_on_who_dies(spawn: Callable[..., Any]) -> None:
     group, alone = spawn(deadline_s=30.0), Local().spawn(toys.Counter, MEMBERS)
     big = np.arange(50_000.0)
     strokes: list[Callable[[int], None]] = [
         lambda pid: None,
         lambda pid: os.kill(pid, signal.SIGKILL),
-        lambda pid: os.kill(carrier(pid), signal.SIGKILL),
+        lambda pid: os.kill(parent(pid), signal.SIGKILL),  # the actor that carries it
     ]
     for number, stroke in enumerate(strokes):
         stroke(group.all("pid")[0])
@@ -133,6 +130,33 @@ def test_ends_may_be_told_of_while_they_are_read() -> None:
         teller.join()
 
 
+def test_who_is_killed_is_the_carrier_there_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead one may say last where it was."""
+    fleet: Any = Fleet.__new__(Fleet)
+    fleet.host, fleet.endpoint, fleet.make, fleet._keys, fleet._made = "here", "", None, None, None
+    fleet._carriers, fleet._places, fleet._lives = {}, {}, {}
+    fleet._session = SimpleNamespace(place=lambda worker, again: {}, lost=False)
+    fleet._kind = SimpleNamespace(options=lambda **given: SimpleNamespace(remote=lambda *given: actor()))
+    monkeypatch.setattr("evorl.cluster.fleet.ray.kill", lambda carrier: None)
+    answers: list[Future[Any]] = []
+    killed: list[str] = []
+
+    def actor() -> Any:
+        answers.append(Future())
+        return SimpleNamespace(where=method(answers[-1]), carry=method(Future()))
+
+    def method(answer: Future[Any]) -> Any:
+        return SimpleNamespace(remote=lambda *given: SimpleNamespace(future=lambda: answer))
+
+    fleet.start(b"", 0, 0)
+    fleet.kill(0, 0)
+    fleet.start(b"", 0, 1)
+    for name, answer in zip(("now", "before"), reversed(answers), strict=True):
+        answer.set_result(("here", SimpleNamespace(kill=partial(killed.append, name))))
+    fleet.kill(0, 1)
+    assert killed == ["now"]
+
+
 # ------------------------------------------------------------------ what stays open
 
 
@@ -144,7 +168,7 @@ def begun_and_closed() -> None:
 
 def killed_and_closed() -> None:
     group: Any = Ray().spawn(toys.Counter, MEMBERS)
-    os.kill(carrier(group.all("pid")[0]), signal.SIGKILL)
+    os.kill(parent(group.all("pid")[0]), signal.SIGKILL)
     until(lambda: group.all("echo", 1) == [1] * MEMBERS and group.crew.replaced > 0)
     group.close()
 
