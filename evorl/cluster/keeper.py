@@ -1,7 +1,8 @@
 """A Ray of the run's own, kept by a process that does nothing else.
 
 It lives in a session of its own, so that a signal to the run's process group stops the driver and not Ray under it;
-and whatever ends the driver, the keeper ends Ray and whatever Ray has left.
+and whatever ends the driver, the keeper ends Ray and whatever Ray has left. It is a child of the keeper's that begins
+Ray, so that the keeper hears of its driver's end also in the seconds that this takes.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ray
-import ray._raylet
-
+from evorl.cluster.child import die_with_parent, fork
 from evorl.cluster.depth import shallow
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -31,7 +31,7 @@ MOST = 4096  # bytes of what a keeper says
 BELOW = 71  # letters that Ray adds to the directory of its sessions, in the paths of its sockets
 VITAL = ("/gcs_server", "/raylet")  # without these two processes there is no Ray
 REPLACED = b"r"
-CLOSE_S = 15.0  # seconds that Ray gets to end
+CLOSE_S = 15.0  # seconds that the keeper gets to end Ray
 QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 
 
@@ -82,6 +82,8 @@ class Keeper:
 
 def _ask_for_token() -> None:
     """Ray listens on every interface: what it starts here asks for its token, unless the person said otherwise."""
+    import ray._raylet
+
     if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
         compiled: Any = ray._raylet  # without stubs
         compiled.Config.initialize("")
@@ -92,9 +94,9 @@ def _keep(driver: socket.socket, cpus: int, directory: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
-        _start(driver, cpus)
-        if _wait(driver):
-            ray.shutdown()
+        child = fork(partial(_carry, driver, cpus, os.getpid()), keep=driver.fileno())
+        either: list[Any] = [driver, os.pidfd_open(child)]
+        select.select(either, [], [])  # until the driver is gone, or Ray
     finally:
         _end_children()
         with suppress(OSError):
@@ -103,7 +105,11 @@ def _keep(driver: socket.socket, cpus: int, directory: str) -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _start(driver: socket.socket, cpus: int) -> None:
+def _carry(driver: socket.socket, cpus: int, keeper: int) -> None:
+    """Begin Ray, tell the driver, and end when Ray is no longer whole."""
+    die_with_parent(keeper)
+    import ray  # here: the keeper listens from its first moment
+
     calm = {"worker_niceness": 0}  # nearly the lowest priority is Ray's default: any other program would starve them
     try:
         ray.init(
@@ -112,18 +118,13 @@ def _start(driver: socket.socket, cpus: int) -> None:
         said = f"at {ray.get_runtime_context().gcs_address}"
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
         said = f"not {gist(error)}"
-    with suppress(OSError):  # a driver that is gone by now is found to be so by who waits for its end
-        driver.send(said.encode()[:MOST])
-
-
-def _wait(driver: socket.socket) -> bool:
-    """Until the driver closes its end (True), or Ray is no longer whole."""
-    watched: list[Any] = [driver]
+    driver.send(said.encode()[:MOST])
+    vital = []
     for child in _children():
         words = Path(f"/proc/{child}/cmdline").read_text()
         if words.partition("\0")[0].endswith(VITAL):
-            watched.append(os.pidfd_open(child))
-    return driver in select.select(watched, [], [])[0]
+            vital.append(os.pidfd_open(child))
+    select.select(vital, [], [])  # of a Ray that did not start there may be none; but then the driver leaves
 
 
 def _replaced(driver: socket.socket) -> bool:

@@ -99,7 +99,6 @@ class RayRun(Run):
     """The same on `cluster=ray`, with a Ray of its own."""
 
     stays = frozenset({"ray"})  # Ray's own session folder
-    farewell_s = 30.0  # a Ray that is just being started is ended only then: seconds, or many where others work too
 
     def carriers(self) -> set[int]:
         """Ray's actors, which fork the workers."""

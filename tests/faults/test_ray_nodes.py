@@ -81,8 +81,7 @@ def test_a_group_outlives_its_own_ray(victim: str) -> None:
     try:
         assert group.all("add", 1) == [1, 2, 3]
         keeper = group.crew.launcher._session.keeper._process.pid
-        children = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()
-        names = {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in children} | {"keeper": keeper}
+        names = {called(pid): pid for child in children(keeper) for pid in children(child)} | {"keeper": keeper}
         os.kill(names[victim], signal.SIGKILL)
         for number in range(2, 200):
             assert group.all("add", 1) == [number, number + 1, number + 2]
@@ -118,6 +117,10 @@ def test_a_run_whose_cluster_ends_ends_with_the_cause(victim: str, tmp_path: Pat
     assert f"the Ray at {address} is gone" in said
     assert "is gone" in json.loads((directory / "failure.json").read_bytes())["reason"]
     assert checkpoint.newest(directory) is not None
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def called(pid: int) -> str:

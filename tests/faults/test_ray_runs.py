@@ -32,7 +32,8 @@ from cluster_runs import (
     stop_worker,
     undisturbed,
 )
-from harness import ROOT, fingerprint, relatives, rows
+from cluster_victims import send
+from harness import ROOT, fingerprint, relatives, rows, title
 
 from evorl.cluster import keeper
 from evorl.record import checkpoint
@@ -91,7 +92,13 @@ def test_a_killed_driver_leaves_nothing_and_goes_on(run: Callable[..., Run], tmp
     assert fingerprint(it.directory) == fingerprint(undisturbed(tmp_path, words))
 
 
-def test_a_driver_that_dies_before_it_hears_of_its_ray_leaves_nothing(short_path: Path) -> None:
+def heads(place: Path) -> set[int]:
+    return {pid for pid in relatives(place) if title(pid).partition(b"\0")[0].endswith(b"/gcs_server")}
+
+
+@pytest.mark.parametrize("moment", ["begins", "has begun"])
+def test_a_driver_that_dies_before_it_hears_of_its_ray_leaves_nothing(moment: str, short_path: Path) -> None:
+    """Also where Ray's own beginning gets no further."""
     ours, theirs = socket.socketpair()
     private = short_path / "private"
     private.mkdir()
@@ -99,7 +106,13 @@ def test_a_driver_that_dies_before_it_hears_of_its_ray_leaves_nothing(short_path
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(short_path)}
     with theirs, subprocess.Popen(words, pass_fds=[theirs.fileno()], env=env) as process:
         theirs.close()
-        assert select.select([ours], [], [], 60)[0]
+        if moment == "begins":
+            while not heads(short_path):
+                assert process.poll() is None
+                time.sleep(0.01)
+            send(signal.SIGSTOP, heads(short_path))
+        else:
+            assert select.select([ours], [], [], 60)[0]
         ours.close()
         assert process.wait(keeper.CLOSE_S) == 0
     assert not private.exists() and not relatives(short_path)
