@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import json
 import os
@@ -158,7 +157,6 @@ def test_its_report_shows_every_job_and_what_was_searched(bred: Sweep, tmp_path:
 
 
 @pytest.mark.fault
-@pytest.mark.skipif(importlib.util.find_spec("hydra_plugins.hydra_ray_launcher") is None, reason="an extra")
 def test_on_ray_children_inherit_the_same_bits(bred: Sweep, tmp_path: Path, short_path: Path) -> None:
     sweep = Sweep(tmp_path, *PBT, launcher="ray")
     sweep.env["RAY_TMPDIR"] = str(short_path)

@@ -16,6 +16,7 @@ import hmac
 import secrets
 import socket as sockets
 import struct
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,6 +31,7 @@ from evorl.cluster.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, un
 FAN = 4  # copies that one process sends: with three or four the last host of a large tree has its copy soonest
 MOST_WAITING = 2  # parcels of each sender that are not taken yet; more wait on its side
 SECRET = 16  # bytes
+TRIPS = 64  # that a worker remembers; what comes after so many newer ones is not slow, but replayed
 HELD = struct.Struct("<II")  # the process that keeps a parcel, and its file descriptor
 LINGER_MS = 2000  # that a parcel under way gets once its receiver is not one of ours to send to any more
 
@@ -95,7 +97,7 @@ class Relay:
         self._context, self._token, self._name, self._keys = context, token, name, keys
         self._onward: dict[Door, zmq.Socket[bytes]] = {}
         self.secret = secrets.token_bytes(SECRET)
-        self._latest = 0  # trip that something came of
+        self._trips = deque([0], TRIPS)  # the last that came
         self.socket = context.socket(zmq.PULL)
         self.socket.linger, self.socket.rcvhwm, self.socket.maxmsgsize = 0, MOST_WAITING, MOST_FRAME
         guard(self.socket)
@@ -122,8 +124,9 @@ class Relay:
             except ProtocolError:
                 self._refused += 1
             else:
-                if parcel.trip > self._latest:
-                    self._latest = parcel.trip
+                newest = max(self._trips)
+                self._trips.append(parcel.trip)
+                if parcel.trip > newest:
                     return parcel
 
     def _read(self, frames: list[zmq.Frame]) -> Parcel:
@@ -137,7 +140,7 @@ class Relay:
         number, sealed, legs = unpack(frames[1].bytes, form=tuple[int, bytes, list[Leg]])
         if not hmac.compare_digest(sealed, seal(self.secret, header.number, number)):
             raise ProtocolError("not the driver's")
-        if header.number == self._latest:
+        if header.number in self._trips or header.number < min(self._trips):
             raise ProtocolError("replayed")
         return Parcel(number, header.number, legs, frames[2])
 

@@ -14,6 +14,8 @@ from typing import ClassVar
 from cluster_victims import send
 from harness import QUICK, WORLDS, go, parent, relatives, rows, start, title
 
+from evorl.record import checkpoint
+
 CLUSTER = ("cluster=processes", "cluster.workers=2", "rl.members=3")
 KNOWN = {".hydra", ".lock", "checkpoints", "metrics.jsonl", "provenance.json", "result.json"}
 
@@ -77,6 +79,16 @@ class Run:
         assert self.driver.wait(300) == 0, self.said()
         assert {path.name for path in self.directory.iterdir()} <= KNOWN
         self.check_gone(0.5)
+
+    def interrupted(self, ask: Callable[[Run, signal.Signals], None], number: signal.Signals) -> None:
+        """It is asked to end while it trains: it saves, leaves nothing behind, and is begun again."""
+        assert self.until_rows(3), self.said()
+        ask(self, number)
+        assert self.driver.wait(60) == 128 + number, self.said()
+        self.check_gone(0.5)
+        assert "Traceback" not in self.said() and "replaced" not in self.said()
+        assert checkpoint.steps(self.directory)[-1] == rows(self.directory)[-1]["step"]
+        self.go_on()
 
     def left(self) -> list[object]:
         """Processes, sockets and other files that outlive it; shared memory of ours has no name."""

@@ -27,9 +27,7 @@ from cluster_runs import (
     undisturbed,
 )
 from cluster_victims import relatives, send
-from harness import fingerprint, rows, start, title
-
-from evorl.record import checkpoint
+from harness import fingerprint, start, title
 
 SLOWER = ("cluster.deadline_s=1.5",)
 
@@ -150,13 +148,7 @@ def test_interrupted_it_saves_and_resumes_exactly(run: Callable[..., Run], tmp_p
     words = settings("pong", 30_000)
     it = run(*words)
     for ask, number in ((foreground, signal.SIGINT), (everyone, signal.SIGTERM)):
-        assert it.until_rows(3)
-        ask(it, number)
-        assert it.driver.wait(60) == 128 + number, it.said()
-        it.check_gone(0.5)
-        assert "Traceback" not in it.said() and "replaced" not in it.said()
-        assert checkpoint.steps(it.directory)[-1] == rows(it.directory)[-1]["step"]
-        it.go_on()
+        it.interrupted(ask, number)
     it.finish()
     assert fingerprint(it.directory) == fingerprint(undisturbed(tmp_path, words))
 

@@ -33,10 +33,9 @@ from cluster_runs import (
     undisturbed,
 )
 from cluster_victims import send
-from harness import ROOT, fingerprint, relatives, rows, title
+from harness import ROOT, fingerprint, relatives, title
 
 from evorl.cluster import keeper
-from evorl.record import checkpoint
 
 pytestmark = pytest.mark.fault
 
@@ -122,12 +121,6 @@ def test_interrupted_it_saves_and_goes_on(run: Callable[..., Run], tmp_path: Pat
     words = settings("pong", 40_000, *CLUSTER)
     it = run(*words)
     for number in (signal.SIGINT, signal.SIGTERM):
-        assert it.until_rows(3), it.said()
-        foreground(it, number)
-        assert it.driver.wait(60) == 128 + number, it.said()
-        it.check_gone(0.5)
-        assert "Traceback" not in it.said() and "replaced" not in it.said()
-        assert checkpoint.steps(it.directory)[-1] == rows(it.directory)[-1]["step"]
-        it.go_on()
+        it.interrupted(foreground, number)
     it.finish()
     assert fingerprint(it.directory) == fingerprint(undisturbed(tmp_path, words))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from evorl.mdp.core import Discrete, Input
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 
-atari = pytest.mark.skipif(find_spec("ale_py") is None, reason="needs ale-py: pip install -e '.[atari]'")
-
 
 @pytest.fixture
 def env() -> Iterator[Any]:
@@ -28,7 +25,6 @@ def env() -> Iterator[Any]:
     made.close()
 
 
-@atari
 def test_four_pictures_of_84_by_84_and_the_actions_that_do_something() -> None:
     arena = Atari().arena(2, Episodes(0))
     assert arena.spec.inputs == (Input("observation", (4, 84, 84), "uint8"),) and arena.spec.action == Discrete(6)
@@ -38,7 +34,6 @@ def test_four_pictures_of_84_by_84_and_the_actions_that_do_something() -> None:
     breakout.close()
 
 
-@atari
 def test_a_step_adds_the_newest_picture_and_drops_the_oldest(env: Any) -> None:
     before, _ = env.reset(seed=1)
     assert not before[:3].any() and before[3].any()
@@ -50,7 +45,6 @@ def test_a_step_adds_the_newest_picture_and_drops_the_oldest(env: Any) -> None:
     assert (env.render() == seen[3][..., None]).all() and env.render().shape == (84, 84, 3)
 
 
-@atari
 def test_who_stands_still_loses_every_point(env: Any) -> None:
     env.reset(seed=1)
     rewards, over = [], False
@@ -64,7 +58,6 @@ def test_who_stands_still_loses_every_point(env: Any) -> None:
     assert not env.step(0)[2]  # its next episode has begun
 
 
-@atari
 def test_an_episode_is_its_seed_and_its_actions(env: Any) -> None:
     def episode(seed: int) -> bytes:
         seen = [env.reset(seed=seed)[0]]
@@ -76,7 +69,6 @@ def test_an_episode_is_its_seed_and_its_actions(env: Any) -> None:
     assert episode(7) == first
 
 
-@atari
 def test_a_run_learns_from_images_and_resumes_to_the_bit(tmp_path: Path) -> None:
     small = ("rl.slots=2", "rl.horizon=8", "rl.minibatch=16", "rl.passes=1", "checkpoint.every=0")
     words = {word.partition("=")[0]: word for word in (*QUICK, "mdp=atari", "mdp.time_limit=60", *small)}.values()

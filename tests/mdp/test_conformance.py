@@ -25,7 +25,6 @@ from evorl.mdp.duel import Duel
 from evorl.mdp.pong import Pong
 from evorl.mdp.problem import Problem
 from evorl.mdp.rows import blank
-from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, generator
 
 CONF = Path(__file__).parents[2] / "conf" / "mdp"
@@ -46,12 +45,7 @@ def world_of(file: str) -> World:
 @pytest.mark.parametrize("file", [file for file in FILES if not isinstance(world_of(file), Problem)])
 def test_every_world_of_ours_that_is_played_conforms(file: str) -> None:
     world = world_of(file)
-    try:
-        world.ready()
-    except BadRequest as error:
-        if "[atari]" not in str(error):  # an extra, which `make test` installs
-            raise
-        pytest.skip(str(error))
+    world.ready()
     evorl.mdp.check(world, slots=2, decisions=20)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from evorl.mdp.rows import blank, show, show_final
 from evorl.util.seed import Episodes, generator, uniform
 
 
-class Game:
+class Game(ABC):
     """One slot's episodes: ``begin`` with a key, then ``step``; all it knows is in plain attributes."""
 
     spec: ClassVar[Spec]
@@ -24,11 +25,13 @@ class Game:
     def draw(self, counter: int) -> float:
         return float(uniform(np.array([self.key], np.uint64), counter)[0])
 
+    @abstractmethod
     def state(self) -> State:
-        raise NotImplementedError
+        """What is seen now."""
 
+    @abstractmethod
     def step(self, action: Array) -> Step:
-        raise NotImplementedError
+        """Act."""
 
     def result(self) -> dict[str, float]:
         return {}
