@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.hydra import Hydra
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
@@ -179,7 +180,7 @@ def _plus(one: Override) -> str:
 
 def _nested(hydra: Hydra, group: str) -> list[str]:
     """Every choice of a group, those in its folders as folder/name."""
-    folders = hydra.config_loader.get_group_options(group, ObjectType.GROUP)
+    folders = _listed(hydra, group, ObjectType.GROUP)
     return [
         *_options(hydra, group),
         *(f"{folder}/{name}" for folder in folders for name in _nested(hydra, f"{group}/{folder}")),
@@ -187,7 +188,12 @@ def _nested(hydra: Hydra, group: str) -> list[str]:
 
 
 def _options(hydra: Hydra, group: str) -> list[str]:
-    return hydra.config_loader.get_group_options(group, ObjectType.CONFIG) if group else []
+    return _listed(hydra, group, ObjectType.CONFIG) if group else []
+
+
+def _listed(hydra: Hydra, group: str, kind: ObjectType) -> list[str]:
+    """What a group holds; asked itself, the loader would copy all that it knows first."""
+    return cast(ConfigLoaderImpl, hydra.config_loader).repository.get_group_options(group, kind)
 
 
 # ------------------------------------------------------------------ keys and values

@@ -11,17 +11,23 @@ import sys
 import time
 from pathlib import Path
 
+import forked
 import pytest
 
 from evorl import config
 
-TINY = ("+debug=tiny", "mdp=cartpole", "record.tensorboard=false")
+FEW = ("+debug=tiny", "mdp=cartpole", "record.tensorboard=false")
+TINY = (*FEW, "budget.steps=512")
 
 
 def evorl(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "evorl.run", *words], cwd=cwd, env=environment(), capture_output=True, text=True
-    )
+    return forked.evorl("run", *words, cwd=cwd)
+
+
+def started(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """``python -m evorl.run WORDS``, from the interpreter's start on."""
+    command = [sys.executable, "-m", "evorl.run", *words]
+    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True)
 
 
 def environment() -> dict[str, str]:
@@ -36,7 +42,7 @@ def nothing_written(place: Path) -> bool:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("finished")
-    done = evorl(*TINY, cwd=place)
+    done = started(*FEW, cwd=place)
     assert done.returncode == 0, done.stderr
     return next(place.glob("runs/*/*"))
 
@@ -177,12 +183,12 @@ def test_what_a_resume_refuses(finished: Path, tmp_path: Path, words: list[str],
 def test_a_larger_budget_goes_on_from_where_it_was_moved_to(tmp_path: Path) -> None:
     assert evorl(*TINY, "hydra.run.dir=old", cwd=tmp_path).returncode == 0
     (tmp_path / "old").rename(tmp_path / "new")
-    done = evorl("resume=new", "budget.steps=8192", "mdp=cartpole", cwd=tmp_path)
+    done = evorl("resume=new", "budget.steps=1024", "mdp=cartpole", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    steps = [json.loads((tmp_path / "new" / name).read_text())["steps"] for name in ("result.4096.json", "result.json")]
-    assert steps == [4096, 8192]
+    steps = [json.loads((tmp_path / "new" / name).read_text())["steps"] for name in ("result.512.json", "result.json")]
+    assert steps == [512, 1024]
     again = evorl("resume=new", cwd=tmp_path)
-    assert again.returncode == 0 and "8,192 in " in again.stdout  # the larger budget is the run's own now
+    assert again.returncode == 0 and "1,024 in " in again.stdout  # the larger budget is the run's own now
 
 
 def test_the_first_line_names_the_tuned_settings_that_apply(tmp_path: Path) -> None:
@@ -217,7 +223,7 @@ def test_the_command_with_a_door_as_its_first_word(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "evorl", *words]
         return subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
 
-    assert main("run", "--cfg", "job").stdout == evorl("--cfg", "job", cwd=tmp_path).stdout
+    assert main("run", "--cfg", "job").stdout == started("--cfg", "job", cwd=tmp_path).stdout
     assert main("--help").returncode == 0 and main("--version").returncode == 0
     assert main().returncode == 2 and main("runn").returncode == 2
 
@@ -331,10 +337,10 @@ def test_a_run_that_nobody_reads_goes_on_to_its_end(tmp_path: Path, command: str
     assert (done.returncode, done.stderr) == (0, "")
     runs = [tmp_path / "here" / job for job in "01"] if "--multirun" in words else [tmp_path / "here"]
     for run in runs:
-        assert json.loads((run / "result.json").read_text())["steps"] == 4096
+        assert json.loads((run / "result.json").read_text())["steps"] == 512
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-        assert rows[-1]["step"] == 4096 and "eval/return_mean" in rows[-1]
-        assert (run / "checkpoints" / "latest").read_text() == "4096\n"
+        assert rows[-1]["step"] == 512 and "eval/return_mean" in rows[-1]
+        assert (run / "checkpoints" / "latest").read_text() == "512\n"
 
 
 def test_a_refusal_that_nobody_reads_has_its_exit_code(tmp_path: Path) -> None:

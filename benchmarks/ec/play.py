@@ -2,8 +2,9 @@
 
 The bare loop plays the very episodes that ours has played, with the same stacked forward pass, and does nothing else:
 no perturbations, no shaping, no step, no records, no checks; making its worlds and recording its forward pass are not
-timed. Ours is the whole run but for its directory. Both wait for the longest episode. They take turns on one thread,
-and every number is a median over the rounds.
+timed. Its rows whose episodes are over begin others, as those of vector environments do; ours rest. Ours is the whole
+run but for its directory. Both wait for the longest episode. They take turns on one thread, and every number is a
+median over the rounds.
 
     python benchmarks/ec/play.py [--rounds 5] [--out DIR]
 """

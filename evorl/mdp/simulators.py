@@ -212,15 +212,26 @@ class Simulated:
         self._limit = np.array(time_limit or simulator.time_limit)
         self._low, self._span = np.array(simulator.low), np.subtract(simulator.high, simulator.low)
         self._state = np.zeros((len(simulator.low), slots))
+        self._resting = np.zeros(slots, np.bool_)
         self._make = make
         self._camera: Camera | None = None
 
     def step(self, actions: Array) -> None:
-        self._state, self.reward, self.terminated = self._simulator.step(self._state, actions)
-        self._simulator.observe(self._state, self.inputs[0])
+        before = self._state
+        self._state, self.reward, self.terminated = self._simulator.step(before, actions)
         self.lengths += 1
-        self.truncated = (self.lengths >= self._limit) & ~self.terminated
         self.cost = len(self.lengths)
+        if self._resting.any():
+            self._take_back(before)
+        self._simulator.observe(self._state, self.inputs[0])
+        self.truncated = (self.lengths >= self._limit) & ~self.terminated
+
+    def _take_back(self, before: Array) -> None:
+        """The step of the rows that rest."""
+        self._state[:, self._resting] = before[:, self._resting]
+        self.reward, self.terminated = self.reward * ~self._resting, self.terminated & ~self._resting
+        self.lengths -= self._resting
+        self.cost -= np.count_nonzero(self._resting)
 
     def reset(self, slots: Array, seeds: list[int]) -> None:
         draws = np.array([np.random.Generator(np.random.PCG64(seed)).random(len(self._low)) for seed in seeds])
@@ -230,9 +241,11 @@ class Simulated:
         self.inputs[0][slots] = rows
         self._state[:, slots] = first
         self.lengths[slots] = 0
+        self._resting[slots] = False
 
     def rest(self, slot: int) -> None:
-        """All rows step together."""
+        """Its row is still computed with all the others, but its episodes begin no more, and that costs."""
+        self._resting[slot] = True
 
     def render(self, slot: int) -> Array | None:
         self._camera = self._camera or Camera(self._make)

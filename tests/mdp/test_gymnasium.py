@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hydra.utils import get_class
 
 from evorl.mdp import spaces
-from evorl.mdp.core import Arena, Array, Box, Decisions, Discrete, Input, MultiDiscrete, WorldError, heads
+from evorl.mdp.core import Arena, Array, Box, Decisions, Discrete, Input, MultiDiscrete, Resting, WorldError, heads
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.mdp.lockstep import Lockstep
 from evorl.mdp.simulators import SIMULATORS, Simulated
@@ -235,12 +235,14 @@ def test_slots_do_not_depend_on_each_other() -> None:
 # ------------------------------------------------------------------ options
 
 
-def test_a_slot_that_rests_is_not_stepped_and_disturbs_nobody() -> None:
-    arena, other = script(slots=3), script(slots=3)
+@pytest.mark.parametrize("id", ["", *SIMULATORS])
+def test_a_slot_that_rests_is_not_stepped_and_disturbs_nobody(id: str) -> None:
+    arena, other = (Gymnasium(id=id).arena(3, Episodes(0)) if id else script(slots=3) for _ in range(2))
+    assert isinstance(arena, Resting)
     arena.rest(1)
     rng = np.random.default_rng(0)
     first = arena.recv().inputs[0][1].copy()
-    for n in range(20):
+    for n in range(600 if id else 20):
         actions = sampled(arena, rng)
         now, then = play(arena, actions), play(other, actions)
         assert now.cost == 2 and now.reward[1] == 0 and not now.terminated[1] and not now.truncated[1]

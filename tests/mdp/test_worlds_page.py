@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import evorl
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "worlds.md").read_text()
@@ -51,9 +52,11 @@ def test_its_commands_run(folder: Path) -> None:
         assert words[0] == "python"
         extra = [word for name, more in QUICK.items() if name in words for word in more]
         kept = [word for word in words[1:] if word.partition("=")[0] not in {one.partition("=")[0] for one in extra}]
-        done = subprocess.run(
-            [sys.executable, *kept, *extra], cwd=folder, env=env, capture_output=True, text=True, timeout=120
-        )
+        if kept[0] == "-m" and kept[1].startswith("evorl."):
+            done = evorl(kept[1].removeprefix("evorl."), *kept[2:], *extra, cwd=folder)
+        else:
+            command = [sys.executable, *kept]
+            done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     for name in ("first", "race"):
         assert (folder / "runs" / name / "result.json").exists()
