@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def report(words: Sequence[str]) -> None:
-    """Write the report that the command line asks for, and print where its page is. Raises `BadRequest`."""
+    """Print the tables of the runs, write the report, and print where its page is. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
         print(USAGE)
         return
@@ -62,16 +62,21 @@ def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
 
 
 def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], out: Path) -> None:
-    """Read the runs, and write (or refresh) their report, with the jobs of sweeps that are no runs yet.
+    """Read the runs, print their tables, and write (or refresh) their report; jobs of sweeps that are no runs yet are
+    told of as well.
 
     Nothing is written before everything is computed.
     """
-    from evorl.record.digest import compose  # brings Matplotlib: a wrong request is refused without it
+    from evorl.record.printed import print_tables
 
     runs, left_out = _read(directories)
-    content = compose(runs, jobs, left_out)
     for note in left_out:
         print(f"evorl: {note}", file=sys.stderr)
+    print_tables(runs, jobs)
+    sys.stdout.flush()
+    from evorl.record.digest import compose  # brings Matplotlib, which draws for seconds: the tables are read meanwhile
+
+    content = compose(runs, jobs, left_out)
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_marked(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})

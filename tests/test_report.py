@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -18,6 +19,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from evorl.record.printed import print_tables
+from evorl.record.runs import read_run
 from evorl.report import main
 
 T975 = {1: 12.706204736, 2: 4.302652730}
@@ -185,8 +188,45 @@ def test_names_that_look_like_markup_are_shown_as_text(tmp_path: Path) -> None:
 
 def test_globs_and_runs_named_twice(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(sweep / "[01]"), str(sweep / "1"), f"out={tmp_path / 'report'}"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'report' / 'index.html'}\n"
+    assert capsys.readouterr().out.endswith(f"\n{tmp_path / 'report' / 'index.html'}\n")
     assert len(read_csv(tmp_path / "report" / "runs.csv")) == 2
+
+
+def test_the_tables_are_printed_before_anything_is_drawn(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("evorl.record.digest.compose", lambda *_: {"index.html": print("drawn") or b""})
+    assert main([str(sweep), f"out={tmp_path / 'report'}"]) == 0
+    groups, runs, end = capsys.readouterr().out.split("\n\n")
+    assert end.startswith("drawn\n")
+    assert [line.split()[:2] for line in groups.splitlines()[1:]] == [["rl.lr", "runs"], ["0.001", "3"], ["0.01", "3"]]
+    named, *rows = [line.split() for line in runs.splitlines()[1:]]
+    assert named[:5] == ["run", "state", "rl.lr", "seed", "steps"] and named[-1] == "fitness"
+    assert rows[0][:5] == ["3", "finished", "0.001", "1", "6000"]
+    assert [row[1] for row in rows].count("interrupted") == 1
+
+
+def test_on_a_terminal_the_tables_are_drawn(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    print_tables([read_run(sweep / "0"), read_run(sweep / "1")], stream=(screen := Screen()))
+    assert "\x1b[1m" in screen.getvalue() and "finished" in screen.getvalue()
+
+
+def test_seeds_of_unlike_budgets_share_a_row_and_the_reader_is_told(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        write_run(tmp_path / "runs" / str(seed), 0.01, seed)
+        with (tmp_path / "runs" / str(seed) / ".hydra" / "config.yaml").open("a") as file:
+            file.write(f"budget:\n  steps: {seed}000\n")
+        (tmp_path / "runs" / str(seed) / "metrics.jsonl").write_text(
+            '{"step": 6000, "time": 1.0, "train/return": 1.0}\n'
+        )
+    assert main([str(tmp_path / "runs"), f"out={tmp_path / 'report'}"]) == 0
+    assert [row["runs"] for row in read_csv(tmp_path / "report" / "groups.csv")] == ["2"]
+    assert "all runs: means over runs of unlike budget.steps." in (tmp_path / "report" / "index.html").read_text()
 
 
 def test_a_seed_that_counts_twice_is_told(tmp_path: Path) -> None:

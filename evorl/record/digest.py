@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import Counter
@@ -22,7 +21,7 @@ from evorl.record.panels import Panel, panel
 from evorl.record.population import SHOWN, Census, censuses, few, rows
 from evorl.record.portraits import portraits
 from evorl.record.runs import RunRecord, flatten
-from evorl.record.sweeps import Waiting
+from evorl.record.sweeps import Waiting, by_world, short_names
 from evorl.record.table import group_rows, readable, run_rows, to_csv, to_markdown
 
 MAIN = ("train/return", "eval/return_mean", "population/best")
@@ -72,14 +71,14 @@ def compose(runs: Sequence[RunRecord], waiting: Sequence[Waiting] = (), notes: S
     parts = _parts(runs, waiting)
     return (
         _tables(parts)
-        | {f"{name}.{kind}": picture for name, figure in _figures(parts) for kind, picture in _both(figure)}
+        | {f"{name}.{kind}": picture for name, figure in _figures(parts) for kind, picture in render(figure).items()}
         | {"index.html": to_html(_page(runs, parts, notes)).encode()}
     )
 
 
 def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting]) -> list[World]:
     members = worlds(runs)
-    apart = {name: [job for job in waiting if _world_of(job, list(members)) == name] for name in members}
+    apart = by_world(waiting, list(members))
     stems = {name: re.sub(r"\W+", "_", name) for name in members}
     unique = len(set(stems.values())) == len(stems)
     parts = []
@@ -96,11 +95,6 @@ def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting]) -> list[World]
             )
         )  # fmt: skip
     return parts
-
-
-def _world_of(job: Waiting, names: Sequence[str]) -> str:
-    """Where a job is shown that is no run yet: with its world, or with the first where that has no run either."""
-    return next((name for name in names if name.partition(" ")[0] == job.words.get("mdp")), names[0])
 
 
 def _tables(parts: Sequence[World]) -> dict[str, bytes]:
@@ -142,10 +136,6 @@ def _figures(parts: Sequence[World]) -> Iterator[tuple[str, Figure]]:
             yield from ((f"{part.stem}{which}_{name}", figure) for name, _, figure in pictures)
 
 
-def _both(figure: Figure) -> list[tuple[str, bytes]]:
-    return [("png", render(figure, "png")), ("svg", render(figure, "svg"))]
-
-
 def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], list[Panel]]:
     metrics = {name for group in groups for run in group.runs for name in run.series}
     main = {name.replace("/", "_"): panel(groups, name) for name in MAIN if name in metrics}
@@ -166,7 +156,7 @@ def _page(runs: Sequence[RunRecord], parts: Sequence[World], notes: Sequence[str
     folded = {title: _differences(part.runs) for title, part in differ.items()}
     folded |= {"Provenance": common, "Provenance by run": own}
     waiting = [job for part in parts for job in part.waiting]
-    where, names = _names([*runs, *waiting])
+    where, names = short_names([*runs, *waiting])
     groups = sum(len(part.groups) for part in parts)
     counts = [_count(len(runs), "run"), _count(groups, "group")]
     counts += [_count(len(parts), "world")] if several else []
@@ -210,13 +200,6 @@ def _inset(shown: Panel) -> tuple[str, bytes]:
     return f"{shown.title} by {shown.unit}", render_inset(single(shown, direct=False))
 
 
-def _names(runs: Sequence[RunRecord | Waiting]) -> tuple[str, dict[Path, str]]:
-    """Where all the runs lie, and each one's name below it."""
-    above = Path(os.path.commonpath([run.directory.absolute().parent for run in runs]))
-    names = {run.directory: str(run.directory.absolute().relative_to(above)) for run in runs}
-    return str(above), names
-
-
 def _title(runs: Sequence[RunRecord], parts: Sequence[World]) -> str:
     """What all the runs have in common: ``pong · ppo``."""
     chosen = [{run.choices.get(group) or "none" for run in runs} for group in ("rl", "ec")]
@@ -230,7 +213,7 @@ def _count(n: int, noun: str) -> str:
 
 
 def _differences(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
-    _, names = _names(runs)
+    _, names = short_names(runs)
     return [
         {"key": key} | {names[run.directory]: show(value) for run, value in zip(runs, column, strict=True)}
         for key, column in differences(runs).items()
@@ -243,7 +226,7 @@ def _provenance(runs: Sequence[RunRecord]) -> tuple[list[dict[str, str]], list[d
     keys = list(dict.fromkeys(key for texts in known for key in texts))
     same = [key for key in keys if len({texts.get(key) for texts in known}) == 1]
     own = [key for key in keys if key not in same]
-    _, names = _names(runs)
+    _, names = short_names(runs)
     rows = [
         {"run": names[run.directory]} | {key: texts.get(key, "") for key in own}
         for run, texts in zip(runs, known, strict=True)
@@ -262,6 +245,7 @@ def _notes(groups: Sequence[Group]) -> list[str]:
     known = f"{open_ends} of {_count(len(runs), 'run')} not finished: their newest numbers stand in."
     return [
         *(f"{group.label}: {again}, so its interval is too narrow." for group in groups if (again := _repeated(group))),
+        *(f"{group.label}: means over runs of unlike {keys}." for group in groups if (keys := _unlike(group))),
         *([known] if open_ends else []),
         *(f"{run.directory}: {_count(run.damaged, 'damaged line')} left out." for run in runs if run.damaged),
         *(f"{run.directory}: failed: {run.reason}" for run in runs if run.state == "failed"),
@@ -272,3 +256,8 @@ def _notes(groups: Sequence[Group]) -> list[str]:
 def _repeated(group: Group) -> str:
     twice = [str(seed) for seed, n in Counter(run.seed for run in group.runs).items() if n > 1]
     return f"seed {', '.join(twice)} counts more than once" if twice else ""
+
+
+def _unlike(group: Group) -> str:
+    """The keys of the budget in which a group's runs differ."""
+    return ", ".join(key for key in differences(group.runs) if key.startswith("budget."))

@@ -12,7 +12,10 @@ from evorl.record.runs import RunRecord
 
 IGNORED = ("seed", "resume", "replay")
 """Keys that say which repetition a run is or where its files lie, not what it tries."""
-IGNORED_GROUPS = ("record.", "hydra.")
+IGNORED_GROUPS = ("record", "hydra")
+REACH = ("budget", "cluster")
+"""Groups of keys that say how far and where a run was worked: they part no seeds of one experiment, as long as none of
+these comes twice."""
 LABEL = 57
 """Letters of a label, beyond which it is cut."""
 
@@ -74,8 +77,14 @@ def differences(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
-    """Runs grouped by every difference, the most telling first; what a differing choice of a file explains is none."""
+    """Runs grouped by every difference, the most telling first; what a differing choice of a file explains is none.
+
+    Budgets and clusters part runs only where they tell two of the same seed apart: there they are what is tried.
+    """
     varied = differences(runs)
+    for number, room in enumerate(REACH):
+        if not _repeated(runs, varied, room, REACH[number + 1 :]):
+            varied = {key: column for key, column in varied.items() if _room(key) != room}
     choices = {key for key in varied if any(f"{key}._target_" in run.config for run in runs)}
     keys = _most_telling_first({key: column for key, column in varied.items() if _telling(key, varied)}, choices)
     members: dict[tuple[str, ...], list[int]] = {}
@@ -85,6 +94,21 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
         Group({key: varied[key][rows[0]] for key in keys}, sorted((runs[i] for i in rows), key=_by_seed))
         for rows in members.values()
     )
+
+
+def _repeated(runs: Sequence[RunRecord], varied: Mapping[str, list[Any]], room: str, later: Sequence[str]) -> bool:
+    """Whether keys of this room tell runs of one seed apart that differ in nothing else, the later rooms aside."""
+    own = [key for key in varied if _room(key) == room]
+    rest = [key for key in varied if _room(key) not in (room, *later)]
+    tried: dict[str, set[str]] = {}
+    for index, run in enumerate(runs):
+        same = repr([run.seed, *(varied[key][index] for key in rest)])
+        tried.setdefault(same, set()).add(repr([varied[key][index] for key in own]))
+    return any(len(several) > 1 for several in tried.values())
+
+
+def _room(key: str) -> str:
+    return key.partition(".")[0]
 
 
 def _most_telling_first(varied: Mapping[str, list[Any]], choices: set[str]) -> list[str]:
@@ -128,12 +152,14 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
     """The config's leaves that matter; what a group is made of goes by the group's name (``rl``: ``ppo``)."""
     leaves: dict[str, Any] = {}
     for key, value in run.config.items():
+        if key in IGNORED or _room(key) in IGNORED_GROUPS:
+            continue
         if key.endswith("._target_"):
             group = key.removesuffix("._target_")
             leaves[group] = run.choices.get(group, str(value).rpartition(".")[2])
         elif key == "init" and Path(str(value)).parent == run.directory.absolute().parent:
             leaves[key] = Path(str(value)).name  # another job of its sweep
-        elif key not in IGNORED and not key.startswith(IGNORED_GROUPS):
+        else:
             leaves[key] = run.choices.get(key, value)
     if leaves.get("budget.steps", MISSING) is None:  # the world's own, which another run may have spelt out
         leaves["budget.steps"] = run.config.get("mdp.budget")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from evorl.record.figures import COLOURS, INK, MUTED, PAPER, RULE, dash_sign
+from evorl.record.table import numeric
 
 Picture = tuple[str, bytes]
 Table = Sequence[Mapping[str, str]]
@@ -138,7 +139,7 @@ def _list(name: str, items: Sequence[str]) -> str:
 
 
 def _table(rows: Table) -> str:
-    right = {key for key in rows[0] if all(_NUMBER.fullmatch(row[key]) for row in rows)}
+    right = numeric(rows)
     head = "".join(_cell("th", key, key in right) for key in rows[0])
     body = ("".join(_cell("td", text, key in right) for key, text in row.items()) for row in rows)
     lines = "".join(f"<tr>{cells}</tr>" for cells in body)
@@ -147,9 +148,6 @@ def _table(rows: Table) -> str:
 
 def _cell(tag: str, text: str, right: bool) -> str:
     return f"<{tag}{' class=number' if right else ''}>{escape(text)}</{tag}>"
-
-
-_NUMBER = re.compile(r"[-\d.e+\u2009]*( ± [-\d.e+\u2009]+)?")
 
 
 def _style() -> str:

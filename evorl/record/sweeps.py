@@ -10,7 +10,7 @@ from pathlib import Path
 import evorl
 from evorl.record import failure
 from evorl.record.files import write_json
-from evorl.record.runs import State, read_json
+from evorl.record.runs import RunRecord, State, read_json
 
 INDEX = "sweep.json"
 """Makes a directory a sweep of ours: the words of each job, by its directory."""
@@ -89,3 +89,15 @@ def failed(directory: Path) -> str | None:
         return None
     noted = read_json(directory / failure.NAME)
     return None if noted is None else str(noted.get("reason"))
+
+
+def by_world(waiting: Sequence[Waiting], names: Sequence[str]) -> dict[str, list[Waiting]]:
+    """The jobs shown with each of these worlds, those of a world without a run with the first."""
+    of = [next((name for name in names if name.partition(" ")[0] == job.words.get("mdp")), names[0]) for job in waiting]
+    return {name: [job for job, world in zip(waiting, of, strict=True) if world == name] for name in names}
+
+
+def short_names(runs: Sequence[RunRecord | Waiting]) -> tuple[str, dict[Path, str]]:
+    """Where all the runs lie, and each one's name below it."""
+    above = Path(os.path.commonpath([run.directory.absolute().parent for run in runs]))
+    return str(above), {run.directory: str(run.directory.absolute().relative_to(above)) for run in runs}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -24,6 +25,8 @@ INTERVAL = " ±95%"
 
 _FIRST = ("steps", "seconds", "steps_per_second", "train/return", "eval/return_mean", "eval/return_std", "fitness")
 _JUDGED = ("steps_per_second", "train/return", "fitness")  # these and every mean have an interval over seeds
+_BRIEF = ("steps", "seconds", "train/return", "eval/return_mean", "fitness")
+_NUMBER = re.compile(r"[-\d.e+\u2009]*( ± [-\d.e+\u2009]+)?")
 _DETAILS = ("_min", "_max", "/episodes", "stochastic_return_std")  # in the CSV only
 
 
@@ -103,6 +106,17 @@ def readable(rows: Sequence[Row]) -> list[dict[str, str]]:
     return [{_heading(key, rows[0], used): _cell(row, key) for key in shown} for row in rows]
 
 
+def brief(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """`readable`, with the few measures that a terminal has room for."""
+    kept = [key for key in rows[0] if _is_brief(key.removesuffix(INTERVAL))]
+    return readable([{key: row[key] for key in kept} for row in rows])
+
+
+def numeric(shown: Sequence[Mapping[str, str]]) -> set[str]:
+    """The columns of text cells that hold numbers only."""
+    return {key for key in shown[0] if all(_NUMBER.fullmatch(row[key]) for row in shown)}
+
+
 def number(value: float) -> str:
     """Four significant digits, thousands apart by thin spaces: ``0.02573``, ``13.4``, ``1 250 000``."""
     text = f"{value:.4g}"
@@ -120,6 +134,10 @@ def uncertain(value: float, wide: float) -> str:
 def _fixed(value: float, decimals: int) -> str:
     text = f"{value:,.{decimals}f}"
     return text.replace(",", "\u2009" if abs(value) >= 9999.5 else "")
+
+
+def _is_brief(column: str) -> bool:
+    return column in _BRIEF or not ("/" in column or column in _FIRST)
 
 
 def _means(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> Row:

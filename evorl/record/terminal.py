@@ -84,7 +84,7 @@ class Terminal:
         logger = logging.getLogger("evorl")
         self._propagated, logger.propagate = logger.propagate, False
         logger.addHandler(self._handler)
-        if _interactive(self._stream):
+        if interactive(self._stream):
             from rich.live import Live
 
             self._live = Live(console=_console(self._stream), auto_refresh=False, transient=False)
@@ -218,7 +218,7 @@ def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = 
     lines.append(("steps", f"{result['steps']:,} in {clock(result['seconds'])}"))
     lines.append(("kept in", str(directory)))
     width = max(len(name) for name, _ in lines)
-    console = _console(stream) if _interactive(stream) else None
+    console = _console(stream) if interactive(stream) else None
     for name, value in lines:
         if console:
             console.print(f"[dim]{name:<{width}}[/]  ", end="")
@@ -260,7 +260,8 @@ def _short(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _interactive(stream: TextIO) -> bool:
+def interactive(stream: TextIO) -> bool:
+    """Whether a person sits there, before a terminal that can draw."""
     return stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 

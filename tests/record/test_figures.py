@@ -106,13 +106,13 @@ def test_a_legend_is_no_wider_than_its_plots_and_leaves_them_their_room(panels: 
 
 def test_both_kinds_of_file() -> None:
     figure = multiples([make_panel([[40, 40], [30]])] * 4)
-    with Image.open(io.BytesIO(render(figure, "png"))) as picture:
+    with Image.open(io.BytesIO(render(figure)["png"])) as picture:
         assert picture.format == "PNG" and picture.width > 1000
-    assert ElementTree.fromstring(render(figure, "svg")).tag.endswith("svg")
+    assert ElementTree.fromstring(render(figure)["svg"]).tag.endswith("svg")
 
 
 def test_pictures_are_the_same_bytes_again() -> None:
-    first, second = (render(single(make_panel([[40, 40]])), "svg") for _ in range(2))
+    first, second = (render(single(make_panel([[40, 40]])))["svg"] for _ in range(2))
     assert first == second
 
 

@@ -32,6 +32,19 @@ def test_seeds_and_records_make_no_group() -> None:
     assert labels(*varied) == [("all runs", ["1", "0"])]
 
 
+def test_seeds_with_unlike_budgets_and_clusters_are_one_group() -> None:
+    """Another limit of one run, and where it was worked, are no other experiment."""
+    usual = PPO | {"budget.seconds": None, "cluster._target_": "x.Local", "record._target_": "x.Record"}
+    longer = usual | {"seed": 2, "budget.seconds": 60.0, "cluster._target_": "x.Ray", "cluster.workers": 4}
+    assert labels(usual | {"seed": 1}, longer | {"record._target_": "x.Other"}) == [("all runs", ["0", "1"])]
+
+
+def test_a_seed_with_several_budgets_is_a_study_of_budgets() -> None:
+    several = [PPO | {"seed": seed, "budget.steps": steps} for steps in (500, 900) for seed in (1, 2)]
+    several[1] |= {"cluster.workers": 4}  # which tells nothing
+    assert labels(*several) == [("budget.steps=500", ["0", "1"]), ("budget.steps=900", ["2", "3"])]
+
+
 def test_numbers_are_in_order_of_size() -> None:
     assert labels(*(PPO | {"rl.lr": lr} for lr in (1e-2, 3e-4, 1e-2, 0.1))) == [
         ("rl.lr=0.0003", ["1"]),

@@ -74,7 +74,7 @@ def test_equal_heights_and_missing_values_can_be_drawn() -> None:
     same = [RunRecord(directory=run.directory, config=run.config, result={"fitness": 1.0}) for run in several]
     shown = landscape(group_runs(same))
     assert shown is not None
-    png = render(picture(shown), "png")
+    png = render(picture(shown))["png"]
     with Image.open(io.BytesIO(png)) as image:
         assert image.width > 200
     assert b"<image" not in render_inset(picture(shown))  # a page fetches nothing

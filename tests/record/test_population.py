@@ -181,7 +181,7 @@ def test_every_population_has_its_pictures(found: Census, names: set[str]) -> No
     drawn = kinds(found)
     assert {*drawn} == names
     for figure in drawn.values():
-        assert render(figure, "png").startswith(b"\x89PNG") and b"<svg" in render_inset(figure)
+        assert render(figure)["png"].startswith(b"\x89PNG") and b"<svg" in render_inset(figure)
 
 
 def test_a_gene_is_logarithmic_where_its_range_is() -> None:
@@ -242,7 +242,7 @@ def test_an_archive_of_one_descriptor_is_a_line_and_of_more_than_two_its_best(co
     more = {"ec.descriptors.fitness": [0.0, 4.0, 4]}
     config = {"ec.descriptors.lazy": GRID["ec.descriptors.lazy"]} if count == 1 else GRID | more
     figure = kinds(census([behaved(n, float(n), 0.1 * n, 1.0) for n in range(4)], **config))["archive"]
-    assert render(figure, "png").startswith(b"\x89PNG")
+    assert render(figure)["png"].startswith(b"\x89PNG")
     assert len(figure.axes) == (1 if count == 1 else 2)  # the second is the scale of colours
     if count == 3:
         assert np.ma.filled(figure.axes[0].collections[0].get_array(), -1)[0].tolist() == [2.0, 3.0, -1.0, -1.0]
