@@ -27,7 +27,7 @@ from hydra._internal.utils import create_config_search_path
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evorl.overrides import (
@@ -95,9 +95,7 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
     """A composed config as plain data: every value there, interpolations resolved, without Hydra's own node."""
-    ours = config.copy()
-    with open_dict(ours):
-        ours.pop("hydra", None)
+    ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     try:
         missing = sorted(OmegaConf.missing_keys(ours))
         data = OmegaConf.to_container(ours, resolve=True)

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from evorl.train import Start
 
 
-def checked(composed: DictConfig, words: Sequence[str], group: str | None = None) -> tuple[dict[str, Any], Experiment]:
+def checked(
+    resolved: Mapping[str, Any], words: Sequence[str], group: str | None = None
+) -> tuple[dict[str, Any], Experiment]:
     """The run as plain data and as a typed experiment; ``group``: its W&B group, unless it names one.
 
     Raises `BadRequest`.
     """
-    data = config.resolved(composed)
+    data = dict(resolved)
     if data["replay"] is not None:
         raise BadRequest("repeats one run, alone on the command line", "replay")
     if data["resume"] is not None:
@@ -41,7 +43,7 @@ def checked(composed: DictConfig, words: Sequence[str], group: str | None = None
         raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
     made = config.experiment(data, config.trusted(words, data))
     if group is not None and made.record.group is None:
-        data["record"]["group"] = group
+        data["record"] = {**data["record"], "group": group}
         made = config.experiment(data, config.trusted(words, data))
     return data, made
 

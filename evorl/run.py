@@ -88,7 +88,7 @@ def _single(composed: DictConfig) -> None:
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
     print(f"evorl {__version__}: {choices}{world} seed={plain['seed']}", flush=True)
-    data, experiment = job.checked(composed, hydra.overrides.task)
+    data, experiment = job.checked(plain, hydra.overrides.task)
     job.begin(composed, data, experiment, lambda: job.place(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra))
 
 

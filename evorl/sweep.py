@@ -104,7 +104,7 @@ def _outcome(composed: DictConfig, hydra: HydraConf, directory: Path) -> float:
     from evorl.record.runs import read_json
 
     group = Path(hydra.sweep.dir).absolute().name
-    data, experiment = job.checked(composed, hydra.overrides.task, group)
+    data, experiment = job.checked(config.resolved(composed), hydra.overrides.task, group)
     if not job.is_begun(directory):
         return job.begin(composed, data, experiment, lambda: directory)
     _await_the_dying(directory)
@@ -229,7 +229,7 @@ def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, nu
     composed = config.compose(hydra, [*base.hydra.overrides.hydra, *words], name)
     with open_dict(composed):
         composed.hydra.job.num = composed.hydra.job.id = number
-    data, experiment = job.checked(composed, words)
+    data, experiment = job.checked(config.resolved(composed), words)
     HydraConfig.instance().set_config(composed)
     folder = str(composed.hydra.sweep.subdir)
     HydraConfig.instance().set_config(base)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -52,6 +53,7 @@ def go(*words: str) -> int:
     return main(list(words))
 
 
+@cache
 def experiment_of(*words: str) -> Experiment:
     """What these words describe, without a directory."""
     with config.opened() as hydra:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +73,25 @@ def evolved(directory: Path, *words: str) -> None:
     assert go(*QUICK, *words, f"hydra.run.dir={directory}") == 0
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A case's run in one process that nothing disturbs, made once, for others to be compared with."""
+    place = tmp_path_factory.mktemp("alone")
+
+    @cache
+    def made(case: str) -> Path:
+        evolved(place / case, *{**CASES, **ASYNCHRONOUS}[case])
+        return place / case
+
+    return made
+
+
 @pytest.mark.parametrize("case", [*CASES, *ASYNCHRONOUS])
-def test_n_and_n_more_is_2n(case: str, tmp_path: Path) -> None:
+def test_n_and_n_more_is_2n(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     """In one process an asynchronous run's order is that of asking, so it repeats as well."""
     words = {**CASES, **ASYNCHRONOUS}[case]
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    whole, halves = alone(case), tmp_path / "halves"
     steps = int(words[-1].partition("=")[2])
-    evolved(whole, *words)
     evolved(halves, *words[:-1], f"budget.steps={steps // 2}")
     stopped = json.loads((halves / "result.json").read_bytes())["steps"]
     assert stopped < json.loads((whole / "result.json").read_bytes())["steps"]
@@ -88,24 +102,24 @@ def test_n_and_n_more_is_2n(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["es", "es-normal", "es-whiten", "front", "rounds", "steady"])
-def test_workers_change_nothing(case: str, tmp_path: Path) -> None:
-    evolved(tmp_path / "local", *CASES[case])
+def test_workers_change_nothing(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     for workers in (1, 3):
         there = tmp_path / str(workers)
         evolved(there, *CASES[case], "cluster=processes", f"cluster.workers={workers}")
-        assert journal(there) == journal(tmp_path / "local")
-        assert judged(there) == judged(tmp_path / "local")
+        assert journal(there) == journal(alone(case))
+        assert judged(there) == judged(alone(case))
 
 
 @pytest.mark.parametrize("where", [("cluster=local",), ("cluster=processes", "cluster.workers=2")], ids=" ".join)
 @pytest.mark.parametrize("case", ["es", "es-normal"])
-def test_a_search_by_seed_goes_on_wherever_it_is_resumed(case: str, where: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_search_by_seed_goes_on_wherever_it_is_resumed(
+    case: str, where: tuple[str, ...], alone: Callable[[str], Path], tmp_path: Path
+) -> None:
     other = ("cluster=processes", "cluster.workers=1") if where == ("cluster=local",) else ("cluster=local",)
-    evolved(tmp_path / "whole", *CASES[case])
     evolved(tmp_path / "halves", *CASES[case][:-1], "budget.steps=900", *other)
     assert go(f"resume={tmp_path / 'halves'}", "budget.steps=2000", *where) == 0
-    assert journal(tmp_path / "halves") == journal(tmp_path / "whole")
-    assert judged(tmp_path / "halves") == judged(tmp_path / "whole")
+    assert journal(tmp_path / "halves") == journal(alone(case))
+    assert judged(tmp_path / "halves") == judged(alone(case))
 
 
 @pytest.mark.parametrize("case", ASYNCHRONOUS)
@@ -119,10 +133,9 @@ def test_an_asynchronous_run_is_repeated_from_its_journal(case: str, tmp_path: P
 
 
 def test_only_an_asynchronous_evolution_has_a_journal_to_repeat(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    alone: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evolved(tmp_path / "sync", *CASES["problem"])
-    assert go(f"replay={tmp_path / 'sync'}", f"hydra.run.dir={tmp_path / 'again'}") == 2
+    assert go(f"replay={alone('problem')}", f"hydra.run.dir={tmp_path / 'again'}") == 2
     assert "no asynchronous evolution" in capsys.readouterr().err
     assert not (tmp_path / "again").exists()
 
@@ -134,10 +147,12 @@ def test_only_an_asynchronous_evolution_has_a_journal_to_repeat(
         ("init=there", "init: starts a new run, and replay repeats an old one: give one of the two"),
     ],
 )
-def test_what_a_repetition_refuses(word: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evolved(tmp_path / "run", *CASES["problem"])
+def test_what_a_repetition_refuses(
+    word: str, line: str, alone: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = alone("problem")
     capsys.readouterr()
-    assert go(f"replay={tmp_path / 'run'}", word, f"hydra.run.dir={tmp_path / 'again'}") == 2
+    assert go(f"replay={there}", word, f"hydra.run.dir={tmp_path / 'again'}") == 2
     assert capsys.readouterr().err.startswith(f"evorl: {line}")
 
 
@@ -276,11 +291,13 @@ def test_when_everybody_fails_the_run_says_why(lifetime: str) -> None:
 # ------------------------------------------------------------------ evaluation; seeds instead of weights
 
 
-def test_evaluate_plays_the_best_individual_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    evolved(tmp_path / "run", *CASES["front"])
-    evaluate.evaluate(config.request(evaluate.Request, [f"run={tmp_path / 'run'}"]))
+def test_evaluate_plays_the_best_individual_again(
+    alone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = alone("front")
+    evaluate.evaluate(config.request(evaluate.Request, [f"run={run}"]))
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
-    recorded = json.loads((tmp_path / "run" / "result.json").read_bytes())["eval"]
+    recorded = json.loads((run / "result.json").read_bytes())["eval"]
     assert again["return_mean"] == recorded["return_mean"] and again["length_mean"] == recorded["length_mean"]
 
 

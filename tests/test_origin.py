@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -205,13 +207,28 @@ RESUMED = {
 }
 
 
+@pytest.fixture(scope="module")
+def alone(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A case's run in one process that nothing disturbs, made once."""
+    place = tmp_path_factory.mktemp("alone")
+
+    @cache
+    def made(case: str) -> Path:
+        source, *words = RESUMED[case]
+        assert go(*QUICK, *words, f"init={sources / source}", f"hydra.run.dir={place / case}") == 0
+        return place / case
+
+    return made
+
+
 @pytest.mark.parametrize("case", RESUMED)
-def test_a_resumed_run_needs_its_origin_no_more(case: str, sources: Path, tmp_path: Path) -> None:
+def test_a_resumed_run_needs_its_origin_no_more(
+    case: str, sources: Path, alone: Callable[[str], Path], tmp_path: Path
+) -> None:
     """Stopped within the first generation, when not everybody has begun, and afterwards."""
     source, *words = RESUMED[case]
     shutil.copytree(sources / source, tmp_path / "source")
     begun, steps = (*QUICK, *words[:-1], f"init={tmp_path / 'source'}"), int(words[-1].partition("=")[2])
-    assert go(*begun, f"budget.steps={steps}", f"hydra.run.dir={tmp_path / 'whole'}") == 0
     assert go(*begun, "budget.steps=1", f"hydra.run.dir={tmp_path / 'halves'}") == 0
     shutil.rmtree(tmp_path / "source")
     stops = []
@@ -219,32 +236,31 @@ def test_a_resumed_run_needs_its_origin_no_more(case: str, sources: Path, tmp_pa
         stops.append(newest(tmp_path / "halves")["run"]["steps"])
         assert go(f"resume={tmp_path / 'halves'}", f"budget.steps={budget}") == 0
     assert stops[0] < stops[1]
-    assert journal(tmp_path / "halves") == journal(tmp_path / "whole")
-    assert judged(tmp_path / "halves") == judged(tmp_path / "whole")
-    assert fingerprint(tmp_path / "halves", aside=stops) == fingerprint(tmp_path / "whole", aside=stops)
+    assert journal(tmp_path / "halves") == journal(alone(case))
+    assert judged(tmp_path / "halves") == judged(alone(case))
+    assert fingerprint(tmp_path / "halves", aside=stops) == fingerprint(alone(case), aside=stops)
 
 
 @pytest.mark.parametrize("case", ["es", "pbt"])
-def test_workers_know_the_origin(case: str, sources: Path, tmp_path: Path) -> None:
+def test_workers_know_the_origin(case: str, sources: Path, alone: Callable[[str], Path], tmp_path: Path) -> None:
     source, *words = RESUMED[case]
-    for name, where in (("here", ()), ("there", ("cluster=processes", "cluster.workers=2"))):
-        assert go(*QUICK, *words, f"init={sources / source}", *where, f"hydra.run.dir={tmp_path / name}") == 0
-    assert journal(tmp_path / "there") == journal(tmp_path / "here")
-    assert judged(tmp_path / "there") == judged(tmp_path / "here")
+    where = ("cluster=processes", "cluster.workers=2")
+    assert go(*QUICK, *words, f"init={sources / source}", *where, f"hydra.run.dir={tmp_path / 'there'}") == 0
+    assert journal(tmp_path / "there") == journal(alone(case))
+    assert judged(tmp_path / "there") == judged(alone(case))
 
 
 def test_workers_of_a_resumed_search_by_seed_play_nothing_in_vain(
-    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    sources: Path, alone: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Where it was stopped in its first generation, new workers have begun with random parameters of that number."""
     source, *words = RESUMED["es"]
     begun, steps = (*QUICK, *words[:-1], f"init={sources / source}"), words[-1]
-    assert go(*begun, steps, f"hydra.run.dir={tmp_path / 'whole'}") == 0
     where = ("cluster=processes", "cluster.workers=1")
     assert go(*begun, "budget.steps=1", *where, f"hydra.run.dir={tmp_path / 'halves'}") == 0
     capsys.readouterr()
     assert go(f"resume={tmp_path / 'halves'}", steps) == 0
-    assert journal(tmp_path / "halves") == journal(tmp_path / "whole")
+    assert journal(tmp_path / "halves") == journal(alone("es"))
     assert "warning" not in "".join(capsys.readouterr())
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,10 +15,10 @@ from harness import fingerprint, go, start
 from test_evolve import CASES, QUICK, journal, judged
 
 WORDS = {
-    "es": (*CASES["es"][:-1], "ec.population=24", "budget.steps=60000"),
+    "es": (*CASES["es"][:-1], "ec.population=24", "checkpoint.every=4000", "budget.steps=60000"),
     "es-normal": (*CASES["es-normal"][:-1], "ec.population=24", "ec.slots=24", "budget.steps=60000"),
     "front": (*CASES["front"][:-1], "budget.steps=60000"),
-    "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "budget.steps=60000"),
+    "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "checkpoint.every=4000", "budget.steps=30000"),
 }
 CLUSTER = ("cluster=processes", "cluster.workers=2", "cluster.deadline_s=2")
 
@@ -48,12 +50,18 @@ def unbothered(place: Path, words: tuple[str, ...]) -> Path:
     return place
 
 
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A case's run that is left alone, made once."""
+    place = tmp_path_factory.mktemp("calm")
+    return cache(lambda case: unbothered(place / case, WORDS[case]))
+
+
 @pytest.mark.parametrize("case", ["es", "es-normal", "rounds"])
-def test_killed_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
+def test_killed_workers_cost_no_bit(case: str, calm: Callable[[str], Path], tmp_path: Path) -> None:
     assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0) >= 3
-    calm = unbothered(tmp_path / "calm", WORDS[case])
-    assert journal(tmp_path / "bothered" / "run") == journal(calm)
-    assert judged(tmp_path / "bothered" / "run") == judged(calm)
+    assert journal(tmp_path / "bothered" / "run") == journal(calm(case))
+    assert judged(tmp_path / "bothered" / "run") == judged(calm(case))
 
 
 @pytest.mark.fault
@@ -67,15 +75,15 @@ def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("case", ["es", "rounds"])
-def test_a_killed_driver_goes_on_from_its_last_checkpoint(case: str, tmp_path: Path) -> None:
-    words = (*QUICK, *WORDS[case], "checkpoint.every=4000")
-    driver = start(*words, "hydra.run.dir=run", cwd=tmp_path)
+def test_a_killed_driver_goes_on_from_its_last_checkpoint(
+    case: str, calm: Callable[[str], Path], tmp_path: Path
+) -> None:
+    driver = start(*QUICK, *WORDS[case], "hydra.run.dir=run", cwd=tmp_path)
     while len(list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))) < 2:
         assert driver.poll() is None, (tmp_path / "err").read_text()
         time.sleep(0.01)
     driver.kill()
-    driver.wait()
+    assert driver.wait() == -signal.SIGKILL
     assert go(f"resume={tmp_path / 'run'}") == 0
-    assert go(*words, f"hydra.run.dir={tmp_path / 'calm'}") == 0
-    assert journal(tmp_path / "run") == journal(tmp_path / "calm")
-    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "calm")
+    assert journal(tmp_path / "run") == journal(calm(case))
+    assert fingerprint(tmp_path / "run") == fingerprint(calm(case))
