@@ -15,7 +15,7 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import MISSING, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -40,10 +40,11 @@ from evorl.overrides import (
     first_line,
     parse,
     unknown_word,
+    written,
 )
 from evorl.util import command
 from evorl.util.errors import BadRequest, reason
-from evorl.util.typed import typed
+from evorl.util.typed import documented, typed
 
 if TYPE_CHECKING:
     from evorl.experiment import Experiment
@@ -176,12 +177,19 @@ def stored(directory: Path, trust: Sequence[str] = ()) -> Experiment:
 def request(kind: type[T], words: Sequence[str]) -> T:
     """The KEY=VALUE words of a smaller door as its dataclass; strings are taken as they are. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
-        print((sys.modules[kind.__module__].__doc__ or "").strip())
+        print((sys.modules[kind.__module__].__doc__ or "").strip(), *_keys(kind), sep="\n")
         raise SystemExit(0)
     kinds = typing.get_type_hints(kind)
     pairs = {key: (word, text) for word in words for key, _, text in [word.partition("=")]}
     values = {key: text if kinds.get(key) is str else parse([word])[0].value() for key, (word, text) in pairs.items()}
     return typed(values, kind)
+
+
+def _keys(kind: type) -> list[str]:
+    """A line for each key of a smaller door: its name, its default as a command line writes it, and its meaning."""
+    rows = [(key, "" if value is MISSING else written(value), said) for key, value, said in documented(kind)]
+    wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return ["", *(f"{key:{wide[0]}}  {value:{wide[1]}}  {said}" for key, value, said in rows)]
 
 
 def door(work: Callable[[], object]) -> int:

@@ -48,7 +48,7 @@ class Request:
     """What the command line asks for; each field is a key."""
 
     run: str
-    """A run directory."""
+    """A run directory; every command needs it."""
     checkpoint: str = "latest"
     """latest, best, or a step that the run keeps."""
     individual: Natural | str | None = None
@@ -58,10 +58,11 @@ class Request:
     seed: Natural | None = None
     """Of the evaluation's episodes; null takes the run's own."""
     device: Literal["auto", "cpu", "cuda"] | None = None
-    """null takes the run's own, but the CPU for a run that asked for a GPU where there is none."""
+    """auto, cpu or cuda; null takes the run's own, but the CPU for a run that asked for a GPU where there is none."""
     video: bool = False
     """Write a film of one episode into the run directory."""
     fps: Positive = 30.0
+    """Pictures of the film in a second."""
     trust: tuple[str, ...] = ()
     """Import roots outside evorl that the run's config may name."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -23,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import split_key
 from omegaconf.errors import OmegaConfBaseException
 
-from evorl.util.errors import BadRequest, nearest
+from evorl.meanings import meanings
+from evorl.util.errors import BadRequest, abbreviates, nearest
 from evorl.util.typed import shown, unknown
 
 ROOMS = ("mdp", "rl", "ec", "cluster", "record")
@@ -34,6 +35,10 @@ TUNED = "tuned"
 """The folder whose file for a pair of world and algorithm is taken by itself; ~tuned leaves it out."""
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
 """What Hydra raises for words that it cannot compose."""
+
+
+Said = Callable[[], Mapping[str, str]]
+"""Tells the comment of each dotted key: reading all files takes a moment, so only where it is needed."""
 
 
 class Loads(Protocol):
@@ -87,9 +92,10 @@ def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Excepti
         except REFUSALS:
             _check_forms(_composed(hydra, name, []), groups)
             raise
+        words = [str(one.input_line) for one in groups]
         for one in given:
             if one not in groups:
-                _check_key(base, one)
+                _check_key(base, one, lambda: said(hydra, base, words, name))
     except BadRequest as found:
         return found
     except REFUSALS as other:
@@ -97,8 +103,16 @@ def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Excepti
     return BadRequest(first_line(error))
 
 
-def require(config: DictConfig, key: str) -> Any:
-    """What stands at the dotted ``key`` of ``config``, unresolved. Raises `BadRequest` where there is no such key."""
+def said(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str) -> dict[str, str]:
+    """What the files of a config say of each of its keys."""
+    return {key: comment for key, (comment, _) in meanings(hydra, base, words, name).items()}
+
+
+def require(config: DictConfig, key: str, said: Said = dict) -> Any:
+    """What stands at the dotted ``key`` of ``config``, unresolved; ``said`` tells what its keys mean, if need be.
+
+    Raises `BadRequest` where there is no such key.
+    """
     node: Any = config
     names = split_key(key)
     for depth, name in enumerate(names):
@@ -106,14 +120,14 @@ def require(config: DictConfig, key: str) -> Any:
         if not OmegaConf.is_dict(node):
             raise BadRequest(f"{parent} is a value; it has no keys", key)
         if name not in node:
-            raise _unknown_key(config, node, parent, name, whole=len(names) == 1)
+            raise _unknown_key(config, node, parent, name, said, whole=len(names) == 1)
         node = node._get_node(name)  # as it stands: a missing value or an interpolation is fine here
     return node if OmegaConf.is_config(node) else node._value()
 
 
-def unknown_word(name: str, names: Iterable[str]) -> BadRequest:
+def unknown_word(name: str, names: Iterable[str], said: Said = dict) -> BadRequest:
     """The refusal of a first word of a key, with the nearest valid one as it is to be written: +debug has a plus."""
-    error = unknown(name, [*names, *FOLDERS, TUNED])
+    error = unknown(name, [*names, *FOLDERS, TUNED], said=said)
     return BadRequest(re.sub(rf"\b({'|'.join(FOLDERS)})\b", r"+\1", error.args[0]), error.key)
 
 
@@ -123,7 +137,7 @@ def written(value: Any) -> str:
         value = OmegaConf.to_container(value)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {written(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ", ".join(map(written, value)) + "]"
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value) or "''"
 
@@ -199,12 +213,12 @@ def _listed(hydra: Hydra, group: str, kind: ObjectType) -> list[str]:
 # ------------------------------------------------------------------ keys and values
 
 
-def _check_key(base: DictConfig, one: Override) -> None:
+def _check_key(base: DictConfig, one: Override, said: Said) -> None:
     """Refuse a key that is not there or, with a plus, is; and a value that cannot stand in its place."""
     key, value = one.key_or_group, one.value()
     if (one.is_add() or one.is_force_add()) and not _has(base, key):
         return
-    old = require(base, key)
+    old = require(base, key, said)
     if one.is_add():
         raise BadRequest(f"is there already; write {key}={written(value)} without the plus", key)
     if one.is_delete():
@@ -242,7 +256,7 @@ def _has(base: DictConfig, key: str) -> bool:
     return True
 
 
-def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, whole: bool) -> BadRequest:
+def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, said: Said, whole: bool) -> BadRequest:
     key = f"{parent}.{name}" if parent else name
     names = [str(one) for one in node]
     if not names:
@@ -250,16 +264,16 @@ def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, w
     if names == ["_target_"] and not nearest(name, names):
         return BadRequest(f"unknown key; this {parent} has none", key)
     if parent:
-        return unknown(name, names, parent)
-    homes = [f"{room}.{name}" for room in names if whole and name in _keys(config, room)]
+        return unknown(name, names, parent, lambda: {one: said().get(f"{parent}.{one}", "") for one in names})
+    homes = [f"{room}.{one}" for room in names if whole for one in _keys(config, room) if abbreviates(one, name)]
     if homes:
         return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
-    return unknown_word(name, names)
+    return unknown_word(name, names, said)
 
 
-def _keys(config: DictConfig, room: str) -> list[Any]:
+def _keys(config: DictConfig, room: str) -> list[str]:
     node = config._get_node(room)
-    return list(node) if isinstance(node, DictConfig) else []
+    return [str(one) for one in node] if isinstance(node, DictConfig) else []
 
 
 # ------------------------------------------------------------------ Hydra

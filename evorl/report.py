@@ -26,7 +26,13 @@ from evorl.record.runs import RunRecord, find_runs, read_run
 from evorl.record.sweeps import Waiting, waiting
 from evorl.util.errors import BadRequest, nearest
 
-USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR]   (out=report unless given)"
+USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR]   (--help tells more)"
+HELP = f"""\
+{USAGE.partition("   ")[0]}
+
+RUN_DIR_OR_GLOB  a run, a folder of runs (of a sweep, say), or a pattern in quotes: 'runs/pong-*'; as many as you like
+out      report  where the page, its pictures and tables go: a new or empty directory, or an older report
+"""
 MARK = "report.json"
 """Names a directory as a report of ours, and lists the files in it that are."""
 
@@ -39,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def report(words: Sequence[str]) -> None:
     """Print the tables of the runs, write the report, and print where its page is. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
-        print(USAGE)
+        print(HELP, end="")
         return
     places, out = parse(words)
     write_report(find_runs(places), waiting(places), out)  # a run that was named twice is one

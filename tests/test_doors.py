@@ -59,6 +59,11 @@ def test_a_run(finished: Path) -> None:
     ("words", "line"),
     [
         (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
+        (["rl.learning_rate=1"], "evorl: rl.learning_rate: unknown key; did you mean rl.lr?"),
+        (["learning_rate=1"], "evorl: learning_rate: unknown key; did you mean rl.lr?"),
+        (["rl.discount=1"], "evorl: rl.discount: unknown key; did you mean rl.gamma?"),
+        (["discount=1"], "evorl: discount: unknown key; did you mean rl.gamma?"),
+        (["rl.zzz=1"], "evorl: rl.zzz: unknown key; there are: members, slots, "),
         (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
         (["experiment=marvin/ours"], "evorl: experiment: choose with a plus: +experiment=NAME\n"),
         (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: "),
@@ -101,6 +106,7 @@ def test_a_wrong_request(tmp_path: Path, words: list[str], line: str) -> None:
     done = evorl(*words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith(line) and done.stderr.count("\n") == 1, done.stderr
+    assert done.stdout == "" or words != ["rl.lr=x"]  # a value of a wrong type is refused before anything is said
     assert nothing_written(tmp_path)
 
 
@@ -395,7 +401,7 @@ def test_a_smaller_door_without_words_shows_its_usage(tmp_path: Path, door: str)
     ],
 )
 def test_the_first_line_names_the_world(tmp_path: Path, words: list[str], named: str) -> None:
-    done = evorl(*words, "rl.lr=x", cwd=tmp_path)  # refused, but only after the first line
+    done = evorl(*words, "hydra.run.dir=/proc/nowhere", cwd=tmp_path)  # refused, but only after the first line
     assert done.returncode == 2 and done.stdout.endswith(f"{named}\n"), done.stdout
 
 

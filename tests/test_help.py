@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,8 @@ from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from evorl import config, help, overrides
+from evorl import config, evaluate, help, overrides, report
+from evorl.meanings import Meanings, meanings
 from evorl.record.runs import flatten
 
 CHOICES = [f"{path.parent.name}={path.stem}" for path in sorted(config.CONF.glob("*/*.yaml"))]
@@ -27,9 +30,9 @@ def rows(hydra: Hydra, *words: str) -> dict[str, tuple[str, str]]:
     return {key: (value, meaning) for key, value, meaning in help.rows(composed, known)}
 
 
-def explained(hydra: Hydra, *words: str) -> tuple[DictConfig, help.Meanings]:
+def explained(hydra: Hydra, *words: str) -> tuple[DictConfig, Meanings]:
     composed = config.compose(hydra, words, mode=RunMode.MULTIRUN)
-    return composed, help.meanings(hydra, composed, words, "config")
+    return composed, meanings(hydra, composed, words, "config")
 
 
 @pytest.mark.parametrize("word", CHOICES)
@@ -93,3 +96,15 @@ def test_the_page_is_aligned(hydra: Hydra) -> None:
         if line.startswith(f"{key} ")
     }
     assert len(columns) == 1
+
+
+def test_the_other_doors_list_their_keys_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        evaluate.main(["--help"])
+    lines = capsys.readouterr().out.rpartition("\n\n")[2].splitlines()
+    for line, key in zip(lines, fields(evaluate.Request), strict=True):
+        name, default, meaning = (line if key.default is not MISSING else line.replace(" ", " - ", 1)).split(None, 2)
+        assert name == key.name and meaning
+        assert key.default is MISSING or default == overrides.written(key.default)
+    assert report.main(["--help"]) == 0
+    assert re.search(r"^out +report +\w+", capsys.readouterr().out, re.MULTILINE)

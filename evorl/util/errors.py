@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 
 
 class BadRequest(ValueError):
@@ -36,12 +37,37 @@ def reason(error: BaseException) -> str:
     return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
 
 
-def nearest(word: str, choices: Iterable[str]) -> str:
-    """``"; did you mean X?"`` for the choice nearest to a misspelt word, or an empty string."""
+def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, str]] = dict) -> str:
+    """``"; did you mean X?"`` for the choice nearest to a wrong word, or an empty string.
+
+    That is one a letter away, one that it abbreviates or spells out, one that ``said`` tells to mean it, or the likest.
+    """
     choices = list(choices)
-    close = [one for one in choices if _one_edit(word, one)]
-    found = difflib.get_close_matches(word, close or choices, 1, 0 if close else 0.5)
+    close = [one for one in choices if _one_edit(word, one)] or [one for one in choices if abbreviates(one, word)]
+    found = difflib.get_close_matches(word, close, 1, 0) or _meant(word, said())
+    found = found or difflib.get_close_matches(word, choices, 1, 0.5)
     return f"; did you mean {found[0]}?" if found else ""
+
+
+def abbreviates(a: str, b: str) -> bool:
+    """Whether two names are the same, or one is the initials of the other: lr, learning_rate."""
+    return a in (b, _initials(b)) or b == _initials(a)
+
+
+def _meant(word: str, said: Mapping[str, str]) -> list[str]:
+    """The choice of which it is said first of all what a name of several words says; at least a quarter of that."""
+    parts, shares = set(word.lower().split("_")), {}
+    for one, text in said.items():
+        clause = re.findall(r"\w+", re.split(r"[;:,(|]", text.lower())[0])
+        if parts <= {*clause} and 4 * len(parts) >= len(clause):
+            shares[one] = len(parts) / len(clause)
+    return [max(shares, key=shares.__getitem__)] if shares else []
+
+
+def _initials(name: str) -> str:
+    """Of a name of several words; of one word, the word itself."""
+    parts = name.split("_")
+    return "".join(part[:1] for part in parts) if len(parts) > 1 else name
 
 
 def _one_edit(a: str, b: str) -> bool:

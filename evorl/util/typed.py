@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import cleandoc, getsource
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,11 +35,28 @@ def typed(data: object, kind: type[T], key: str = "") -> T:
         raise _refusal(error, data, inspect.type_info(kind), key) from None
 
 
-def unknown(name: str, choices: Iterable[str], key: str = "") -> BadRequest:
-    """The refusal of a name within ``key``, with the nearest of the valid ones."""
+def unknown(
+    name: str, choices: Iterable[str], key: str = "", said: Callable[[], Mapping[str, str]] = dict
+) -> BadRequest:
+    """The refusal of a name within ``key``, with the nearest of the valid ones; ``said`` tells what these mean."""
     prefix = f"{key}." if key else ""
-    close = nearest(name, choices) or f"; there are: {', '.join(choices) or 'none'}"
+    listed = ", ".join(one for one in choices if not one.startswith("_"))
+    close = nearest(name, choices, said) or f"; there are: {listed or 'none'}"
     return BadRequest(f"unknown key{close.replace('mean ', f'mean {prefix}', 1)}", f"{prefix}{name}")
+
+
+def documented(kind: type) -> Iterator[tuple[str, Any, str]]:
+    """Each field of a dataclass: name, default (`dataclasses.MISSING` where there is none) and docstring."""
+    body = ast.parse(textwrap.dedent(getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    said = {
+        field.target.id: cleandoc(text.value.value).replace("\n", " ")
+        for field, text in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }  # fmt: skip
+    for field in dataclasses.fields(kind):
+        yield field.name, field.default, said.get(field.name, "")
 
 
 def shown(value: object) -> str:

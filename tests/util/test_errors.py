@@ -29,12 +29,24 @@ def test_one_edit_is_what_the_definition_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "choice"), [("lr", "rl"), ("li", "lr"), ("gama", "gamma"), ("entropy", "entropy_coef"), ("zzz", "")]
+    ("word", "choice"),
+    [
+        *(("lr", "rl"), ("li", "lr"), ("learning_rate", "lr"), ("ec", "entropy_coef")),
+        *(("gama", "gamma"), ("entropy", "entropy_coef"), ("zzz", "")),
+    ],
 )
 def test_nearest(word: str, choice: str) -> None:
     assert nearest(word, ["clip", "gamma", "entropy_coef", "lr" if word != "lr" else "rl"]) == (
         f"; did you mean {choice}?" if choice else ""
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "choice"), [("discount", "gamma"), ("gae_lambda", "lam"), ("run", ""), ("null", ""), ("gamm", "gamma")]
+)
+def test_nearest_by_what_is_said(word: str, choice: str) -> None:
+    said = {"gamma": "discount per decision; null is 1", "lam": "GAE's lambda", "x": "a run directory to go on with"}
+    assert nearest(word, said, lambda: said) == (f"; did you mean {choice}?" if choice else "")
 
 
 def test_a_bad_request_gains_the_prefixes_of_its_callers() -> None:
