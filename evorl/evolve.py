@@ -97,6 +97,8 @@ class Population:
 
     def iterate(self) -> Progress:
         """Take one task's evaluations and tell the evolver of them."""
+        if not (self.evaluations or self._flying):
+            self._warn()
         self._fill()
         task = self._next()
         self._flying.remove(task)
@@ -110,6 +112,20 @@ class Population:
         rows = [self._row(one, seconds) for one, _, seconds in answered]
         self.courier.tell(evaluations)
         return Progress(self._learn(evaluations, answers.seen) | self._metrics(), rows)
+
+    def _warn(self) -> None:
+        """Say so where the budget cannot pay for one generation, whatever the lengths of its episodes."""
+        e, evolution = self.experiment, self.evolution
+        limit, keys = e.budget.steps or e.mdp.budget, ["ec.population"]
+        each = 1  # of a function
+        if self.plan.learner is not None:
+            trained = evolution.train_steps if evolution.lifetime == "train" else 0
+            each, keys = trained + evolution.episodes, [*keys, *["ec.train_steps"][: trained > 0], "ec.episodes"]
+        if evolution.population * each > limit:
+            log.warning(
+                "budget.steps=%d ends before one generation is evaluated, which takes %d steps or more, games "
+                "included; raise it, or lower %s", limit, evolution.population * each, " or ".join(keys),
+            )  # fmt: skip
 
     def _fill(self) -> None:
         """Ask and send until as many evaluations are in flight as may be, or the evolver waits."""

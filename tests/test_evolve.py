@@ -278,6 +278,22 @@ def test_who_is_not_finite_has_no_fitness_and_no_children() -> None:
     assert population.failed == len(lost)
 
 
+@pytest.mark.parametrize(("train_steps", "said"), [(998, False), (999, True)])
+def test_a_budget_too_small_for_a_generation_is_told_at_the_start(
+    train_steps: int, said: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two individuals that learn for so many steps and play two games, of which nobody knows the lengths."""
+    evolution = PBT(population=2, train_steps=train_steps, episodes=2)
+    population = Population(faulty("", evolution), evolution)
+    monkeypatch.setattr(population, "_fill", lambda: (_ for _ in ()).throw(InterruptedError))  # nothing is evaluated
+    with pytest.raises(InterruptedError):
+        population.iterate()
+    population.close()
+    text = "budget.steps=2000 ends before one generation is evaluated, which takes 2002 steps or more"
+    assert [text in one.getMessage() for one in caplog.records] == [True] * said
+    assert all("lower ec.population or ec.train_steps or ec.episodes" in one.getMessage() for one in caplog.records)
+
+
 @pytest.mark.parametrize("lifetime", ["play", "train"])
 def test_when_everybody_fails_the_run_says_why(lifetime: str) -> None:
     evolution = PBT(population=2, lifetime=lifetime, train_steps=64, episodes=2)

@@ -106,6 +106,8 @@ def _genes(census: Census) -> Figure:
     scale, line = _scale(census), _line_of_best(census)
     for axes, name in zip(grid, names, strict=False):
         _gene(axes, census, name, scale, line)
+    for axes in grid[max(0, len(names) - columns) : len(names)]:  # the lowest of each column
+        axes.set_xlabel(STEPS)
     for axes in grid[len(names) :]:
         axes.set_axis_off()
     bar(figure, list(grid[: len(names)]), scale, census.worth)
@@ -205,7 +207,7 @@ def _path(life: Life, at: Mapping[int, Life], found: Family) -> list[tuple[float
 
 
 def _events(axes: Axes, census: Census, found: Family) -> None:
-    """Where a member takes over another's weights, and where one failed."""
+    """From where another's weights were done to where a member takes them over, and where one failed."""
     from matplotlib.patches import FancyArrowPatch
 
     at = {life.row: life for life in found.lives}
@@ -213,7 +215,7 @@ def _events(axes: Axes, census: Census, found: Family) -> None:
         parent = None if life.parent is None else at.get(life.parent)
         if parent is not None and parent.line != life.line:
             axes.add_patch(FancyArrowPatch(
-                (life.began, parent.line), (life.began, life.line), arrowstyle="-|>", mutation_scale=7, color=INK,
+                (parent.ended, parent.line), (life.began, life.line), arrowstyle="-|>", mutation_scale=7, color=INK,
                 linewidth=0.8, alpha=0.75, shrinkA=0, shrinkB=1, connectionstyle="arc3,rad=0.12", zorder=4,
             ))  # fmt: skip
     ends = np.array([[life.ended, life.line] for life in found.lives])

@@ -111,9 +111,10 @@ class Terminal:
         judged = any(name.startswith("eval/") for name in metrics)
         if judged:
             self._evaluated = step
-        period = _LIVE_PERIOD_S if self._live else _PLAIN_PERIOD_S
-        if judged or time.monotonic() - self._shown_at >= period:
             self._show(judged)
+        period = _LIVE_PERIOD_S if self._live else _PLAIN_PERIOD_S
+        if time.monotonic() - self._shown_at >= period:
+            self._show()
 
     def say(self, text: str) -> None:
         """Print a line, above the live table where there is one."""
@@ -138,7 +139,9 @@ class Terminal:
                 os.write(2, f"{text}\n".encode())
 
     def _show(self, judged: bool = False) -> None:
-        self._shown, self._shown_at = True, time.monotonic()
+        self._shown = True
+        if self._live or not judged:  # in a pipe an evaluation's line takes no other one's place
+            self._shown_at = time.monotonic()
         with self._drawing:
             if self._live:
                 self._live.update(self._table(), refresh=True)

@@ -203,7 +203,14 @@ def test_the_front_and_its_history_are_where_the_numbers_say() -> None:
 
 def test_arrows_are_where_weights_moved() -> None:
     axes = kinds(census(PBT))["family"].axes[0]
+    dots = {tuple(place) for place in axes.lines[0].get_xydata()}
     assert len(axes.patches) == 3
+    assert {patch._posA_posB[0] for patch in axes.patches} <= dots
+
+
+def test_the_lowest_genes_say_what_is_across() -> None:
+    many = [line(n, genes=dict.fromkeys("abcd", n / 9)) for n in range(6)]
+    assert [axes.get_xlabel() for axes in kinds(census(many))["genes"].axes[:4]] == ["", *["environment steps"] * 3]
 
 
 GRID = {"ec.descriptors.lazy": [0.0, 1.0, 4], "ec.descriptors.mdp.speed": [0, 10, 2]}

@@ -142,11 +142,12 @@ def test_plain_lines_are_few(time: Clock) -> None:
         for step in range(1, 101):
             time.now = step * 0.1
             shown.update(step, {"train/return": float(step)})
-            if step == 30:
+            if step % 30 == 0:
                 shown.update(step, EVAL)
     starts = [line.split("  ")[0] for line in out.getvalue().splitlines()]
-    # The first at once, the evaluation at once, then one every five seconds, and the last.
-    assert starts == ["1 / 1k steps", "evaluation at 30", "80 / 1k steps", "100 / 1k steps"]
+    # The first at once, evaluations at once, beside them one every five seconds, and the last.
+    evaluations = [f"evaluation at {step}" for step in (30, 60, 90)]
+    assert starts == ["1 / 1k steps", evaluations[0], "51 / 1k steps", *evaluations[1:], "100 / 1k steps"]
 
 
 @pytest.mark.parametrize(
