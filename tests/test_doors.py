@@ -198,7 +198,7 @@ def test_a_larger_budget_goes_on_from_where_it_was_moved_to(tmp_path: Path) -> N
 
 
 def test_the_first_line_names_the_tuned_settings_that_apply(tmp_path: Path) -> None:
-    done = evorl(*TINY, "tuned=pong_ppo", "rl.lr=1e-3", cwd=tmp_path)
+    done = evorl(*TINY, "tuned=pong_ppo", "rl.minibatch=64", "hydra.run.dir=/proc/nowhere", cwd=tmp_path)
     assert done.stdout.splitlines()[0].endswith("mdp=cartpole rl=ppo ec=none cluster=local tuned=pong_ppo seed=0")
 
 
