@@ -87,8 +87,8 @@ def _single(composed: DictConfig) -> None:
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
+    print(f"evorl {__version__}: {choices}{world} seed={plain['seed']}", flush=True)  # the checks import torch: seconds
     data, experiment = job.checked(plain, hydra.overrides.task)
-    print(f"evorl {__version__}: {choices}{world} seed={plain['seed']}", flush=True)
     job.begin(composed, data, experiment, lambda: job.place(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra))
 
 
@@ -100,8 +100,8 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     past = config.recorded(directory, "resume")
     now, choices = _amended(past, directory, args, "resume goes on with")
-    experiment = config.experiment(now, config.trusted(args.overrides, {}))
     print(f"evorl {__version__}: resume {directory}", flush=True)
+    experiment = config.experiment(now, config.trusted(args.overrides, {}))
     result = directory / "result.json"
     if result.exists() and now["budget"] == past["budget"]:
         return _finished(directory, json.loads(result.read_bytes()))

@@ -106,7 +106,6 @@ def test_a_wrong_request(tmp_path: Path, words: list[str], line: str) -> None:
     done = evorl(*words, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith(line) and done.stderr.count("\n") == 1, done.stderr
-    assert done.stdout == "" or words != ["rl.lr=x"]  # a value of a wrong type is refused before anything is said
     assert nothing_written(tmp_path)
 
 

@@ -231,7 +231,7 @@ class Simulated:
         self._state[:, self._resting] = before[:, self._resting]
         self.reward, self.terminated = self.reward * ~self._resting, self.terminated & ~self._resting
         self.lengths -= self._resting
-        self.cost -= np.count_nonzero(self._resting)
+        self.cost -= int(self._resting.sum())
 
     def reset(self, slots: Array, seeds: list[int]) -> None:
         draws = np.array([np.random.Generator(np.random.PCG64(seed)).random(len(self._low)) for seed in seeds])
