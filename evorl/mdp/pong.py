@@ -37,7 +37,7 @@ class Pong(Rules, BattleWorld):
     """Who plays the other side; self: the learner plays both, as slots 2g (left) and 2g + 1 (right) of game g."""
     side: Literal["random", "left", "right"] = "random"
     """The learner's side; random: drawn for each episode."""
-    budget: Count = 30_000_000
+    budget: Count = 26_000_000
 
     def __post_init__(self) -> None:
         Rules.__post_init__(self)
