@@ -259,10 +259,10 @@ def _has(base: DictConfig, key: str) -> bool:
 def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, said: Said, whole: bool) -> BadRequest:
     key = f"{parent}.{name}" if parent else name
     names = [str(one) for one in node]
+    if parent in ROOMS and not {*names} - {"_target_"} and not nearest(name, names):
+        return BadRequest(f"unknown key; this {parent} has none, another may: --help lists them", key)
     if not names:
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
-    if names == ["_target_"] and not nearest(name, names):
-        return BadRequest(f"unknown key; this {parent} has none", key)
     if parent:
         return unknown(name, names, parent, lambda: {one: said().get(f"{parent}.{one}", "") for one in names})
     homes = [f"{room}.{one}" for room in names if whole for one in _keys(config, room) if abbreviates(one, name)]

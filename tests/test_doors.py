@@ -64,6 +64,7 @@ def test_a_run(finished: Path) -> None:
         (["rl.discount=1"], "evorl: rl.discount: unknown key; did you mean rl.gamma?"),
         (["discount=1"], "evorl: discount: unknown key; did you mean rl.gamma?"),
         (["rl.zzz=1"], "evorl: rl.zzz: unknown key; there are: members, slots, "),
+        (["ec.population=3"], "evorl: ec.population: unknown key; this ec has none, another may: --help lists them"),
         (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
         (["experiment=marvin/ours"], "evorl: experiment: choose with a plus: +experiment=NAME\n"),
         (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: "),

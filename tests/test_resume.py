@@ -166,7 +166,7 @@ def test_killed_before_its_result_it_writes_the_result(finished: Path, tmp_path:
         ("budget.steps=-5", "budget.steps"),
         ("record.wandb=perhaps", "record.wandb"),
         ("cluster=proceses", "did you mean processes?"),
-        ("cluster.workers=2", "cluster.workers: unknown key; this cluster has none"),
+        ("cluster.workers=2", "cluster.workers: unknown key; this cluster has none, another may: --help lists them"),
         ("device=cuda", "device: is auto in that run, and stays"),
         ("mdp.time_limit=9", "mdp.time_limit: is "),
         ("rl={clip: 0.1}", "rl: is ppo in that run, and stays"),
