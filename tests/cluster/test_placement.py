@@ -26,7 +26,7 @@ def address() -> Iterator[str]:
     node = {"num_cpus": 4, "num_gpus": 2, "object_store_memory": 80 << 20}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(os.path.abspath(one) for one in sys.path))
-        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_AUTH_MODE", os.environ.get("RAY_AUTH_MODE", "disabled"))  # Ray reads it once in a process
         cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False}, connect=True)
         try:
             cluster.add_node(**node)
