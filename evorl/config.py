@@ -15,17 +15,23 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import MISSING, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository, IConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.default_element import ResultDefault
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -74,9 +80,50 @@ def opened(path: Path = CONF, extra: str | None = None) -> Iterator[Hydra]:
         search.prepend("command-line", f"file://{Path(extra).absolute()}", SearchPathQuery(provider="schema"))
     GlobalHydra.instance().clear()
     try:
-        yield Hydra.create_main_hydra2("evorl", search)
+        hydra = Hydra("evorl", _Loader(search))
+        GlobalHydra.instance().initialize(hydra)
+        yield hydra
     finally:
         GlobalHydra.instance().clear()
+
+
+class _Loader(ConfigLoaderImpl):
+    """Hydra's loader, which reads each file and merges the same files once: a sweep composes for every job."""
+
+    def __init__(self, search: ConfigSearchPath) -> None:
+        super().__init__(search)
+        self.repository: ConfigRepository = _Files(search)
+        self.merged: dict[str, DictConfig] = {}
+
+    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+        files = repr((defaults, repo.get_sources()))
+        if files not in self.merged:
+            self.merged[files] = super()._compose_config_from_defaults_list(defaults, deepcopy(repo))
+        return deepcopy(self.merged[files])  # values of a command line are put into it
+
+
+class _Files(ConfigRepository):
+    """Hydra's repository, which looks for each file and reads it once."""
+
+    def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
+        super().initialize_sources(config_search_path)
+        self.read: dict[str, ConfigResult | None] = {}
+        self.homes: dict[tuple[str, ObjectType | None], ConfigSource | None] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        if config_path not in self.read:
+            self.read[config_path] = super().load_config(config_path)
+        return self.read[config_path]
+
+    def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> ConfigSource | None:
+        sought = config_path, object_type
+        if sought not in self.homes:
+            self.homes[sought] = super()._find_object_source(config_path, object_type)
+        return self.homes[sought]
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """For a composition, which may give its copy other sources, and knows the rest."""
+        return copy(self)
 
 
 def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: RunMode = RunMode.RUN) -> DictConfig:

@@ -265,6 +265,29 @@ def test_a_class_of_somebody_else(hydra: Hydra, tmp_path: Path, monkeypatch: pyt
         assert experiment(mine, "mdp=mine", "trust=[mine_of_a_test]").mdp.extra == 4
 
 
+def test_compositions_share_what_is_read_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / "acrobot_ppo.yaml").write_text("# @package _global_\nrl: {lr: 0.5}\n")
+    changed = ["rl.lr=7", "+mine={a: 1}", "~rl.clip", "rl.net.hidden=[9]", "hydra.job.name=x"]
+    searched = ["mdp=acrobot", f"hydra.searchpath=[file://{tmp_path}]"]
+    cases: list[list[str]] = [["mdp=acrobot"], changed, searched, ["rl.gamma=0.5"], []]
+
+    def composed(hydra: Hydra, words: list[str]) -> Any:
+        return OmegaConf.to_container(config.compose(hydra, words), resolve=False)
+
+    def alone(words: list[str]) -> Any:
+        with config.opened() as hydra:
+            return composed(hydra, words)
+
+    want = [alone(words) for words in cases]
+    assert (want[0]["rl"]["lr"], want[2]["rl"]["lr"]) == (3e-4, 0.5)
+    with config.opened() as hydra:
+        assert [composed(hydra, words) for words in cases] == want
+        del cases[2], want[2]  # where the files of others are looked for, they are read again
+        monkeypatch.setattr(OmegaConf, "load", lambda file: pytest.fail(f"{file} is read again"))
+        assert [composed(hydra, words) for words in reversed(cases)] == want[::-1]
+
+
 def test_words_of_a_smaller_door() -> None:
     assert config.request(Outer, ["text=a,(b", "steps=1e3"]) == Outer(text="a,(b", steps=1000)
     with pytest.raises(BadRequest, match="txet: unknown key; did you mean text"):

@@ -9,6 +9,7 @@ import json
 import math
 import string
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from hydra._internal.hydra import Hydra
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from evorl import overrides, run
+from evorl import config, overrides, run
 from evorl.record.runs import flatten
 from evorl.util.seed import generator
 
@@ -36,6 +37,11 @@ UNTYPED = ("resume", "init", "replay", "trust")
 """Keys whose values are names of any kind."""
 FREE = ("hydra.run", "hydra.sweep.", "hydra.output_subdir", "hydra.job", "hydra.help", "mdp.kwargs.")
 """What our main file sets of Hydra's own, which any word is, and what only the environment itself can judge."""
+
+
+pytestmark = pytest.mark.filterwarnings(  # as config.opened() says
+    r"ignore:\s*'hydra/launcher/ray' is validated against ConfigStore schema"
+)
 
 
 class Leaf(NamedTuple):
@@ -91,7 +97,7 @@ def siblings(parts: list[str], at: int) -> set[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def every_base_is_composed_once() -> Iterator[None]:
+def files_are_read_once_and_every_base_is_composed_once() -> Iterator[None]:
     """A refusal is explained by what can be composed without the wrong word: here the same again and again."""
     compose, known = overrides._composed, dict[tuple[str, ...], Any]()
 
@@ -101,7 +107,8 @@ def every_base_is_composed_once() -> Iterator[None]:
             known[lines] = compose(hydra, name, words)
         return deepcopy(known[lines])
 
-    with pytest.MonkeyPatch.context() as patch:
+    with config.opened() as hydra, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "opened", lambda *_: nullcontext(hydra))
         patch.setattr(overrides, "_composed", remembered)
         yield
 
