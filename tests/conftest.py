@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -11,6 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays for all tests: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

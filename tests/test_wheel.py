@@ -51,7 +51,7 @@ def test_it_trains_from_another_directory(clean: Path, tmp_path: Path) -> None:
 
     where = run(str(clean / "python"), "-c", "import evorl.config; print(evorl.config.CONF)")
     assert Path(where.stdout.strip()).is_relative_to(clean.parent), where
-    done = run(str(clean / "evorl"), "run", "+debug=tiny", "mdp=cartpole", "hydra.run.dir=here")
+    done = run(str(clean / "evorl"), "run", "+debug=tiny", "mdp=cartpole", "budget.steps=512", "hydra.run.dir=here")
     assert done.returncode == 0, done.stderr
     judged = run(str(clean / "evorl"), "evaluate", "run=here", "episodes=2")
     assert judged.returncode == 0, judged.stderr

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
+import forked
 import pytest
-from harness import QUICK, ROOT, rows, start
+from harness import QUICK, rows
 
 from evorl.record.runs import read_run
 
@@ -64,26 +66,22 @@ class Voyage:
 CLUSTERS = {"local": (), "processes": ("cluster=processes", "cluster.workers=2", "rl.members=2")}
 
 
-def sail(place: Path, *words: str) -> tuple[int, str]:
-    """The exit code of a run into ``place``/run, and what it said of errors."""
+def sail(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A run into ``place``/run."""
     (place / "mdp").mkdir()
     (place / "mdp" / "ship.yaml").write_text("_target_: ship.Ship\nsinks: 0\n")
     (place / "ship.py").write_text(SHIP)
     told = ("--config-dir=.", "mdp=ship", "trust=[ship]", "hydra.run.dir=run", "budget.steps=1000")
-    process = start(*QUICK, *told, *words, cwd=place, PYTHONPATH=f"{ROOT}:{place}")
-    try:
-        return process.wait(60), (place / "err").read_text()
-    finally:
-        process.kill()
+    return forked.evorl("run", *QUICK, *told, *words, cwd=place)
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_the_third_failure_of_an_episode_fails_the_run(cluster: str, tmp_path: Path) -> None:
-    code, err = sail(tmp_path, "mdp.sinks=3", *CLUSTERS[cluster])
-    assert code == 1
-    lines = [line for line in err.splitlines() if "starting the episode again" not in line]
-    assert lines[0] == "evorl: OSError: the ship has struck a rock" and "in __call__" in err
-    assert "Ship failed 3 times in the episode of slot 1" in err
+    done = sail(tmp_path, "mdp.sinks=3", *CLUSTERS[cluster])
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if "starting the episode again" not in line]
+    assert lines[0] == "evorl: OSError: the ship has struck a rock" and "in __call__" in done.stderr
+    assert "Ship failed 3 times in the episode of slot 1" in done.stderr
     run = read_run(tmp_path / "run")
     assert (run.state, run.reason) == ("failed", "OSError: the ship has struck a rock")
     assert "ship.py" in json.loads((tmp_path / "run" / "failure.json").read_bytes())["traceback"]
@@ -92,9 +90,9 @@ def test_the_third_failure_of_an_episode_fails_the_run(cluster: str, tmp_path: P
 
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_after_two_failures_of_an_episode_the_run_goes_on_to_its_end(cluster: str, tmp_path: Path) -> None:
-    code, err = sail(tmp_path, "mdp.sinks=2", *CLUSTERS[cluster])
-    assert code == 0, err
+    done = sail(tmp_path, "mdp.sinks=2", *CLUSTERS[cluster])
+    assert done.returncode == 0, done.stderr
     assert read_run(tmp_path / "run").state == "finished"
     assert rows(tmp_path / "run")[-1]["step"] >= 1000
-    told = (tmp_path / "out").read_text() + err
+    told = done.stdout + done.stderr
     assert told.count("starting the episode again after OSError('the ship has struck a rock')") >= 2
