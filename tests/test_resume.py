@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,13 +41,29 @@ def words_of(case: str) -> list[str]:
     return list({word.partition("=")[0]: word for word in words}.values())
 
 
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A case's run that nothing disturbs, with more words and a budget of so many ``steps``, made once."""
+    place = tmp_path_factory.mktemp("runs")
+
+    @cache
+    def made(case: str, *more: str, steps: int = N) -> Path:
+        words = {word.partition("=")[0]: word for word in (*words_of(case), *more)}
+        there = place / f"run{len([*place.iterdir()])}"
+        assert go(*words.values(), f"budget.steps={steps}", f"hydra.run.dir={there}") == 0
+        return there
+
+    return made
+
+
+def copied(run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_n_and_n_more_is_2n(case: str, tmp_path: Path) -> None:
+def test_n_and_n_more_is_2n(case: str, run: Callable[..., Path], tmp_path: Path) -> None:
     """Also where nothing is judged at n in the straight run: the evaluation at an end is set aside, no more."""
-    words = words_of(case)
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
-    assert go(*words, f"budget.steps={2 * N}", f"hydra.run.dir={whole}") == 0
-    assert go(*words, f"budget.steps={N}", f"hydra.run.dir={halves}") == 0
+    whole, halves = run(case, steps=2 * N), copied(run(case), tmp_path)
     stopped = json.loads((halves / "result.json").read_bytes())["steps"]
     assert N <= stopped < 2 * N
     assert go(f"resume={halves}", f"budget.steps={2 * N}") == 0
@@ -60,11 +78,12 @@ MOVES = {"to workers": (LOCAL, WORKERS), "from workers": (WORKERS, LOCAL), "to m
 
 
 @pytest.mark.parametrize(("first", "then"), MOVES.values(), ids=MOVES)
-def test_where_it_goes_on_changes_no_bit(first: tuple[str, ...], then: tuple[str, ...], tmp_path: Path) -> None:
-    words = ["rl.members=3" if word.startswith("rl.members=") else word for word in words_of("cartpole-members")]
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
-    assert go(*words, f"budget.steps={2 * N}", f"hydra.run.dir={whole}") == 0
-    assert go(*words, *first, f"budget.steps={N}", f"hydra.run.dir={halves}") == 0
+def test_where_it_goes_on_changes_no_bit(
+    first: tuple[str, ...], then: tuple[str, ...], run: Callable[..., Path], tmp_path: Path
+) -> None:
+    members = "rl.members=3"
+    whole = run("cartpole-members", members, steps=2 * N)
+    halves = copied(run("cartpole-members", members, *first), tmp_path)
     stopped = json.loads((halves / "result.json").read_bytes())["steps"]
     assert go(f"resume={halves}", *reversed(then), f"budget.steps={2 * N}") == 0
     assert ("cluster/replaced" in rows(halves)[-2]) == (then != LOCAL)
@@ -88,39 +107,27 @@ def test_resume_where_it_was_judged_anyway_equals_in_everything(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("case", ["duel", "duel-lstm", "pong"])
-def test_when_answers_arrive_changes_nothing(case: str, tmp_path: Path) -> None:
-    words = [*words_of(case), f"budget.steps={N}"]
-    assert go(*words, f"hydra.run.dir={tmp_path / 'prompt'}", *(["mdp.delay_ms=[0,0]"] if case == "pong" else [])) == 0
-    assert go(*words, f"hydra.run.dir={tmp_path / 'late'}", "mdp.delay_ms=[0,3]") == 0
-    assert fingerprint(tmp_path / "late") == fingerprint(tmp_path / "prompt")
+def test_when_answers_arrive_changes_nothing(case: str, run: Callable[..., Path]) -> None:
+    prompt = run(case, *(["mdp.delay_ms=[0,0]"] if case == "pong" else []))
+    assert fingerprint(run(case, "mdp.delay_ms=[0,3]")) == fingerprint(prompt)
 
 
-def test_pong_as_battles_trains_to_the_bits_of_pong_in_arrays(tmp_path: Path) -> None:
-    words = [*words_of("pong"), f"budget.steps={N}"]
-    assert go(*words, f"hydra.run.dir={tmp_path / 'arrays'}") == 0
-    assert go(*words, f"hydra.run.dir={tmp_path / 'battles'}", "mdp.delay_ms=[0,0]") == 0
-    learned = [fingerprint(tmp_path / name)["state"]["run"]["learner"] for name in ("arrays", "battles")]
+def test_pong_as_battles_trains_to_the_bits_of_pong_in_arrays(run: Callable[..., Path]) -> None:
+    learned = [fingerprint(run("pong", *how))["state"]["run"]["learner"] for how in ([], ["mdp.delay_ms=[0,0]"])]
     assert learned[0] == learned[1]
 
 
-def test_a_fresh_process_with_another_hash_seed_gives_the_same_bits(tmp_path: Path) -> None:
-    words = [*words_of("duel"), f"budget.steps={N}"]
-    assert go(*words, f"hydra.run.dir={tmp_path / 'here'}") == 0
+def test_a_fresh_process_with_another_hash_seed_gives_the_same_bits(run: Callable[..., Path], tmp_path: Path) -> None:
     for hash_seed in ("1", "77"):
-        process = start(*words, f"hydra.run.dir={hash_seed}", cwd=tmp_path, PYTHONHASHSEED=hash_seed)
+        words = [*words_of("duel"), f"budget.steps={N}", f"hydra.run.dir={hash_seed}"]
+        process = start(*words, cwd=tmp_path, PYTHONHASHSEED=hash_seed)
         assert process.wait(60) == 0, (tmp_path / "err").read_text()
-        assert fingerprint(tmp_path / hash_seed) == fingerprint(tmp_path / "here")
+        assert fingerprint(tmp_path / hash_seed) == fingerprint(run("duel"))
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("finished") / "run"
-    assert go(*words_of("cartpole"), f"budget.steps={N}", f"hydra.run.dir={place}") == 0
-    return place
-
-
-def copied(run: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(run, tmp_path / "copy"))
+@pytest.fixture
+def finished(run: Callable[..., Path]) -> Path:
+    return run("cartpole")
 
 
 def contents(directory: Path) -> dict[str, bytes]:
