@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from harness import ROOT
+from hydra import version
 
 plugin = pytest.importorskip("hydra_plugins.hydra_ray_launcher._config")  # it enters itself in Hydra's store
 
@@ -40,6 +41,8 @@ def ray_of_ones_own() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="evorl-test-", dir="/tmp") as place, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_TMPDIR", place)
         patch.setenv("PYTHONPATH", os.pathsep.join([*sys.path]))
+        # Hydra's tests count on its defaults, where a test before them has set ours
+        patch.setattr(version.VersionBase.instance(), "version_base", version._UNSPECIFIED_)
         yield
         ray.shutdown()
 
