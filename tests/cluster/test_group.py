@@ -25,7 +25,7 @@ from evorl.cluster.processes import Processes
 from evorl.cluster.ray import Ray
 
 MEMBERS = 5
-GONE_S = 5.0  # in which what other machines may carry has ended
+GONE_S = 60.0  # in which Ray, however busy its machine, has ended what it carried
 Spawn = Callable[..., Group]
 CLUSTERS: dict[str, Callable[[int], Cluster]] = {
     "local": lambda workers: Local(),
@@ -129,12 +129,13 @@ def test_gather_streams_each_members_answers_in_order(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     seen: dict[int, int] = dict.fromkeys(range(MEMBERS), 0)
     stream: Any = group.gather("fragment", 6000)
-    for member, answer in islice(stream, 60):
+    for member, answer in stream:
         seen[member] += 1
         assert (answer["index"], answer["sum"]) == (member, seen[member])  # none dropped, none twice
         assert (answer["array"] == seen[member] * 100 + member).all()
         answer["array"][:] = -1  # its reader's until the next one is taken
-    assert min(seen.values()) > 0
+        if min(seen.values()) == 12:  # from everybody, however late it began
+            break
     stream.close()
     assert [state["sum"] for state in group.states()] == [*seen.values()]
 
