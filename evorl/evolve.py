@@ -116,11 +116,12 @@ class Population:
     def _warn(self) -> None:
         """Say so where the budget cannot pay for one generation, whatever the lengths of its episodes."""
         e, evolution = self.experiment, self.evolution
-        limit, keys = e.budget.steps or e.mdp.budget, ["ec.population"]
-        each = 1  # of a function
+        limit = e.budget.steps or e.mdp.budget
+        each, keys = 1, ["ec.population"]  # of a function
         if self.plan.learner is not None:
-            trained = evolution.train_steps if evolution.lifetime == "train" else 0
-            each, keys = trained + evolution.episodes, [*keys, *["ec.train_steps"][: trained > 0], "ec.episodes"]
+            each, keys = evolution.episodes, [*keys, "ec.episodes"]
+            if evolution.lifetime == "train":
+                each, keys = each + evolution.train_steps, [*keys, "ec.train_steps"]
         if evolution.population * each > limit:
             log.warning(
                 "budget.steps=%d ends before one generation is evaluated, which takes %d steps or more, games "

@@ -11,6 +11,7 @@ from harness import QUICK, go
 
 from evorl.record import checkpoint
 
+# what a GPU computes only a GPU can show
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 
 

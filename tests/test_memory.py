@@ -32,7 +32,6 @@ def growth(words: tuple[str, ...], warm: int, steps: int) -> int:
     return min(halves[1]) - min(halves[0])
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
     ("world", "words", "steps"),
     [

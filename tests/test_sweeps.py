@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from sweeping import Sweep, trained_once
 from evorl.cluster.ray import Ray
 from evorl.record import checkpoint, sweeps
 
-WITH_RAYS = pytest.mark.skipif(find_spec("hydra_plugins.hydra_ray_launcher") is None, reason="an extra")
 SOUP = "RuntimeError: the soup was off"
 WORDS = ("+mdp.poisonous=[2]", "budget.steps=3000", "mdp.dose=1,2", "seed=1,2")
 
@@ -146,7 +144,6 @@ def test_without_rays_launcher(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert capsys.readouterr().err == line
 
 
-@WITH_RAYS
 def test_a_ray_that_is_not_there_is_said_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,7 +154,6 @@ def test_a_ray_that_is_not_there_is_said_before_anything_is_written(
     assert not (tmp_path / "sweep").exists()
 
 
-@WITH_RAYS
 def test_on_ray_jobs_have_the_same_bits_and_fail_alone(ended: Sweep, tmp_path: Path, short_path: Path) -> None:
     sweep = Sweep(tmp_path, *WORDS, "seed=1", launcher="ray")
     sweep.env["RAY_TMPDIR"] = str(short_path)

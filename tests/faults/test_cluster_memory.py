@@ -45,7 +45,8 @@ finally:
 
 @pytest.fixture
 def limited() -> Iterator[Path]:
-    """A control group that has little memory."""
+    """A control group that has little memory. Making one takes root, and a cgroup file system that may be written:
+    containers often have neither, and nothing else limits the memory of several processes together."""
     old = TOP / "memory"
     group = (old if old.exists() else TOP) / f"evorl-test-{secrets.token_hex(8)}"
     try:

@@ -34,6 +34,7 @@ while True:
 
 @pytest.fixture
 def networks() -> Iterator[Networks]:
+    """Two machines with addresses of their own, where root allows that: an unprivileged process can make no bridge."""
     try:
         found = Networks()
     except Unpermitted as reason:
