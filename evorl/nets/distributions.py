@@ -84,8 +84,8 @@ def log_prob_entropy(
 
 
 def _categorical(logits: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    logs = logits.log_softmax(-1)
-    return logs.gather(-1, chosen).squeeze(-1), -(logs.exp() * logs).sum(-1)
+    logs = logits.movedim(-1, 0).log_softmax(0)  # a short last axis takes three times as long as the first
+    return logs.gather(0, chosen.movedim(-1, 0)).squeeze(0), -(logs.exp() * logs).sum(0)
 
 
 def to_world(action: Action, chosen: Tensor) -> Tensor:

@@ -69,9 +69,9 @@ class Layer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         groups, inputs, width = self.weight.shape
         if self.bias is None:
-            return x @ (self.weight[0] if groups == 1 else self.weight)
+            return x @ self.weight.squeeze(0)
         if groups == 1:
-            return torch.addmm(self.bias.view(width), x, self.weight[0])
+            return torch.addmm(self.bias.view(width), x, self.weight.squeeze(0))
         if x.dim() == 3:
             return torch.baddbmm(self.bias, x, self.weight)
         wide = torch.addmm(self.bias.reshape(-1), x, self.weight.transpose(0, 1).reshape(inputs, groups * width))
@@ -140,7 +140,8 @@ class Policy(nn.Module):
         groups = 1 if net.shared else 2
         widths = (width, *net.hidden)
         self.hidden = nn.ModuleList(Layer(groups, i, o, net.bias) for i, o in pairwise(widths))
-        self.activation = {"tanh": torch.tanh, "relu": torch.relu, "silu": nn.functional.silu}[net.activation]
+        # in place where the gradient needs only the result: half the memory to write and to read again
+        self.activation = {"tanh": torch.tanh_, "relu": torch.relu_, "silu": nn.functional.silu}[net.activation]
         self.policy = nn.Linear(widths[-1], outputs(spec.action, net.std == "state"), net.bias)
         self.value = nn.Linear(widths[-1], len(spec.rewards), net.bias)
         self.log_std = (
@@ -188,13 +189,22 @@ class Policy(nn.Module):
             x = x.flatten(0, 1)
         for layer in self.hidden:
             x = self.activation(layer(x))
-        actor, critic = (x[0], x[-1]) if x.dim() == 3 else (x, x)
-        raw, value = self.policy(actor), self.value(critic)
+        raw, value = self._heads(x)
         if self.net.output == "tanh":
             raw = torch.tanh(raw)
         if len(lead) > 1:
             raw, value = raw.view(*lead, -1), value.view(*lead, -1)
         return Output(raw, self.log_std, value, carry)
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Raw outputs and values, of one product where actor and critic share what they are computed from."""
+        heads = (self.policy, self.value)
+        if x.dim() == 3:
+            return self.policy(x[0]), self.value(x[-1])
+        weight = torch.cat([head.weight for head in heads])
+        bias = torch.cat([head.bias for head in heads]) if self.net.bias else None
+        raw, value = nn.functional.linear(x, weight, bias).split([len(head.weight) for head in heads], -1)
+        return raw, value
 
 
 def _is_image(one: Input) -> bool:

@@ -114,8 +114,8 @@ class PolicyGradient(Generic[H]):
         return Decision(out[0], out[1], out[2], out[3], out[4] if carry is not None else None)
 
     def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        statistics, given = self._split_statistics(given)
-        count = len(self.spec.inputs)
+        own, count = 0 if self.moments is None else self.moments.count_tensors, len(self.spec.inputs)
+        statistics, given = given[:own], given[own:]
         inputs, noise, rest = given[:count], given[count], list(given[count + 1 :])
         legal = rest.pop(0) if self.spec.masked else None
         carry, start = rest if rest else (None, None)
@@ -142,15 +142,15 @@ class PolicyGradient(Generic[H]):
         """The policy's outputs as a function of its flat parameters."""
         if self.moments is not None:
             inputs = self.moments.normalize(statistics, inputs)
+        return self._network(theta, inputs, carry, start)
+
+    def _network(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
+        """`forward` of inputs that are normalised already."""
         out: Output = functional_call(self.policy, self.layout.unflatten(theta), (inputs, carry, start))
         return out
 
     def _statistics(self) -> tuple[Tensor, ...]:
         return () if self.moments is None else self.moments.tensors(self.device)
-
-    def _split_statistics(self, given: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        count = 0 if self.moments is None else self.moments.count_tensors
-        return given[:count], given[count:]
 
     def weights(self) -> list[Tensor]:
         return [self.theta, *self._statistics()]
@@ -243,9 +243,12 @@ class PolicyGradient(Generic[H]):
         return decisions
 
     def _columns(self, batch: Batch, data: tuple[Tensor, ...]) -> list[Tensor]:
-        """Everything a gradient step reads: rows [T*B, ...], or [T, B, ...] for a recurrent policy."""
+        """All that a gradient step reads, inputs normalised: rows [T*B, ...], or [T, B, ...] for a recurrent policy."""
         horizon, slots = batch.done.shape
-        columns = [*(x[:-1] for x in batch.inputs), *data]
+        inputs = tuple(x[:-1].to(self.device) for x in batch.inputs)
+        if self.moments is not None:
+            inputs = self.moments.normalize(self._statistics(), inputs)
+        columns = [*inputs, *data]
         if batch.legal is not None:
             columns.append(batch.legal[:-1])
         if batch.carry is not None:
@@ -265,7 +268,7 @@ class PolicyGradient(Generic[H]):
 
     def _step(self, rows: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         """One gradient step on these rows; returns the numbers about it."""
-        arguments = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, *self._statistics(), rows, *columns)
+        arguments = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, rows, *columns)
         if not self.policy.light:  # unrolled through time a trace takes longer to capture than to run
             return self._improve(*arguments)
         return self._records.replay(self._improve, *arguments)
@@ -282,10 +285,11 @@ class PolicyGradient(Generic[H]):
         adam(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
         return norm
 
-    def _gradient(self, theta: Tensor, entropy_coef: Tensor, *given: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _gradient(
+        self, theta: Tensor, entropy_coef: Tensor, rows: Tensor, *given: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The gradient [D] of the loss on some rows, and named numbers about the loss."""
-        statistics, (rows, *columns) = self._split_statistics(given)
-        count = len(self.spec.inputs)
+        columns, count = list(given), len(self.spec.inputs)
         carry = start = None
         if self.policy.core is not None:
             *columns, carry = columns
@@ -300,7 +304,7 @@ class PolicyGradient(Generic[H]):
             mini = mini._replace(advantage=normalize(mini.advantage))
         legal = columns[-1] if self.spec.masked else None
         theta = theta.detach().requires_grad_()
-        out = self.forward(theta, statistics, tuple(columns[:count]), carry, start)
+        out = self._network(theta, tuple(columns[:count]), carry, start)
         log_prob, entropy = log_prob_entropy(self.spec.action, out.raw, out.log_std, legal, mini.action)
         total, stats = self.loss(out, log_prob, entropy, mini)
         (gradient,) = torch.autograd.grad(total, theta)
