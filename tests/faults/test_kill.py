@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from forked import Forked
 from harness import MINDS, QUICK, WORLDS, fingerprint, go, rows, start
 
 from evorl.record import checkpoint
@@ -24,14 +25,20 @@ KNOWN = {".hydra", ".lock", "checkpoints", "metrics.jsonl", "provenance.json", "
 class Victim:
     """A run in a process of its own that is begun, or resumed, as often as it is stopped."""
 
-    def __init__(self, place: Path, *words: str) -> None:
-        self.place, self.run, self.words = place, place / "run", words
-        self.process: subprocess.Popen[str] | None = None
+    def __init__(self, place: Path, *words: str, start_up: bool) -> None:
+        """``start_up``: from the interpreter's, else from the end of the imports on."""
+        self.place, self.run, self.words, self.start_up = place, place / "run", words, start_up
+        self.process: subprocess.Popen[str] | Forked | None = None
 
-    def go_on(self) -> subprocess.Popen[str]:
+    def go_on(self) -> subprocess.Popen[str] | Forked:
         begun = (self.run / ".hydra" / "config.yaml").exists()
         words = [f"resume={self.run.name}"] if begun else [*self.words, f"hydra.run.dir={self.run.name}"]
-        self.process = start(*words, cwd=self.place)
+        if self.start_up:
+            self.process = start(*words, cwd=self.place)
+        else:
+            temporary, out, err = (self.place / name for name in ("tmp", "out", "err"))
+            temporary.mkdir(exist_ok=True)
+            self.process = Forked(("run", *words), self.place, out, err, TMPDIR=str(temporary))
         return self.process
 
     def until(self, reached: Callable[[], bool]) -> bool:
@@ -82,8 +89,8 @@ class Victim:
 def victim(tmp_path: Path) -> Iterator[Callable[..., Victim]]:
     made: list[Victim] = []
 
-    def make(*words: str) -> Victim:
-        made.append(Victim(tmp_path, *words))
+    def make(*words: str, start_up: bool = False) -> Victim:
+        made.append(Victim(tmp_path, *words, start_up=start_up))
         return made[-1]
 
     yield make
@@ -168,7 +175,7 @@ def test_a_second_signal_leaves_at_once_with_the_last_checkpoint_whole(victim: C
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_start_up_leaves_quietly(number: signal.Signals, victim: Callable[..., Victim]) -> None:
-    it = victim(*settings("pong", steps=10**9))
+    it = victim(*settings("pong", steps=10**9), start_up=True)
     it.go_on()
     assert it.until(lambda: (it.place / "out").stat().st_size > 0)  # the first line
     assert it.stop(number) == 128 + number
@@ -240,7 +247,7 @@ def test_killed_many_times(case: str, victim: Callable[..., Victim], tmp_path: P
 @pytest.mark.parametrize("world", WORLDS)
 def test_signals_at_random_moments(world: str, victim: Callable[..., Victim], tmp_path: Path) -> None:
     words = settings(world, "checkpoint.every=700", steps=60_000)
-    it, draw = victim(*words), random.Random(world)
+    it, draw = victim(*words, start_up=True), random.Random(world)
     for _ in range(8):
         number = draw.choice([signal.SIGINT, signal.SIGTERM])
         it.go_on()
