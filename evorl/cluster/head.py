@@ -6,7 +6,6 @@ Ray itself would try again and again, give up without the reason, and a minute a
 from __future__ import annotations
 
 import os
-import select
 import socket
 import threading
 import time
@@ -18,6 +17,7 @@ import grpc
 from ray._private import grpc_utils
 
 from evorl.cluster.address import host_port, one_word
+from evorl.cluster.readable import readable
 
 REACH_S = 10.0  # seconds in which it must take a connection, and answer
 GONE_S = 30.0  # without a connection; a head that is started again in time has not been gone
@@ -70,7 +70,7 @@ class Watch:
 
     def _watch(self) -> None:
         seen = time.monotonic()
-        while not select.select([self._end], [], [], AGAIN_S)[0]:
+        while not readable([self._end], AGAIN_S):
             try:
                 with socket.create_connection(self._address, AGAIN_S) as head:
                     self._listen(head)
@@ -85,9 +85,8 @@ class Watch:
         for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
             head.setsockopt(socket.IPPROTO_TCP, option, SILENT_S)
         head.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
-        watched: list[Any] = [head, self._end]
         with suppress(OSError):
-            while self._end not in select.select(watched, [], [])[0] and head.recv(4096):
+            while self._end not in readable([head, self._end]) and head.recv(4096):
                 pass
 
     def close(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-import select
 import shutil
 import signal
 import socket
@@ -24,6 +23,7 @@ from typing import Any
 
 from evorl.cluster.child import die_with_parent, fork
 from evorl.cluster.depth import shallow
+from evorl.cluster.readable import readable
 
 PR_SET_CHILD_SUBREAPER = 36
 STORE = 80 << 20  # bytes of Ray's object store, nearly the least it takes: only factories go through it
@@ -65,7 +65,7 @@ class Keeper:
 
     def gone(self, timeout_s: float = 0.0) -> bool:
         """Whether Ray is gone, or goes within so many seconds."""
-        return bool(select.select([self._socket], [], [], timeout_s)[0])
+        return bool(readable([self._socket], timeout_s))
 
     def close(self, replaced: bool = False) -> None:
         """End Ray; the directory stays where another keeper is to follow."""
@@ -95,8 +95,7 @@ def _keep(driver: socket.socket, cpus: int, directory: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     try:
         child = fork(partial(_carry, driver, cpus, os.getpid()), keep=driver.fileno())
-        either: list[Any] = [driver, os.pidfd_open(child)]
-        select.select(either, [], [])  # until the driver is gone, or Ray
+        readable([driver, os.pidfd_open(child)])  # until the driver is gone, or Ray
     finally:
         _end_children()
         with suppress(OSError):
@@ -124,7 +123,7 @@ def _carry(driver: socket.socket, cpus: int, keeper: int) -> None:
         words = Path(f"/proc/{child}/cmdline").read_text()
         if words.partition("\0")[0].endswith(VITAL):
             vital.append(os.pidfd_open(child))
-    select.select(vital, [], [])  # of a Ray that did not start there may be none; but then the driver leaves
+    readable(vital)  # of a Ray that did not start there may be none; but then the driver leaves
 
 
 def _replaced(driver: socket.socket) -> bool:

@@ -20,6 +20,7 @@ from evorl.cluster.blackbox import DUMP, MOST_TRACE, BlackBox
 from evorl.cluster.child import die_with_parent, fork
 from evorl.cluster.core import Make
 from evorl.cluster.pid import Pid
+from evorl.cluster.readable import readable
 from evorl.cluster.serve import serve
 from evorl.cluster.strays import Roll
 
@@ -213,7 +214,7 @@ class Nurse:
         for pid in self._others():
             with suppress(ProcessLookupError):
                 fd = pid.open()
-                select.select([fd], [], [], HEIR_S)
+                readable([fd], HEIR_S)
                 os.close(fd)
 
 

@@ -34,6 +34,7 @@ from evorl.cluster.host import here
 from evorl.cluster.launch import Exit
 from evorl.cluster.nurse import ALIVE, FORK, GONE, HIRE, KILL, NOTE, STARVED, STOPPED, Nurse, Plan
 from evorl.cluster.pid import Pid
+from evorl.cluster.readable import readable
 from evorl.cluster.strays import NURSES, Roll
 
 ANSWER_S = 10.0  # seconds after which a nurse that says nothing is taken for dead, however busy the machine is
@@ -106,7 +107,7 @@ class Nursery:
         nurse, ends = self._nurses[0], time.monotonic() + ANSWER_S
         nurse.say(KILL, worker, life)
         while self._begun.get(worker) == life and (left := ends - time.monotonic()) > 0:
-            select.select(nurse.watched(), [], [], left)
+            readable(nurse.watched(), left)
             self._listen()
         if self._begun.get(worker) == life:  # not even that it is gone: the nurse hangs itself
             nurse.kill()
@@ -204,7 +205,7 @@ class _Contact:
 
     def hear(self, timeout_s: float = 0) -> bytes:
         """The next note; nothing where there is none in time, or will never be one."""
-        if not select.select([self.socket], [], [], timeout_s)[0]:
+        if not readable([self.socket], timeout_s):
             return b""
         try:
             return self.socket.recv(NOTE.size + MOST_TRACE)
@@ -226,9 +227,9 @@ class _Contact:
         self.leave()
         if self.end < 0:
             return
-        if not select.select([self.end], [], [], patience_s)[0]:
+        if not readable([self.end], patience_s):
             self.kill()
-            select.select([self.end], [], [])
+            readable([self.end])
         with suppress(ChildProcessError):  # another nurse's child, whose number may be anybody's by now
             os.waitid(os.P_PIDFD, self.end, os.WEXITED)
         os.close(self.end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -184,6 +185,22 @@ def test_a_stopped_nurse_is_replaced_when_it_is_needed(spawn: Spawn, monkeypatch
         os.kill(pid, signal.SIGSTOP)
     os.kill(group.all("pid")[1], signal.SIGKILL)
     assert group.all("add", 3) == sums(3)
+
+
+def test_a_driver_with_many_files_open_replaces_nurses(spawn: Spawn) -> None:
+    """Hundreds of workers make as many; `select.select` takes none whose number is 1024 or more."""
+    group, (soft, hard) = spawn(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        for number in (1, 2):
+            for pid in nurses(group):
+                os.kill(pid, signal.SIGKILL)
+            assert group.all("add", 1) == sums(number)
+    finally:
+        for fd in many:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def summed(threads: int) -> float:
