@@ -70,10 +70,12 @@ def _made(data: Mapping[str, Any], experiment: Experiment, before: Path | str | 
 def _begun(directory: Path, data: dict[str, Any], experiment: Experiment, source: int | None) -> Iterator[Opened]:
     from evorl.record.checkpoint import lock
 
-    with lock(directory), _attempt(directory, experiment, source):
-        _write_config(directory, data)
-        print(directory, flush=True)
-        yield directory, None
+    with lock(directory):
+        (directory / "provenance.json").unlink(missing_ok=True)  # of one that was killed before it was a run
+        with _attempt(directory, experiment, source):
+            _write_config(directory, data)
+            print(directory, flush=True)
+            yield directory, None
 
 
 def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None]) -> float:
@@ -158,6 +160,15 @@ def is_begun(directory: Path) -> bool:
     return (directory / ".hydra" / "config.yaml").exists()
 
 
+def is_unborn(directory: Path) -> bool:
+    """Whether a directory is empty, or left by a run that was killed before its config was written."""
+    names = {path.name for path in directory.iterdir()}
+    return not names or (".lock" in names and names <= _BEFORE and not is_begun(directory))
+
+
+_BEFORE = {".lock", ".hydra", "provenance.json", ".provenance.json.partial"}
+
+
 def as_written(data: Mapping[str, Any]) -> dict[str, Any]:
     """A config as it comes back from the file that it is written to."""
     return cast(dict[str, Any], msgspec.yaml.decode(config_yaml(data)))
@@ -182,14 +193,14 @@ def _write_config(directory: Path, data: dict[str, Any]) -> None:
 def place(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:
     """A new, empty directory: the one that the command line names, or the usual one with a number where it is taken.
 
-    A named one may hold something where ``ours`` says so. Raises `BadRequest` at ``key``.
+    A named one may be `is_unborn`, or hold something where ``ours`` says so. Raises `BadRequest` at ``key``.
     """
     place = Path(path)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         if any(word.startswith(f"{key}=") for word in words):
             place.mkdir(exist_ok=True)
-            if any(place.iterdir()) and not ours(place):
+            if not (is_unborn(place) or ours(place)):
                 raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", key)
             return place
         return _numbered(place)

@@ -8,7 +8,7 @@ set -eu
 [ $# -gt 0 ] || { echo "usage: scripts/run_or_resume.sh RUN_DIR [words of evorl.run]" >&2 && exit 2; }
 run=$1
 shift
-if [ -d "$run/.hydra" ]; then
+if [ -e "$run/.hydra/config.yaml" ]; then # written last: before that it is no run
     exec python -m evorl.run "resume=$run"
 fi
 exec python -m evorl.run "$@" "hydra.run.dir=$run"

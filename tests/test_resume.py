@@ -8,12 +8,13 @@ import signal
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import LSTM, MINDS, QUICK, WORLDS, experiment_of, fingerprint, go, newest, rows, start
 
 from evorl import config, evaluate, job
-from evorl.record import checkpoint
+from evorl.record import checkpoint, files
 from evorl.rl.core import Metrics
 from evorl.train import Run
 from evorl.util.errors import BadRequest
@@ -276,6 +277,27 @@ def test_killed_between_its_old_result_and_its_new_config_it_can_go_on(
     monkeypatch.undo()
     assert go(f"resume={run}", f"budget.steps={2 * N}") == 0
     assert json.loads((run / "result.json").read_bytes())["steps"] >= 2 * N
+
+
+@pytest.mark.parametrize("at", ["provenance.json", "hydra.yaml", "config.yaml"])
+def test_killed_before_it_was_a_run_it_is_begun_by_the_same_command(
+    at: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, write = tmp_path / "run", files.write
+
+    def killed(path: Path, chunks: Any) -> Any:
+        write(path, chunks)
+        if path == path.with_name(f".{at}.partial"):
+            raise KeyboardInterrupt
+
+    words = (*words_of("cartpole"), f"budget.steps={N}", f"hydra.run.dir={run}")
+    monkeypatch.setattr(files, "write", killed)
+    assert go(*words) == 130
+    monkeypatch.undo()
+    assert run.exists() and not job.is_begun(run)
+    assert go(*words) == 0
+    assert fingerprint(run) == fingerprint(finished)
+    assert "resumed" not in json.loads((run / "provenance.json").read_bytes())
 
 
 @pytest.mark.parametrize("text", ["", "hydra: 3", "hydra: {runtime: {}}", "hydra: {runtime: {choices: x}}"])

@@ -264,6 +264,9 @@ def test_a_run_that_is_started_again_goes_on(tmp_path: Path) -> None:
         words = [SCRIPTS / "run_or_resume.sh", run, "mdp=pong", "budget.steps=1 000"]
         return subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout.splitlines()
 
-    assert asked() == ["-m", "evorl.run", "mdp=pong", "budget.steps=1 000", f"hydra.run.dir={run}"]
+    begun = ["-m", "evorl.run", "mdp=pong", "budget.steps=1 000", f"hydra.run.dir={run}"]
+    assert asked() == begun
     (run / ".hydra").mkdir(parents=True)
+    assert asked() == begun  # it was killed before its config was written
+    (run / ".hydra" / "config.yaml").touch()
     assert asked() == ["-m", "evorl.run", f"resume={run}"]
