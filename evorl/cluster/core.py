@@ -93,7 +93,7 @@ class Group(Protocol):
     ) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
         """An endless stream of (member, answer), in the order they come; member ``begin`` is called first.
 
-        Each member is called again and again, at most ``ahead`` answers before they are taken: a slow consumer
+        Each member is called again and again, at most twice ahead of the answers that were taken: so a slow consumer
         bounds memory, and nothing is dropped. Arrays are valid until the next answer is taken. Arguments that are sent
         to the stream (``stream.send(args)`` in the place of ``next(stream)``) are those of all calls from then on,
         beginning with the next one of the member whose answer was taken last; and of calls that are lost and made

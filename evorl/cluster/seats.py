@@ -174,7 +174,8 @@ class Seat:
                 raise ProtocolError(f"{len(states)} states of {len(call.members)} members")
         self.line.accept(header)
         now = time.monotonic()
-        self.pace += 0.2 * ((now - self.since) / len(calls) - self.pace)
+        if self.ready:  # else it has made its members, which says nothing of calls
+            self.pace += 0.2 * ((now - self.since) / len(calls) - self.pace)
         self.since = now
         if block is not None and not calls[0].copy:
             calls[0].block = (self, self.life, block)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import cluster_toys as toys
@@ -220,6 +221,21 @@ def test_a_relay_that_hangs_holds_nobody_up(spawn: Callable[..., Group]) -> None
     array = np.ones(LARGE // 80)
     assert group.all("digest", array) == [toys.digest(array)] * 12
     assert crew(group).replaced == 1  # the one that hung, and none of those it had to pass on to
+
+
+def test_hosts_that_others_do_not_reach_are_sent_to_directly(
+    spawn: Callable[..., Group], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Relay, "pass_on", lambda *_: None)  # in the workers, which are forked from here
+    group = spawn()
+    news, arrays = sent(group), (np.full(LARGE // 80, n) for n in count())
+    while len(crew(group).parcels._apart) < len(HOSTS) - FAN:
+        assert group.all("digest", array := next(arrays)) == [toys.digest(array)] * 12
+    assert caplog.text.count("sent to directly") == 1
+    monkeypatch.setattr(parcels, "LATE_S", 60.0)
+    news()
+    assert group.all("digest", array := next(arrays)) == [toys.digest(array)] * 12
+    assert news() == (len(HOSTS) * LARGE // 10, 0)
 
 
 @pytest.mark.usefixtures("patient")
