@@ -17,7 +17,7 @@ import grpc
 from ray._private import grpc_utils
 
 from evorl.cluster.address import host_port, one_word
-from evorl.cluster.readable import readable
+from evorl.util.readable import readable
 
 REACH_S = 10.0  # seconds in which it must take a connection, and answer
 GONE_S = 30.0  # without a connection; a head that is started again in time has not been gone

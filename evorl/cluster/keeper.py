@@ -23,7 +23,7 @@ from typing import Any
 
 from evorl.cluster.child import die_with_parent, fork
 from evorl.cluster.depth import shallow
-from evorl.cluster.readable import readable
+from evorl.util.readable import readable
 
 PR_SET_CHILD_SUBREAPER = 36
 STORE = 80 << 20  # bytes of Ray's object store, nearly the least it takes: only factories go through it

@@ -20,9 +20,9 @@ from evorl.cluster.blackbox import DUMP, MOST_TRACE, BlackBox
 from evorl.cluster.child import die_with_parent, fork
 from evorl.cluster.core import Make
 from evorl.cluster.pid import Pid
-from evorl.cluster.readable import readable
 from evorl.cluster.serve import serve
 from evorl.cluster.strays import Roll
+from evorl.util.readable import readable
 
 NOTE = struct.Struct("<BIIiiB")  # what, worker, life, exit status, member, cause; BORN and ALIVE: then a `Pid`
 FORK, KILL, HIRE, BORN, ALIVE, GONE = range(6)
@@ -174,7 +174,7 @@ class Nurse:
         os.close(fd)
         strays.end(child.pid)  # what its world has started
         if child.box is not None:
-            self.plan.roll.worker(child.worker, None)
+            self.plan.roll.strike(child.worker, child.pid)
         _, status = os.waitpid(child.pid.number, 0)  # a child of ours: until here the number was its own
         status = os.waitstatus_to_exitcode(status)
         if child.box is None:

@@ -34,8 +34,8 @@ from evorl.cluster.host import here
 from evorl.cluster.launch import Exit
 from evorl.cluster.nurse import ALIVE, FORK, GONE, HIRE, KILL, NOTE, STARVED, STOPPED, Nurse, Plan
 from evorl.cluster.pid import Pid
-from evorl.cluster.readable import readable
 from evorl.cluster.strays import NURSES, Roll
+from evorl.util.readable import readable
 
 ANSWER_S = 10.0  # seconds after which a nurse that says nothing is taken for dead, however busy the machine is
 TRIES = 3  # at forking a nurse from the driver

@@ -29,8 +29,13 @@ class Roll:
     def nurse(self, place: int, pid: Pid | None) -> None:
         self._enter(place, pid)
 
-    def worker(self, place: int, pid: Pid | None) -> None:
+    def worker(self, place: int, pid: Pid) -> None:
         self._enter(NURSES + place, pid)
+
+    def strike(self, place: int, pid: Pid) -> None:
+        """This worker is gone; its place may be its successor's already."""
+        if pid in self._found(range(NURSES + place, NURSES + place + 1)).values():
+            self._enter(NURSES + place, None)
 
     def _enter(self, place: int, pid: Pid | None) -> None:
         self._words[2 * place] = 0  # who reads it meanwhile finds nobody, and not half of two

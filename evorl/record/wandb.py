@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorl.record import files
 from evorl.record.follow import follow
+from evorl.util.readable import readable
 
 if TYPE_CHECKING:
     from evorl.record.core import Record
@@ -99,7 +99,7 @@ class WandB:
 
     def _ready(self) -> bool:
         assert self._child.stdout is not None
-        return bool(select.select([self._child.stdout], [], [], 0)[0]) and self._child.poll() is None
+        return bool(readable([self._child.stdout], 0)) and self._child.poll() is None
 
     def _reason(self, code: int) -> str:
         if code == _OFFLINE_INSTEAD:

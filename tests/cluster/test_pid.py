@@ -48,6 +48,24 @@ def test_a_number_that_is_anothers_is_left_alone(other: subprocess.Popen[bytes])
         other.wait(0.1)
 
 
+def test_who_dies_late_leaves_its_successor_on_the_roll(other: subprocess.Popen[bytes]) -> None:
+    roll, gone = Roll(1), former(other)
+    roll.worker(0, gone)
+    roll.worker(0, Pid.of(other.pid))
+    roll.strike(0, gone)
+    roll.end_workers()
+    assert other.wait(5) == -signal.SIGKILL
+
+
+def test_who_is_gone_is_struck_off(other: subprocess.Popen[bytes]) -> None:
+    roll, pid = Roll(1), Pid.of(other.pid)
+    roll.worker(0, pid)
+    roll.strike(0, pid)
+    roll.end_workers()
+    with pytest.raises(subprocess.TimeoutExpired):
+        other.wait(0.1)
+
+
 def test_its_own_process_is_ended_with_its_group(other: subprocess.Popen[bytes]) -> None:
     pid = Pid.of(other.pid)
     handle = pid.open()
