@@ -117,15 +117,16 @@ class Population:
         """Say so where the budget cannot pay for one generation, whatever the lengths of its episodes."""
         e, evolution = self.experiment, self.evolution
         limit = e.budget.steps or e.mdp.budget
-        each, keys = 1, ["ec.population"]  # of a function
+        each, keys = 1, list[str]()  # of a function
         if self.plan.learner is not None:
-            each, keys = evolution.episodes, [*keys, "ec.episodes"]
+            each, keys = evolution.episodes, ["ec.episodes"]
             if evolution.lifetime == "train":
-                each, keys = each + evolution.train_steps, [*keys, "ec.train_steps"]
-        if evolution.population * each > limit:
+                each, keys = each + evolution.train_steps, ["ec.train_steps", *keys]
+        whole = evolution.population * each
+        if whole > limit:
             log.warning(
                 "budget.steps=%d ends before one generation is evaluated, which takes %d steps or more, games "
-                "included; raise it, or lower %s", limit, evolution.population * each, " or ".join(keys),
+                "included; raise it, or lower %s", limit, whole, " or ".join(["ec.population", *keys]),
             )  # fmt: skip
 
     def _fill(self) -> None:

@@ -48,7 +48,7 @@ def report(words: Sequence[str]) -> None:
         print(HELP, end="")
         return
     places, out = parse(words)
-    write_report(find_runs(places), waiting(places), out)  # a run that was named twice is one
+    write_report(_begun(places), waiting(places), out)  # a run that was named twice is one
     print(out / "index.html")
 
 
@@ -61,7 +61,7 @@ def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
             out = _out(word.removeprefix("out="))
         else:
             places += _places(word)
-            find_runs(_places(word))
+            _begun(_places(word))
     if not places:
         raise BadRequest(f"no run directory given; {USAGE}")
     return places, _writable(out)
@@ -103,6 +103,16 @@ def _read(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
                 raise
             left_out.append(f"left out: {directory} ({str(error).replace(f'{directory}/', '')})")
     return runs, left_out
+
+
+def _begun(places: Sequence[Path]) -> list[Path]:
+    """The runs at or below these places. Raises `BadRequest` where there is none."""
+    try:
+        return find_runs(places)
+    except BadRequest:
+        if jobs := waiting(places):
+            raise BadRequest(f"none of the {len(jobs)} jobs in {places[0]} has begun") from None
+        raise
 
 
 def _places(word: str) -> list[Path]:

@@ -152,7 +152,12 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     directory = job.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
-        hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
+        try:
+            hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
+        except (KeyboardInterrupt, SystemExit):
+            done = len([*directory.rglob("result.json")])
+            print(f"evorl: {done} jobs have finished; with {KEY}={directory} the same command goes on", file=sys.stderr)
+            raise
     if asked:
         return course.conclude(asked, directory)
     _conclude(directory, dict.fromkeys(sweeps.found(directory), "") if _searches(base) else _labels(planned))

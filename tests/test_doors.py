@@ -265,14 +265,16 @@ def test_a_signal_while_it_starts(tmp_path: Path, number: signal.Signals, inheri
 def test_a_signal_ends_a_sweep(tmp_path: Path) -> None:
     """The job that trains saves itself; the next one does not begin."""
     words = ("--multirun", "mdp=cartpole", "seed=1,2", "hydra.sweep.dir=here", "budget.steps=1e9")
-    with subprocess.Popen(
-        [sys.executable, "-m", "evorl.run", *words], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
+    told = {"cwd": tmp_path, "env": environment(), "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-m", "evorl.run", *words], **told) as process:
+        assert process.stdout is not None and process.stderr is not None
         assert any("/s  " in line for line in process.stdout)  # it trains
         process.send_signal(signal.SIGINT)
         process.stdout.read()
+        last = process.stderr.read().splitlines()[-1]
         assert process.wait() == 130
+    here = tmp_path / "here"
+    assert last == f"evorl: 0 jobs have finished; with hydra.sweep.dir={here} the same command goes on"
     assert (tmp_path / "here" / "0" / "checkpoints" / "latest").exists()
     assert not (tmp_path / "here" / "1").exists()
 

@@ -21,6 +21,7 @@ from PIL import Image
 
 from evorl.record.printed import print_tables
 from evorl.record.runs import read_run
+from evorl.record.sweeps import index
 from evorl.report import main
 
 T975 = {1: 12.706204736, 2: 4.302652730}
@@ -286,6 +287,7 @@ def test_a_place_of_others_is_never_touched(sweep: Path, tmp_path: Path, kind: s
         (["out=x"], "no run directory given"),
         (["plain"], "no run in plain"),
         (["file"], "no run in file"),
+        (["unbegun"], "none of the 2 jobs in unbegun has begun"),
         (["multirun", "out=file/x"], "out: cannot make file/x"),
         (["broken"], "cannot read broken/.hydra/config.yaml"),
     ],
@@ -298,6 +300,8 @@ def test_bad_requests(
     Path("file").write_text("")
     Path("broken/.hydra").mkdir(parents=True)
     Path("broken/.hydra/config.yaml").write_text("a: [")
+    Path("unbegun").mkdir()
+    index(Path("unbegun"), {"0": ["seed=1"], "1": ["seed=2"]})
     before = snapshot(sweep.parent)
     assert main(words) == 2
     said = capsys.readouterr()

@@ -157,6 +157,8 @@ def test_a_ray_that_is_not_there_is_said_before_anything_is_written(
 def test_on_ray_jobs_have_the_same_bits_and_fail_alone(ended: Sweep, tmp_path: Path, short_path: Path) -> None:
     sweep = Sweep(tmp_path, *WORDS, "seed=1", launcher="ray")
     sweep.env["RAY_TMPDIR"] = str(short_path)
+    (short_path / "ray").mkdir()
+    (short_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")  # another's, which is not to be joined
     sweep.poison.touch()
     assert sweep.start().wait(120) == 1
     said = (tmp_path / "err").read_text()

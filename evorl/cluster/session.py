@@ -127,11 +127,14 @@ class Session:
 def begin(key: str, address: str | None, **more: Any) -> None:
     """``ray.init(address, **more)``, where this process has no Ray yet; its answer to SIGTERM stays its own.
 
+    Without an address a Ray of its own: Ray itself would join whatever runs here, and go down with it.
+
     Raises `BadRequest` under ``key`` where it does not start or is not there.
     """
     if not ray.is_initialized():
         with _signals_kept(), _errors_told(address, key):
-            if address is not None and address != "local" and "://" not in address:
+            address = address or "local"
+            if address != "local" and "://" not in address:
                 address = reached(address)
             UNTYPED.init(address, **more)
 

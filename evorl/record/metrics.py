@@ -76,7 +76,9 @@ METRICS: dict[str, Metric] = {
     "speed/learner_wait": Metric("s", "asynchronous: time the learner waited for a batch, mean of a batch"),
     "speed/actor_wait": Metric("s", "asynchronous: time a member waited before it played on, mean of a batch"),
     "cluster/replaced": Metric("workers", "worker processes that died or hung and were replaced, since the start"),
-    "cluster/refused": Metric("messages", "messages to the driver that were none of its workers', since the start"),
+    "cluster/refused": Metric(
+        "messages", "messages and connections that were not of the run, at its driver or a worker, since the start"
+    ),
 }
 
 

@@ -35,6 +35,7 @@ def test_a_sweep_on_ray_that_is_interrupted_leaves_nothing_and_goes_on(
     assert process.wait(60) == 128 + number, (tmp_path / "err").read_text()
     gone_within(20, lambda: any(is_held(path) for path in sweep.directory.iterdir()))
     gone_within(120, lambda: relatives(tmp_path / "tmp"))  # Ray's agents look now and then whether it is there
+    assert f"with hydra.sweep.dir={sweep.directory} the same command goes on" in (tmp_path / "err").read_text()
     assert len(sweep.finished()) < 3
     assert sweep.run("hydra/launcher=basic") == (0, "")
     assert sweep.finished() == ["0", "1", "2"]
