@@ -8,14 +8,18 @@ and failed ones go on from their last checkpoint. A job that fails notes why in 
 from __future__ import annotations
 
 import math
+import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, cast
 
 from hydra._internal.hydra import Hydra
@@ -152,15 +156,34 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     directory = job.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
-        try:
+        with _interruptible(directory):
             hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
-        except (KeyboardInterrupt, SystemExit):
-            done = len([*directory.rglob("result.json")])
-            print(f"evorl: {done} jobs have finished; with {KEY}={directory} the same command goes on", file=sys.stderr)
-            raise
     if asked:
         return course.conclude(asked, directory)
     _conclude(directory, dict.fromkeys(sweeps.found(directory), "") if _searches(base) else _labels(planned))
+
+
+@contextmanager
+def _interruptible(directory: Path) -> Iterator[None]:
+    """Whatever a signal ends, this process between two jobs or the job in it, says how the sweep goes on."""
+
+    def say() -> None:
+        done = len([*directory.rglob("result.json")])
+        print(f"evorl: {done} jobs have finished; with {KEY}={directory} the same command goes on", file=sys.stderr)
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        say()
+        os._exit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except SystemExit:
+        say()
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _evolver(word: str) -> str:
