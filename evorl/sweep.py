@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from itertools import product
@@ -167,19 +167,20 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
 def _interruptible(directory: Path) -> Iterator[None]:
     """Whatever a signal ends, this process between two jobs or the job in it, says how the sweep goes on."""
 
-    def say() -> None:
+    def told() -> str:
         done = len([*directory.rglob("result.json")])
-        print(f"evorl: {done} jobs have finished; with {KEY}={directory} the same command goes on", file=sys.stderr)
+        return f"evorl: jobs that have finished: {done}; with {KEY}={directory} the same command goes on\n"
 
     def leave(number: int, frame: FrameType | None) -> None:
-        say()
+        with suppress(OSError):  # nobody reads it any more
+            os.write(2, told().encode())  # whatever was being printed
         os._exit(128 + number)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except SystemExit:
-        say()
+        sys.stderr.write(told())
         raise
     finally:
         for number, handler in before.items():

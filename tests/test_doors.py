@@ -274,7 +274,7 @@ def test_a_signal_ends_a_sweep(tmp_path: Path) -> None:
         last = process.stderr.read().splitlines()[-1]
         assert process.wait() == 130
     here = tmp_path / "here"
-    assert last == f"evorl: 0 jobs have finished; with hydra.sweep.dir={here} the same command goes on"
+    assert last == f"evorl: jobs that have finished: 0; with hydra.sweep.dir={here} the same command goes on"
     assert (tmp_path / "here" / "0" / "checkpoints" / "latest").exists()
     assert not (tmp_path / "here" / "1").exists()
 

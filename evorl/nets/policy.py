@@ -198,9 +198,9 @@ class Policy(nn.Module):
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Raw outputs and values, of one product where actor and critic share what they are computed from."""
-        heads = (self.policy, self.value)
         if x.dim() == 3:
             return self.policy(x[0]), self.value(x[-1])
+        heads = (self.policy, self.value)
         weight = torch.cat([head.weight for head in heads])
         bias = torch.cat([head.bias for head in heads]) if self.net.bias else None
         raw, value = nn.functional.linear(x, weight, bias).split([len(head.weight) for head in heads], -1)

