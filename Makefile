@@ -17,7 +17,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test setup check learn faults peers speed
+.PHONY: help train test tests setup check learn faults peers speed
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -26,7 +26,10 @@ help: ## list the targets
 train: $(VENV)/.core ## train; ARGS="mdp=cartpole rl=ppo seed=2" chooses what (else mdp=pong rl=ppo)
 	@$(PY) -m evorl.run $(or $(ARGS),mdp=pong rl=ppo)
 
-test: check ## set up, then every check of a landing
+test: $(VENV)/.all ## set up, then every check of a landing; mypy has one core's work to do, so the tests begin beside it
+	@$(MAKE) --no-print-directory --jobs 2 check tests
+
+tests: $(VENV)/.all
 	@$(PY) -m pytest -n 2 -m "not learn and not fault" $(ARGS)
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use

@@ -189,7 +189,7 @@ def test_no_file_stays_open(cycle: Callable[[], None]) -> None:
     cycle()  # what Ray itself opens once
     gc.collect()
     before = toys.files(sockets=False)
-    for _ in range(3):
+    for _ in range(2):
         cycle()
     gc.collect()
     until(lambda: toys.files(sockets=False) == before)

@@ -18,7 +18,7 @@ WORDS = {
     "es": (*CASES["es"][:-1], "ec.population=24", "checkpoint.every=4000", "budget.steps=60000"),
     "es-normal": (*CASES["es-normal"][:-1], "ec.population=24", "ec.slots=24", "budget.steps=60000"),
     "front": (*CASES["front"][:-1], "budget.steps=60000"),
-    "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "checkpoint.every=4000", "budget.steps=30000"),
+    "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "checkpoint.every=4000", "budget.steps=20000"),
 }
 CLUSTER = ("cluster=processes", "cluster.workers=2", "cluster.deadline_s=2")
 
