@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import threading
 import time
@@ -19,13 +20,13 @@ import cluster_toys as toys
 import numpy as np
 import pytest
 import zmq
-from harness import QUICK, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, train_in
+from harness import QUICK, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, title, train_in
 
 from evorl.cluster.core import Group, Make
 from evorl.cluster.curve import Pass
 from evorl.cluster.fleet import Bell, Fleet
 from evorl.cluster.group import RemoteGroup
-from evorl.cluster.head import HeadLost
+from evorl.cluster.head import HeadLost, reached
 from evorl.cluster.launch import Exit
 from evorl.cluster.local import Local
 from evorl.cluster.ray import Ray
@@ -230,12 +231,16 @@ def test_a_group_whose_launcher_is_lost_is_closed_all_the_same() -> None:
 # ------------------------------------------------------------------ a Ray of its own
 
 
-def test_a_run_starts_its_own_ray_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tmp_path: Path) -> None:
     run = start(*QUICK, *WORLDS["pong"], "cluster=ray", "hydra.run.dir=run", "budget.steps=1000000", cwd=tmp_path)
     ends = time.monotonic() + 90
     while not (tmp_path / "run" / "metrics.jsonl").exists() or len(rows(tmp_path / "run")) < 2:
         assert run.poll() is None and time.monotonic() < ends, (tmp_path / "err").read_text()
         time.sleep(0.01)
+    titles = b"\n".join(title(pid) for pid in relatives(tmp_path / "tmp"))
+    address = {found.decode() for found in re.findall(rb"--gcs-address=([\d.:]+)", titles)}
+    with pytest.raises(PermissionError, match="asks for a token"):
+        reached(*address)
     os.killpg(run.pid, signal.SIGTERM)  # Ray is in another session
     assert run.wait(60) == 143, (tmp_path / "err").read_text()
     assert {path.name for path in (tmp_path / "tmp").iterdir()} <= {"ray"}  # Ray's own session folder

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import QUICK, WORLDS, experiment_of, fingerprint, rows, start, train_in
+from harness import QUICK, WORLDS, experiment_of, fingerprint, rows, start, title, train_in
 from ray_machines import Node, naming, surroundings
 
 from evorl.cluster.ray import Ray
@@ -119,8 +120,47 @@ def test_a_run_whose_cluster_ends_ends_with_the_cause(victim: str, tmp_path: Pat
     assert checkpoint.newest(directory) is not None
 
 
+def test_a_driver_that_is_killed_leaves_nothing_on_a_cluster_it_has_joined_and_goes_on(tmp_path: Path) -> None:
+    words = (*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=20000")
+    train_in(tmp_path / "alone", experiment_of(*words))
+    directory = tmp_path / "run"
+    with surroundings(tmp_path) as environment, ExitStack() as processes:
+        head = Node(environment, "ray_head", "--port=0")
+        processes.callback(head.end)
+        address = re.findall(r"--address='([\d.:]+)'", head.text())[0]
+        (raylet,) = [pid for pid in naming(environment["EVORL_RAY_DIR"]) if called(pid) == "raylet"]
+        joined = ("cluster=ray", "cluster.cpus=0.25", f"cluster.address={address}")
+
+        def carriers() -> list[int]:
+            return [pid for pid in descendants(raylet) if b"ray::Carrier" in title(pid)]
+
+        def begun(*words: str) -> subprocess.Popen[str]:
+            return start(*words, cwd=tmp_path, **environment, RAY_AUTH_MODE="token")
+
+        with begun(*words, *joined, f"hydra.run.dir={directory}") as run:
+            while not (directory / "metrics.jsonl").exists() or len(rows(directory)) < 5:
+                assert run.poll() is None, (tmp_path / "err").read_text()
+                time.sleep(0.01)
+            assert len(carriers()) >= 2
+            run.kill()
+        ends = time.monotonic() + 5
+        while carriers():
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        with begun(f"resume={directory}", *joined) as run:
+            assert run.wait(120) == 0, (tmp_path / "err").read_text()
+    assert fingerprint(directory) == fingerprint(tmp_path / "alone")
+
+
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def descendants(pid: int) -> list[int]:
+    try:
+        return [one for child in children(pid) for one in (child, *descendants(child))]
+    except OSError:  # it has ended
+        return []
 
 
 def called(pid: int) -> str:
