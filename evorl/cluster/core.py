@@ -9,10 +9,13 @@ those are made again. So what comes back is a function of the factory and the ca
 
 from __future__ import annotations
 
+import logging
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol
+
+log = logging.getLogger("evorl")
 
 Make = Callable[[int], Any]
 """Makes the member of an index."""
@@ -134,3 +137,13 @@ class Cluster(ABC):
         Errors of the classes ``plain`` (made from one message) reach the caller as they are, all others as
         `MemberError`. Raises what making a member raises, `MemberLost`.
         """
+
+
+def employed(workers: int, members: int) -> int:
+    """How many of the workers have a member to carry; says so where some have none."""
+    if members < workers:
+        log.warning(
+            "%d of %d workers stay away: there is work for %d (rl.members; in a population its tasks in flight)",
+            workers - members, workers, members,
+        )  # fmt: skip
+    return min(workers, members)

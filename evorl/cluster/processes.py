@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from evorl.cluster.core import Cluster, Group, Make
+from evorl.cluster.core import Cluster, Group, Make, employed
 from evorl.util.types import Count, Positive
 
 
@@ -25,4 +25,4 @@ class Processes(Cluster):
         from evorl.cluster.group import RemoteGroup
         from evorl.cluster.nursery import Nursery
 
-        return RemoteGroup(Nursery(make, min(self.workers, size)), size, self.deadline_s, plain)
+        return RemoteGroup(Nursery(make, employed(self.workers, size)), size, self.deadline_s, plain)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from evorl.cluster.address import host_port
-from evorl.cluster.core import Cluster, Group, Make
+from evorl.cluster.core import Cluster, Group, Make, employed
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, NonNegative, Positive
 
@@ -55,4 +55,4 @@ class Ray(Cluster):
         from evorl.cluster.fleet import Fleet
         from evorl.cluster.group import RemoteGroup
 
-        return RemoteGroup(Fleet(make, min(self.workers, size), self), size, self.deadline_s, plain)
+        return RemoteGroup(Fleet(make, employed(self.workers, size), self), size, self.deadline_s, plain)

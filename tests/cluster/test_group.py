@@ -19,7 +19,7 @@ import pytest
 import torch
 from islands import Islands
 
-from evorl.cluster.core import Cluster, Group, Make, MemberError
+from evorl.cluster.core import Cluster, Group, Make, MemberError, employed
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.ray import Ray
@@ -416,3 +416,8 @@ def test_a_group_is_closed_in_the_middle_of_its_work(spawn: Spawn) -> None:
     next(group.gather("fragment", 60_000))
     group.any("nap", 0.01)
     group.close()
+
+
+def test_workers_without_work_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    assert employed(2, 3) == 2 and not caplog.text
+    assert employed(4, 1) == 1 and "3 of 4 workers stay away" in caplog.text
