@@ -8,7 +8,8 @@ and one ray.get. Bare: a ROUTER and a DEALER, 64 messages under way.
 `gather`: 1 MB from 2 processes that always have the next one, copied to where the consumer wants it. Ray: two
 fragments of each actor under way, as objects. Bare: a copy into shared memory and one out of it, side by side.
 
-Runs: Pong PPO in one worker against local; a world whose every step burns 1 ms of CPU, 2 members on 2 workers against
+Runs: Pong PPO in one worker against local, free and with both held to one core, which leaves our own work alone: on two,
+either core sleeps, and cools, while the other one's process works; a world whose every step burns 1 ms of CPU, 2 members on 2 workers against
 on 1; a world whose steps cost about as much as learning from them, asynchronous in one worker against local; seconds
 from the command to the first row of metrics, after one batch of CartPole.
 
@@ -20,6 +21,7 @@ What must come within 5 % has four times the rounds.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -47,9 +49,14 @@ QUICK = ("mdp=cartpole", "rl=ppo", "rl.members=2", "rl.slots=4", "rl.horizon=32"
 Samples = dict[str, list[float]]
 
 
-def rates(commands: dict[str, tuple[str, ...]], samples: int, seconds: float) -> tuple[Samples, dict[str, str]]:
-    """Of each worker program, what it does in a second; and the versions of the last."""
+def rates(
+    commands: dict[str, tuple[str, ...]], samples: int, seconds: float, cores: int | None = None
+) -> tuple[Samples, dict[str, str]]:
+    """Of each worker program, what it does in a second, on so many cores (null: all); and the versions of the last."""
     with ExitStack() as stack:
+        every = os.sched_getaffinity(0)
+        stack.callback(os.sched_setaffinity, 0, every)
+        os.sched_setaffinity(0, sorted(every)[:cores])  # what we start inherits it
         workers = {name: stack.enter_context(Worker(OURS, *words)) for name, words in commands.items()}
         asked = {name: lambda _, w=worker: w.rate(seconds) for name, worker in workers.items()}
         return alternate(asked, range(samples)), list(workers.values())[-1].versions
@@ -132,16 +139,15 @@ def main() -> None:
         commands = {name: ("messages.py", what, how) for name, how in HOW.items()}
         found, facts["messages"] = rates(commands, args.samples, args.seconds)
         note(what, found, partial(message_rows, what), commands=commands)
+    pong = {"local": ("ours.py", *PONG), "1 worker": ("ours.py", *PONG, "cluster=processes", "cluster.workers=1")}
     pairs = {
-        "Pong PPO, steps/s": (
-            {"local": ("ours.py", *PONG), "1 worker": ("ours.py", *PONG, "cluster=processes", "cluster.workers=1")},
-            "within 5 %",
-            4 * args.samples,
-        ),
+        "Pong PPO, steps/s": (pong, "within 5 %", 4 * args.samples, None),
+        "Pong PPO on one core, steps/s": (pong, "within 5 %", 4 * args.samples, 1),
         "steps that burn 1 ms, steps/s": (
             {f"{n} workers": ("burn.py", *BURN, "cluster=processes", f"cluster.workers={n}") for n in (1, 2)},
             "1.8",
             args.samples,
+            None,
         ),
         "steps as costly as learning, steps/s": (
             {
@@ -153,11 +159,12 @@ def main() -> None:
             },
             "1.5",
             args.samples,
+            None,
         ),
     }
-    for title, (commands, aim, rounds) in pairs.items():
+    for title, (commands, aim, rounds, cores) in pairs.items():
         print(title, flush=True)
-        note(title, rates(commands, rounds, args.seconds)[0], lambda f, t=title, a=aim: run_rows(t, f, a))
+        note(title, rates(commands, rounds, args.seconds, cores)[0], lambda f, t=title, a=aim: run_rows(t, f, a))
     print("start", flush=True)
     asked = {name: partial(first_row, words) for name, words in PLACES.items()}
     note("start", alternate(asked, range(args.samples)), start_rows)
