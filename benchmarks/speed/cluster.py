@@ -8,10 +8,10 @@ and one ray.get. Bare: a ROUTER and a DEALER, 64 messages under way.
 `gather`: 1 MB from 2 processes that always have the next one, copied to where the consumer wants it. Ray: two
 fragments of each actor under way, as objects. Bare: a copy into shared memory and one out of it, side by side.
 
-Runs: Pong PPO in one worker against local, free and with both held to one core, which leaves our own work alone: on two,
-either core sleeps, and cools, while the other one's process works; a world whose every step burns 1 ms of CPU, 2 members on 2 workers against
-on 1; a world whose steps cost about as much as learning from them, asynchronous in one worker against local; seconds
-from the command to the first row of metrics, after one batch of CartPole.
+Runs: Pong PPO in one worker against local, free and with all processes held to one core, which leaves our own work
+alone (on two, each core sleeps, and cools, while the other one's process works); a world whose every step burns 1 ms
+of CPU, 2 members on 2 workers against on 1; a world whose steps cost about as much as learning from them, asynchronous
+in one worker against local; seconds from the command to the first row of metrics, after one batch of CartPole.
 
 Whatever alternates is compared round by round, and the median of those ratios given, since a machine's speed drifts.
 What must come within 5 % has four times the rounds.
