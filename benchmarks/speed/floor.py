@@ -2,8 +2,10 @@
 
 For our Pong defaults, and for CartPole-v1 with Stable-Baselines3's default PPO settings: the time of one batch's
 steps with actions drawn before; of the products of acting on it; of the forward and backward products of its update,
-one torch.mm each, actor and critic apart; of copying it once in memory. Beside them the time that our training spends
-on collecting and on learning, and the floors' share of it.
+one torch.mm each, actor and critic apart; of what an update does to single numbers and cannot leave out: rows gathered,
+hidden layers' activations and their gradients, biases' gradients, a step of Adam; of copying the batch once in memory.
+All of it into memory that is there, and nothing in between. Beside them the time that our training spends on collecting
+and on learning, and the floors' share of it.
 
     python benchmarks/speed/floor.py [--samples 5] [--out DIR]
 """
@@ -84,6 +86,41 @@ def products(rows: int, maps: list[tuple[int, int, bool]], backward: bool) -> Wo
     return work
 
 
+def single(rows: int, batch: int, rl: Any, maps: list[tuple[int, int, bool]]) -> Work:
+    """What one gradient step of ``rows`` of the ``batch`` rows does beside its products, without losses."""
+    forward = {"tanh": torch.tanh_, "relu": torch.relu_, "silu": torch.nn.functional.silu}[rl.net.activation]
+    ops = torch.ops.aten
+    backward = {
+        "tanh": lambda g, y: ops.tanh_backward.grad_input(g, y, grad_input=g),
+        "relu": lambda g, y: ops.threshold_backward.grad_input(g, y, 0, grad_input=g),
+        "silu": lambda g, y: ops.silu_backward.grad_input(g, y, grad_input=g),
+    }[rl.net.activation]
+    columns = [
+        torch.randn(batch, maps[0][0]),
+        *torch.randn(5, batch),
+    ]  # inputs; action, log pi, value, advantage, target
+    order = torch.randperm(batch)[:rows]
+    taken = [torch.empty(rows, *x.shape[1:]) for x in columns]
+    hidden = [torch.randn(2, rows, width) for _, width, _ in maps[:-2]]  # results and their gradients
+    heads_ = [torch.randn(rows, width) for _, width, _ in maps[-2:]]
+    bias = [torch.empty(width) for _, width, _ in maps]
+    theta, m, v, g = torch.rand(4, sum(inputs * width + width for inputs, width, _ in maps))
+
+    def work() -> None:
+        for x, out in zip(columns, taken, strict=True):
+            torch.index_select(x, 0, order, out=out)
+        for y, gradient in hidden:
+            forward(y)
+            backward(gradient, y)
+        for gradient, out in zip([*(one[1] for one in hidden), *heads_], bias, strict=True):
+            torch.sum(gradient, 0, out=out)
+        m.lerp_(g, 0.1)
+        v.mul_(0.999).addcmul_(g, g, value=0.001)
+        theta.addcdiv_(m, v.sqrt(), value=-1e-9)
+
+    return work
+
+
 def copying(data: torch.Tensor) -> Work:
     to = torch.empty_like(data)
     return lambda: (to.copy_(data), None)[1]
@@ -100,6 +137,7 @@ def measure(words: str, samples: int) -> dict[str, list[float]]:
     size = sum(x.nbytes for x in (*batch.inputs, batch.action, batch.log_prob, batch.value, batch.reward, batch.done))
     act = products(slots, layers(rl, spec), backward=False)
     learn = products(rl.minibatch, layers(rl, spec), backward=True)
+    rest = single(rl.minibatch, rl.horizon * slots, rl, layers(rl, spec))
     steps, updates = rl.horizon, rl.passes * rl.horizon * slots / rl.minibatch
     spent: dict[str, list[float]] = {"collecting": [], "learning": []}
 
@@ -116,6 +154,7 @@ def measure(words: str, samples: int) -> dict[str, list[float]]:
             "world": lambda _: seconds(stepping(arena, steps)),
             "acting": lambda _: steps * seconds(act),
             "update": lambda _: updates * seconds(learn),
+            "single numbers": lambda _: updates * seconds(rest),
             "copy": lambda _: seconds(copying(torch.zeros(size, dtype=torch.uint8))),
             "training": train,
         }, range(samples))  # fmt: skip
@@ -133,7 +172,8 @@ def rows(name: str, found: dict[str, list[float]]) -> list[list[str]]:
         ("products of acting", middle["acting"], middle["collecting"]),
         ("both", collect, middle["collecting"]),
         ("products of the update", middle["update"], middle["learning"]),
-        ("all of these", collect + middle["update"], middle["training"]),
+        ("single numbers of the update", middle["single numbers"], middle["learning"]),
+        ("all of these", collect + middle["update"] + middle["single numbers"], middle["training"]),
         ("one copy of the batch", middle["copy"], middle["training"]),
     ]
     return [
