@@ -10,6 +10,7 @@ import signal
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -27,8 +28,9 @@ from islands import Islands
 
 from evorl.cluster.core import Cluster, MemberError
 from evorl.cluster.crew import Crew
-from evorl.cluster.gate import present
+from evorl.cluster.gate import USER, present
 from evorl.cluster.group import RemoteGroup
+from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.seats import Call, Seat
 from evorl.cluster.wire import Bulk, Header, Kind, ProtocolError
@@ -270,6 +272,59 @@ def test_a_run_under_attack_keeps_its_bits(quiet: dict[str, Any], attacked: Any,
 def test_a_run_under_long_attack_keeps_its_bits(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
     run_under_attack(attacked(120_000, 3_000), tmp_path)
     assert fingerprint(tmp_path / "attacked") == quiet
+
+
+# ------------------------------------------------------------------ a frame that no memory could hold
+
+
+def oversized(path: str, token: bytes) -> bytes:
+    """What the socket at ``path`` says to one who knows the token and begins a frame of 2^62 bytes, until it hangs up.
+
+    ZMTP 3.0 (ZeroMQ's RFC 23) with the mechanism PLAIN (RFC 24), by hand, since no library sends such a frame.
+    """
+
+    def command(name: bytes, body: bytes) -> bytes:
+        whole = bytes([len(name)]) + name + body
+        return b"\x04" + bytes([len(whole)]) + whole
+
+    def short(text: bytes) -> bytes:
+        return bytes([len(text)]) + text
+
+    with socket.socket(socket.AF_UNIX) as plain:
+        plain.settimeout(30)
+        plain.connect(path)
+        said = b""
+
+        def hear(word: bytes) -> None:
+            nonlocal said
+            while word not in said and (more := plain.recv(4096)):
+                said += more
+
+        plain.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"PLAIN".ljust(20, b"\0") + bytes(32))
+        plain.sendall(command(b"HELLO", short(USER) + short(token.hex().encode())))
+        hear(b"WELCOME")
+        plain.sendall(command(b"INITIATE", short(b"Socket-Type") + len(b"DEALER").to_bytes(4) + b"DEALER"))
+        hear(b"READY")
+        plain.sendall(b"\x02" + (1 << 62).to_bytes(8) + bytes(100))
+        with suppress(ConnectionResetError):
+            while more := plain.recv(4096):
+                said += more
+    return said
+
+
+def test_a_frame_that_is_too_large_ends_its_connection_and_takes_no_memory() -> None:
+    group: Any = Processes(workers=1).spawn(toys.Counter, 2)
+    try:
+        path, before = group.crew.launcher.endpoint.removeprefix("ipc://"), resource.getrusage(resource.RUSAGE_SELF)
+        with ThreadPoolExecutor(1) as insider:
+            said = insider.submit(oversized, path, group.crew._token)
+            while not said.done():  # the driver listens while it works
+                assert group.all("echo", 1) == [1, 1]
+        assert b"READY" in said.result(), "it was let in"
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before.ru_maxrss < MEMORY
+        assert group.all("add", 1) == Local().spawn(toys.Counter, 2).all("add", 1)
+    finally:
+        group.close()
 
 
 # ------------------------------------------------------------------ what a worker itself may say
