@@ -30,7 +30,7 @@ def test_a_successor_may_come_between_updates_that_outlast_the_deadline() -> Non
         os.kill(group.crew.seats[0].pid, signal.SIGKILL)
         while not group.crew.replaced:
             next(stream)
-        for _ in range(5):
+        for _ in range(20):  # four or so, where the machine is not busy
             compute(1.5 * DEADLINE_S)
             next(stream)
             if group.crew.seats[0].ready:

@@ -6,6 +6,8 @@ import gc
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import deque
@@ -20,13 +22,13 @@ import cluster_toys as toys
 import numpy as np
 import pytest
 import zmq
-from harness import QUICK, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, title, train_in
+from harness import QUICK, ROOT, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, title, train_in
 
 from evorl.cluster.core import Group, Make
 from evorl.cluster.curve import Pass
 from evorl.cluster.fleet import Bell, Fleet
 from evorl.cluster.group import RemoteGroup
-from evorl.cluster.head import HeadLost, reached
+from evorl.cluster.head import HeadLost
 from evorl.cluster.launch import Exit
 from evorl.cluster.local import Local
 from evorl.cluster.ray import Ray
@@ -238,9 +240,10 @@ def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tm
         assert run.poll() is None and time.monotonic() < ends, (tmp_path / "err").read_text()
         time.sleep(0.01)
     titles = b"\n".join(title(pid) for pid in relatives(tmp_path / "tmp"))
-    address = {found.decode() for found in re.findall(rb"--gcs-address=([\d.:]+)", titles)}
-    with pytest.raises(PermissionError, match="asks for a token"):
-        reached(*address)
+    (address,) = {found.decode() for found in re.findall(rb"--gcs-address=([\d.:]+)", titles)}
+    asked = [sys.executable, "-c", f"from evorl.cluster.head import reached; reached({address!r})"]
+    stranger = subprocess.run(asked, env={"HOME": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True)
+    assert "PermissionError: it asks for a token" in stranger.stderr
     os.killpg(run.pid, signal.SIGTERM)  # Ray is in another session
     assert run.wait(60) == 143, (tmp_path / "err").read_text()
     assert {path.name for path in (tmp_path / "tmp").iterdir()} <= {"ray"}  # Ray's own session folder
