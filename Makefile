@@ -26,7 +26,8 @@ help: ## list the targets
 train: $(VENV)/.core ## train; ARGS="mdp=cartpole rl=ppo seed=2" chooses what (else mdp=pong rl=ppo)
 	@$(PY) -m evorl.run $(or $(ARGS),mdp=pong rl=ppo)
 
-test: $(VENV)/.all ## set up, then every check of a landing; mypy has one core's work to do, so the tests begin beside it
+# mypy has one core's work to do, so the tests begin beside it
+test: $(VENV)/.all ## set up, then every check of a landing
 	@$(MAKE) --no-print-directory --jobs 2 check tests
 
 tests: $(VENV)/.all

@@ -70,7 +70,8 @@ def _perform(operation: Any, *args: Any, **kwargs: Any) -> Any:
 
 def evorl(*commands: tuple[str, ...], captured: bool = True) -> tuple[int, Counter[str]]:
     """The exit code of ``evorl run WORDS`` for each of the ``commands`` until one fails, with this device, and how
-    often each operation was performed there; in a process of its own, since a device is for life.
+    often each operation was performed there, decisions (``act on DEVICE``) anywhere; in a process of its own, since a
+    device is for life.
 
     ``captured``: as everywhere else, by records (`evorl.nets.capture`). The tracer knows no convolution of this device.
     """
@@ -86,12 +87,20 @@ def evorl(*commands: tuple[str, ...], captured: bool = True) -> tuple[int, Count
 def _commands(commands: tuple[tuple[str, ...], ...], told: Path, captured: bool) -> None:
     from evorl import train
     from evorl.nets.capture import Records
+    from evorl.rl.policy_gradient import PolicyGradient
     from evorl.run import main
 
     _setup_privateuseone_for_python_backend("second")
     library = torch.library.Library("_", "IMPL")
     library.fallback(_perform, "PrivateUse1")
     train.device = lambda name: torch.device(SECOND)
+    act = PolicyGradient.act
+
+    def counted(self: Any, *given: Any) -> Any:
+        _performed[f"act on {self.theta.device.type}"] += 1
+        return act(self, *given)
+
+    PolicyGradient.act = counted
     if not captured:
         Records.replay = lambda self, function, *arguments: function(*arguments)
     code = next((code for words in commands if (code := main(list(words)))), 0)

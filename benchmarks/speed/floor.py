@@ -1,4 +1,4 @@
-"""How near we are to what the machine must do: the world's steps alone and the networks' matrix products alone.
+"""How near we are to what the machine must do: the world's steps, the matrix products, the work on single numbers.
 
 For our Pong defaults, and for CartPole-v1 with Stable-Baselines3's default PPO settings: the time of one batch's
 steps with actions drawn before; of the products of acting on it; of the forward and backward products of its update,
@@ -88,23 +88,20 @@ def products(rows: int, maps: list[tuple[int, int, bool]], backward: bool) -> Wo
 
 def single(rows: int, batch: int, rl: Any, maps: list[tuple[int, int, bool]]) -> Work:
     """What one gradient step of ``rows`` of the ``batch`` rows does beside its products, without losses."""
-    forward = {"tanh": torch.tanh_, "relu": torch.relu_, "silu": torch.nn.functional.silu}[rl.net.activation]
+    forward = {"tanh": torch.tanh_, "relu": torch.relu_}[rl.net.activation]
     ops = torch.ops.aten
     backward = {
         "tanh": lambda g, y: ops.tanh_backward.grad_input(g, y, grad_input=g),
         "relu": lambda g, y: ops.threshold_backward.grad_input(g, y, 0, grad_input=g),
-        "silu": lambda g, y: ops.silu_backward.grad_input(g, y, grad_input=g),
     }[rl.net.activation]
-    columns = [
-        torch.randn(batch, maps[0][0]),
-        *torch.randn(5, batch),
-    ]  # inputs; action, log pi, value, advantage, target
+    # inputs; action, log pi, value, advantage, target
+    columns = [torch.randn(batch, maps[0][0]), *torch.randn(5, batch)]
     order = torch.randperm(batch)[:rows]
     taken = [torch.empty(rows, *x.shape[1:]) for x in columns]
     hidden = [torch.randn(2, rows, width) for _, width, _ in maps[:-2]]  # results and their gradients
     heads_ = [torch.randn(rows, width) for _, width, _ in maps[-2:]]
     bias = [torch.empty(width) for _, width, _ in maps]
-    theta, m, v, g = torch.rand(4, sum(inputs * width + width for inputs, width, _ in maps))
+    theta, m, v, g, root = torch.rand(5, sum(inputs * width + width for inputs, width, _ in maps))
 
     def work() -> None:
         for x, out in zip(columns, taken, strict=True):
@@ -116,7 +113,7 @@ def single(rows: int, batch: int, rl: Any, maps: list[tuple[int, int, bool]]) ->
             torch.sum(gradient, 0, out=out)
         m.lerp_(g, 0.1)
         v.mul_(0.999).addcmul_(g, g, value=0.001)
-        theta.addcdiv_(m, v.sqrt(), value=-1e-9)
+        theta.addcdiv_(m, torch.sqrt(v, out=root), value=-1e-9)
 
     return work
 

@@ -33,7 +33,7 @@ from evorl.cluster.group import RemoteGroup
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.seats import Call, Seat
-from evorl.cluster.wire import Bulk, Header, Kind, ProtocolError
+from evorl.cluster.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError
 
 MEMORY = 100 << 10  # KiB that an attack may cost at most
 
@@ -274,11 +274,12 @@ def test_a_run_under_long_attack_keeps_its_bits(quiet: dict[str, Any], attacked:
     assert fingerprint(tmp_path / "attacked") == quiet
 
 
-# ------------------------------------------------------------------ a frame that no memory could hold
+# ------------------------------------------------------------------ a frame that is too large
 
 
 def oversized(path: str, token: bytes) -> bytes:
-    """What the socket at ``path`` says to one who knows the token and begins a frame of 2^62 bytes, until it hangs up.
+    """What the socket at ``path`` says to one who knows the token and begins a frame one byte too long, until it
+    hangs up.
 
     ZMTP 3.0 (ZeroMQ's RFC 23) with the mechanism PLAIN (RFC 24), by hand, since no library sends such a frame.
     """
@@ -305,7 +306,7 @@ def oversized(path: str, token: bytes) -> bytes:
         hear(b"WELCOME")
         plain.sendall(command(b"INITIATE", short(b"Socket-Type") + len(b"DEALER").to_bytes(4) + b"DEALER"))
         hear(b"READY")
-        plain.sendall(b"\x02" + (1 << 62).to_bytes(8) + bytes(100))
+        plain.sendall(b"\x02" + (MOST_FRAME + 1).to_bytes(8) + bytes(100))
         with suppress(ConnectionResetError):
             while more := plain.recv(4096):
                 said += more

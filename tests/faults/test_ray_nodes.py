@@ -145,7 +145,7 @@ def test_a_driver_that_is_killed_leaves_nothing_on_a_cluster_it_has_joined_and_g
             run.kill()
         ends = time.monotonic() + 5
         while carriers():
-            assert time.monotonic() < ends
+            assert time.monotonic() < ends, [title(pid) for pid in carriers()]
             time.sleep(0.01)
         with begun(f"resume={directory}", *joined) as run:
             assert run.wait(120) == 0, (tmp_path / "err").read_text()
