@@ -1,6 +1,7 @@
 """How a group's sockets meet, and who may connect.
 
-ZeroMQ asks before it reads a message of a new connection (its RFC 27, ZAP).
+ZeroMQ asks before it reads a message of a new connection (its RFC 27, ZAP), and tells which connections come, get
+through their handshake and go: also of those it never asks about, since they do not even greet as ZeroMQ does.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 USER = b"worker"
+NEWS = zmq.Event.ACCEPTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
 
 
 def guard(socket: zmq.Socket[bytes]) -> None:
@@ -39,22 +42,44 @@ def connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
 class Gate:
     """Lets those in who know the group's token, or have one of its ``keys``; what others send is never read."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], token: bytes, keys: Collection[bytes] | None) -> None:
-        self.refused = 0  # connections
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        socket: zmq.Socket[bytes],
+        token: bytes,
+        keys: Collection[bytes] | None,
+    ) -> None:
+        """For a socket that `guard` has been told about, the only one of its context."""
+        self.refused = 0  # connections that have gone and never got through their handshake
+        self._waiting: list[int] = []  # file descriptors of connections in their handshake
         self._keys = keys
         self._credentials = [USER, token.hex().encode()]
-        self.socket = context.socket(zmq.REP)
-        self.socket.linger = 0
-        self.socket.bind("inproc://zeromq.zap.01")
+        self._asked = context.socket(zmq.REP)
+        self._asked.linger = 0
+        self._asked.bind("inproc://zeromq.zap.01")
+        self._guarded = socket
+        self._told = context.socket(zmq.PAIR)
+        self._told.linger = self._told.rcvhwm = 0  # ZeroMQ would wait for us to read, and serve nobody
+        socket.monitor("inproc://evorl.gate", NEWS)
+        self._told.connect("inproc://evorl.gate")
+        self.sockets = (self._asked, self._told)
 
     def answer(self) -> None:
-        """Judge everyone who waits to be let in."""
-        while self.socket.poll(0):
-            version, number, _domain, _address, _identity, mechanism, *credentials = self.socket.recv_multipart()
-            known = self._knows(mechanism, credentials)
-            self.refused += not known
-            verdict = [b"200", b"OK", USER] if known else [b"400", b"none of ours", b""]
-            self.socket.send_multipart([version, number, *verdict, b""])
+        """Judge everyone who waits to be let in, and see who has come and gone."""
+        while self._asked.poll(0):
+            version, number, _domain, _address, _identity, mechanism, *credentials = self._asked.recv_multipart()
+            verdict = [b"200", b"OK", USER] if self._knows(mechanism, credentials) else [b"400", b"none of ours", b""]
+            self._asked.send_multipart([version, number, *verdict, b""])
+        while self._told.poll(0):
+            news = parse_monitor_message(self._told.recv_multipart())
+            event, connection = news["event"], news["value"]
+            if event == zmq.Event.ACCEPTED:
+                self._waiting.append(connection)
+            elif event == zmq.Event.DISCONNECTED and connection in self._waiting:
+                self._waiting.remove(connection)
+                self.refused += 1
+            elif event == zmq.Event.HANDSHAKE_SUCCEEDED and self._waiting:
+                self._waiting.pop()  # whose it was is not said; ours take no time over it, so the newest's
 
     def _knows(self, mechanism: bytes, credentials: list[bytes]) -> bool:
         if self._keys is None:
@@ -62,4 +87,7 @@ class Gate:
         return mechanism == b"CURVE" and credentials[0] in self._keys
 
     def close(self) -> None:
-        self.socket.close()
+        """Before the socket that it watches."""
+        self._guarded.disable_monitor()
+        for socket in self.sockets:
+            socket.close()

@@ -32,9 +32,9 @@ class Post:
         self._socket.router_mandatory = True
         guard(self._socket)
         keys = self._launcher.bind(self._socket)
-        self._poller.register(self._socket, zmq.POLLIN)
-        self.gate = Gate(self._context, token, keys)
-        self._poller.register(self.gate.socket, zmq.POLLIN)
+        self.gate = Gate(self._context, self._socket, token, keys)
+        for socket in (self._socket, *self.gate.sockets):
+            self._poller.register(socket, zmq.POLLIN)
         if self._watch is not None:
             self._poller.register(self._watch, zmq.POLLIN)
 
@@ -46,7 +46,7 @@ class Post:
     def wait(self, timeout_s: float) -> tuple[bool, bool]:
         """Until there is a message, or the launcher may have something to tell: which of both."""
         ready = dict(self._poller.poll(round(timeout_s * 1000)))
-        if self.gate is not None and self.gate.socket in ready:
+        if self.gate is not None and any(socket in ready for socket in self.gate.sockets):
             self.gate.answer()
         return self._socket in ready, self._watch is None or self._watch in ready
 

@@ -104,7 +104,7 @@ class Relay:
         if keys is not None:
             self.socket.curve_server = True
             self.socket.curve_publickey, self.socket.curve_secretkey = keys.public, keys.secret
-        self.gate = Gate(context, token, None if keys is None else {z85.decode(keys.relay_public)})
+        self.gate = Gate(context, self.socket, token, None if keys is None else {z85.decode(keys.relay_public)})
         self.door = Door(*name, listen(self.socket, _own_ip(endpoint)), "" if keys is None else keys.public.decode())
 
     def news(self) -> tuple[int, int]:
@@ -174,8 +174,8 @@ class Relay:
     def close(self) -> None:
         for socket in self._onward.values():
             socket.close()
-        self.socket.close()
         self.gate.close()
+        self.socket.close()
 
 
 def _own_ip(endpoint: str) -> str:

@@ -63,7 +63,7 @@ class Worker:
         self.mate: Reader | None = None  # of the one that keeps parcels for this host
         self.lacks: int | None = None  # the call from which on all have to come again
         self.poller = zmq.Poller()
-        for one in (socket, *(() if relay is None else (relay.socket, relay.gate.socket))):
+        for one in (socket, *(() if relay is None else (relay.socket, *relay.gate.sockets))):
             self.poller.register(one, zmq.POLLIN)
         self.going = True
         self.spoke = 0.0  # when

@@ -1,0 +1,125 @@
+"""Who is let in, and that everybody else is counted once: those who know no token, and those who speak no ZeroMQ."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from evorl.cluster.gate import Gate, guard, present
+
+TOKEN = bytes(range(16))
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00"  # ZMTP 3.0, up to the name of the mechanism
+NO_ZEROMQ = {
+    "nothing": b"",
+    "noise": bytes(range(7, 200)),
+    "a browser": b"GET / HTTP/1.1\r\n\r\n",
+    "half a greeting": GREETING[:5],
+    "ZMTP 1.0": b"\x01\x00\x06\x00hello",
+    "no security": GREETING + b"NULL".ljust(20, b"\0") + bytes(32),
+    "no command of the handshake": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32) + b"\x04\x06\x05WORLD",
+    "a frame before the handshake": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32) + b"\x02" + b"\xff" * 8,
+}
+
+
+class Place:
+    """A guarded socket and its gate."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.context = str(path), zmq.Context()
+        self.socket = self.context.socket(zmq.ROUTER)
+        self.socket.linger = 0
+        guard(self.socket)
+        self.gate = Gate(self.context, self.socket, TOKEN, None)
+        self.socket.bind(f"ipc://{path}")
+
+    def until(self, done: Callable[[], bool]) -> None:
+        ends = time.monotonic() + 30
+        while not done():
+            assert time.monotonic() < ends
+            zmq.select([*self.gate.sockets, self.socket], [], [], 0.01)
+            self.gate.answer()
+
+    def plain(self, said: bytes) -> socket.socket:
+        """A connection over which something was said."""
+        made = socket.socket(socket.AF_UNIX)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 10, 0))  # seconds to be accepted in
+        made.connect(self.path)
+        made.sendall(said)
+        return made
+
+    def dealer(self, token: bytes) -> zmq.Socket[bytes]:
+        made = self.context.socket(zmq.DEALER)
+        made.linger, made.reconnect_ivl = 0, -1
+        present(made, token)
+        made.connect(f"ipc://{self.path}")
+        made.send(b"hello")
+        return made
+
+    def hears(self) -> bool:
+        return bool(self.socket.poll(0))
+
+    def close(self) -> None:
+        self.gate.close()
+        self.socket.close()
+        self.context.term()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path / "gate")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("said", NO_ZEROMQ.values(), ids=NO_ZEROMQ)
+def test_what_is_no_handshake_is_counted_once_when_it_has_gone(place: Place, said: bytes) -> None:
+    place.plain(said).close()
+    place.until(lambda: place.gate.refused > 0)
+    with place.dealer(TOKEN):
+        place.until(place.hears)
+    assert place.gate.refused == 1
+    assert place.socket.recv_multipart()[1:] == [b"hello"]
+
+
+def test_a_wrong_token_is_counted_once_and_ours_never(place: Place) -> None:
+    with place.dealer(bytes(16)), place.dealer(TOKEN):
+        place.until(lambda: place.gate.refused > 0 and place.hears())
+    place.until(place.hears)
+    assert place.gate.refused == 1
+    assert len(place.socket.recv_multipart()) == 2
+    assert not place.hears(), "what the other one sent is never read"
+
+
+def test_strangers_who_linger_are_counted_once_they_have_gone(place: Place) -> None:
+    """However many of them were in their handshake when ours came."""
+    silent = [place.plain(b"") for _ in range(5)]
+    ours = []
+    for _ in range(3):
+        ours.append(place.dealer(TOKEN))
+        place.until(place.hears)
+        place.socket.recv_multipart()
+    assert place.gate.refused == 0
+    for one in silent:
+        one.close()
+    place.until(lambda: place.gate.refused == len(silent))
+    for dealer in ours:
+        dealer.close()
+    with place.dealer(TOKEN):
+        place.until(place.hears)
+    assert place.gate.refused == len(silent)
+
+
+def test_a_flood_that_nobody_looks_at_stops_nobody(place: Place) -> None:
+    """ZeroMQ tells of every connection, and would wait for whoever listens to that: 1,000 are its usual limit."""
+    count = 2000
+    for _ in range(count):
+        place.plain(b"no").close()
+    with place.dealer(TOKEN):
+        place.until(place.hears)
+    place.until(lambda: place.gate.refused == count)
