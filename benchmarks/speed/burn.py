@@ -1,4 +1,7 @@
-"""A worker that learns CartPole by PPO on a world whose every step burns CPU time: python burn.py MS WORD..."""
+"""A worker that learns CartPole by PPO on a world whose every step burns CPU time: python burn.py [playing] MS WORD...
+
+With ``playing`` it tells the share of time that playing takes (see `ours.learn`).
+"""
 
 from __future__ import annotations
 
@@ -42,9 +45,10 @@ class BurningArena:
 
 
 def main() -> None:
-    ms, *words = sys.argv[1:]
+    playing = sys.argv[1] == "playing"
+    ms, *words = sys.argv[1 + playing :]
     whole = experiment(words)
-    learn(replace(whole, mdp=Burning(world=whole.mdp, ms=float(ms))))
+    learn(replace(whole, mdp=Burning(world=whole.mdp, ms=float(ms))), playing)
 
 
 if __name__ == "__main__":

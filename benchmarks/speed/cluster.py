@@ -10,8 +10,9 @@ fragments of each actor under way, as objects. Bare: a copy into shared memory a
 
 Runs: Pong PPO in one worker against local, free and with all processes held to one core, which leaves our own work
 alone (on two, each core sleeps, and cools, while the other one's process works); a world whose every step burns 1 ms
-of CPU, 2 members on 2 workers against on 1; a world whose steps cost about as much as learning from them, asynchronous
-in one worker against local; seconds from the command to the first row of metrics, after one batch of CartPole.
+of CPU, 2 members on 2 workers against on 1; a world whose steps cost about as much as learning from them (the share of
+time that local plays, 0.5, is given), asynchronous in one worker against local; seconds from the command to the first
+row of metrics, after one batch of CartPole.
 
 Whatever alternates is compared round by round, and the median of those ratios given, since a machine's speed drifts.
 What must come within 5 % has four times the rounds.
@@ -40,6 +41,7 @@ AIMS = {"all": "3 times Ray", "any": "10 times Ray", "gather": "3 times Ray or 0
 PONG = ("mdp=pong", "rl=ppo")
 BURN = ("1", "mdp=cartpole", "rl=ppo", "rl.members=2", "rl.slots=4", "rl.horizon=32", "rl.minibatch=256", "rl.passes=1")
 EVEN = ("0.05", "mdp=cartpole", "rl=ppo", "rl.slots=8", "rl.horizon=64", "rl.minibatch=64", "rl.passes=10")
+EVENLY = "steps as costly as learning"
 PLACES = {
     "local": ("cluster=local",),
     "processes": ("cluster=processes", "cluster.workers=2"),
@@ -107,6 +109,11 @@ def run_rows(title: str, found: Samples, aim: str) -> list[list[str]]:
     ]  # fmt: skip
 
 
+def share_rows(found: Samples) -> list[list[str]]:
+    (samples,) = found.values()
+    return [[f"{EVENLY}, local: share of time that it plays", f"{median(samples):.2f}", spread(samples), "", "0.5"]]
+
+
 def start_rows(found: Samples) -> list[list[str]]:
     aims = {"processes": "2 s more than local", "ray": "10 s more than local"}
     return [
@@ -149,7 +156,7 @@ def main() -> None:
             args.samples,
             None,
         ),
-        "steps as costly as learning, steps/s": (
+        f"{EVENLY}, steps/s": (
             {
                 "local": ("burn.py", *EVEN),
                 "asynchronous, 1 worker": (
@@ -165,6 +172,8 @@ def main() -> None:
     for title, (commands, aim, rounds, cores) in pairs.items():
         print(title, flush=True)
         note(title, rates(commands, rounds, args.seconds, cores)[0], lambda f, t=title, a=aim: run_rows(t, f, a))
+    print("share", flush=True)
+    note("share", rates({"local": ("burn.py", "playing", *EVEN)}, args.samples, args.seconds)[0], share_rows)
     print("start", flush=True)
     asked = {name: partial(first_row, words) for name, words in PLACES.items()}
     note("start", alternate(asked, range(args.samples)), start_rows)

@@ -35,16 +35,16 @@ median = statistics.median
 # ------------------------------------------------------------------ workers
 
 
-def serve(update: Callable[[], int], *packages: str) -> None:
+def serve(update: Callable[[], float], *packages: str) -> None:
     """Be a worker: answer each number of seconds on stdin with as many updates, [environment steps, seconds].
 
-    ``update`` collects and learns from one batch and returns its environment steps. The first one, done before
-    anything is answered, warms up.
+    ``update`` collects and learns from one batch and returns its environment steps, or whatever else is to be summed
+    up. The first one, done before anything is answered, warms up.
     """
     update()
     say({"versions": versions(*packages)})
     for line in sys.stdin:
-        steps, began = 0, time.perf_counter()
+        steps, began = 0.0, time.perf_counter()
         while not steps or time.perf_counter() - began < float(line):
             steps += update()
         say([steps, time.perf_counter() - began])

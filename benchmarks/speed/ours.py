@@ -20,15 +20,16 @@ def experiment(words: Sequence[str]) -> Experiment:
         return config.experiment(config.resolved(config.compose(hydra, words)))
 
 
-def learn(whole: Experiment) -> None:
+def learn(whole: Experiment, playing: bool = False) -> None:
+    """``playing``: count the seconds of playing, not the steps; their rate is the share of time that playing takes."""
     from evorl.train import Run
 
     run = Run(whole)
 
-    def update() -> int:
+    def update() -> float:
         before = run.steps
-        run.iterate()
-        return run.steps - before
+        metrics = run.iterate().metrics
+        return metrics["speed/sample_seconds"] if playing else run.steps - before
 
     serve(update)
     run.close()
