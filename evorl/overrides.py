@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.object_type import ObjectType
@@ -19,7 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf._utils import split_key
 from omegaconf.errors import OmegaConfBaseException
 
@@ -33,6 +34,8 @@ FOLDERS = ("debug", "experiment")
 """Folders of conf/ that are added with a plus: +debug=tiny."""
 TUNED = "tuned"
 """The folder whose file for a pair of world and algorithm is taken by itself; ~tuned leaves it out."""
+PLACE = {"hydra.run.dir": "run output dir directory"}
+"""Hydra's own key that people look for under other names, made of these words."""
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
 """What Hydra raises for words that it cannot compose."""
 
@@ -95,6 +98,7 @@ def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Excepti
         words = [str(one.input_line) for one in groups]
         for one in given:
             if one not in groups:
+                _check_room(hydra, base, one)
                 _check_key(base, one, lambda: said(hydra, base, words, name))
     except BadRequest as found:
         return found
@@ -127,7 +131,7 @@ def require(config: DictConfig, key: str, said: Said = dict) -> Any:
 
 def unknown_word(name: str, names: Iterable[str], said: Said = dict) -> BadRequest:
     """The refusal of a first word of a key, with the nearest valid one as it is to be written: +debug has a plus."""
-    error = unknown(name, [*names, *FOLDERS, TUNED], said=said)
+    error = unknown(name, [*names, *FOLDERS, TUNED], said=lambda: {**said(), **PLACE})
     return BadRequest(re.sub(rf"\b({'|'.join(FOLDERS)})\b", r"+\1", error.args[0]), error.key)
 
 
@@ -206,11 +210,27 @@ def _options(hydra: Hydra, group: str) -> list[str]:
 
 
 def _listed(hydra: Hydra, group: str, kind: ObjectType) -> list[str]:
-    """What a group holds; asked itself, the loader would copy all that it knows first."""
-    return cast(ConfigLoaderImpl, hydra.config_loader).repository.get_group_options(group, kind)
+    return _repository(hydra).get_group_options(group, kind)
+
+
+def _repository(hydra: Hydra) -> ConfigRepository:
+    """Who reads the files; asked itself, the loader would copy all that it knows first."""
+    return cast(ConfigLoaderImpl, hydra.config_loader).repository
 
 
 # ------------------------------------------------------------------ keys and values
+
+
+def _check_room(hydra: Hydra, base: DictConfig, one: Override) -> None:
+    """Refuse a key that the chosen world, algorithm or cluster lacks and others have."""
+    room, _, name = one.key_or_group.partition(".")
+    if room not in ROOMS or _has(base, one.key_or_group) or one.is_add() or one.is_force_add():
+        return
+    files = {choice: _repository(hydra).load_config(f"{room}/{choice}") for choice in _options(hydra, room)}
+    homes = [f"{room}={choice}" for choice, file in files.items() if file and _has(file.config, name)]
+    if homes:
+        mine = f"{room}={base.hydra.runtime.choices[room]}"
+        raise BadRequest(f"unknown key of {mine}; it belongs to {', '.join(homes)}", one.key_or_group)
 
 
 def _check_key(base: DictConfig, one: Override, said: Said) -> None:
@@ -248,7 +268,9 @@ def _check_delete(old: Any, value: Any, key: str) -> None:
         raise BadRequest(f"is {written(old)}, not {written(value)}", key)
 
 
-def _has(base: DictConfig, key: str) -> bool:
+def _has(base: Container, key: str) -> bool:
+    if not isinstance(base, DictConfig):
+        return False
     try:
         require(base, key)
     except BadRequest:

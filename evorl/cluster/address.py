@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 PORT = 6379  # Ray's own
+MOST_PORT = 65535
 FORM = re.compile(r"(?:\[([^][]+)\]|([^][:]+))(?::(\d+))?|([^][]*:[^][]*:[^][]*)")
 
 
@@ -17,6 +18,8 @@ def host_port(address: str) -> tuple[str, int]:
     if found is None:
         raise ValueError(f"{address} is neither HOST, HOST:PORT nor [IPv6]:PORT")
     six, name, port, bare = found.groups()
+    if int(port or PORT) > MOST_PORT:
+        raise ValueError(f"{address} names the port {port}; the last one is {MOST_PORT}")
     return six or name or bare, int(port or PORT)
 
 

@@ -30,6 +30,12 @@ def test_what_is_no_address_is_refused_before_anything_is_tried(address: str) ->
         Ray(address=address)
 
 
+def test_a_port_that_none_can_be_is_refused_before_anything_is_tried() -> None:
+    assert Ray(address="head:65535")
+    with pytest.raises(BadRequest, match="the port 65536; the last one is 65535"):
+        Ray(address="head:65536")
+
+
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_a_head_is_reached_by_either_protocol(ip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
