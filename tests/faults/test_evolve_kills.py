@@ -20,7 +20,7 @@ WORDS = {
     "front": (*CASES["front"][:-1], "budget.steps=60000"),
     "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "checkpoint.every=4000", "budget.steps=20000"),
 }
-CLUSTER = ("cluster=processes", "cluster.workers=2", "cluster.deadline_s=2")
+CLUSTER = ("cluster=processes", "cluster.workers=2", "cluster.deadline_s=5")
 
 
 def bothered(place: Path, words: tuple[str, ...], kills: int, stops: int) -> int:
