@@ -15,6 +15,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.default_element import ConfigDefault
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -226,11 +227,19 @@ def _check_room(hydra: Hydra, base: DictConfig, one: Override) -> None:
     room, _, name = one.key_or_group.partition(".")
     if room not in ROOMS or _has(base, one.key_or_group) or one.is_add() or one.is_force_add():
         return
-    files = {choice: _repository(hydra).load_config(f"{room}/{choice}") for choice in _options(hydra, room)}
-    homes = [f"{room}={choice}" for choice, file in files.items() if file and _has(file.config, name)]
+    homes = [f"{room}={choice}" for choice in _options(hydra, room) if _knows(hydra, room, choice, name)]
     if homes:
         mine = f"{room}={base.hydra.runtime.choices[room]}"
         raise BadRequest(f"unknown key of {mine}; it belongs to {', '.join(homes)}", one.key_or_group)
+
+
+def _knows(hydra: Hydra, room: str, choice: str, key: str) -> bool:
+    """Whether a file of a folder, or one that it builds on, has a key."""
+    file = _repository(hydra).load_config(f"{room}/{choice}")
+    if file is None:
+        return False
+    below = [one.path for one in file.defaults_list or [] if isinstance(one, ConfigDefault) and not one.is_self()]
+    return _has(file.config, key) or any(_knows(hydra, room, str(path), key) for path in below)
 
 
 def _check_key(base: DictConfig, one: Override, said: Said) -> None:

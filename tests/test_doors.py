@@ -68,6 +68,10 @@ def test_a_run(finished: Path) -> None:
         (["rl.zzz=1"], "evorl: rl.zzz: unknown key; there are: members, slots, "),
         (["ec.population=3"], "evorl: ec.population: unknown key of ec=none; it belongs to ec=cem, ec=cma_es, "),
         (["cluster.cpus=2"], "evorl: cluster.cpus: unknown key of cluster=local; it belongs to cluster=ray\n"),
+        (
+            ["mdp=pong", "mdp.vector=x"],
+            "evorl: mdp.vector: unknown key of mdp=pong; it belongs to mdp=acrobot, mdp=ant, ",
+        ),
         (["rl=a2c", "rl.clip=0.1"], "evorl: rl.clip: unknown key of rl=a2c; it belongs to rl=ppo\n"),
         (["ec.populatoin=3"], "evorl: ec.populatoin: unknown key; this ec has none, another may: --help lists them"),
         (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),

@@ -104,7 +104,7 @@ def run_rows(title: str, found: Samples, aim: str) -> list[list[str]]:
     (_, base), _ = found.items()
     return [
         [f"{title}: {name}", f"{median(samples):,.0f}", spread(samples),
-         "" if samples is base else f"{over(samples, base):.3f}", "" if samples is base else aim]
+         "" if samples is base else f"{over(samples, base):.4f}", "" if samples is base else aim]
         for name, samples in found.items()
     ]  # fmt: skip
 

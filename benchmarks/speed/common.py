@@ -36,18 +36,18 @@ median = statistics.median
 
 
 def serve(update: Callable[[], float], *packages: str) -> None:
-    """Be a worker: answer each number of seconds on stdin with as many updates, [environment steps, seconds].
+    """Be a worker: answer each number of seconds on stdin with as many updates, [sum of what they return, seconds].
 
-    ``update`` collects and learns from one batch and returns its environment steps, or whatever else is to be summed
-    up. The first one, done before anything is answered, warms up.
+    ``update`` collects and learns from one batch and returns its environment steps, or what else is to be summed up.
+    The first one, done before anything is answered, warms up.
     """
     update()
     say({"versions": versions(*packages)})
     for line in sys.stdin:
-        steps, began = 0.0, time.perf_counter()
-        while not steps or time.perf_counter() - began < float(line):
-            steps += update()
-        say([steps, time.perf_counter() - began])
+        total, began = 0.0, time.perf_counter()
+        while not total or time.perf_counter() - began < float(line):
+            total += update()
+        say([total, time.perf_counter() - began])
 
 
 def say(what: Any) -> None:

@@ -207,7 +207,9 @@ class Crew:
             seat.line.accept(header)
             seat.since = time.monotonic()
         elif header.kind == Kind.KEPT:
-            self._confirmed(seat, header, unpack(frames[1], form=tuple[int, int, int, int, int]))
+            self._confirmed(seat, header, unpack(frames[1], form=tuple[int, int, int]))
+        elif header.kind == Kind.NEWS:
+            self._heard(seat, header, unpack(frames[1], form=tuple[int, int]))
         elif header.kind == Kind.LACK:
             seat.lack(header, unpack(frames[1], form=int))
             self.push(seat)
@@ -222,14 +224,21 @@ class Crew:
             self.parcels.arrived(seat)
         self._adopt(seat)
 
-    def _confirmed(self, seat: Seat, header: Header, said: tuple[int, int, int, int, int]) -> None:
-        """A worker keeps a parcel for its host."""
-        number, fd, block, refused, relayed = said
-        if not 0 <= fd < 1 << 31 or min(block, refused, relayed) < 0 or not seat.host:
-            raise ProtocolError(f"a parcel at {fd}, {block}")
+    def _heard(self, seat: Seat, header: Header, said: tuple[int, int]) -> None:
+        """What came to a worker's door, and what left it."""
+        refused, relayed = said
+        if min(said) < 0:
+            raise ProtocolError(f"{refused} refused, {relayed} bytes passed on")
         seat.line.accept(header)
         self._refused += refused
         self.relayed += relayed
+
+    def _confirmed(self, seat: Seat, header: Header, said: tuple[int, int, int]) -> None:
+        """A worker keeps a parcel for its host."""
+        number, fd, block = said
+        if not 0 <= fd < 1 << 31 or block < 0 or not seat.host:
+            raise ProtocolError(f"a parcel at {fd}, {block}")
+        seat.line.accept(header)
         self.parcels.confirmed(seat, number, fd, block)
         self._push_all(seat.host)
 

@@ -1,7 +1,7 @@
 """How a group's sockets meet, and who may connect.
 
-ZeroMQ asks before it reads a message of a new connection (its RFC 27, ZAP), and tells which connections come, get
-through their handshake and go: also of those it never asks about, since they do not even greet as ZeroMQ does.
+ZeroMQ asks before it reads a message of a new connection (its RFC 27, ZAP). Of those that it turns away by itself, as
+they do not keep to the form of a handshake or speak no ZeroMQ at all, it tells no more than that something happened.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 USER = b"worker"
-NEWS = zmq.Event.ACCEPTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
+BROKEN = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH  # by who then is not let in
+LEFT = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+NEWS = zmq.Event.ACCEPTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | BROKEN | LEFT
+MOST_NEWS = 100_000  # that wait for us; with more, ZeroMQ waits too
+AT_ONCE = 1000  # news read before anything else is looked at
 
 
 def guard(socket: zmq.Socket[bytes]) -> None:
@@ -40,7 +44,11 @@ def connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
 
 
 class Gate:
-    """Lets those in who know the group's token, or have one of its ``keys``; what others send is never read."""
+    """Lets those in who know the group's token, or have one of its ``keys``; what others send is never read.
+
+    ``refused`` counts connections whose token or key is wrong, or whose handshake is none. Who leaves in the middle of
+    it is not counted: a worker that is killed does just that.
+    """
 
     def __init__(
         self,
@@ -49,9 +57,10 @@ class Gate:
         token: bytes,
         keys: Collection[bytes] | None,
     ) -> None:
-        """For a socket that `guard` has been told about, the only one of its context."""
-        self.refused = 0  # connections that have gone and never got through their handshake
-        self._waiting: list[int] = []  # file descriptors of connections in their handshake
+        """For a socket that `guard` has been told about, the only one of its context; ``keys`` may change later."""
+        self.refused = 0
+        self._waiting: set[int] = set()  # file descriptors of connections in their handshake
+        self._settled = 0  # of these, to be disconnected for reasons that we know
         self._keys = keys
         self._credentials = [USER, token.hex().encode()]
         self._asked = context.socket(zmq.REP)
@@ -59,27 +68,38 @@ class Gate:
         self._asked.bind("inproc://zeromq.zap.01")
         self._guarded = socket
         self._told = context.socket(zmq.PAIR)
-        self._told.linger = self._told.rcvhwm = 0  # ZeroMQ would wait for us to read, and serve nobody
+        self._told.linger, self._told.rcvhwm = 0, MOST_NEWS
         socket.monitor("inproc://evorl.gate", NEWS)
         self._told.connect("inproc://evorl.gate")
         self.sockets = (self._asked, self._told)
 
     def answer(self) -> None:
-        """Judge everyone who waits to be let in, and see who has come and gone."""
+        """Judge everyone who waits to be let in, and see who has been turned away."""
         while self._asked.poll(0):
             version, number, _domain, _address, _identity, mechanism, *credentials = self._asked.recv_multipart()
             verdict = [b"200", b"OK", USER] if self._knows(mechanism, credentials) else [b"400", b"none of ours", b""]
             self._asked.send_multipart([version, number, *verdict, b""])
-        while self._told.poll(0):
+        for _ in range(AT_ONCE):
+            if not self._told.poll(0):
+                return
             news = parse_monitor_message(self._told.recv_multipart())
-            event, connection = news["event"], news["value"]
-            if event == zmq.Event.ACCEPTED:
-                self._waiting.append(connection)
-            elif event == zmq.Event.DISCONNECTED and connection in self._waiting:
-                self._waiting.remove(connection)
+            self._note(news["event"], news["value"])
+
+    def _note(self, event: int, connection: int) -> None:
+        """Whose handshake has come to its end is not said; so only how many are in theirs is known for sure."""
+        if event == zmq.Event.ACCEPTED:
+            self._waiting.add(connection)
+        elif event == zmq.Event.HANDSHAKE_SUCCEEDED and self._waiting:
+            self._waiting.pop()
+        elif event & (BROKEN | LEFT):
+            self.refused += bool(event & BROKEN)
+            self._settled += 1
+        elif event == zmq.Event.DISCONNECTED and connection in self._waiting:
+            self._waiting.remove(connection)
+            if self._settled:
+                self._settled -= 1
+            else:  # it never greeted
                 self.refused += 1
-            elif event == zmq.Event.HANDSHAKE_SUCCEEDED and self._waiting:
-                self._waiting.pop()  # whose it was is not said; ours take no time over it, so the newest's
 
     def _knows(self, mechanism: bytes, credentials: list[bytes]) -> bool:
         if self._keys is None:
@@ -88,6 +108,8 @@ class Gate:
 
     def close(self) -> None:
         """Before the socket that it watches."""
+        while self._told.poll(0):  # else ZeroMQ may wait for us to read, and we for it to stop
+            self._told.recv_multipart()
         self._guarded.disable_monitor()
         for socket in self.sockets:
             socket.close()

@@ -94,6 +94,7 @@ class Relay:
     ) -> None:
         self._refused = 0  # messages
         self._passed_on = 0  # bytes
+        self._told = 0, 0  # both, when they were last asked for
         self._context, self._token, self._name, self._keys = context, token, name, keys
         self._onward: dict[Door, zmq.Socket[bytes]] = {}
         self.secret = secrets.token_bytes(SECRET)
@@ -109,9 +110,9 @@ class Relay:
 
     def news(self) -> tuple[int, int]:
         """Since the last time: messages and connections that were none of this run's, and bytes passed on."""
-        found = self._refused + self.gate.refused, self._passed_on
-        self._refused = self.gate.refused = self._passed_on = 0
-        return found
+        now = self._refused + self.gate.refused, self._passed_on
+        (refused, passed_on), self._told = self._told, now
+        return now[0] - refused, now[1] - passed_on
 
     def take(self) -> Parcel | None:
         """A parcel that has come from another worker."""

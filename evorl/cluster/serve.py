@@ -75,6 +75,8 @@ class Worker:
         while self.going:
             if self.waiting or self.poller.poll(PATIENCE_MS):
                 self._read()
+                if self.relay is not None and any(news := self.relay.news()):
+                    self._say(Kind.NEWS, news, Letter(None))
                 self._work()
             elif not alive():
                 return
@@ -125,13 +127,12 @@ class Worker:
 
     def _keep(self, parcel: Parcel) -> None:
         """Pass a parcel on, and keep it for this host."""
-        content, news = memoryview(parcel.content), (0, 0)
+        content = memoryview(parcel.content)
         if self.relay is not None:
             self.relay.pass_on(parcel)
-            news = self.relay.news()
         number, block = self.pool.take()
         block.view(len(content))[:] = content
-        self._say(Kind.KEPT, [parcel.number, block.fd, number, *news], Letter(None))
+        self._say(Kind.KEPT, [parcel.number, block.fd, number], Letter(None))
 
     def _take(self, kind: Kind, envelope: Any, content: Any) -> None:
         if kind == Kind.END:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MAGIC, VERSION = b"EVRL", 3
+MAGIC, VERSION = b"EVRL", 4
 HEADER = struct.Struct("<4sHBB16sIIQQ")
 REFERENCE = 1  # code of our one msgpack extension: an array in the bulk
 ALIGN = 64  # bytes: where each array of a bulk begins
@@ -64,6 +64,7 @@ class Kind(IntEnum):
     PARCEL = 7  # driver, or another worker: keep these arrays for your host, and pass them on
     KEPT = 8  # worker: here they are
     LACK = 9  # worker: the arrays of a call are not where they should be
+    NEWS = 10  # worker: what has happened at its door
 
 
 class Bulk(IntEnum):

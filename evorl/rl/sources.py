@@ -87,13 +87,14 @@ class Stream:
             member, part = next(self.fragments)
         else:
             member, part = self.fragments.send(args)
-        cost, episodes = part["cost"], _episodes(part)
+        cost, episodes, waited = part["cost"], _episodes(part), [part["wait"]]
         while (lag := iteration - part["version"]) > self.max_lag:
             self.dropped += 1
             member, part = next(self.fragments)
             cost += part["cost"]
             episodes += _episodes(part)
-        waits = {"speed/learner_wait": time.monotonic() - began, "speed/actor_wait": part["wait"]}
+            waited.append(part["wait"])
+        waits = {"speed/learner_wait": time.monotonic() - began, "speed/actor_wait": sum(waited) / len(waited)}
         self.turn = (member + 1) % self.group.size
         self.lags.append(lag)
         lags = {"policy/lag": sum(self.lags) / len(self.lags), "policy/lag_max": float(max(self.lags))}

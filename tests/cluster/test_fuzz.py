@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import random
-import resource
 import signal
 import socket
 from collections import Counter, deque
@@ -65,7 +64,7 @@ def test_the_payloads_would_do_harm(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ a whole run
 
 
-PARSED = (Kind.HELLO, Kind.ANSWER, Kind.ANSWER, Kind.KEPT, Kind.LACK, Kind.CALL)
+PARSED = (Kind.HELLO, Kind.ANSWER, Kind.ANSWER, Kind.KEPT, Kind.LACK, Kind.NEWS, Kind.CALL)
 
 
 def forged(draw: random.Random, seat: Seat, kind: Kind, payload: bytes) -> list[bytes]:
@@ -114,6 +113,7 @@ class Attack:
     def _dealer(self, endpoint: str, identity: bytes, token: bytes | None) -> zmq.Socket[bytes]:
         dealer = self.context.socket(zmq.DEALER)
         dealer.linger, dealer.sndhwm, dealer.identity = 0, 1000, identity
+        dealer.reconnect_ivl = -1  # who is turned away does not come again
         if token is not None:
             present(dealer, token)
         dealer.connect(endpoint)
@@ -239,21 +239,27 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         one.close()
 
 
+def peak() -> int:
+    """The most memory that this process has had at once, in KiB."""
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+
+
 def run_under_attack(attack: Attack, tmp_path: Path) -> None:
     words = (*WORLDS["pong"], *QUICK, "budget.steps=10000", "rl.members=2", "cluster=processes", "cluster.workers=2")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is what it is now
+    before = peak()
     train_in(tmp_path / "attacked", experiment_of(*words))
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert attack.crew is not None
     assert attack.sent == attack.count
     assert attack.kills == 1
     assert attack.crew.replaced == 1
-    assert attack.crew.post.refused >= len(attack.outsiders) + len(attack.hostile) + 1  # also what is no ZeroMQ at all
+    certain = len(attack.outsiders) // 2 + len(attack.hostile) + 1  # wrong tokens, and what is no ZeroMQ at all
+    assert certain <= attack.crew.post.refused <= certain + len(attack.outsiders) // 2  # who has none may just leave
     assert attack.spoken == attack.count == attack.refused["line"] + attack.refused["content"]
     assert attack.refused["line"] > attack.count / 10
     assert attack.refused["content"] > attack.count / 2
     assert attack.refused["name"] > attack.count / 2
-    assert after - before < MEMORY
+    assert peak() - before < MEMORY
 
 
 @pytest.fixture

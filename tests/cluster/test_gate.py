@@ -15,11 +15,14 @@ from evorl.cluster.gate import Gate, guard, present
 
 TOKEN = bytes(range(16))
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00"  # ZMTP 3.0, up to the name of the mechanism
-NO_ZEROMQ = {
+SILENT = {
     "nothing": b"",
+    "half a greeting": GREETING[:5],
+    "a greeting": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32),
+}
+NO_ZEROMQ = {
     "noise": bytes(range(7, 200)),
     "a browser": b"GET / HTTP/1.1\r\n\r\n",
-    "half a greeting": GREETING[:5],
     "ZMTP 1.0": b"\x01\x00\x06\x00hello",
     "no security": GREETING + b"NULL".ljust(20, b"\0") + bytes(32),
     "no command of the handshake": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32) + b"\x04\x06\x05WORLD",
@@ -31,12 +34,12 @@ class Place:
     """A guarded socket and its gate."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.context = str(path), zmq.Context()
+        self.path, self.context, self._heard = str(path), zmq.Context(), 0
         self.socket = self.context.socket(zmq.ROUTER)
         self.socket.linger = 0
         guard(self.socket)
-        self.gate = Gate(self.context, self.socket, TOKEN, None)
         self.socket.bind(f"ipc://{path}")
+        self.gate = Gate(self.context, self.socket, TOKEN, None)
 
     def until(self, done: Callable[[], bool]) -> None:
         ends = time.monotonic() + 30
@@ -64,6 +67,13 @@ class Place:
     def hears(self) -> bool:
         return bool(self.socket.poll(0))
 
+    def heard(self) -> int:
+        """Messages so far, all of ours."""
+        while self.hears():
+            assert self.socket.recv_multipart()[1:] == [b"hello"]
+            self._heard += 1
+        return self._heard
+
     def close(self) -> None:
         self.gate.close()
         self.socket.close()
@@ -78,7 +88,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("said", NO_ZEROMQ.values(), ids=NO_ZEROMQ)
-def test_what_is_no_handshake_is_counted_once_when_it_has_gone(place: Place, said: bytes) -> None:
+def test_what_is_no_handshake_is_counted_once(place: Place, said: bytes) -> None:
     place.plain(said).close()
     place.until(lambda: place.gate.refused > 0)
     with place.dealer(TOKEN):
@@ -96,23 +106,36 @@ def test_a_wrong_token_is_counted_once_and_ours_never(place: Place) -> None:
     assert not place.hears(), "what the other one sent is never read"
 
 
-def test_strangers_who_linger_are_counted_once_they_have_gone(place: Place) -> None:
-    """However many of them were in their handshake when ours came."""
-    silent = [place.plain(b"") for _ in range(5)]
-    ours = []
-    for _ in range(3):
-        ours.append(place.dealer(TOKEN))
-        place.until(place.hears)
-        place.socket.recv_multipart()
-    assert place.gate.refused == 0
-    for one in silent:
+@pytest.mark.parametrize("said", SILENT.values(), ids=SILENT)
+def test_who_leaves_in_the_middle_is_not_counted(place: Place, said: bytes) -> None:
+    """It may be a worker that was killed. Nobody else is taken for it, whoever stays and whoever goes first."""
+    before, after = [place.plain(said) for _ in range(3)], []
+    ours = [place.dealer(TOKEN)]
+    place.until(place.hears)
+    after = [place.plain(said) for _ in range(3)]
+    with place.dealer(TOKEN):
+        place.until(lambda: place.heard() == 2)
+    for one in (*before[:2], *after[:2]):
         one.close()
-    place.until(lambda: place.gate.refused == len(silent))
-    for dealer in ours:
+    place.plain(NO_ZEROMQ["noise"]).close()
+    ours.append(place.dealer(TOKEN))
+    place.until(lambda: place.heard() == 3)
+    for one in (*before, *after, *ours):
+        one.close()
+    with place.dealer(TOKEN):
+        place.until(lambda: place.heard() == 4)
+    place.until(lambda: place.gate.refused > 0)
+    assert place.gate.refused == 1
+
+
+def test_a_worker_that_is_killed_before_it_is_answered_is_not_counted(place: Place) -> None:
+    for wait in (0.0, 0.001, 0.01, 0.1):
+        dealer = place.dealer(TOKEN)
+        time.sleep(wait)
         dealer.close()
     with place.dealer(TOKEN):
-        place.until(place.hears)
-    assert place.gate.refused == len(silent)
+        place.until(lambda: place.heard() == 1)
+    assert place.gate.refused == 0
 
 
 def test_a_flood_that_nobody_looks_at_stops_nobody(place: Place) -> None:

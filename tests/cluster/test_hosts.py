@@ -289,13 +289,10 @@ def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> N
             for message in [*hostile, good, good] if mechanism == "ours" else [good]:
                 with suppress(zmq.Again):  # turned away already
                     socket.send_multipart(message or [b""], zmq.NOBLOCK)
-        n = 0
-        turned_away = len(hostile) + 1 + 4  # messages, the one that comes twice, and connections
-        while crew(group).refused < refused + turned_away and n < 500:
-            n += 1
-            array = np.full(10_000, n)
-            assert group.all("digest", array) == [toys.digest(array)] * 2
-        assert crew(group).refused == refused + turned_away
+        turned_away, ends = len(hostile) + 1 + 2, time.monotonic() + 60  # messages, one that comes twice, wrong keys
+        while crew(group).refused < refused + turned_away and time.monotonic() < ends:
+            assert group.all("echo", 1) == [1] * 2  # nothing that would go from worker to worker
+        assert 0 <= crew(group).refused - refused - turned_away <= 2  # who has no key at all may just leave
         assert max(group.all("blocks")) <= KEPT + 2  # nobody keeps what nobody asked for
     finally:
         for socket in strangers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -23,24 +24,25 @@ WORDS = {
 CLUSTER = ("cluster=processes", "cluster.workers=2", "cluster.deadline_s=5")
 
 
-def bothered(place: Path, words: tuple[str, ...], kills: int, stops: int) -> int:
+def bothered(place: Path, words: tuple[str, ...], kills: int, stops: int) -> Counter[signal.Signals]:
     """Run in processes of its own, of which so many die or stop; return how many did before it was over."""
     place.mkdir()
     driver = start(*QUICK, *words, *CLUSTER, "hydra.run.dir=run", cwd=place)
     signals = [signal.SIGKILL] * kills + [signal.SIGSTOP] * stops
     random.Random(7).shuffle(signals)
-    sent = 0
+    sent: Counter[signal.Signals] = Counter()
     while not (place / "run" / "population.jsonl").exists():
         assert driver.poll() is None, (place / "err").read_text()
         time.sleep(0.01)
     for number in signals:
-        time.sleep(random.Random(sent).uniform(0.05, 0.4))
+        draw = random.Random(sent.total())
+        time.sleep(draw.uniform(0.05, 0.4))
         victims = sorted(relatives(place / "tmp") - {driver.pid})
         if driver.poll() is not None:
             break
         if victims:
-            send(number, {random.Random(sent).choice(victims)})
-            sent += 1
+            send(number, {draw.choice(victims)})
+            sent[number] += 1
     assert driver.wait(400) == 0, (place / "err").read_text()
     return sent
 
@@ -59,7 +61,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.mark.parametrize("case", ["es-normal", "rounds"])
 def test_killed_workers_cost_no_bit(case: str, calm: Callable[[str], Path], tmp_path: Path) -> None:
-    assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0) >= 3
+    assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0)[signal.SIGKILL] >= 3
     assert journal(tmp_path / "bothered" / "run") == journal(calm(case))
     assert judged(tmp_path / "bothered" / "run") == judged(calm(case))
 
@@ -68,7 +70,8 @@ def test_killed_workers_cost_no_bit(case: str, calm: Callable[[str], Path], tmp_
 @pytest.mark.parametrize("case", WORDS)
 def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
     words = (*WORDS[case][:-1], "budget.steps=400000")
-    assert bothered(tmp_path / "bothered", words, kills=40, stops=8) >= 20
+    sent = bothered(tmp_path / "bothered", words, kills=40, stops=8)
+    assert sent[signal.SIGKILL] >= 20 and sent[signal.SIGSTOP] >= 4
     calm = unbothered(tmp_path / "calm", words)
     assert journal(tmp_path / "bothered" / "run") == journal(calm)
     assert judged(tmp_path / "bothered" / "run") == judged(calm)
