@@ -1,7 +1,8 @@
 """What scripts/ holds for clusters: shell that shellcheck and sh accept, files that Ray and KubeRay would.
 
-Ray's cluster launcher brings its schema along. KubeRay's is written down here from its API reference (ray.io/v1, as of
-KubeRay 1.6) as far as our manifests go, and closed: a key that is not known here is refused. It is not the CRD itself.
+Ray's cluster launcher brings its schema along, and pods are checked against Kubernetes' own. What KubeRay puts around
+them is written down here from its API reference (ray.io/v1, as of KubeRay 1.6) as far as our manifests go, and closed:
+a key that is not known here is refused. It is not the CRD itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import kubernetes_validate
 import msgspec
 import pytest
 import yaml
@@ -28,7 +30,6 @@ MANIFESTS = sorted((SCRIPTS / "kubernetes").glob("*.yaml"))
 
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
-Quantity = Annotated[str, msgspec.Meta(pattern=r"^\d+(\.\d+)?(m|[kMGTP]i?)?$")]
 
 
 class Closed(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -40,52 +41,8 @@ class Metadata(Closed):
     labels: dict[str, str] = {}
 
 
-class Resources(Closed):
-    requests: dict[str, Quantity]
-    limits: dict[str, Quantity]
-
-
-class Variable(Closed):
-    name: str
-    value: str
-
-
-class Mount(Closed):
-    name: Name
-    mountPath: str
-    readOnly: bool = False
-
-
-class Container(Closed):
-    name: Name
-    image: str
-    resources: Resources
-    env: list[Variable] = []
-    volumeMounts: list[Mount] = []
-
-
-class Claim(Closed):
-    claimName: Name
-
-
-class Volume(Closed):
-    name: Name
-    persistentVolumeClaim: Claim
-
-
-class PodSpec(Closed):
-    containers: Annotated[list[Container], msgspec.Meta(min_length=1)]
-    volumes: list[Volume] = []
-    terminationGracePeriodSeconds: Whole = 30
-
-
-class Pod(Closed):
-    spec: PodSpec
-    metadata: Metadata | None = None
-
-
 class Head(Closed):
-    template: Pod
+    template: dict[str, Any]  # as Kubernetes has it
     rayStartParams: dict[str, str]
     serviceType: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
     enableIngress: bool = False
@@ -93,7 +50,7 @@ class Head(Closed):
 
 class Workers(Closed):
     groupName: Name
-    template: Pod
+    template: dict[str, Any]  # as Kubernetes has it
     rayStartParams: dict[str, str]
     replicas: Whole = 0
     minReplicas: Whole = 0
@@ -142,11 +99,29 @@ class RayJob(Closed, tag_field="kind", tag=True):
 
 
 def manifest(content: Any) -> RayCluster | RayJob:
-    return msgspec.convert(content, RayCluster | RayJob)
+    found = msgspec.convert(content, RayCluster | RayJob)
+    for group in groups(found):
+        template = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "x"}, "template": group.template}
+        kubernetes_validate.validate(template, kubernetes_validate.latest_version(), strict=True)
+    return found
 
 
 def cluster(found: RayCluster | RayJob) -> ClusterSpec:
     return found.spec if isinstance(found, RayCluster) else found.spec.rayClusterSpec
+
+
+def groups(found: RayCluster | RayJob) -> list[Head | Workers]:
+    return [cluster(found).headGroupSpec, *cluster(found).workerGroupSpecs]
+
+
+def pod(job: Any) -> Any:
+    """The head's, of a manifest as it is read."""
+    return job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+
+
+def container(group: Head | Workers) -> dict[str, Any]:
+    (only,) = group.template["spec"]["containers"]
+    return only
 
 
 # -------------------------------------------------------------- Kubernetes
@@ -155,14 +130,14 @@ def cluster(found: RayCluster | RayJob) -> ClusterSpec:
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_a_manifest(path: Path) -> None:
     (content,) = yaml.safe_load_all(path.read_text())
-    spec = cluster(manifest(content))
-    assert spec.authOptions == Auth(mode="token")
-    pods = [spec.headGroupSpec.template.spec, *(group.template.spec for group in spec.workerGroupSpecs)]
-    for pod in pods:
-        assert {mount.name for one in pod.containers for mount in one.volumeMounts} == {v.name for v in pod.volumes}
-    for group in spec.workerGroupSpecs:
+    found = manifest(content)
+    assert cluster(found).authOptions == Auth(mode="token")
+    for group in groups(found):
+        volumes = {volume["name"] for volume in group.template["spec"].get("volumes", [])}
+        assert {mount["name"] for mount in container(group).get("volumeMounts", [])} == volumes
+    for group in cluster(found).workerGroupSpecs:
         assert group.minReplicas <= group.replicas <= group.maxReplicas
-        assert group.rayStartParams["num-cpus"] == group.template.spec.containers[0].resources.requests["cpu"]
+        assert group.rayStartParams["num-cpus"] == container(group)["resources"]["requests"]["cpu"]
 
 
 def test_the_image_holds_the_ray_that_the_manifests_name() -> None:
@@ -176,9 +151,9 @@ def test_options_of_ray_start_exist(path: Path) -> None:
     """rayStartParams become options of `ray start`."""
     from ray.scripts.scripts import start
 
-    spec = cluster(manifest(yaml.safe_load(path.read_text())))
+    found = manifest(yaml.safe_load(path.read_text()))
     known = {option.removeprefix("--") for parameter in start.params for option in parameter.opts}
-    for group in (spec.headGroupSpec, *spec.workerGroupSpecs):
+    for group in groups(found):
         assert {*group.rayStartParams} <= known
 
 
@@ -191,12 +166,16 @@ def test_options_of_ray_start_exist(path: Path) -> None:
         lambda job: job["spec"]["rayClusterSpec"]["headGroupSpec"]["rayStartParams"].update({"num-cpus": 0}),
         lambda job: job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0].pop("groupName"),
         lambda job: job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0].update(replicas="2"),
+        lambda job: pod(job).update(container=[]),
+        lambda job: pod(job)["containers"][0].update(imagee="x"),
+        lambda job: pod(job)["containers"][0].pop("name"),
+        lambda job: pod(job)["containers"][0]["volumeMounts"][0].update(mountPath=1),
     ],
 )
 def test_a_spoiled_manifest_is_refused(spoil: Any) -> None:
     job = copy.deepcopy(yaml.safe_load((SCRIPTS / "kubernetes" / "rayjob.yaml").read_text()))
     spoil(job)
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises((msgspec.ValidationError, kubernetes_validate.ValidationError)):
         manifest(job)
 
 
@@ -212,8 +191,8 @@ def test_the_words_of_the_job_compose() -> None:
         made = experiment(resolved(compose(hydra, words)))
     workers = sum(int(group.rayStartParams["num-cpus"]) * group.replicas for group in cluster(job).workerGroupSpecs)
     assert isinstance(made.cluster, Ray) and made.cluster.workers == made.rl.members == workers
-    mounts = cluster(job).headGroupSpec.template.spec.containers[0].volumeMounts
-    assert any(Path(run).is_relative_to(mount.mountPath) for mount in mounts)
+    mounts = container(cluster(job).headGroupSpec)["volumeMounts"]
+    assert any(Path(run).is_relative_to(mount["mountPath"]) for mount in mounts)
 
 
 # -------------------------------------------------------------- ray up
