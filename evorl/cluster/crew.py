@@ -43,7 +43,7 @@ class Crew:
         self.states: list[bytes | None] = [None] * size  # of each member, packed
         self.pool = Pool()
         self.parcels = Parcels(self.pool, self._send_parcel)
-        self.sent_away = self.relayed = 0  # bytes of arrays to other hosts: by this process, and by its workers
+        self.sent = self.relayed = 0  # bytes of arrays to other hosts: by this process, and by its workers
         self._plain = {one.__name__: one for one in plain}
         self._token, begun = secrets.token_bytes(16), time.monotonic()
         workers = min(launcher.workers, size)
@@ -145,7 +145,7 @@ class Crew:
     def _send(self, seat: Seat, kind: Kind, envelope: object, letter: Letter, place: bytes = b"") -> None:
         near = seat.host == self.launcher.host
         frames = seat.line.pack(kind, envelope, letter, near, place)
-        self.sent_away += 0 if near or place else letter.size
+        self.sent += 0 if near or place else letter.size
         if not self.post.send(seat.name, frames):  # it is gone; its exit will say so
             seat.line.sent -= 1  # one that has yet to come counts from its own first message
 

@@ -153,7 +153,11 @@ class RemoteGroup:
         self.crew.restore(self._states)
 
     def counters(self) -> dict[str, float]:
-        return {"cluster/replaced": float(self.crew.replaced), "cluster/refused": float(self.crew.refused)}
+        return {
+            "cluster/replaced": float(self.crew.replaced),
+            "cluster/refused": float(self.crew.refused),
+            "cluster/sent": float(self.crew.sent + self.crew.relayed),
+        }
 
     def close(self) -> None:
         self._left.clear()

@@ -79,6 +79,9 @@ METRICS: dict[str, Metric] = {
     "cluster/refused": Metric(
         "messages", "messages and connections that were not of the run, at its driver or a worker, since the start"
     ),
+    "cluster/sent": Metric(
+        "bytes", "arrays sent to other machines, by the driver and by workers who pass them on, since the start"
+    ),
 }
 
 

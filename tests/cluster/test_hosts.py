@@ -53,7 +53,7 @@ def sent(group: Group) -> Callable[[], tuple[int, int]]:
     former = [0, 0]
 
     def news() -> tuple[int, int]:
-        now = [crew(group).sent_away, crew(group).relayed]
+        now = [crew(group).sent, crew(group).relayed]
         found = now[0] - former[0], now[1] - former[1]
         former[:] = now
         return found
