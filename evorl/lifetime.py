@@ -82,7 +82,7 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
     if not evolution.several and (len(evolution.objectives) if problem is None else problem.count) > 1:
-        raise BadRequest("this evolution takes one objective; ec=nsga2 takes several", "ec.objectives")
+        raise BadRequest("this evolution takes one objective; ec=nsga2 and ec=nsga3 take several", "ec.objectives")
 
 
 # ------------------------------------------------------------------ a function

@@ -118,7 +118,7 @@ PBT = "hydra.sweeper.evolver=pbt"
         ),
         (
             [LR, PBT, "hydra.sweeper.evolver.objectives=[fitness,length]"],
-            "hydra.sweeper.evolver.objectives: this evolver takes one objective; nsga2 takes several",
+            "hydra.sweeper.evolver.objectives: this evolver takes one objective; nsga2 and nsga3 take several",
         ),
         (
             [LR, "hydra.sweeper.evolver._target_=os.system"],

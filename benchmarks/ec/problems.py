@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 from common import ROOT, arguments, machine, page, save, versions
 
 from evorl.ec.core import Evaluation, Evolution, objectives
+from evorl.ec.nsga3 import directions
 from evorl.ec.space import Space
 from evorl.mdp.problem import PROBLEMS, Problem
 from evorl.ops.pareto import hypervolume
@@ -82,6 +83,7 @@ def evolved(name: str, kind: type[Evolution], problem: Problem, seed: int) -> Ru
 
 def pymoos(algorithm: str, problem: Problem, seed: int) -> Run:
     from pymoo.algorithms.moo.nsga2 import NSGA2
+    from pymoo.algorithms.moo.nsga3 import NSGA3
     from pymoo.algorithms.soo.nonconvex.de import DE
     from pymoo.algorithms.soo.nonconvex.ga import GA
     from pymoo.algorithms.soo.nonconvex.pso import PSO
@@ -92,9 +94,13 @@ def pymoos(algorithm: str, problem: Problem, seed: int) -> Run:
         def _evaluate(self, x: Points, out: dict[str, Points]) -> None:
             out["F"] = -problem.evaluate(x)
 
-    kind, size = {"NSGA2": NSGA2, "GA": GA, "DE": DE, "PSO": PSO}[algorithm], 50 if problem.count == 1 else 100
+    kind, size = (
+        {"NSGA2": NSGA2, "NSGA3": NSGA3, "GA": GA, "DE": DE, "PSO": PSO}[algorithm],
+        50 if problem.count == 1 else 100,
+    )
     low, high = problem.bounds
-    running = kind(pop_size=size)
+    more = {"ref_dirs": directions(problem.count, size)} if algorithm == "NSGA3" else {}
+    running = kind(pop_size=size, **more)
     theirs = Same(n_var=problem.dimensions, n_obj=problem.count, xl=low, xu=high)
     running.setup(theirs, termination=NoTermination(), seed=seed, verbose=False)
     while True:
@@ -122,7 +128,7 @@ def contestants(problem: Problem) -> dict[str, Contestant]:
         for name, kind in ours().items()
         if problem.count == 1 or kind.several
     }
-    for name in ("GA", "DE", "PSO") if problem.count == 1 else ("NSGA2",):
+    for name in ("GA", "DE", "PSO") if problem.count == 1 else ("NSGA2", "NSGA3"):
         found[f"pymoo {name}"] = lambda problem, seed, name=name: pymoos(name, problem, seed)
     return {**found, "cma": pycma} if problem.count == 1 else found
 

@@ -19,7 +19,7 @@ SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.
 EXAMPLES = [(name, code) for name, text in SECTIONS.items() for code in re.findall(r"```python\n(.*?)```", text, re.S)]
 LEAST = {
     "openai_es": -0.01, "cma_es": -1e-8, "cem": -2e-3, "one_plus_one": -1e-8, "pso": -1e-4, "cso": -1e-6, "sga": -1e-2,
-    "nsga2": -0.05, "map_elites": -0.05, "random": -1.5,
+    "nsga2": -0.05, "nsga3": -0.05, "map_elites": -0.05, "random": -1.5,
 }  # fmt: skip
 
 

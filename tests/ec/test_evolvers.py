@@ -21,6 +21,7 @@ from evorl.ec.core import Evaluation, Evolution, Evolver, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.map_elites import MapElites
 from evorl.ec.nsga2 import NSGA2
+from evorl.ec.nsga3 import NSGA3
 from evorl.ec.one_plus_one import OnePlusOne
 from evorl.ec.openai_es import OpenAIES
 from evorl.ec.pbt import PBT
@@ -72,6 +73,8 @@ CASES = {
     "nsga2-layers": Case(NSGA2(population=6, weights="layers", inherit_optimizer=True), (MIXED, ONLY_WEIGHTS)),
     "nsga2-odd": Case(NSGA2(population=5, offspring=3)),
     "nsga2-steady": Case(NSGA2(population=6, offspring=1)),
+    "nsga3": Case(NSGA3(population=6)),
+    "nsga3-steady": Case(NSGA3(population=6, offspring=1, divisions=2)),
     "sga": Case(SGA(population=6)),
     "sga-truncation": Case(SGA(population=6, selection="truncation", crossover=0, elites=2)),
     "sga-steady": Case(SGA(population=6, offspring=1, elites=6)),
