@@ -40,7 +40,7 @@ UNITS = {"all": (1.0, "times/s"), "any": (1.0, "calls/s"), "gather": (2**20 / 1e
 AIMS = {"all": "3 times Ray", "any": "10 times Ray", "gather": "3 times Ray or 0.6 of bare"}
 PONG = ("mdp=pong", "rl=ppo")
 BURN = ("1", "mdp=cartpole", "rl=ppo", "rl.members=2", "rl.slots=4", "rl.horizon=32", "rl.minibatch=256", "rl.passes=1")
-EVEN = ("0.05", "mdp=cartpole", "rl=ppo", "rl.slots=8", "rl.horizon=64", "rl.minibatch=64", "rl.passes=10")
+EVEN = ("0.1", "mdp=cartpole", "rl=ppo", "rl.slots=8", "rl.horizon=64", "rl.minibatch=64", "rl.passes=10")
 EVENLY = "steps as costly as learning"
 PLACES = {
     "local": ("cluster=local",),

@@ -29,30 +29,31 @@ QUESTION = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # the first that Ray asks
 def reached(address: str) -> str:
     """The address with Ray's own port where it names none.
 
-    Raises OSError where nobody listens, PermissionError where a token is asked for and ours is missing or another.
+    Raises OSError where no Ray listens, PermissionError where a token is asked for and ours is missing or another.
     """
     if address == "auto":
         return address
     host, port = host_port(address)
     found = one_word(host, port)
     socket.create_connection((host, port), REACH_S).close()
-    if _turned_away(found):
-        raise PermissionError(
-            "it asks for a token, and ours is missing or another: set RAY_AUTH_MODE=token, and have the head's "
-            "~/.ray/auth_token here too (or its content in RAY_AUTH_TOKEN)"
-        )
+    _ask(found)
     return found
 
 
-def _turned_away(address: str) -> bool:
-    """What else may be wrong Ray will say when it joins."""
+def _ask(address: str) -> None:
+    """What else may be wrong Ray will say when it joins; but whoever is no Ray it would ask for ever."""
     try:
         channel: Any = grpc_utils.init_grpc_channel(address)
         with channel:
             channel.unary_unary(QUESTION)(b"", timeout=REACH_S)
     except grpc.RpcError as error:
-        return bool(error.code() == grpc.StatusCode.UNAUTHENTICATED)
-    return False
+        if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+            raise PermissionError(
+                "it asks for a token, and ours is missing or another: set RAY_AUTH_MODE=token, and have the head's "
+                "~/.ray/auth_token here too (or its content in RAY_AUTH_TOKEN)"
+            ) from None
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise ConnectionError("what listens there does not answer as Ray does") from None
 
 
 class HeadLost(RuntimeError):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -39,7 +42,7 @@ def test_a_port_that_none_can_be_is_refused_before_anything_is_tried() -> None:
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
 def test_a_head_is_reached_by_either_protocol(ip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(head, "_turned_away", asked.append)
+    monkeypatch.setattr(head, "_ask", asked.append)
     with socket.create_server((ip, 0), family=socket.AF_INET6 if ":" in ip else socket.AF_INET) as server:
         word = one_word(ip, server.getsockname()[1])
         assert head.reached(word) == word
@@ -47,3 +50,33 @@ def test_a_head_is_reached_by_either_protocol(ip: str, monkeypatch: pytest.Monke
     assert asked == [word]
     with pytest.raises(ConnectionRefusedError):
         head.reached(word)
+
+
+def hang_up(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            server.accept()[0].close()
+
+
+def answer_otherwise(server: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            with server.accept()[0] as caller:
+                caller.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+
+
+def say_nothing(server: socket.socket) -> None:
+    pass
+
+
+@pytest.mark.parametrize("behave", [hang_up, answer_otherwise, say_nothing])
+def test_what_is_no_ray_is_told(behave: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would ask it for ever."""
+    monkeypatch.setattr(head, "REACH_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=behave, args=(server,))
+        thread.start()
+        with pytest.raises(ConnectionError, match="what listens there does not answer as Ray does"):
+            head.reached(one_word(*server.getsockname()))
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
