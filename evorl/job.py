@@ -53,8 +53,14 @@ def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, ch
     from evorl.session import carried_out
 
     with fitting(composed, data["init"]):
+        _announce(experiment)
         run, source = _made(data, experiment, data["replay"])
         return float(carried_out(run, lambda: _begun(choose(), data, experiment, source))["fitness"])
+
+
+def _announce(experiment: Experiment) -> None:
+    if experiment.cluster.begins:
+        print(experiment.cluster.begins, flush=True)
 
 
 def _made(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:
@@ -96,6 +102,7 @@ def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amen
                 amend()
                 yield directory, None if found is None else found[1]
 
+    _announce(experiment)
     if steps(directory):
         run = work(experiment, None, data.get("replay"))
     else:  # it was stopped before its first checkpoint

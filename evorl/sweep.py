@@ -217,6 +217,7 @@ def _ready(base: DictConfig) -> None:
     Raises `BadRequest` where it does not start or is not there.
     """
     if str(base.hydra.launcher.get("_target_")) == f"{RAYS}.ray_launcher.RayLauncher":
+        os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # lines of two jobs that look alike are no repetition
         from evorl.cluster.session import begin
 
         words = cast(dict[str, Any], OmegaConf.to_container(base.hydra.launcher.ray.init, resolve=True))

@@ -130,6 +130,11 @@ class Cluster(ABC):
     here: ClassVar[bool]
     """Whether members live in the process that spawns them."""
 
+    @property
+    def begins(self) -> str:
+        """What a person is told beforehand where `spawn` takes its time."""
+        return ""
+
     @abstractmethod
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
         """``size`` members, ``make(0)`` to ``make(size - 1)``.

@@ -37,6 +37,12 @@ class Ray(Cluster):
     placement: Literal["spread", "pack"] = "spread"
     """Over as many machines as there are, or as few as they fit on."""
 
+    @property
+    def begins(self) -> str:
+        if self.address is None:
+            return "Ray starts on this machine, which takes some seconds"
+        return f"joins the Ray {'of this machine' if self.address == 'auto' else f'at {self.address}'}"
+
     def __post_init__(self) -> None:
         if self.address is None:
             return

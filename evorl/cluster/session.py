@@ -136,7 +136,7 @@ def begin(key: str, address: str | None, **more: Any) -> None:
             address = address or "local"
             if address != "local" and "://" not in address:
                 address = reached(address)
-            UNTYPED.init(address, **more)
+            UNTYPED.init(address, **{"logging_level": logging.ERROR, **more})
 
 
 def _private() -> str:

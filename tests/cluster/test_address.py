@@ -11,6 +11,8 @@ import pytest
 
 from evorl.cluster import head
 from evorl.cluster.address import PORT, host_port, one_word
+from evorl.cluster.local import Local
+from evorl.cluster.processes import Processes
 from evorl.cluster.ray import Ray
 from evorl.util.errors import BadRequest
 
@@ -67,6 +69,12 @@ def answer_otherwise(server: socket.socket) -> None:
 
 def say_nothing(server: socket.socket) -> None:
     pass
+
+
+def test_what_takes_its_time_is_told_before() -> None:
+    assert "starts on this machine" in Ray().begins
+    assert "joins the Ray at head:7" in Ray(address="head:7").begins and "of this machine" in Ray(address="auto").begins
+    assert not Processes().begins and not Local().begins
 
 
 @pytest.mark.parametrize("behave", [hang_up, answer_otherwise, say_nothing])
