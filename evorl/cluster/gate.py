@@ -12,9 +12,8 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 USER = b"worker"
-BROKEN = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH  # by who then is not let in
-LEFT = zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-NEWS = zmq.Event.ACCEPTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | BROKEN | LEFT
+JUDGED, LEFT = zmq.Event.HANDSHAKE_FAILED_AUTH, zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+NEWS = zmq.Event.ACCEPTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | JUDGED | LEFT
 MOST_NEWS = 100_000  # that wait for us; with more, ZeroMQ waits too
 AT_ONCE = 1000  # news read before anything else is looked at
 
@@ -47,7 +46,8 @@ class Gate:
     """Lets those in who know the group's token, or have one of its ``keys``; what others send is never read.
 
     ``refused`` counts connections whose token or key is wrong, or whose handshake is none. Who leaves in the middle of
-    it is not counted: a worker that is killed does just that.
+    it is not counted: a worker that is killed does just that. ZeroMQ does not say whose handshake came through; it is
+    taken for the newest's, so who comes while a worker is in its own may be counted only when that one ends.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Gate:
     ) -> None:
         """For a socket that `guard` has been told about, the only one of its context; ``keys`` may change later."""
         self.refused = 0
-        self._waiting: set[int] = set()  # file descriptors of connections in their handshake
+        self._waiting: dict[int, None] = {}  # file descriptors of connections in their handshake, as they came
         self._settled = 0  # of these, to be disconnected for reasons that we know
         self._keys = keys
         self._credentials = [USER, token.hex().encode()]
@@ -86,19 +86,18 @@ class Gate:
             self._note(news["event"], news["value"])
 
     def _note(self, event: int, connection: int) -> None:
-        """Whose handshake has come to its end is not said; so only how many are in theirs is known for sure."""
         if event == zmq.Event.ACCEPTED:
-            self._waiting.add(connection)
+            self._waiting[connection] = None
         elif event == zmq.Event.HANDSHAKE_SUCCEEDED and self._waiting:
-            self._waiting.pop()
-        elif event & (BROKEN | LEFT):
-            self.refused += bool(event & BROKEN)
+            self._waiting.popitem()
+        elif event in (JUDGED, LEFT):
+            self.refused += event == JUDGED
             self._settled += 1
         elif event == zmq.Event.DISCONNECTED and connection in self._waiting:
-            self._waiting.remove(connection)
+            del self._waiting[connection]
             if self._settled:
                 self._settled -= 1
-            else:  # it never greeted
+            else:  # what it said was no handshake
                 self.refused += 1
 
     def _knows(self, mechanism: bytes, credentials: list[bytes]) -> bool:

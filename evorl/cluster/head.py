@@ -23,6 +23,7 @@ REACH_S = 10.0  # seconds in which it must take a connection, and answer
 GONE_S = 30.0  # without a connection; a head that is started again in time has not been gone
 AGAIN_S = 1.0  # between two tries
 SILENT_S = 5  # without a packet, after which each of a few more such times asks for one
+NO_RAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
 QUESTION = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # the first that Ray asks who joins; empty
 
 
@@ -52,7 +53,7 @@ def _ask(address: str) -> None:
                 "it asks for a token, and ours is missing or another: set RAY_AUTH_MODE=token, and have the head's "
                 "~/.ray/auth_token here too (or its content in RAY_AUTH_TOKEN)"
             ) from None
-        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        if error.code() in NO_RAY:
             raise ConnectionError("what listens there does not answer as Ray does") from None
 
 

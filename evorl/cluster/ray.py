@@ -40,7 +40,7 @@ class Ray(Cluster):
     @property
     def begins(self) -> str:
         if self.address is None:
-            return "Ray starts on this machine, which takes some seconds"
+            return "members go to a Ray on this machine; to start one takes some seconds"
         return f"joins the Ray {'of this machine' if self.address == 'auto' else f'at {self.address}'}"
 
     def __post_init__(self) -> None:

@@ -75,12 +75,16 @@ class Worker:
         while self.going:
             if self.waiting or self.poller.poll(PATIENCE_MS):
                 self._read()
-                if self.relay is not None and any(news := self.relay.news()):
-                    self._say(Kind.NEWS, news, Letter(None))
+                self._report()
                 self._work()
             elif not alive():
                 return
         self.close()
+
+    def _report(self) -> None:
+        """Say what has happened at the door."""
+        if self.relay is not None and any(news := self.relay.news()):
+            self._say(Kind.NEWS, news, Letter(None))
 
     def _read(self) -> None:
         """Take all that has come."""

@@ -5,9 +5,10 @@ Computation 18(4), 2014.
 Fronts survive as in NSGA-II. Of the first that does not fit whole those survive who are near directions, spread evenly
 over the objectives, near which few others are: with three objectives and more crowding distances tell little.
 
-What differs: where the extreme points span no plane (the paper leaves that open), the range of the first front stands
-for the intercepts; policies' weights come from the parent of the better front, as in `evorl.ec.nsga2`; individuals who
-failed do not survive. The ideal point is that of the present parents and children, as in the paper's Algorithm 2.
+What differs: the ideal point is that of the present parents and children, as in the paper's Algorithm 2, not of all
+generations, as in its text; where the extreme points span no plane (the paper leaves that open), the range of the
+first front stands for the intercepts; directions have one layer, where the paper has two for eight objectives and more;
+policies' weights come from the parent of the better front, as in `evorl.ec.nsga2`; who failed does not survive.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class NSGA3(Genetic):
     crossover: Fraction = 1.0
     crossover_eta: NonNegative = 30.0
     divisions: Count | None = None
-    """Parts of each objective between reference directions; null: no more directions than individuals."""
+    """Parts of each objective between directions; null: no more directions than individuals, or objectives."""
 
     def evolver(self, space: Space, seed: int = 0) -> Niching:
         return Niching(self, space, seed)
@@ -77,19 +78,19 @@ class Niching(Breeder):
         return [pool[i] for i in np.r_[kept, some[chosen]]]
 
 
-def directions(objectives: int, most: int, divisions: int | None = None) -> Points:
-    """Points [H, M] spread evenly over the simplex, whose coordinates are multiples of 1 / divisions (section IV-B).
+def directions(count: int, most: int, divisions: int | None = None) -> Points:
+    """Points [H, M] spread evenly over the simplex of M = ``count`` objectives, multiples of 1 / divisions (IV-B).
 
     As many as C(M + p - 1, p) for p ``divisions``; of None, the largest p for which that is not above ``most``.
     """
-    if objectives == 1:
+    if count == 1:
         return np.ones((1, 1))
     if divisions is None:
         divisions = 1
-        while comb(objectives + divisions, divisions + 1) <= most:
+        while comb(count + divisions, divisions + 1) <= most:
             divisions += 1
-    bars = np.array([*combinations(range(objectives + divisions - 1), objectives - 1)])  # between the parts of each
-    edges = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, objectives + divisions - 1)))
+    bars = np.array([*combinations(range(count + divisions - 1), count - 1)])  # between the parts of each
+    edges = np.pad(bars, ((0, 0), (1, 1)), constant_values=((0, 0), (-1, count + divisions - 1)))
     parts: Points = np.diff(edges, axis=1) - 1.0
     return parts / divisions
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import grpc
 import pytest
 
 from evorl.cluster import head
@@ -54,6 +56,12 @@ def test_a_head_is_reached_by_either_protocol(ip: str, monkeypatch: pytest.Monke
         head.reached(word)
 
 
+def test_what_takes_its_time_is_told_before() -> None:
+    assert "a Ray on this machine" in Ray().begins
+    assert "joins the Ray at head:7" in Ray(address="head:7").begins and "of this machine" in Ray(address="auto").begins
+    assert not Processes().begins and not Local().begins
+
+
 def hang_up(server: socket.socket) -> None:
     with suppress(OSError):
         while True:
@@ -71,20 +79,28 @@ def say_nothing(server: socket.socket) -> None:
     pass
 
 
-def test_what_takes_its_time_is_told_before() -> None:
-    assert "starts on this machine" in Ray().begins
-    assert "joins the Ray at head:7" in Ray(address="head:7").begins and "of this machine" in Ray(address="auto").begins
-    assert not Processes().begins and not Local().begins
-
-
 @pytest.mark.parametrize("behave", [hang_up, answer_otherwise, say_nothing])
 def test_what_is_no_ray_is_told(behave: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray would ask it for ever."""
     monkeypatch.setattr(head, "REACH_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=behave, args=(server,))
+        thread = threading.Thread(target=behave, args=(server,), daemon=True)
         thread.start()
+        try:
+            with pytest.raises(ConnectionError, match="what listens there does not answer as Ray does"):
+                head.reached(one_word(*server.getsockname()))
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_server_of_another_kind_is_no_ray() -> None:
+    """As Ray's own for its clients, which listens on another port of a head."""
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
         with pytest.raises(ConnectionError, match="what listens there does not answer as Ray does"):
-            head.reached(one_word(*server.getsockname()))
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
+            head.reached(f"127.0.0.1:{port}")
+    finally:
+        server.stop(None).wait()

@@ -7,6 +7,7 @@ import pickle
 import random
 import signal
 import socket
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -360,6 +361,14 @@ def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
         group.any("echo", {"a": 1.5, "b": [None, "x"]}).result()
         with pytest.raises(MemberError):
             group.all("boom", 0)
+        if address := group.crew.seats[0].door.address:  # where somebody knocks
+            host, port = address.removeprefix("tcp://").rsplit(":", 1)
+            refused, ends = group.crew.refused, time.monotonic() + 30
+            with socket.create_connection((host, int(port))) as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                while group.crew.refused == refused:
+                    assert time.monotonic() < ends and group.all("echo", 1)
+            assert any(Header.unpack(frames[0]).kind == Kind.NEWS for frames, _ in found)
     return found
 
 

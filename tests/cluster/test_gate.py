@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,7 @@ class Place:
 
     def close(self) -> None:
         self.gate.close()
-        self.socket.close()
-        self.context.term()
+        self.context.destroy(linger=0)
 
 
 @pytest.fixture
@@ -109,8 +109,7 @@ def test_a_wrong_token_is_counted_once_and_ours_never(place: Place) -> None:
 @pytest.mark.parametrize("said", SILENT.values(), ids=SILENT)
 def test_who_leaves_in_the_middle_is_not_counted(place: Place, said: bytes) -> None:
     """It may be a worker that was killed. Nobody else is taken for it, whoever stays and whoever goes first."""
-    before, after = [place.plain(said) for _ in range(3)], []
-    ours = [place.dealer(TOKEN)]
+    before, ours = [place.plain(said) for _ in range(3)], [place.dealer(TOKEN)]
     place.until(place.hears)
     after = [place.plain(said) for _ in range(3)]
     with place.dealer(TOKEN):
@@ -126,6 +125,39 @@ def test_who_leaves_in_the_middle_is_not_counted(place: Place, said: bytes) -> N
         place.until(lambda: place.heard() == 4)
     place.until(lambda: place.gate.refused > 0)
     assert place.gate.refused == 1
+
+
+def test_a_worker_that_ends_is_not_taken_for_one_who_stays(place: Place) -> None:
+    silent = [place.plain(b"") for _ in range(3)]
+    for n in range(3):
+        with place.dealer(TOKEN):
+            place.until(lambda n=n: place.heard() == n + 1)
+    with place.dealer(TOKEN):
+        place.until(lambda: place.heard() == 4)
+    assert place.gate.refused == 0
+    for one in silent:
+        one.close()
+    place.plain(NO_ZEROMQ["noise"]).close()
+    place.until(lambda: place.gate.refused > 0)
+    with place.dealer(TOKEN):
+        place.until(lambda: place.heard() == 5)
+    assert place.gate.refused == 1
+
+
+def test_a_stranger_who_goes_on_after_the_verdict_is_counted_once(place: Place) -> None:
+    command = b"\x05HELLO\x06worker\x04nope"
+    stranger = place.plain(SILENT["a greeting"] + b"\x04" + bytes([len(command)]) + command)
+    place.until(lambda: place.gate.refused > 0)
+    with suppress(OSError):
+        stranger.sendall(b"\x04" + bytes([len(command)]) + command)
+    stranger.close()
+    with place.dealer(TOKEN):
+        place.until(lambda: place.heard() == 1)
+    place.plain(NO_ZEROMQ["noise"]).close()
+    place.until(lambda: place.gate.refused > 1)
+    with place.dealer(TOKEN):
+        place.until(lambda: place.heard() == 2)
+    assert place.gate.refused == 2
 
 
 def test_a_worker_that_is_killed_before_it_is_answered_is_not_counted(place: Place) -> None:

@@ -239,6 +239,7 @@ def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tm
     while not (tmp_path / "run" / "metrics.jsonl").exists() or len(rows(tmp_path / "run")) < 2:
         assert run.poll() is None and time.monotonic() < ends, (tmp_path / "err").read_text()
         time.sleep(0.01)
+    assert "members go to a Ray on this machine" in (tmp_path / "out").read_text()
     titles = b"\n".join(title(pid) for pid in relatives(tmp_path / "tmp"))
     (address,) = {found.decode() for found in re.findall(rb"--gcs-address=([\d.:]+)", titles)}
     asked = [sys.executable, "-c", f"from evorl.cluster.head import reached; reached({address!r})"]

@@ -54,7 +54,7 @@ def test_a_plane_is_measured_by_where_it_meets_the_axes() -> None:
 @pytest.mark.parametrize(
     ("f", "wanted"),
     [
-        ([[0, 4], [2, 0], [9, 9]], [[0, 1], [1, 0], [4.5, 2.25]]),
+        ([[0, 4, 8], [2, 0, 0], [1, 2, 4]], [[0, 1, 1], [1, 0, 0], [0.5, 0.5, 0.5]]),
         ([[1, 1], [1, 1]], [[0, 0], [0, 0]]),  # no range at all
         ([[0, 0], [3, 4]], [[0, 0], [3, 4]]),  # one point dominates all: no plane, and its front has no range
     ],
