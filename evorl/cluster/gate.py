@@ -46,8 +46,8 @@ class Gate:
     """Lets those in who know the group's token, or have one of its ``keys``; what others send is never read.
 
     ``refused`` counts connections whose token or key is wrong, or whose handshake is none. Who leaves in the middle of
-    it is not counted: a worker that is killed does just that. ZeroMQ does not say whose handshake came through; it is
-    taken for the newest's, so who comes while a worker is in its own may be counted only when that one ends.
+    it is not counted: a worker that is killed does just that. Whose handshake has come through ZeroMQ does not say; so
+    those alone are counted that came and went without anybody being let in meanwhile.
     """
 
     def __init__(
@@ -59,8 +59,9 @@ class Gate:
     ) -> None:
         """For a socket that `guard` has been told about, the only one of its context; ``keys`` may change later."""
         self.refused = 0
-        self._waiting: dict[int, None] = {}  # file descriptors of connections in their handshake, as they came
-        self._settled = 0  # of these, to be disconnected for reasons that we know
+        self._outside: set[int] = set()  # connections that cannot have been let in, by file descriptor
+        self._judged = 0  # of these, turned away by us, still to be disconnected
+        self._left = False  # whether the next to be disconnected has left by itself
         self._keys = keys
         self._credentials = [USER, token.hex().encode()]
         self._asked = context.socket(zmq.REP)
@@ -87,18 +88,24 @@ class Gate:
 
     def _note(self, event: int, connection: int) -> None:
         if event == zmq.Event.ACCEPTED:
-            self._waiting[connection] = None
-        elif event == zmq.Event.HANDSHAKE_SUCCEEDED and self._waiting:
-            self._waiting.popitem()
-        elif event in (JUDGED, LEFT):
-            self.refused += event == JUDGED
-            self._settled += 1
-        elif event == zmq.Event.DISCONNECTED and connection in self._waiting:
-            del self._waiting[connection]
-            if self._settled:
-                self._settled -= 1
+            self._outside.add(connection)
+        elif event == zmq.Event.HANDSHAKE_SUCCEEDED:
+            self._outside.clear()
+            self._judged = 0
+        elif event == JUDGED:
+            self.refused += 1
+            self._judged += 1
+        elif event == LEFT:
+            self._left = True
+        elif event == zmq.Event.DISCONNECTED:
+            if self._left or connection not in self._outside:
+                pass
+            elif self._judged:
+                self._judged -= 1
             else:  # what it said was no handshake
                 self.refused += 1
+            self._outside.discard(connection)
+            self._left = False
 
     def _knows(self, mechanism: bytes, credentials: list[bytes]) -> bool:
         if self._keys is None:

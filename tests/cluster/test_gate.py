@@ -175,6 +175,7 @@ def test_a_flood_that_nobody_looks_at_stops_nobody(place: Place) -> None:
     count = 2000
     for _ in range(count):
         place.plain(b"no").close()
+    place.until(lambda: place.gate.refused == count)
     with place.dealer(TOKEN):
         place.until(place.hears)
-    place.until(lambda: place.gate.refused == count)
+    assert place.gate.refused == count
