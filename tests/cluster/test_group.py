@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -39,10 +40,10 @@ everywhere = pytest.mark.parametrize("kind", [*CLUSTERS], indirect=True, scope="
 
 def children() -> set[int]:
     """The processes that this one has begun and that have not been waited for."""
-    found = set()
-    for task in Path("/proc/self/task").iterdir():
-        found |= {int(pid) for pid in (task / "children").read_text().split()}
-    return found
+    while True:
+        tasks = Path("/proc/self/task").iterdir()
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
+            return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
 
 
 @pytest.fixture(scope="module", params=["local", "processes", "hosts", pytest.param("ray", marks=pytest.mark.fault)])
