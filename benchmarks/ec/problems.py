@@ -94,10 +94,8 @@ def pymoos(algorithm: str, problem: Problem, seed: int) -> Run:
         def _evaluate(self, x: Points, out: dict[str, Points]) -> None:
             out["F"] = -problem.evaluate(x)
 
-    kind, size = (
-        {"NSGA2": NSGA2, "NSGA3": NSGA3, "GA": GA, "DE": DE, "PSO": PSO}[algorithm],
-        50 if problem.count == 1 else 100,
-    )
+    kind = {"NSGA2": NSGA2, "NSGA3": NSGA3, "GA": GA, "DE": DE, "PSO": PSO}[algorithm]
+    size = 50 if problem.count == 1 else 100
     low, high = problem.bounds
     more = {"ref_dirs": directions(problem.count, size)} if algorithm == "NSGA3" else {}
     running = kind(pop_size=size, **more)

@@ -42,7 +42,10 @@ def reached(address: str) -> str:
 
 
 def _ask(address: str) -> None:
-    """What else may be wrong Ray will say when it joins; but whoever is no Ray it would ask for ever."""
+    """Raises PermissionError, or ConnectionError where it is no Ray, which Ray would ask for ever.
+
+    What else may be wrong Ray will say when it joins.
+    """
     try:
         channel: Any = grpc_utils.init_grpc_channel(address)
         with channel:
