@@ -16,8 +16,13 @@ from evorl.util.typed import typed, unknown
 
 ROOMS = ("mdp", "rl")
 """The rooms whose keys may evolve; what is outside them belongs to the run, not to an individual."""
-FIXED = ("rl.net", "rl.members", "rl.threads", "mdp.budget")
+FIXED = ("rl.net", "rl.members", "rl.threads", "rl.compile", "mdp.budget")
 """Keys that an individual cannot have for its own: weights that it inherits must fit, and bits must not change."""
+FROZEN = (
+    "rl.slots", "rl.horizon", "rl.minibatch", "rl.clip", "rl.value_clip", "rl.max_grad_norm", "rl.adam_epsilon",
+    "rl.normalize_advantage",
+)  # fmt: skip
+"""Keys that a compiled gradient step holds in its code."""
 LEAF = {"low", "high", "log", "choices"}
 
 
@@ -54,6 +59,8 @@ def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:
     for key in FIXED:
         if f"{name}.".startswith(f"{key}."):
             raise BadRequest(f"{key} is the same for all individuals", at)
+    if experiment.rl.compile and name in FROZEN:
+        raise BadRequest("with rl.compile each of its values would be compiled anew, half a minute", at)
     kinds = _kinds(experiment, name.split("."), at)
     given = dict(leaf) if isinstance(leaf, Mapping) else {"low": leaf[0], "high": leaf[1]} if _pair(leaf) else {}
     for key in given:

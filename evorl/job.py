@@ -59,8 +59,9 @@ def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, ch
 
 
 def _announce(experiment: Experiment) -> None:
-    if experiment.cluster.begins:
-        print(experiment.cluster.begins, flush=True)
+    for begins in (experiment.cluster.begins, experiment.rl.begins):
+        if begins:
+            print(begins, flush=True)
 
 
 def _made(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:

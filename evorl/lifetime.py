@@ -24,6 +24,7 @@ from evorl.experiment import Experiment
 from evorl.genes import genes, with_values
 from evorl.mdp.core import StateDict, World
 from evorl.mdp.problem import Problem
+from evorl.nets.compiled import require_compiler
 from evorl.nets.flat import Layout
 from evorl.nets.statistics import Moments
 from evorl.rl.core import Acting, Episode, Learner, NotFinite
@@ -228,6 +229,8 @@ def _train(experiment: Experiment, evolution: Evolution) -> Plan:
         return experiment.rl.learner(world, seed, torch.device("cpu"))
 
     layout = _layout(begun(0))
+    if experiment.rl.compile:
+        require_compiler(torch.device("cpu"))
 
     def fresh(number: int) -> NDArray[np.float32]:
         policy = begun(seeds.key(experiment.seed, "weights", number) >> 33).state_dict()["policy"]

@@ -14,6 +14,7 @@ import torch
 
 from evorl.experiment import Experiment
 from evorl.mdp.core import Spec, StateDict, World, WorldError
+from evorl.nets.compiled import require_compiler
 from evorl.record import checkpoint
 from evorl.rl.core import Episode, Metrics, NotFinite
 from evorl.rl.judge import fitness, judge
@@ -39,6 +40,8 @@ class Run:
         self.window: dict[str, deque[float]] = {}  # numbers of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
         where = device(experiment.device)
+        if hyper.compile:
+            require_compiler(where)
         # members elsewhere act on their CPU; the workers start before anything here has threads
         here = where if experiment.cluster.here else torch.device("cpu")
         member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)

@@ -54,6 +54,38 @@ def having(found: list[dict[str, Any]], name: str) -> list[int]:
     return [row["step"] for row in found if name in row]
 
 
+# ------------------------------------------------------------------ machine code
+
+
+def test_a_compiled_run_learns_the_same_and_goes_on_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def trained(compile: bool, batches: int, state: dict[str, Any] | None = None) -> dict[str, Any]:
+        run = Run(experiment(rl=replace(SMALL, compile=compile)))
+        try:
+            if state is not None:
+                run.load_state_dict(state)
+            while run.iteration < batches:
+                run.iterate()
+            return run.state_dict()
+        finally:
+            run.close()
+
+    first, eager = trained(True, 1), trained(False, 1)
+    for name, weight in eager["learner"]["policy"].items():
+        torch.testing.assert_close(first["learner"]["policy"][name], weight, rtol=1e-4, atol=1e-6)
+    learners = [trained(True, 3, state)["learner"] for state in (None, first)]
+    for part in ("policy", "optimizer"):
+        whole, resumed = (learner[part] for learner in learners)
+        assert all(torch.equal(x, resumed[name]) for name, x in whole.items())
+
+
+def test_what_cannot_be_compiled_is_refused() -> None:
+    with pytest.raises(BadRequest, match="without an LSTM") as raised:
+        Run(experiment(rl=replace(SMALL, compile=True, net=Net(hidden=(8,), lstm=4))))
+    assert raised.value.key == "rl.compile"
+
+
 # ------------------------------------------------------------------ counting and stopping
 
 

@@ -2,6 +2,7 @@
 
 CartPole-v1, Pendulum-v1 and Pong with Stable-Baselines3's own default settings for both; our Pong with our defaults
 against Stable-Baselines3 given the same games, batch, passes, minibatch and network, and against it at its defaults.
+We run as we come and, beside it, with rl.compile=true, which makes machine code of the gradient step beforehand.
 Each contestant runs with 1 and with 2 threads (--threads N: up to N), and its better median counts; a setting whose
 first sample is less than half as fast as the contestant's best is not asked again. A sample is the updates begun within
 --seconds, at least one: collecting, learning, episode statistics; start-up and one update of warm-up are left out.
@@ -26,6 +27,8 @@ SB3_DEFAULTS = (
     "rl.net.hidden=[64,64] rl.net.activation=tanh rl.net.shared=false rl.net.lstm=0"
 )
 OUR_PONG = "mdp=pong rl=ppo"
+OWN = {"evorl": "", "evorl, compiled": "rl.compile=true"}
+"""Ours, and the words that each adds."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,9 @@ def measure(case: Case, threads: int, samples: int, seconds: float) -> tuple[Rat
     with ExitStack() as stack:
         workers: dict[tuple[str, str], Worker] = {}
         for count in map(str, range(1, threads + 1)):
-            ours = Worker(OURS, "ours.py", *case.words.split(), f"rl.threads={count}")
-            workers["evorl", count] = stack.enter_context(ours)
+            for name, more in OWN.items():
+                ours = Worker(OURS, "ours.py", *case.words.split(), *more.split(), f"rl.threads={count}")
+                workers[name, count] = stack.enter_context(ours)
             for name, peer in case.peers.items():
                 settings = json.dumps({**peer.settings, "threads": int(count)})
                 workers[name, count] = stack.enter_context(Worker(PEERS, "sb3.py", "rate", settings))
@@ -102,8 +106,9 @@ def best(rates: dict[str, list[float]]) -> tuple[float, str]:
 
 
 def summary(case: Case, found: Rates) -> dict[str, Any]:
-    ours = best(found["evorl"])[0]
-    ratios = {name: round(ours / best(found[name])[0], 3) for name in case.peers}
+    ratios = {
+        name: {ours: round(best(found[ours])[0] / best(found[name])[0], 3) for ours in OWN} for name in case.peers
+    }
     settings = {name: peer.settings for name, peer in case.peers.items()}
     return {"ours": case.words, "peers": settings, "rates": found, "ratios": ratios}
 
@@ -114,8 +119,9 @@ def rows(case: Case, result: dict[str, Any]) -> list[list[str]]:
         threads = best(rates)[1]
         medians = [f"{median(samples):,.0f}" for samples in rates.values()]
         spread = f"{min(rates[threads]):,.0f} to {max(rates[threads]):,.0f}"
-        ratio = [f"{result['ratios'][name]:.2f}", f"{case.peers[name].aim:g}"] if name in case.peers else ["", ""]
-        lines.append([f"{case.name}: {name}", *medians, spread, *ratio])
+        ratios = [f"{ratio:.2f}" for ratio in result["ratios"].get(name, {}).values()] or [""] * len(OWN)
+        aim = f"{case.peers[name].aim:g}" if name in case.peers else ""
+        lines.append([f"{case.name}: {name}", *medians, spread, *ratios, aim])
     return lines
 
 
@@ -128,7 +134,7 @@ def main() -> None:
         results[case.name] = summary(case, found)
         lines += rows(case, results[case.name])
         head = ["environment steps per second", *(f"threads: {count + 1}" for count in range(args.threads))]
-        head += ["range at the better", "evorl is faster by", "aim"]
+        head += ["range at the better", "evorl is faster by", "compiled by", "aim"]
         save(args.out, facts, page("PPO, environment steps per second", __doc__, head, lines), {"cases": results})
 
 

@@ -1,15 +1,16 @@
 """Record a function of tensors once, replay it without Python or autograd in between.
 
 A small network's update is a few hundred tiny operations, and most of its time is their overhead.
-Autograd still derives every gradient: `capture` lets it run once and tapes the operations it performed,
-forward and backward; the replay calls the same kernels in the same order.
+Autograd still derives every gradient: `Record` lets it run once and tapes the operations it performed,
+forward and backward; `capture` calls the same kernels in the same order (`evorl.nets.compiled` makes code of them).
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -21,60 +22,110 @@ Result = TypeVar("Result", tuple[Tensor, ...], dict[str, Tensor])
 _BOOKKEEPING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)  # autograd's, no arithmetic
 
 
-class Records:
-    """Functions that are captured at their first call with arguments of new shapes, and replayed from then on."""
+def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., Result]:
+    """A replay of ``function`` for arguments of exactly the example's shapes and dtypes; see `Record`.
 
-    def __init__(self) -> None:
+    Raises RuntimeError for the gradient of a convolution, whose arguments the tracer does not know.
+    """
+    record = Record.of(function, *example)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated for torch.export, which has no executor as light as this one
+        run = cast(Any, torch.jit.trace)(record.perform, record.example, check_trace=False)
+    names, one_executor = record.names, cast(Any, torch.jit).optimized_execution
+
+    def replay(*arguments: Tensor) -> Any:
+        with torch.no_grad(), one_executor(False):  # the same executor from the first call on: the same bits
+            out: tuple[Tensor, ...] = run(*arguments)
+        return named(names, out)
+
+    return replay
+
+
+class Records:
+    """Functions that are recorded at their first call with arguments of new shapes, and replayed from then on.
+
+    ``make``: makes the replay, as `capture` does.
+    """
+
+    def __init__(self, make: Callable[..., Callable[..., Any]] = capture) -> None:
+        self._make = make
         self._replays: dict[Any, Callable[..., Any]] = {}
 
     def replay(self, function: Callable[..., Result], *arguments: Tensor) -> Result:
-        """``function(*arguments)``; see `capture`. Two functions of one name must not share their records."""
+        """``function(*arguments)``; see `Record`. Two functions of one name must not share their records."""
         key = (function.__name__, *[x.shape for x in arguments])
         found: Callable[..., Result] | None = self._replays.get(key)
         if found is None:
             with torch.inference_mode(False):
-                found = self._replays[key] = capture(function, *arguments)
+                found = self._replays[key] = self._make(function, *arguments)
         return found(*arguments)
 
 
-def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., Result]:
-    """A replay of ``function`` for arguments of exactly the example's shapes and dtypes.
+def named(names: tuple[str, ...] | None, results: tuple[Tensor, ...]) -> Any:
+    """The results of a record as its function returned them."""
+    return results if names is None else dict(zip(names, results, strict=True))
+
+
+class Call(NamedTuple):
+    """An operation as it was performed."""
+
+    operation: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+
+
+@dataclass(frozen=True)
+class Record:
+    """The operations that a function performed on an example.
 
     The function must be straight-line: no branch on a tensor's value, no random numbers; whatever
-    is not an argument is frozen into the record, the names of its results as well. The example's
-    tensors keep their values.
-    Raises RuntimeError for the gradient of a convolution, whose arguments the tracer does not know.
+    is not an argument is frozen into the record, the names of its results as well.
     """
-    example = tuple(x.detach().clone() for x in example)
-    with torch.enable_grad(), _Tape() as tape:
-        results = function(*example)
-    names, leaves = (None, results) if isinstance(results, tuple) else (tuple(results), tuple(results.values()))
 
-    def straight_line(*arguments: Tensor) -> tuple[Tensor, ...]:
-        now = {id(old): new for old, new in zip(example, arguments, strict=True)}
+    example: tuple[Tensor, ...]
+    calls: list[Call]
+    results: tuple[Tensor, ...]
+    names: tuple[str, ...] | None
+    """Of the results; None where the function returns a tuple."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Result], *example: Tensor) -> Record:
+        """The example's tensors keep their values."""
+        example = tuple(x.detach().clone(memory_format=torch.contiguous_format) for x in example)
+        with torch.enable_grad(), _Tape() as tape:
+            results = function(*example)
+        if isinstance(results, tuple):
+            return cls(example, tape.calls, results, None)
+        return cls(example, tape.calls, tuple(results.values()), tuple(results))
+
+    def perform(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+        """The same operations on other arguments."""
+        now = {id(old): new for old, new in zip(self.example, arguments, strict=True)}
 
         def present(x: Any) -> Any:
             return now.get(id(x), x) if isinstance(x, Tensor) else x
 
-        for operation, args, kwargs, out in tape.calls:
+        for operation, args, kwargs, out in self.calls:
             if operation in _BOOKKEEPING:
                 now[id(out)] = present(args[0])
                 continue
             new = operation(*tree_map(present, args), **tree_map(present, kwargs))
             now.update({id(o): n for o, n in zip(tree_leaves(out), tree_leaves(new), strict=True)})
-        return tuple(present(x) for x in leaves)
+        return tuple(present(x) for x in self.results)
 
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated for torch.export, which has no executor as light as this one
-        run = cast(Any, torch.jit.trace)(straight_line, example, check_trace=False)
-    one_executor = cast(Any, torch.jit).optimized_execution
+    def __str__(self) -> str:
+        """All that makes the record what it is: equal texts are of equal functions."""
+        called = {id(x): f"%{i}" for i, x in enumerate(self.example)}
 
-    def replay(*arguments: Tensor) -> Any:
-        with torch.no_grad(), one_executor(False):  # the same executor from the first call on: the same bits
-            out: tuple[Tensor, ...] = run(*arguments)
-        return out if names is None else dict(zip(names, out, strict=True))
+        def name(x: Any) -> Any:
+            return called.get(id(x)) or f"{x.dtype} {x.tolist()}" if isinstance(x, Tensor) else x
 
-    return replay
+        lines = [f"{x.dtype} {list(x.shape)}" for x in self.example]
+        for i, (operation, args, kwargs, out) in enumerate(self.calls):
+            lines.append(f"{operation} {tree_map(name, args)} {tree_map(name, kwargs)}")
+            called.update({id(x): f"%{i}.{j}" for j, x in enumerate(tree_leaves(out))})
+        return "\n".join([*lines, f"{self.names} {[name(x) for x in self.results]}"])
 
 
 class _Tape(TorchDispatchMode):
@@ -82,13 +133,13 @@ class _Tape(TorchDispatchMode):
 
     def __init__(self) -> None:
         cast(Any, super()).__init__()
-        self.calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
+        self.calls: list[Call] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing here is ever compiled; the default would import the compiler, seconds of start-up
+        return False  # nothing is compiled while it is entered; the default imports the compiler, seconds of start-up
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.calls.append((func, args, kwargs or {}, out))
+        self.calls.append(Call(func, args, kwargs or {}, out))
         return out

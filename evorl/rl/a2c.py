@@ -34,4 +34,4 @@ class A2C(Hyper):
 class Learner(PolicyGradient[A2C]):
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
         """The gradient of section 4 (algorithm S3), with the entropy bonus."""
-        return score_function_loss(self.hyper, out, log_prob, entropy, mini)
+        return score_function_loss(out, log_prob, entropy, mini)

@@ -56,9 +56,9 @@ class Learner(a2c.Learner):
         log_prob, value, advantage, target = self._estimate(batch, batch.reward)
         columns = self._columns(batch, (batch.action, log_prob, value, advantage.sum(-1), target))
         rows = torch.arange(columns[0].shape[0 if batch.carry is None else 1], device=self.device)
-        arguments = (self.theta, self.entropy_coef, rows, *columns)
+        arguments = (self.theta, self.entropy_coef, self.critic_coef, rows, *columns)
         light = self.policy.light
-        found = self._records.replay(self._found, *arguments) if light else self._found(*arguments)
+        found = self._lessons.replay(self._found, *arguments) if light else self._found(*arguments)
         stats = {name: float(x) for name, x in found.items() if name != "gradient"}
         stats["value/explained_variance"] = float(explained_variance(value, target))
         return Gradient(found["gradient"], stats)

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from evorl.mdp.core import Spec, StateDict
-from evorl.nets.capture import Records
+from evorl.nets.capture import Records, capture
+from evorl.nets.compiled import compiled
 from evorl.nets.distributions import log_prob_entropy, sample, to_world
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Output, Policy
@@ -25,6 +26,7 @@ from evorl.ops.losses import explained_variance, normalize, policy_gradient, val
 from evorl.ops.returns import gae, vtrace
 from evorl.rl.core import Batch, Decision, Hyper, Learned, Metrics, NotFinite
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 from evorl.util.schedule import value as scheduled
 
 
@@ -37,6 +39,7 @@ class Minibatch(NamedTuple):
     advantage: Tensor
     target: Tensor  # [..., R]
     entropy_coef: Tensor  # []: the bonus's weight at this step
+    critic_coef: Tensor  # []: the value error's
 
 
 class Loss(NamedTuple):
@@ -46,12 +49,12 @@ class Loss(NamedTuple):
     stats: dict[str, Tensor]
 
 
-def score_function_loss(hyper: Hyper, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
+def score_function_loss(out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
     """The policy gradient (Williams 1992), the critic's squared error and an entropy bonus, to minimise."""
     policy = policy_gradient(log_prob, mini.advantage)
     value = value_loss(out.value, mini.target)
     bonus = entropy.mean()
-    total = policy + hyper.critic_coef * value - mini.entropy_coef * bonus
+    total = policy + mini.critic_coef * value - mini.entropy_coef * bonus
     return Loss(total, {"loss/policy": policy, "loss/value": value, "policy/entropy": bonus})
 
 
@@ -70,11 +73,14 @@ class PolicyGradient(Generic[H]):
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         self._hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
         self.policy = Policy(spec, hyper.net)
+        if hyper.compile and not self.policy.light:
+            raise BadRequest("is for networks without an LSTM and without images, whose steps are short", "rl.compile")
         self.policy.initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
         self.layout = Layout.of(self.policy)
         self.theta = self.layout.flatten(dict(self.policy.named_parameters())).to(device)
         self.policy.to(device)
         self.lr, self.entropy_coef = torch.zeros(2, device=device)  # as scheduled for the present update
+        self.critic_coef = torch.tensor(hyper.critic_coef, device=device)
         self.adam = {
             "m": torch.zeros_like(self.theta),
             "v": torch.zeros_like(self.theta),
@@ -84,7 +90,7 @@ class PolicyGradient(Generic[H]):
         self.lam = hyper.per_reward("lam", spec.rewards)
         self.moments = Moments.of(spec.inputs, hyper.normalize_inputs)
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
-        self._records = Records()
+        self._records, self._lessons = Records(), Records(compiled if hyper.compile else capture)
 
     @property
     def hyper(self) -> H:
@@ -268,10 +274,10 @@ class PolicyGradient(Generic[H]):
 
     def _step(self, rows: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         """One gradient step on these rows; returns the numbers about it."""
-        arguments = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, rows, *columns)
+        arguments = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, self.critic_coef, rows, *columns)
         if not self.policy.light:  # unrolled through time a trace takes longer to capture than to run
             return self._improve(*arguments)
-        return self._records.replay(self._improve, *arguments)
+        return self._lessons.replay(self._improve, *arguments)
 
     def _improve(self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor) -> dict[str, Tensor]:
         """One optimiser step, in place; returns the numbers about it."""
@@ -286,7 +292,7 @@ class PolicyGradient(Generic[H]):
         return norm
 
     def _gradient(
-        self, theta: Tensor, entropy_coef: Tensor, rows: Tensor, *given: Tensor
+        self, theta: Tensor, entropy_coef: Tensor, critic_coef: Tensor, rows: Tensor, *given: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The gradient [D] of the loss on some rows, and named numbers about the loss."""
         columns, count = list(given), len(self.spec.inputs)
@@ -299,7 +305,7 @@ class PolicyGradient(Generic[H]):
         else:
             columns = [x.index_select(0, rows) for x in columns]
         action, log_prob_old, value_old, advantage, target = columns[count : count + 5]
-        mini = Minibatch(action, log_prob_old, value_old, advantage, target, entropy_coef)
+        mini = Minibatch(action, log_prob_old, value_old, advantage, target, entropy_coef, critic_coef)
         if self.hyper.normalize_advantage:
             mini = mini._replace(advantage=normalize(mini.advantage))
         legal = columns[-1] if self.spec.masked else None

@@ -54,7 +54,7 @@ class Learner(PolicyGradient[PPO]):
         policy, clipped = ppo_clip(log_prob, mini.log_prob, mini.advantage, h.clip)  # eq. 7
         value = value_loss(out.value, mini.target, mini.value, h.value_clip)
         bonus = entropy.mean()
-        total = policy + h.critic_coef * value - mini.entropy_coef * bonus
+        total = policy + mini.critic_coef * value - mini.entropy_coef * bonus
         kl = approximate_kl(log_prob, mini.log_prob)
         return Loss(total, {
             "loss/policy": policy, "loss/value": value, "policy/entropy": bonus, "policy/kl": kl,

@@ -46,4 +46,4 @@ class Learner(PolicyGradient[Reinforce]):
         return advantage if self.hyper.baseline else target
 
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
-        return score_function_loss(self.hyper, out, log_prob, entropy, mini)
+        return score_function_loss(out, log_prob, entropy, mini)
