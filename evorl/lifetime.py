@@ -31,7 +31,7 @@ from evorl.rl.core import Acting, Episode, Learner, NotFinite
 from evorl.rl.crowd import Actor, Crowd
 from evorl.rl.judge import EvaluationNoise, in_order, played, shares
 from evorl.rl.watch import Watch
-from evorl.train import Run, spec
+from evorl.train import Run, device, spec
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
@@ -79,6 +79,8 @@ def plan(experiment: Experiment, evolution: Evolution) -> Plan:
 def _check(experiment: Experiment, evolution: Evolution) -> None:
     if evolution.start == "zeros" and evolution.lifetime == "train":
         raise BadRequest("is for weights that only play; a learner begins with a network's", "ec.start")
+    if experiment.rl.compile and evolution.lifetime == "play":
+        raise BadRequest("lifetime=play learns nothing that could be compiled", "rl.compile")
     problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
@@ -224,13 +226,13 @@ class Play:
 def _train(experiment: Experiment, evolution: Evolution) -> Plan:
     found = genes(evolution.genes, experiment)
     world = spec(experiment.mdp)
+    if experiment.rl.compile:
+        require_compiler(device(experiment.device))
 
     def begun(seed: int) -> Learner:
         return experiment.rl.learner(world, seed, torch.device("cpu"))
 
     layout = _layout(begun(0))
-    if experiment.rl.compile:
-        require_compiler(torch.device("cpu"))
 
     def fresh(number: int) -> NDArray[np.float32]:
         policy = begun(seeds.key(experiment.seed, "weights", number) >> 33).state_dict()["policy"]

@@ -5,27 +5,31 @@ from __future__ import annotations
 import errno
 import json
 import math
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from harness import Faulty, fingerprint, newest, rows, timeless, train_in
+from harness import Faulty, fingerprint, go, newest, rows, timeless, train_in
 
-from evorl import evaluate
+from evorl import evaluate, genes
 from evorl.ec.sga import SGA
 from evorl.evolve import Population
 from evorl.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.lifetime import plan
 from evorl.mdp.core import WorldError
 from evorl.mdp.gymnasium import Gymnasium
+from evorl.nets.capture import Record as Recorded
+from evorl.nets.capture import capture
 from evorl.nets.policy import Net
 from evorl.record import checkpoint, files
 from evorl.record.core import Record
 from evorl.record.terminal import Terminal
+from evorl.rl import policy_gradient
 from evorl.rl.core import NotFinite
 from evorl.rl.ppo import PPO
 from evorl.rl.sampler import Sampler
@@ -57,11 +61,16 @@ def having(found: list[dict[str, Any]], name: str) -> list[int]:
 # ------------------------------------------------------------------ machine code
 
 
+CPU = experiment(device="cpu")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_a_compiled_run_learns_the_same_and_goes_on_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
-    def trained(compile: bool, batches: int, state: dict[str, Any] | None = None) -> dict[str, Any]:
-        run = Run(experiment(rl=replace(SMALL, compile=compile)))
+    def trained(batches: int, state: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
+        run = Run(replace(CPU, rl=replace(SMALL, **changed)))
         try:
             if state is not None:
                 run.load_state_dict(state)
@@ -71,19 +80,70 @@ def test_a_compiled_run_learns_the_same_and_goes_on_exactly(tmp_path: Path, monk
         finally:
             run.close()
 
-    first, eager = trained(True, 1), trained(False, 1)
+    def libraries() -> int:
+        return len([*tmp_path.glob("evorl/*.so")])
+
+    eager = trained(1)
+    assert libraries() == 0
+    first = trained(1, compile=True)
     for name, weight in eager["learner"]["policy"].items():
         torch.testing.assert_close(first["learner"]["policy"][name], weight, rtol=1e-4, atol=1e-6)
-    learners = [trained(True, 3, state)["learner"] for state in (None, first)]
+    learners = [trained(3, state, compile=True)["learner"] for state in (None, first)]
     for part in ("policy", "optimizer"):
         whole, resumed = (learner[part] for learner in learners)
         assert all(torch.equal(x, resumed[name]) for name, x in whole.items())
+    own = {"lr": 1e-2, "critic_coef": 1, "entropy_coef": 0.1}  # what a population varies is not in the code
+    assert not torch.equal(
+        trained(1, compile=True, **own)["learner"]["policy"]["policy.weight"],
+        first["learner"]["policy"]["policy.weight"],
+    )
+    assert libraries() == 1
 
 
-def test_what_cannot_be_compiled_is_refused() -> None:
+def test_genes_refused_beside_a_compiled_step_are_those_that_its_code_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+
+    def noted(function: Any, *example: torch.Tensor) -> Any:
+        texts.append(Recorded.of(function, *example).text)
+        return capture(function, *example)
+
+    monkeypatch.setattr(policy_gradient, "compiled", noted)
+    others = {
+        "slots": 8, "horizon": 32, "gamma": 0.9, "lam": 0.9, "lr": 1e-2, "adam_epsilon": 1e-4, "critic_coef": 0.3,
+        "entropy_coef": 0.1, "max_grad_norm": 0.1, "normalize_advantage": False, "normalize_inputs": True,
+        "normalize_rewards": True, "clip": 0.1, "passes": 1, "minibatch": 16, "value_clip": 0.2, "target_kl": 0.1,
+    }  # fmt: skip
+    aside = {
+        "members",
+        "asynchronous",
+        "max_lag",
+        "correction",
+        "threads",
+        "compile",
+        "net",
+    }  # no genes, or of sampling
+    assert {one.name for one in fields(PPO)} == {*others} | aside
+    run_texts = {}
+    for name, value in {"seed": None, **others}.items():
+        texts.clear()
+        run = Run(replace(CPU, rl=replace(SMALL, compile=True, **({} if value is None else {name: value}))))
+        run.iterate()
+        run.close()
+        run_texts[name] = tuple(texts)
+    held = {f"rl.{name}" for name in others if run_texts[name] != run_texts["seed"]}
+    assert held == {*genes.FROZEN}
+
+
+def test_what_cannot_be_compiled_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(BadRequest, match="without an LSTM") as raised:
-        Run(experiment(rl=replace(SMALL, compile=True, net=Net(hidden=(8,), lstm=4))))
+        Run(replace(CPU, rl=replace(SMALL, compile=True, net=Net(hidden=(8,), lstm=4))))
     assert raised.value.key == "rl.compile"
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    there = tmp_path / "run"
+    assert go("mdp=cartpole", "rl=ppo", "rl.compile=true", "device=cpu", f"hydra.run.dir={there}") == 2
+    assert "rl.compile: needs a C++ compiler" in capsys.readouterr().err and not there.exists()
 
 
 # ------------------------------------------------------------------ counting and stopping

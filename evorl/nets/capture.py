@@ -42,7 +42,7 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
 
 
 class Records:
-    """Functions that are recorded at their first call with arguments of new shapes, and replayed from then on.
+    """Functions that are recorded at their first call with arguments of new shapes or dtypes, then replayed.
 
     ``make``: makes the replay, as `capture` does.
     """
@@ -53,7 +53,7 @@ class Records:
 
     def replay(self, function: Callable[..., Result], *arguments: Tensor) -> Result:
         """``function(*arguments)``; see `Record`. Two functions of one name must not share their records."""
-        key = (function.__name__, *[x.shape for x in arguments])
+        key = (function.__name__, *[(x.shape, x.dtype) for x in arguments])
         found: Callable[..., Result] | None = self._replays.get(key)
         if found is None:
             with torch.inference_mode(False):
@@ -114,12 +114,17 @@ class Record:
             now.update({id(o): n for o, n in zip(tree_leaves(out), tree_leaves(new), strict=True)})
         return tuple(present(x) for x in self.results)
 
-    def __str__(self) -> str:
+    @property
+    def text(self) -> str:
         """All that makes the record what it is: equal texts are of equal functions."""
         called = {id(x): f"%{i}" for i, x in enumerate(self.example)}
 
         def name(x: Any) -> Any:
-            return called.get(id(x)) or f"{x.dtype} {x.tolist()}" if isinstance(x, Tensor) else x
+            if not isinstance(x, Tensor):
+                return x
+            return (
+                called.get(id(x)) or f"{x.dtype} {list(x.shape)} {x.tolist()}"
+            )  # an argument, a result; or a constant
 
         lines = [f"{x.dtype} {list(x.shape)}" for x in self.example]
         for i, (operation, args, kwargs, out) in enumerate(self.calls):

@@ -10,24 +10,26 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
-import platform
 import shutil
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from evorl import __version__
 from evorl.nets.capture import Record, Result, named
 from evorl.record.files import replace
-from evorl.record.provenance import machine
 from evorl.util.errors import BadRequest
 
 
@@ -47,58 +49,94 @@ def compiled(function: Callable[..., Result], *example: Tensor) -> Callable[...,
 
 
 def require_compiler(device: torch.device) -> None:
-    """Raise `BadRequest` where a step on this device cannot be compiled here."""
+    """Raise `BadRequest` where a step on this device cannot be compiled here, or what is made not be kept."""
     if device.type != "cpu":
-        raise BadRequest("compiles steps on the CPU; add device=cpu, or leave it out", "rl.compile")
+        raise BadRequest("compiles for the CPU; add device=cpu, or leave rl.compile out", "rl.compile")
     name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(name) is None:
         raise BadRequest(f"needs a C++ compiler, and there is no {name}: apt install g++", "rl.compile")
+    try:
+        folder = _folder()
+    except (OSError, RuntimeError) as error:  # no place to write, no home
+        raise BadRequest(f"has no place for what it makes: {error}", "rl.compile") from None
+    about = folder.stat()
+    if about.st_uid != os.getuid() or about.st_mode & 0o022:  # whoever writes there has their code run here
+        raise BadRequest(f"others may write into {folder}: chmod 700, or another XDG_CACHE_HOME", "rl.compile")
+
+
+def _folder() -> Path:
+    """Where libraries are kept, made if need be."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    folder = (given if given.is_absolute() else Path.home() / ".cache") / "evorl"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
 
 
 @cache  # one copy for all learners of a process: it has no state
 def _loaded(library: Path) -> Callable[[list[Tensor]], list[Tensor]]:
-    run: Callable[[list[Tensor]], list[Tensor]] = (
-        cast(Any, torch._C)._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run
-    )
-    return run
+    runner = cast(Any, torch._C)._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
+    return cast(Callable[[list[Tensor]], list[Tensor]], runner.run)
 
 
 def _library(record: Record) -> Path:
     """The record's shared library, made now unless it is there."""
-    kept = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evorl"
-    made_from = (str(record), torch.__version__, torch.get_num_threads(), platform.machine(), machine()["cpu"])
-    library = kept / f"{hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]}.so"
-    kept.mkdir(parents=True, exist_ok=True)
-    with open(kept / "lock", "w") as lock:
+    made_from = (record.text, torch.get_num_threads(), torch.__version__, __version__, _processor())
+    name = hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]
+    library = _folder() / f"{name}.so"
+    if library.exists():
+        return library
+    with open(library.with_name(f".{name}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of many workers one compiles; the others wait for what it makes
         if not library.exists():
-            making = kept / "making"
-            shutil.rmtree(making, ignore_errors=True)  # left by one that was killed
-            making.mkdir()
-            try:
-                replace(library, _compile(record, making).read_bytes())
-            finally:
-                shutil.rmtree(making)
+            replace(library, _compile(record))
+        Path(lock.name).unlink(missing_ok=True)  # it kept the others out until the library was there
     return library
 
 
-def _compile(record: Record, folder: Path) -> Path:
-    from torch._inductor import aot_compile, config  # here, since this imports the compiler: needed the first time only
-    from torch._inductor.utils import fresh_cache
+def _processor() -> str:
+    """What the code may count on: it is made for this processor alone."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    named = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
+    return f"{torch.backends.cpu.get_cpu_capability()} {sorted(set(named))}"
 
+
+def _compile(record: Record) -> bytes:
+    """The library, made in a thread that no Ctrl-C reaches, nor the compiler that it starts: that is for the run, which
+    saves itself first."""
+    blocked = partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT})
+    with ThreadPoolExecutor(1, initializer=blocked) as pool:
+        return pool.submit(_compile_here, record).result()
+
+
+def _compile_here(record: Record) -> bytes:
     module = type("Step", (nn.Module,), {"forward": lambda _, *arguments: record.perform(*arguments)})
-    with torch.no_grad(), warnings.catch_warnings(), _uninterrupted():
+    with _own_folder() as folder, torch.no_grad(), warnings.catch_warnings():
+        from torch._inductor import aot_compile, config  # here: it is large, and needed the first time only
+        from torch._inductor.utils import fresh_cache
+
         warnings.simplefilter("ignore")
+        logging.getLogger("torch._inductor.utils").setLevel(logging.ERROR)  # it tells of a folder that is gone by then
         exported = torch.export.export(module(), record.example).module()
-        with fresh_cache(dir=str(folder), delete=False), config.patch(compile_threads=1):  # in this process
-            return Path(cast(str, aot_compile(cast(Any, exported), record.example)))
+        # nothing outside the folder: no header compiled beforehand for others, no pool of processes
+        options = {"aot_inductor.precompile_headers": False, "compile_threads": 1}
+        with fresh_cache(dir=folder, delete=False), config.patch(options):
+            made = Path(cast(str, aot_compile(cast(Any, exported), record.example)))
+        if made.with_suffix(".json").exists():
+            raise RuntimeError("the compiled step would call operations of PyTorch by a table that is not kept")
+        return made.read_bytes()
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Keep a terminal's Ctrl-C from the processes begun here: it is for this one, which saves its run first."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def _own_folder() -> Iterator[str]:
+    """For all that the compiler writes; where it looks for it already when it is imported."""
+    name = "TORCHINDUCTOR_CACHE_DIR"
+    before = os.environ.get(name)
+    with TemporaryDirectory(prefix="evorl-compile-") as folder:
+        os.environ[name] = folder
+        try:
+            yield folder
+        finally:
+            os.environ.pop(name)
+            if before is not None:
+                os.environ[name] = before

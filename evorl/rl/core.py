@@ -147,7 +147,7 @@ class Hyper(ABC):
     threads: Threads = 1
     """Threads of torch; part of the experiment, since large sums change their last bits with it."""
     compile: bool = False
-    """Make machine code of the gradient step: several times faster at small minibatches, once there (half a minute)."""
+    """Make machine code of the gradient step (half a minute, kept for later runs): it costs less where it is small."""
     net: Net = field(default_factory=Net)
 
     def __post_init__(self) -> None:
@@ -161,7 +161,7 @@ class Hyper(ABC):
     @property
     def begins(self) -> str:
         """What to say before a run whose first gradient step takes its time; empty for the others."""
-        return "compiling the gradient step: half a minute, unless this machine has kept it" if self.compile else ""
+        return "rl.compile: half a minute for the compiler, unless this machine has kept what it makes" * self.compile
 
     @abstractmethod
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:

@@ -80,7 +80,7 @@ class PolicyGradient(Generic[H]):
         self.theta = self.layout.flatten(dict(self.policy.named_parameters())).to(device)
         self.policy.to(device)
         self.lr, self.entropy_coef = torch.zeros(2, device=device)  # as scheduled for the present update
-        self.critic_coef = torch.tensor(hyper.critic_coef, device=device)
+        self.critic_coef = torch.tensor(float(hyper.critic_coef), device=device)
         self.adam = {
             "m": torch.zeros_like(self.theta),
             "v": torch.zeros_like(self.theta),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,13 +19,17 @@ from evorl.util.errors import BadRequest
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 
 @pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where libraries are kept."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    yield tmp_path / "evorl"
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where libraries are kept; the folder's name is one that a shell would split."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two words"))
+    monkeypatch.setenv(
+        "TORCHINDUCTOR_VEC_ISA_OK", "1"
+    )  # it need not try first what the processor can do: half the time
+    return tmp_path / "two words" / "evorl"
 
 
 def step(theta: Tensor, velocity: Tensor, rate: Tensor, rows: Tensor, x: Tensor) -> dict[str, Tensor]:
@@ -44,28 +50,30 @@ def arguments() -> tuple[Tensor, ...]:
 
 
 def three_steps(replay: object) -> list[Tensor]:
-    """All that three steps, each on other rows, return and leave."""
+    """All that three steps, each at another rate on other rows, return and leave."""
     assert callable(replay)
     given = arguments()
     found = []
     for shift in range(3):
         theta, velocity, rate, rows, x = given
-        found += list(replay(theta, velocity, rate, (rows + shift) % 9, x).values())
+        found += list(replay(theta, velocity, rate * (shift + 1), (rows + shift) % 9, x).values())
     return [*found, *given]
 
 
+@needs_compiler
 def test_code_does_what_the_replay_does_and_is_made_once(
     kept: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[[str], str]
 ) -> None:
-    (kept / "making").mkdir(parents=True)
-    (kept / "making" / "rest").write_text("of one that was killed")
+    before = set(Path(tempfile.gettempdir()).glob("*torchinductor*"))
     first = compiled(step, *arguments())
     for got, want in zip(three_steps(first), three_steps(capture(step, *arguments())), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
     (library,) = kept.glob("*.so")
-    assert {one.name for one in kept.iterdir()} == {library.name, "lock"}
+    assert [*kept.iterdir()] == [library]
+    assert not [*Path(tempfile.gettempdir()).glob("evorl-compile-*")]
+    assert set(Path(tempfile.gettempdir()).glob("*torchinductor*")) == before
 
-    def never(record: Record, folder: Path) -> Path:
+    def never(record: Record) -> bytes:
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(module, "_compile", never)
@@ -85,7 +93,7 @@ def test_equal_texts_are_of_equal_functions() -> None:
             out = ((leaf * torch.tensor([constant, 1.0])).pow(power) + (x, y)[place]).sum()
             return {name: torch.autograd.grad(out, leaf)[0]}
 
-        return str(Record.of(function, torch.ones(2), torch.zeros(2)))
+        return Record.of(function, torch.ones(2), torch.zeros(2)).text
 
     assert text() == text()
     others = [text(power=3.0), text(place=1), text(constant=1.5), text(name="z")]
@@ -103,21 +111,31 @@ def test_a_record_that_writes_in_place_has_a_text_of_its_own() -> None:
                 y.add_(first)
             return (second,)
 
-        return str(Record.of(function, torch.ones(2), torch.zeros(2)))
+        return Record.of(function, torch.ones(2), torch.zeros(2)).text
 
     assert text(True) != text(False)
 
 
-def test_a_machine_without_a_compiler_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+@needs_compiler
+def test_what_is_missing_is_said(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_compiler(torch.device("cpu"))
+    assert kept.stat().st_mode & 0o777 == 0o700
+    kept.chmod(0o770)
+    with pytest.raises(BadRequest, match="others may write into"):
+        require_compiler(torch.device("cpu"))
+    (kept.parent / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept.parent / "file"))
+    with pytest.raises(BadRequest, match="has no place for what it makes"):
+        require_compiler(torch.device("cpu"))
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(BadRequest, match="no no-such-compiler: apt install g") as raised:
         require_compiler(torch.device("cpu"))
     assert raised.value.key == "rl.compile"
-    with pytest.raises(BadRequest, match="on the CPU"):
+    with pytest.raises(BadRequest, match="for the CPU"):
         require_compiler(torch.device("cuda"))
 
 
+@needs_compiler
 def test_a_compiler_that_fails_says_so_and_leaves_nothing(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[[str], str]
 ) -> None:
@@ -128,4 +146,5 @@ def test_a_compiler_that_fails_says_so_and_leaves_nothing(
     with pytest.raises(subprocess.CalledProcessError) as raised:
         elsewhere("compiled(step, *arguments())")
     assert "the disk is on fire" in raised.value.stderr
-    assert [one.name for one in kept.iterdir()] == ["lock"]
+    assert not [*kept.glob("[!.]*")]
+    assert not [*Path(tempfile.gettempdir()).glob("evorl-compile-*")]
