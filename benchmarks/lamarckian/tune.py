@@ -1,6 +1,7 @@
 """Ray Tune's PBT over RLlib's PPO on our Pong; runs in the peers' environment: python tune.py SETTINGS.
 
-SETTINGS is JSON: seconds, score (at which it ends), population, interval (steps between a member's decisions), seed.
+SETTINGS is JSON: seconds, score (at which it ends), population, interval (steps between a member's decisions), seed,
+net (of RLlib's default model).
 Every member is a process of its own with one thread; its games are our vectorised simulator behind gymnasium's vector
 interface, so that none is stepped in Python. PPO has 32 games, batches of 8192, minibatches of 1024 and 2 passes, the
 rest as conf/tuned/pong_ppo has it. Says the seconds, steps of all members and best score of each result.
@@ -95,8 +96,7 @@ class Stop(tune.Stopper):
         return self.progress.over()
 
 
-def ppo(seed: int) -> PPOConfig:
-    net = DefaultModelConfig(fcnet_hiddens=[128, 64], fcnet_activation="relu", vf_share_layers=True)
+def ppo(seed: int, net: dict[str, Any]) -> PPOConfig:
     return (
         PPOConfig()
         .environment("pong", env_config={"seed": seed})
@@ -110,12 +110,12 @@ def ppo(seed: int) -> PPOConfig:
             minibatch_size=MINIBATCH, num_epochs=PASSES, gamma=0.995, lambda_=0.95, clip_param=0.2, entropy_coeff=0.008,
             grad_clip=0.5, use_kl_loss=False,
         )
-        .rl_module(model_config=net)
+        .rl_module(model_config=DefaultModelConfig(**net))
         .debugging(log_level="ERROR")
     )  # fmt: skip
 
 
-def main(seconds: float, score: float, population: int, interval: int, seed: int) -> None:
+def main(seconds: float, score: float, population: int, interval: int, seed: int, net: dict[str, Any]) -> None:
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"
     system = {"worker_niceness": 0}  # else whatever else the machine does goes before them
     ray.init(
@@ -131,7 +131,7 @@ def main(seconds: float, score: float, population: int, interval: int, seed: int
         require_attrs=False,  # no game ends within the first batches
         synch=False,
     )
-    config = ppo(seed)
+    config = ppo(seed, net)
     with tempfile.TemporaryDirectory() as folder:
         tune.Tuner(
             config.algo_class,
