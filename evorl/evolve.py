@@ -36,13 +36,14 @@ from evorl.ec.core import (
 from evorl.experiment import Experiment
 from evorl.lifetime import plan
 from evorl.mdp.core import StateDict, WorldError
+from evorl.nets.compiled import require_compiler
 from evorl.ops.pareto import best
 from evorl.origin import Origin, beginnings, journal
 from evorl.record.roster import MOST
 from evorl.rl.core import Metrics
 from evorl.rl.judge import judge
 from evorl.session import Progress, Work
-from evorl.train import Start, prepared
+from evorl.train import Start, device, prepared
 from evorl.util.errors import BadRequest
 
 log = logging.getLogger("evorl")
@@ -58,6 +59,8 @@ class Population:
         ``init``: the run that this one starts from. Raises `BadRequest`."""
         self.experiment, self.evolution = experiment, evolution
         found = plan(experiment, evolution)
+        if experiment.rl.compile:
+            require_compiler(device(experiment.device))
         self.origin = Origin([] if init is None else beginnings(init, found, evolution.population))
         self.plan = replace(found, space=self.origin.within(found.space))
         with _under_ec():

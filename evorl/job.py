@@ -53,15 +53,15 @@ def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, ch
     from evorl.session import carried_out
 
     with fitting(composed, data["init"]):
-        _announce(experiment)
+        _announce(experiment.cluster.begins)
         run, source = _made(data, experiment, data["replay"])
+        _announce(experiment.rl.begins)
         return float(carried_out(run, lambda: _begun(choose(), data, experiment, source))["fitness"])
 
 
-def _announce(experiment: Experiment) -> None:
-    for begins in (experiment.cluster.begins, experiment.rl.begins):
-        if begins:
-            print(begins, flush=True)
+def _announce(begins: str) -> None:
+    if begins:
+        print(begins, flush=True)
 
 
 def _made(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:
@@ -103,11 +103,12 @@ def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amen
                 amend()
                 yield directory, None if found is None else found[1]
 
-    _announce(experiment)
+    _announce(experiment.cluster.begins)
     if steps(directory):
         run = work(experiment, None, data.get("replay"))
     else:  # it was stopped before its first checkpoint
         run, _ = _made(data, experiment, directory)
+    _announce(experiment.rl.begins)
     return float(carried_out(run, opened)["fitness"])
 
 

@@ -24,14 +24,13 @@ from evorl.experiment import Experiment
 from evorl.genes import genes, with_values
 from evorl.mdp.core import StateDict, World
 from evorl.mdp.problem import Problem
-from evorl.nets.compiled import require_compiler
 from evorl.nets.flat import Layout
 from evorl.nets.statistics import Moments
 from evorl.rl.core import Acting, Episode, Learner, NotFinite
 from evorl.rl.crowd import Actor, Crowd
 from evorl.rl.judge import EvaluationNoise, in_order, played, shares
 from evorl.rl.watch import Watch
-from evorl.train import Run, device, spec
+from evorl.train import Run, spec
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
@@ -79,9 +78,9 @@ def plan(experiment: Experiment, evolution: Evolution) -> Plan:
 def _check(experiment: Experiment, evolution: Evolution) -> None:
     if evolution.start == "zeros" and evolution.lifetime == "train":
         raise BadRequest("is for weights that only play; a learner begins with a network's", "ec.start")
-    if experiment.rl.compile and evolution.lifetime == "play":
-        raise BadRequest("lifetime=play learns nothing that could be compiled", "rl.compile")
     problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
+    if experiment.rl.compile and (evolution.lifetime == "play" or problem is not None):
+        raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
     if not evolution.several and (len(evolution.objectives) if problem is None else problem.count) > 1:
@@ -226,8 +225,6 @@ class Play:
 def _train(experiment: Experiment, evolution: Evolution) -> Plan:
     found = genes(evolution.genes, experiment)
     world = spec(experiment.mdp)
-    if experiment.rl.compile:
-        require_compiler(device(experiment.device))
 
     def begun(seed: int) -> Learner:
         return experiment.rl.learner(world, seed, torch.device("cpu"))

@@ -223,7 +223,7 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
     [
         (("ec=nsga3x",), "ec: no choice 'nsga3x'"),
         (("ec=pbt", "ec.slots=40"), "ec.slots: 40 is more than the population"),
-        (("ec=sga", "rl.compile=true"), "rl.compile: lifetime=play learns nothing"),
+        (("ec=sga", "rl.compile=true"), "rl.compile: nothing learns here"),
         (("ec=pbt", "rl.compile=true", "+ec.genes.rl.clip=[0.1,0.3]"), "ec.genes.rl.clip: with rl.compile each of its"),
         (("ec=pbt", "ec.start=zeros"), "ec.start: is for weights that only play"),
         (("ec=sga", "ec.objectives=[fitness,length]"), "ec.objectives: this evolution takes one objective"),

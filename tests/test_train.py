@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from harness import Faulty, fingerprint, go, newest, rows, timeless, train_in
 
 from evorl import evaluate, genes
+from evorl.ec.pbt import PBT
 from evorl.ec.sga import SGA
 from evorl.evolve import Population
 from evorl.experiment import Budget, Checkpoints, Evaluation, Experiment
@@ -100,7 +102,11 @@ def test_a_compiled_run_learns_the_same_and_goes_on_exactly(tmp_path: Path, monk
     assert libraries() == 1
 
 
-def test_genes_refused_beside_a_compiled_step_are_those_that_its_code_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_genes_refused_beside_a_compiled_step_are_those_that_its_code_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", sys.executable)  # nothing is compiled: any program will do
     texts: list[str] = []
 
     def noted(function: Any, *example: torch.Tensor) -> Any:
@@ -113,15 +119,8 @@ def test_genes_refused_beside_a_compiled_step_are_those_that_its_code_holds(monk
         "entropy_coef": 0.1, "max_grad_norm": 0.1, "normalize_advantage": False, "normalize_inputs": True,
         "normalize_rewards": True, "clip": 0.1, "passes": 1, "minibatch": 16, "value_clip": 0.2, "target_kl": 0.1,
     }  # fmt: skip
-    aside = {
-        "members",
-        "asynchronous",
-        "max_lag",
-        "correction",
-        "threads",
-        "compile",
-        "net",
-    }  # no genes, or of sampling
+    # no genes, or of sampling alone
+    aside = {"members", "asynchronous", "max_lag", "correction", "threads", "compile", "net"}
     assert {one.name for one in fields(PPO)} == {*others} | aside
     run_texts = {}
     for name, value in {"seed": None, **others}.items():
@@ -137,13 +136,20 @@ def test_genes_refused_beside_a_compiled_step_are_those_that_its_code_holds(monk
 def test_what_cannot_be_compiled_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CXX", sys.executable)
     with pytest.raises(BadRequest, match="without an LSTM") as raised:
         Run(replace(CPU, rl=replace(SMALL, compile=True, net=Net(hidden=(8,), lstm=4))))
     assert raised.value.key == "rl.compile"
     monkeypatch.setenv("CXX", "no-such-compiler")
     there = tmp_path / "run"
-    assert go("mdp=cartpole", "rl=ppo", "rl.compile=true", "device=cpu", f"hydra.run.dir={there}") == 2
-    assert "rl.compile: needs a C++ compiler" in capsys.readouterr().err and not there.exists()
+    evolved = ("ec=pbt", "ec.population=2", "ec.slots=2", "+ec.genes.rl.lr=[0.001,0.01]")
+    for more in ((), evolved):
+        assert go("mdp=cartpole", "rl=ppo", *more, "rl.compile=true", "device=cpu", f"hydra.run.dir={there}") == 2
+        assert "rl.compile: needs a C++ compiler" in capsys.readouterr().err and not there.exists()
+    # whoever only plays needs none
+    whole = replace(CPU, rl=replace(SMALL, compile=True))
+    assert plan(whole, PBT(population=2, train_steps=BATCH, genes={"rl": {"lr": [0.001, 0.01]}})).together == 1
 
 
 # ------------------------------------------------------------------ counting and stopping

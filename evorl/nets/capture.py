@@ -122,9 +122,8 @@ class Record:
         def name(x: Any) -> Any:
             if not isinstance(x, Tensor):
                 return x
-            return (
-                called.get(id(x)) or f"{x.dtype} {list(x.shape)} {x.tolist()}"
-            )  # an argument, a result; or a constant
+            constant = f"{x.dtype} {list(x.shape)} {x.tolist()}" if id(x) not in called else ""
+            return called.get(id(x), constant)
 
         lines = [f"{x.dtype} {list(x.shape)}" for x in self.example]
         for i, (operation, args, kwargs, out) in enumerate(self.calls):

@@ -3,7 +3,8 @@
 `evorl.nets.capture` replays a gradient step operation by operation, and at small widths handing each of them over costs
 more than its work. PyTorch's ahead-of-time compiler (AOTInductor; Ansel et al. 2024) joins them into few loops,
 called from one C++ function. It wants a C++ compiler and half a minute, so what it makes is kept in
-``$XDG_CACHE_HOME/evorl`` (``~/.cache/evorl``), named after all that it was made from.
+``$XDG_CACHE_HOME/evorl`` (``~/.cache/evorl``), named after the operations, the processor, torch and evorl; another
+compiler does not make it anew.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def compiled(function: Callable[..., Result], *example: Tensor) -> Callable[...,
     """A replay of ``function`` for arguments of exactly the example's shapes and dtypes; see `Record`.
 
     It equals `capture`'s up to rounding, and itself bit for bit on the same machine. Raises torch's error of a compiler
-    that fails.
+    that fails, OSError where the library cannot be kept, RuntimeError where it alone would not do.
     """
     record = Record.of(function, *example)
     run, names = _loaded(_library(record)), record.names
@@ -49,9 +50,10 @@ def compiled(function: Callable[..., Result], *example: Tensor) -> Callable[...,
 
 
 def require_compiler(device: torch.device) -> None:
-    """Raise `BadRequest` where a step on this device cannot be compiled here, or what is made not be kept."""
+    """Make the folder of what is kept. Raises `BadRequest` where a step on this device cannot be compiled here, and
+    where others own the folder or may write into it."""
     if device.type != "cpu":
-        raise BadRequest("compiles for the CPU; add device=cpu, or leave rl.compile out", "rl.compile")
+        raise BadRequest("compiles for the CPU: device=cpu", "rl.compile")
     name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
     if shutil.which(name) is None:
         raise BadRequest(f"needs a C++ compiler, and there is no {name}: apt install g++", "rl.compile")
@@ -61,7 +63,7 @@ def require_compiler(device: torch.device) -> None:
         raise BadRequest(f"has no place for what it makes: {error}", "rl.compile") from None
     about = folder.stat()
     if about.st_uid != os.getuid() or about.st_mode & 0o022:  # whoever writes there has their code run here
-        raise BadRequest(f"others may write into {folder}: chmod 700, or another XDG_CACHE_HOME", "rl.compile")
+        raise BadRequest(f"{folder} is not yours alone: chmod 700, or another XDG_CACHE_HOME", "rl.compile")
 
 
 def _folder() -> Path:
@@ -97,14 +99,14 @@ def _processor() -> str:
     """What the code may count on: it is made for this processor alone."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    named = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
-    return f"{torch.backends.cpu.get_cpu_capability()} {sorted(set(named))}"
+    told = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
+    return f"{torch.backends.cpu.get_cpu_capability()} {sorted(told)}"
 
 
 def _compile(record: Record) -> bytes:
-    """The library, made in a thread that no Ctrl-C reaches, nor the compiler that it starts: that is for the run, which
-    saves itself first."""
-    blocked = partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT})
+    """The library, made in a thread that no Ctrl-C and no SIGTERM reach, nor the compiler that it starts: they are
+    for the run, which saves itself first."""
+    blocked = partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     with ThreadPoolExecutor(1, initializer=blocked) as pool:
         return pool.submit(_compile_here, record).result()
 

@@ -161,7 +161,9 @@ class Hyper(ABC):
     @property
     def begins(self) -> str:
         """What to say before a run whose first gradient step takes its time; empty for the others."""
-        return "rl.compile: half a minute for the compiler, unless this machine has kept what it makes" * self.compile
+        if not self.compile:
+            return ""
+        return "rl.compile: half a minute for the compiler, unless this machine has kept what it makes"
 
     @abstractmethod
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:

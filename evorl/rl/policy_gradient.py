@@ -79,8 +79,8 @@ class PolicyGradient(Generic[H]):
         self.layout = Layout.of(self.policy)
         self.theta = self.layout.flatten(dict(self.policy.named_parameters())).to(device)
         self.policy.to(device)
-        self.lr, self.entropy_coef = torch.zeros(2, device=device)  # as scheduled for the present update
-        self.critic_coef = torch.tensor(float(hyper.critic_coef), device=device)
+        self.lr, self.entropy_coef, self.critic_coef = torch.zeros(3, device=device)  # the first two as scheduled
+        self.critic_coef.fill_(hyper.critic_coef)
         self.adam = {
             "m": torch.zeros_like(self.theta),
             "v": torch.zeros_like(self.theta),

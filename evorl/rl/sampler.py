@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import World
+from evorl.nets.compiled import require_compiler
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, Hyper
 from evorl.util.seed import Episodes
@@ -27,6 +28,8 @@ class Sampler:
         self.arena = world.arena(hyper.slots, Episodes(seed, f"train {member}"))
         try:
             self.learner = hyper.learner(self.arena.spec, seed, device)
+            if hyper.compile and self.learner.lesson is not Batch:  # it makes the gradients here
+                require_compiler(device)
             batch = Batch.empty(self.arena.spec, hyper.horizon, hyper.slots, hyper.net.lstm)
             self.actor = Actor(self.arena, self.learner, seed, member, batch)
         except BaseException:
