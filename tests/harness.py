@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
+import pytest
 import torch
 
 from evorl import config
@@ -28,6 +30,8 @@ from evorl.train import Start, prepared
 from evorl.util.seed import generator
 
 ROOT = Path(__file__).parent.parent
+# rl.compile is for whoever has a compiler, and refused elsewhere, which is tested everywhere
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler here")
 QUICK = (
     *("record.tensorboard=false", "eval.episodes=2", "eval.every=0", "checkpoint.every=300"),
     *("rl.slots=8", "rl.horizon=16", "rl.minibatch=64", "rl.passes=2", "rl.net.hidden=[16]"),

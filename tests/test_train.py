@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import Faulty, fingerprint, go, newest, rows, timeless, train_in
+from harness import NEEDS_COMPILER, Faulty, fingerprint, go, newest, rows, timeless, train_in
 
 from evorl import evaluate, genes
 from evorl.ec.pbt import PBT
@@ -66,7 +65,7 @@ def having(found: list[dict[str, Any]], name: str) -> list[int]:
 CPU = experiment(device="cpu")
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@NEEDS_COMPILER
 def test_a_compiled_run_learns_the_same_and_goes_on_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")

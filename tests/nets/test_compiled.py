@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from harness import NEEDS_COMPILER
 from torch import Tensor
 
 from evorl.nets import compiled as module
@@ -19,16 +19,13 @@ from evorl.util.errors import BadRequest
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where libraries are kept; the folder's name is one that a shell would split."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "two words"))
-    monkeypatch.setenv(
-        "TORCHINDUCTOR_VEC_ISA_OK", "1"
-    )  # it need not try first what the processor can do: half the time
+    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")  # spares trying what the processor can do: half the time
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # of other processes
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path / "two words" / "evorl"
@@ -62,7 +59,7 @@ def three_steps(replay: object) -> list[Tensor]:
     return [*found, *given]
 
 
-@needs_compiler
+@NEEDS_COMPILER
 def test_code_does_what_the_replay_does_and_is_made_once(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[[str], str]
 ) -> None:
@@ -122,7 +119,7 @@ def test_a_record_that_writes_in_place_has_a_text_of_its_own() -> None:
     assert text(True) != text(False)
 
 
-@needs_compiler
+@NEEDS_COMPILER
 def test_what_is_missing_is_said(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_compiler(torch.device("cpu"))
     assert kept.stat().st_mode & 0o777 == 0o700
@@ -141,7 +138,7 @@ def test_what_is_missing_is_said(kept: Path, monkeypatch: pytest.MonkeyPatch) ->
         require_compiler(torch.device("cuda"))
 
 
-@needs_compiler
+@NEEDS_COMPILER
 def test_a_compiler_that_fails_says_so_and_leaves_no_library(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[[str], str]
 ) -> None:
