@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Protocol, cast
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -26,7 +27,7 @@ from omegaconf._utils import split_key
 from omegaconf.errors import OmegaConfBaseException
 
 from evorl.meanings import meanings
-from evorl.util.errors import BadRequest, abbreviates, nearest
+from evorl.util.errors import BadRequest, abbreviates, nearest, one_edit
 from evorl.util.typed import shown, unknown
 
 ROOMS = ("mdp", "rl", "ec", "cluster", "record")
@@ -37,6 +38,8 @@ TUNED = "tuned"
 """The folder whose file for a pair of world and algorithm is taken by itself; ~tuned leaves it out."""
 PLACE = {"hydra.run.dir": "run output dir directory"}
 """Hydra's own key that people look for under other names, made of these words."""
+ALIKE = 0.8
+"""How like a key of another choice must be to be the one that was meant; difflib's measure."""
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
 """What Hydra raises for words that it cannot compose."""
 
@@ -99,7 +102,7 @@ def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Excepti
         words = [str(one.input_line) for one in groups]
         for one in given:
             if one not in groups:
-                _check_room(hydra, base, one)
+                check_room(hydra, base, base.hydra.runtime.choices, one)
                 _check_key(base, one, lambda: said(hydra, base, words, name))
     except BadRequest as found:
         return found
@@ -222,24 +225,50 @@ def _repository(hydra: Hydra) -> ConfigRepository:
 # ------------------------------------------------------------------ keys and values
 
 
-def _check_room(hydra: Hydra, base: DictConfig, one: Override) -> None:
-    """Refuse a key that the chosen world, algorithm or cluster lacks and others have."""
+def check_room(hydra: Hydra, base: DictConfig, choices: Mapping[str, Any], one: Override) -> None:
+    """Raise `BadRequest` for a key that the chosen world, algorithm or cluster lacks and others have, or one like it.
+
+    ``choices`` are the files that ``base`` was made of.
+    """
     room, _, name = one.key_or_group.partition(".")
     if room not in ROOMS or _has(base, one.key_or_group) or one.is_add() or one.is_force_add():
         return
-    homes = [f"{room}={choice}" for choice in _options(hydra, room) if _knows(hydra, room, choice, name)]
-    if homes:
-        mine = f"{room}={base.hydra.runtime.choices[room]}"
+    mine = f"{room}={choices.get(room)}"
+    if homes := _homes(hydra, room, name):
         raise BadRequest(f"unknown key of {mine}; it belongs to {', '.join(homes)}", one.key_or_group)
+    others = {key for choice in _options(hydra, room) for key in _keys_of(hydra, room, choice)}
+    like = [] if nearest(name, _keys(base, room)) else get_close_matches(name, others, 1, ALIKE)
+    if like:
+        homes = _homes(hydra, room, like[0])
+        raise BadRequest(
+            f"unknown key of {mine}; did you mean {room}.{like[0]} of {', '.join(homes)}?", one.key_or_group
+        )
+
+
+def _homes(hydra: Hydra, room: str, key: str) -> list[str]:
+    """The choices of a room that have a key."""
+    return [f"{room}={choice}" for choice in _options(hydra, room) if _knows(hydra, room, choice, key)]
+
+
+def _keys_of(hydra: Hydra, room: str, choice: str) -> set[str]:
+    """The keys of a file of a folder, with those of the ones that it builds on; without what they hold."""
+    return {str(key) for config in _layers(hydra, room, choice) for key in config} - {"_target_"}
 
 
 def _knows(hydra: Hydra, room: str, choice: str, key: str) -> bool:
     """Whether a file of a folder, or one that it builds on, has a key."""
+    return any(_has(config, key) for config in _layers(hydra, room, choice))
+
+
+def _layers(hydra: Hydra, room: str, choice: str) -> Iterator[DictConfig]:
+    """A file of a folder, and those that it builds on."""
     file = _repository(hydra).load_config(f"{room}/{choice}")
     if file is None:
-        return False
-    below = [one.path for one in file.defaults_list or [] if isinstance(one, ConfigDefault) and not one.is_self()]
-    return _has(file.config, key) or any(_knows(hydra, room, str(path), key) for path in below)
+        return
+    yield cast(DictConfig, file.config)
+    for one in file.defaults_list or []:
+        if isinstance(one, ConfigDefault) and not one.is_self():
+            yield from _layers(hydra, room, str(one.path))
 
 
 def _check_key(base: DictConfig, one: Override, said: Said) -> None:
@@ -297,7 +326,7 @@ def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, s
     if parent:
         return unknown(name, names, parent, lambda: {one: said().get(f"{parent}.{one}", "") for one in names})
     homes = [f"{room}.{one}" for room in names if whole for one in _keys(config, room) if abbreviates(one, name)]
-    if homes:
+    if homes and not any(one_edit(name, one) for one in names):
         return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
     return unknown_word(name, names, said)
 

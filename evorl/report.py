@@ -22,7 +22,7 @@ from typing import Any
 
 from evorl import __version__, config
 from evorl.record import files
-from evorl.record.runs import RunRecord, find_runs, read_run
+from evorl.record.runs import find_runs, read_runs
 from evorl.record.sweeps import Waiting, waiting
 from evorl.util.errors import BadRequest, nearest
 
@@ -75,7 +75,7 @@ def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], out: Path
     """
     from evorl.record.printed import print_tables
 
-    runs, left_out = _read(directories)
+    runs, left_out = read_runs(directories)
     for note in left_out:
         print(f"evorl: {note}", file=sys.stderr)
     print_tables(runs, jobs)
@@ -90,19 +90,6 @@ def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], out: Path
         files.replace(out / name, data)
     for name in stale:
         (out / name).unlink(missing_ok=True)
-
-
-def _read(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
-    """The runs that can be read, and a note on each that cannot. Raises `BadRequest` where there is none."""
-    runs, left_out = [], []
-    for directory in directories:
-        try:
-            runs.append(read_run(directory))
-        except (BadRequest, OSError) as error:
-            if directory == directories[-1] and not runs:
-                raise
-            left_out.append(f"left out: {directory} ({str(error).replace(f'{directory}/', '')})")
-    return runs, left_out
 
 
 def _begun(places: Sequence[Path]) -> list[Path]:

@@ -20,17 +20,19 @@ if __name__ == "__main__":  # as the command evorl, which minds signals while it
 import argparse
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from evorl import __version__, config, job
-from evorl.overrides import FOLDERS, ROOMS, TUNED, parse, require, written
+from evorl.overrides import FOLDERS, ROOMS, TUNED, check_room, parse, require, written
 from evorl.record.files import replace
 from evorl.sweep import sweep
 from evorl.util import command
@@ -49,14 +51,13 @@ def run(words: Sequence[str]) -> None:
     """Do what the command line asks for. Raises `BadRequest` before anything is written."""
     parser = get_args_parser()
     args = _arguments(parser, words)
-    path = Path(args.config_path) if args.config_path else config.CONF
     name = args.config_name or "config"
     given = {one.key_or_group: one.value() for one in parse(args.overrides)}
     if given.get("resume") is not None:
         if given.get("replay") is not None:
             raise BadRequest("repeats one run, alone on the command line", "replay")
         return _resume(Path(str(given["resume"])), args)
-    with config.opened(path, args.config_dir) as hydra:
+    with _opened(args) as hydra:
         if given.get("replay") is not None:
             return _replay(Path(str(given["replay"])), hydra, args, name)
         if _shows(args):
@@ -67,8 +68,16 @@ def run(words: Sequence[str]) -> None:
             return sweep(hydra, args.overrides, name)
         else:
             return _single(config.compose(hydra, args.overrides, name))
-    _run_hydra(args, parser, main, str(path.absolute()), name)  # which shows, and calls nothing
+    _run_hydra(args, parser, main, str(_path(args).absolute()), name)  # which shows, and calls nothing
     return None
+
+
+def _path(args: argparse.Namespace) -> Path:
+    return Path(args.config_path) if args.config_path else config.CONF
+
+
+def _opened(args: argparse.Namespace) -> AbstractContextManager[Hydra]:
+    return config.opened(_path(args), args.config_dir)
 
 
 def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> None:
@@ -169,7 +178,7 @@ def _amended(
         if key in choices:
             old: Any = choices[key]
         else:
-            require(now, key)
+            _require(now, choices, one, args)
             old = OmegaConf.select(now, key)
         if key.partition(".")[0] in AMENDABLE and key not in choices:
             OmegaConf.update(now, key, value)
@@ -180,9 +189,18 @@ def _amended(
     return {str(key): value for key, value in data.items()}, choices
 
 
+def _require(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:
+    try:
+        require(now, one.key_or_group)
+    except BadRequest:
+        with _opened(args) as hydra:
+            check_room(hydra, now, choices, one)
+        raise
+
+
 def _cluster(choice: Any, args: argparse.Namespace) -> Any:
     """What a file of conf/cluster says."""
-    with config.opened(Path(args.config_path) if args.config_path else config.CONF, args.config_dir) as hydra:
+    with _opened(args) as hydra:
         return config.resolved(config.compose(hydra, [f"cluster={written(choice)}"]))["cluster"]
 
 

@@ -333,11 +333,15 @@ def _labels(planned: Sequence[Planned]) -> dict[str, str]:
 
 
 def _conclude(directory: Path, labels: Mapping[str, str]) -> None:
-    """Say how many jobs have finished, and why others failed. Raises SystemExit where any did."""
+    """Print what became of the jobs, how many finished and why others failed. Raises SystemExit where any did."""
     from evorl.record import sweeps
+    from evorl.record.printed import print_tables
+    from evorl.record.runs import find_runs, read_runs
 
     reasons = {folder: sweeps.failed(directory / folder) for folder in labels}
     failed = {folder: why for folder, why in reasons.items() if why is not None}
+    if len(failed) < len(labels):
+        print_tables(read_runs(find_runs([directory]))[0], sweeps.waiting([directory]))
     print(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")
     if failed:
         lines = [f"  {folder} {labels[folder]}: {why}" for folder, why in failed.items()]

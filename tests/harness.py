@@ -90,6 +90,12 @@ def train_in(directory: Path, experiment: Experiment, init: Path | None = None) 
     return carried_out(prepared(experiment, None if init is None else Start(init)), opened)
 
 
+def for_a_ray_in_here(patch: pytest.MonkeyPatch) -> None:
+    """The environment in which this process may begin a Ray with several nodes, and workers find the tests' modules."""
+    patch.setenv("PYTHONPATH", os.pathsep.join(os.path.abspath(one) for one in sys.path))
+    patch.setenv("RAY_AUTH_MODE", os.environ.get("RAY_AUTH_MODE", "disabled"))  # Ray reads it once in a process
+
+
 def relatives(place: Path) -> set[int]:
     """The live processes whose temporary files go to ``place``, whoever their parents are now."""
     mark = f"TMPDIR={place}".encode()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,25 @@ def test_the_gate_sees_what_executes(text: str) -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_bytes_are_data(path: Path) -> None:
     assert [*executed(ast.parse(path.read_text()))] == []
+
+
+def test_whatever_is_imported_is_declared() -> None:
+    """Also what some other dependency happens to bring."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [some for name, some in project["optional-dependencies"].items() if name not in ("dev", "peers")]
+    declared = {canonical(one) for some in [project["dependencies"], *extras] for one in some}
+    homes, own = metadata.packages_distributions(), {"evorl", "hydra_plugins", "_typeshed"}
+    tops = {name.partition(".")[0] for path in SOURCES for name in imported(ast.parse(path.read_text()))}
+    foreign = tops - {*sys.stdlib_module_names} - own
+    assert len(foreign) > 15
+    assert {top for top in foreign if not {canonical(home) for home in homes[top]} & declared} == set()
+
+
+def canonical(requirement: str) -> str:
+    """The name of a distribution in its one spelling."""
+    found = re.match(r"[\w.-]+", requirement)
+    assert found is not None
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
 
 
 DRAWING = {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli"}

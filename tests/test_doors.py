@@ -73,7 +73,16 @@ def test_a_run(finished: Path) -> None:
             "evorl: mdp.vector: unknown key of mdp=pong; it belongs to mdp=acrobot, mdp=ant, ",
         ),
         (["rl=a2c", "rl.clip=0.1"], "evorl: rl.clip: unknown key of rl=a2c; it belongs to rl=ppo\n"),
-        (["ec.populatoin=3"], "evorl: ec.populatoin: unknown key; this ec has none, another may: --help lists them"),
+        (["ec.shiny=3"], "evorl: ec.shiny: unknown key; this ec has none, another may: --help lists them"),
+        (
+            ["ec.populatoin=3"],
+            "evorl: ec.populatoin: unknown key of ec=none; did you mean ec.population of ec=cem, ec=cma_es, ",
+        ),
+        (
+            ["cluster.worker=2"],
+            "evorl: cluster.worker: unknown key of cluster=local; did you mean cluster.workers of cluster=processes, "
+            "cluster=ray?\n",
+        ),
         (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
         (["experiment=marvin/ours"], "evorl: experiment: choose with a plus: +experiment=NAME\n"),
         (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: "),
@@ -143,6 +152,8 @@ def test_a_sweep(tmp_path: Path) -> None:
     assert seeds == [1, 2]
     assert all((sweep / job / "result.json").is_file() for job in "01")
     assert [config.stored(sweep / job).record.group for job in "01"] == [sweep.name] * 2
+    table = done.stdout.partition(": runs\n")[2].splitlines()
+    assert [line.split()[0] for line in table[:3]] == ["run", "0", "1"]
 
 
 def test_two_jobs_in_one_directory_are_refused(tmp_path: Path) -> None:

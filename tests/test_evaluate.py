@@ -186,6 +186,22 @@ def test_a_film_can_be_played(case: str, runs: Path, evaluate: Any) -> None:
     assert seconds == pytest.approx(frames / 30, rel=0.1) and frames > 5
 
 
+@pytest.mark.parametrize("world", ["halfcheetah", "bipedalwalker"])
+def test_a_film_of_an_environment_that_others_draw(world: str, tmp_path: Path, capsys: Any) -> None:
+    """MuJoCo draws with the library EGL; where that is missing it is said, and nothing is written."""
+    for needed in ("imageio_ffmpeg", "pygame", "mujoco" if world == "halfcheetah" else "Box2D"):
+        pytest.importorskip(needed)
+    run = tmp_path / "run"
+    assert go(*QUICK, f"mdp={world}", "mdp.time_limit=20", "budget.steps=128", f"hydra.run.dir={run}") == 0
+    capsys.readouterr()
+    code = main([f"run={run}", "video=true", "episodes=1"])
+    films = [*run.glob("videos/*")]
+    if code == 2 and world == "halfcheetah":
+        assert "cannot be drawn here: " in capsys.readouterr().err and films == []
+    else:
+        assert code == 0 and len(films) == 1 and films[0].stat().st_size > 1000
+
+
 @pytest.mark.parametrize("delay", [None, (0.0, 0.0)])
 def test_the_last_picture_is_how_the_game_ended(
     delay: tuple[float, float] | None, runs: Path, monkeypatch: pytest.MonkeyPatch

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Faulty, experiment_of, fingerprint, go, newest
+from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest
 
 from evorl import config, evaluate
 from evorl.answers import evaluated
@@ -101,13 +101,43 @@ def test_n_and_n_more_is_2n(case: str, alone: Callable[[str], Path], tmp_path: P
     assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
 
 
-@pytest.mark.parametrize("case", ["es", "es-normal", "es-whiten", "front", "rounds", "steady"])
+@pytest.mark.parametrize(
+    "case", ["es", "es-normal", "es-whiten", "es-lstm", "front", "front-train", "worlds", "rounds", "steady"]
+)
 def test_workers_change_nothing(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     for workers in (1, 3):
         there = tmp_path / str(workers)
         evolved(there, *CASES[case], "cluster=processes", f"cluster.workers={workers}")
         assert journal(there) == journal(alone(case))
         assert judged(there) == judged(alone(case))
+
+
+OTHERS = {
+    "cem": (),
+    "cma_es": (),
+    "cso": (),
+    "map_elites": ("+ec.descriptors={length:[0,500,5]}",),
+    "nsga3": ("ec.objectives=[fitness,{length:-1}]",),
+    "one_plus_one": ("ec.population=3",),
+    "pso": (),
+    "random": (),
+}
+"""Evolvers without a case of their own, and what each needs beside its name."""
+
+
+def test_no_evolver_is_forgotten() -> None:
+    named = {word.removeprefix("ec=") for words in CASES.values() for word in words if word.startswith("ec=")}
+    assert named | {*OTHERS} == {path.stem for path in (ROOT / "conf" / "ec").glob("*.yaml")} - {"none"}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_workers_change_nothing_for_any_evolver(name: str, tmp_path: Path) -> None:
+    words = ("mdp=cartpole", f"ec={name}", *OTHERS[name], "ec.together=1", "budget.steps=700")
+    evolved(tmp_path / "alone", *words)
+    evolved(tmp_path / "there", *words, "cluster=processes", "cluster.workers=2")
+    assert len({line["birth"] for line in journal(tmp_path / "alone")}) > 1  # it has learned from a generation
+    assert journal(tmp_path / "there") == journal(tmp_path / "alone")
+    assert judged(tmp_path / "there") == judged(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("where", [("cluster=local",), ("cluster=processes", "cluster.workers=2")], ids=" ".join)

@@ -32,10 +32,15 @@ FILES = {
 }
 
 
-def write_run(directory: Path, lr: float, seed: int, *, finished: bool = True, damaged: bool = False) -> None:
+def write_run(
+    directory: Path, lr: float, seed: int, *, finished: bool = True, damaged: bool = False, **keys: float
+) -> None:
+    """``keys``: more of the learner's."""
     rng = np.random.default_rng([seed, int(1e6 * lr)])
     (directory / ".hydra").mkdir(parents=True)
-    config = f"mdp:\n  _target_: x.Pong\nrl:\n  _target_: x.PPO\n  lr: {lr}\nseed: {seed}\nrecord:\n  every_s: {seed}\n"
+    more = "".join(f"  {key}: {value}\n" for key, value in keys.items())
+    config = f"mdp:\n  _target_: x.Pong\nrl:\n  _target_: x.PPO\n  lr: {lr}\n{more}"
+    config += f"seed: {seed}\nrecord:\n  every_s: {seed}\n"
     (directory / ".hydra" / "config.yaml").write_text(config)
     (directory / "provenance.json").write_text(json.dumps({"commit": "abc123", "argv": [f"seed={seed}"]}))
     lines: list[dict[str, Any]] = []
@@ -92,6 +97,22 @@ def test_the_files_of_a_report(reported: tuple[Path, Path]) -> None:
         if name.endswith(".png"):
             with Image.open(out / name) as picture:
                 assert len(np.unique(np.asarray(picture.convert("L")))) > 20, f"{name} is blank"
+
+
+@pytest.mark.parametrize("clips", [(0.2,), (0.1, 0.2)], ids=["a heat map", "parallel coordinates"])
+def test_the_picture_of_what_a_sweep_found(clips: tuple[float, ...], tmp_path: Path) -> None:
+    points = [(lr, gamma, clip) for lr in (0.01, 0.001) for gamma in (0.9, 0.99) for clip in clips]
+    for job, (lr, gamma, clip) in enumerate(points):
+        write_run(tmp_path / "sweep" / str(job), lr, 1, gamma=gamma, clip=clip)
+    assert main([str(tmp_path / "sweep"), f"out={tmp_path / 'report'}"]) == 0
+    keys = ["rl.lr", "rl.gamma", "rl.clip"][: 1 + len(clips)]
+    drawn = {path.name for path in (tmp_path / "report").iterdir()}
+    assert drawn == FILES | {"sweep.png", "sweep.svg"}
+    with Image.open(tmp_path / "report" / "sweep.png") as picture:
+        assert len(np.unique(np.asarray(picture.convert("L")))) > 20
+    page = (tmp_path / "report" / "index.html").read_text()
+    (words,) = re.findall(r'aria-label="(fitness by [^"]*)"', page)
+    assert {*re.split(", | and ", words.removeprefix("fitness by "))} == {*keys}
 
 
 def test_the_numbers_of_each_run(reported: tuple[Path, Path]) -> None:

@@ -174,7 +174,11 @@ def test_killed_before_its_result_it_writes_the_result(finished: Path, tmp_path:
         ("budget.steps=-5", "budget.steps"),
         ("record.wandb=perhaps", "record.wandb"),
         ("cluster=proceses", "did you mean processes?"),
-        ("cluster.workers=2", "cluster.workers: unknown key; this cluster has none, another may: --help lists them"),
+        (
+            "cluster.workers=2",
+            "cluster.workers: unknown key of cluster=local; it belongs to cluster=processes, cluster=ray",
+        ),
+        ("cluster.worker=2", "cluster.worker: unknown key of cluster=local; did you mean cluster.workers of cluster="),
         ("device=cuda", "device: is auto in that run, and stays"),
         ("mdp.time_limit=9", "mdp.time_limit: is "),
         ("rl={clip: 0.1}", "rl: is ppo in that run, and stays"),
@@ -210,6 +214,15 @@ def test_what_may_not_change_is_refused(
     err = capsys.readouterr().err
     assert names in err and len(err.splitlines()) == 1
     assert contents(run) == before
+
+
+def test_how_it_is_recorded_may_change(finished: Path, tmp_path: Path) -> None:
+    runs = [copied(finished, tmp_path / name) for name in ("as before", "with pictures")]
+    for run, words in zip(runs, ([], ["record.tensorboard=true"]), strict=True):
+        assert go(f"resume={run}", f"budget.steps={2 * N}", *words) == 0
+    assert config.stored(runs[1]).record.tensorboard and not config.stored(runs[0]).record.tensorboard
+    assert [*runs[1].rglob("events.out.*")] and not [*runs[0].rglob("events.out.*")]
+    assert fingerprint(runs[1]) == fingerprint(runs[0])
 
 
 def test_the_same_value_again_is_no_change(finished: Path) -> None:

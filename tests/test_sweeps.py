@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness import fingerprint, go
+from harness import QUICK, fingerprint, go, start
 from sweeping import Sweep, trained_once
 
 from evorl.cluster.ray import Ray
@@ -95,6 +95,34 @@ def test_run_again_it_finishes_what_is_missing_and_only_that(ended: Sweep, tmp_p
     assert all(trained_once(sweep.directory / name) for name in "0123")
     assert json.loads((sweep.directory / "2" / "failure.1.json").read_bytes())["reason"] == SOUP
     assert fingerprint(sweep.directory / "1") == fingerprint(ended.directory / "1")
+
+
+EXPERIMENTS = {
+    "on processes": ("rl.members=2", "cluster=processes", "cluster.workers=2", "budget.steps=2000"),
+    "an evolution": ("ec=openai_es", "ec.population=4", "ec.episodes=1", "budget.steps=500"),
+    "asynchronous": ("rl.members=2", "cluster=processes", "rl.asynchronous=true", "budget.steps=2000"),
+}
+
+
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("ray", marks=pytest.mark.fault)])
+@pytest.mark.parametrize("what", EXPERIMENTS)
+def test_a_sweep_over_any_experiment(what: str, launcher: str, tmp_path: Path, short_path: Path) -> None:
+    words, place = (*QUICK, "mdp=cartpole", *EXPERIMENTS[what]), tmp_path / "sweep"
+    sweep = ("--multirun", f"hydra/launcher={launcher}", *words, "seed=1,2", f"hydra.sweep.dir={place}")
+    assert start(*sweep, cwd=tmp_path, RAY_TMPDIR=str(short_path)).wait(200) == 0, (tmp_path / "err").read_text()
+    assert all((place / job / "result.json").exists() for job in "01")
+    if what != "asynchronous":
+        assert go(*words, "seed=2", f"hydra.run.dir={tmp_path / 'alone'}") == 0
+        assert fingerprint(place / "1") == fingerprint(tmp_path / "alone")
+
+
+def test_each_job_is_a_run_of_wandb(tmp_path: Path) -> None:
+    words = (*QUICK, "mdp=cartpole", "seed=1,2", "budget.steps=300", "record.wandb=offline", "record.group=the-twins")
+    sweep = start("--multirun", *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert sweep.wait(200) == 0, (tmp_path / "err").read_text()
+    notes = [[*(tmp_path / "sweep" / job).glob("wandb/offline-run-*/*.wandb")] for job in "01"]
+    assert [len(found) for found in notes] == [1, 1] and notes[0][0].name != notes[1][0].name
+    assert all(b"the-twins" in found.read_bytes() for (found,) in notes)
 
 
 def test_its_report_knows_every_job(ended: Sweep, tmp_path: Path) -> None:

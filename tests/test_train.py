@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import NEEDS_COMPILER, Faulty, fingerprint, go, newest, rows, timeless, train_in
+from harness import NEEDS_COMPILER, QUICK, Faulty, fingerprint, go, newest, rows, timeless, train_in
 
 from evorl import evaluate, genes
 from evorl.ec.pbt import PBT
@@ -385,6 +385,15 @@ def test_nan_of_the_loss_is_named(tmp_path: Path) -> None:
     saved = newest(tmp_path / "run")["run"]
     assert saved["steps"] == BATCH
     assert all(torch.isfinite(x).all() for x in saved["learner"]["policy"].values())
+
+
+def test_a_number_that_is_none_ends_the_command_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*QUICK, "mdp=cartpole", "rl.lr={start: 1e-3, end: 1e38, steps: 300}", "checkpoint.every=128")
+    words = tuple({word.partition("=")[0]: word for word in words}.values())
+    assert go(*words, "budget.steps=3000", f"hydra.run.dir={tmp_path / 'run'}") == 1
+    line = capsys.readouterr().err.splitlines()[0]
+    assert line.startswith("evorl: NotFinite: ") and "gradient step" in line
+    assert all(torch.isfinite(x).all() for x in newest(tmp_path / "run")["run"]["learner"]["policy"].values())
 
 
 # ------------------------------------------------------------------ what fails

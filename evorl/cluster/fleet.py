@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from evorl.cluster.ray import Ray
 
 
+RETRY_S = 1.0  # before another carrier is asked for in the place of one that never was: Ray may not know yet why
 NEWS_S = 0.2  # within which the end of Ray itself is known, once it is known of an actor
 
 End = tuple[int, int | None, str]
@@ -72,6 +73,11 @@ class Carrier:
             return status, box.member, box.trace
         finally:
             box.close()
+
+
+def _is_blameless(end: End | Exception) -> bool:
+    """Whether a carrier is gone, and was not ended by what it imports or makes as it begins."""
+    return isinstance(end, RayActorError) and not end.actor_init_failed
 
 
 def _is_parent(pid: int) -> bool:
@@ -174,8 +180,23 @@ class Fleet:
 
     def _over(self, worker: int, life: int, answer: Any) -> None:
         """Called by one of Ray's threads when a worker has ended, or its carrier is gone."""
-        self._ended.append((worker, life, answer.exception() or answer.result()))
+        end = answer.exception() or answer.result()
+        if self._never_was(worker, end):
+            pause = threading.Timer(RETRY_S, self._note, (worker, life, end))
+            pause.daemon = True
+            pause.start()
+        else:
+            self._note(worker, life, end)
+
+    def _note(self, worker: int, life: int, end: End | Exception) -> None:
+        self._ended.append((worker, life, end))
         self._bell.ring()
+
+    def _never_was(self, worker: int, end: End | Exception) -> bool:
+        """Whether Ray could not even begin a worker's carrier, and not by its own doing."""
+        place = self._places.get(worker)
+        came = place is not None and place.done() and place.exception() is None
+        return _is_blameless(end) and not came
 
     def _headless(self) -> None:
         """Called by a thread of ours when the head of a cluster that was joined is gone."""
@@ -221,8 +242,7 @@ class Fleet:
             status, member, trace = end
             return Exit(worker, life, why(status), status == -signal.SIGKILL, member, trace)
         self._forget(worker)
-        made = isinstance(end, RayActorError) and not end.actor_init_failed
-        return Exit(worker, life, f"lost the process that carried it ({gist(end)})", blameless=made)
+        return Exit(worker, life, f"lost the process that carried it ({gist(end)})", blameless=_is_blameless(end))
 
     def kill(self, worker: int, life: int) -> None:
         """Ends the carrier, and its worker with it; Ray alone would wait for one that is stopped."""

@@ -16,7 +16,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,28 @@ class Keeper:
 
 
 def _ask_for_token() -> None:
-    """Ray listens on every interface: what it starts here asks for its token, unless the person said otherwise."""
+    """Others on this machine can reach what Ray starts: it asks for its token, unless the person said otherwise."""
     import ray._raylet
 
     if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
         compiled: Any = ray._raylet  # without stubs
         compiled.Config.initialize("")
+
+
+@contextmanager
+def on_loopback() -> Iterator[None]:
+    """A Ray that begins here, or is joined, is at 127.0.0.1 and listens there alone.
+
+    Ray does so by itself on systems where it knows no clusters; elsewhere it takes 127.0.0.1 for the machine's address.
+    """
+    import ray._private.ray_constants
+
+    constants: Any = ray._private.ray_constants
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
 
 
 def _keep(driver: socket.socket, cpus: int, directory: str) -> None:
@@ -111,9 +128,10 @@ def _carry(driver: socket.socket, cpus: int, keeper: int) -> None:
 
     calm = {"worker_niceness": 0}  # nearly the lowest priority is Ray's default: any other program would starve them
     try:
-        ray.init(
-            "local", num_cpus=cpus, object_store_memory=STORE, _system_config=calm, _temp_dir=_temporary(), **QUIET
-        )
+        with on_loopback():
+            ray.init(
+                "local", num_cpus=cpus, object_store_memory=STORE, _system_config=calm, _temp_dir=_temporary(), **QUIET
+            )
         said = f"at {ray.get_runtime_context().gcs_address}"
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
         said = f"not {gist(error)}"

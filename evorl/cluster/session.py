@@ -9,7 +9,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from evorl.cluster.address import host_port
 from evorl.cluster.depth import shallow
 from evorl.cluster.head import reached
-from evorl.cluster.keeper import Keeper, gist
+from evorl.cluster.keeper import Keeper, gist, on_loopback
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ class Session:
         with _errors_told(c.address, "cluster.address"):
             if c.address is None:
                 self.keeper = Keeper(math.ceil(workers * c.cpus), self.directory)
-                address = self.keeper.address
+                with on_loopback():
+                    ray.init(self.keeper.address, log_to_driver=False, logging_level=logging.ERROR)
             else:
-                address = reached(c.address)
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(reached(c.address), log_to_driver=False, logging_level=logging.ERROR)
 
     def _check_found(self) -> None:
         joined, asked = ray.get_runtime_context().gcs_address, self.config.address
@@ -136,7 +136,8 @@ def begin(key: str, address: str | None, **more: Any) -> None:
             address = address or "local"
             if address != "local" and "://" not in address:
                 address = reached(address)
-            UNTYPED.init(address, **{"logging_level": logging.ERROR, **more})
+            with on_loopback() if address == "local" else nullcontext():
+                UNTYPED.init(address, **{"logging_level": logging.ERROR, **more})
 
 
 def _private() -> str:

@@ -101,6 +101,19 @@ def read_run(directory: Path) -> RunRecord:
     )
 
 
+def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
+    """The runs that can be read, and a note on each that cannot. Raises `BadRequest` where none can."""
+    runs, left_out = [], []
+    for directory in directories:
+        try:
+            runs.append(read_run(directory))
+        except (BadRequest, OSError) as error:
+            if directory == directories[-1] and not runs:
+                raise
+            left_out.append(f"left out: {directory} ({str(error).replace(f'{directory}/', '')})")
+    return runs, left_out
+
+
 def _state(directory: Path, result: Mapping[str, Any] | None) -> tuple[State, str]:
     if result is not None:
         return "finished", ""

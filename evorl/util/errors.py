@@ -43,7 +43,7 @@ def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, s
     That is one a letter away, one that it abbreviates or spells out, one that ``said`` tells to mean it, or the likest.
     """
     choices = list(choices)
-    close = [one for one in choices if _one_edit(word, one)] or [one for one in choices if abbreviates(one, word)]
+    close = [one for one in choices if one_edit(word, one)] or [one for one in choices if abbreviates(one, word)]
     found = difflib.get_close_matches(word, close, 1, 0) or _meant(word, said())
     found = found or difflib.get_close_matches(word, choices, 1, 0.5)
     return f"; did you mean {found[0]}?" if found else ""
@@ -70,7 +70,7 @@ def _initials(name: str) -> str:
     return "".join(part[:1] for part in parts) if len(parts) > 1 else name
 
 
-def _one_edit(a: str, b: str) -> bool:
+def one_edit(a: str, b: str) -> bool:
     """Whether one letter inserted, deleted, replaced or swapped with its neighbour makes one word the other."""
     if len(a) > len(b):
         a, b = b, a

@@ -53,5 +53,5 @@ def _stream(number: int, old: TextIO | None, errors: str) -> TextIO:
         io.BufferedWriter(raw),
         encoding=old.encoding if old else "utf-8",
         errors=old.errors if old else errors,
-        line_buffering=number == 2 or raw.isatty(),
+        line_buffering=True,  # in a pipe too: a sweep's jobs print for hours
     )

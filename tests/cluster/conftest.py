@@ -32,7 +32,10 @@ def address(kept_ray: tuple[str, Path]) -> Iterator[str]:
     """Of the Ray that this process is part of, as long as the tests of one file run."""
     import ray
 
-    ray.init(kept_ray[0], log_to_driver=False, logging_level="ERROR")
+    from evorl.cluster.keeper import on_loopback
+
+    with on_loopback():
+        ray.init(kept_ray[0], log_to_driver=False, logging_level="ERROR")
     yield kept_ray[0]
     ray.shutdown()
 

@@ -27,7 +27,7 @@ def test_the_number_of_workers_changes_no_bit(words: tuple[str, ...], tmp_path: 
     experiment = experiment_of(*SMALL, *words)
     train_in(tmp_path / "local", experiment)
     alone = fingerprint(tmp_path / "local")
-    for workers in (1, 3, MEMBERS):
+    for workers in (1, 2, 3, MEMBERS):
         there = tmp_path / f"{workers} workers"
         train_in(there, replace(experiment, cluster=Processes(workers=workers)))
         assert fingerprint(there) == alone, workers

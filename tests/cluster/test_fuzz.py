@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 import pytest
 import zmq
-from harness import QUICK, WORLDS, experiment_of, fingerprint, train_in
+from harness import QUICK, WORLDS, experiment_of, fingerprint, rows, train_in
 from hostile import mutated, payloads, reshaped
 from islands import Islands
 
@@ -33,7 +33,7 @@ from evorl.cluster.group import RemoteGroup
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.seats import Call, Seat
-from evorl.cluster.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError
+from evorl.cluster.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
 
 MEMORY = 100 << 10  # KiB that an attack may cost at most
 
@@ -65,7 +65,7 @@ def test_the_payloads_would_do_harm(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ a whole run
 
 
-PARSED = (Kind.HELLO, Kind.ANSWER, Kind.ANSWER, Kind.KEPT, Kind.LACK, Kind.NEWS, Kind.CALL)
+PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.KEPT, Kind.LACK, Kind.NEWS, *[Kind.CALL] * 2)
 
 
 def forged(draw: random.Random, seat: Seat, kind: Kind, payload: bytes) -> list[bytes]:
@@ -83,6 +83,36 @@ def forged(draw: random.Random, seat: Seat, kind: Kind, payload: bytes) -> list[
     return [header.pack(), envelope, nonsense]
 
 
+def spoiled(draw: random.Random, seat: Seat, answer: list[bytes]) -> list[bytes]:
+    """An answer of the run's own, as if to the call that is next now, changed until nobody can mean it."""
+    call, size = seat.sent[0], Header.unpack(answer[0]).size
+    [(_, states)] = unpack(answer[1], form=HEADS)
+    bulk = [bytes(size)] if size else []
+    kind = Bulk.FRAME if size else Bulk.NONE
+    header = Header(Kind.ANSWER, seat.line.token, seat.line.worker, seat.line.life, seat.line.received + 1, kind, size)
+    envelope, body = msgspec.msgpack.encode([(call.number, states)]), answer[2]
+    while True:
+        changed = [envelope, body]
+        at = draw.randrange(2)
+        changed[at] = mutated(draw, changed[at : at + 1])[0]
+        if not meant(call, *changed, *bulk):
+            return [header.pack(), *changed, *bulk]
+
+
+HEADS, BODIES = list[tuple[int, list[bytes | None]]], list[list[tuple[bool, Any]]]
+
+
+def meant(call: Call, envelope: bytes, body: bytes, bulk: bytes = b"") -> bool:
+    """Whether these can be a worker's answer to the call."""
+    try:
+        [(number, states)] = unpack(envelope, form=HEADS)
+        [outcomes] = unpack(body, bulk, True, BODIES)
+        check_outcomes(outcomes, len(call.members))
+    except ValueError:  # also where there are several
+        return False
+    return bool(number == call.number and len(states) == len(call.members))
+
+
 class Attack:
     """Sends messages to the socket of a group from inside its driver, whenever that one listens."""
 
@@ -91,8 +121,10 @@ class Attack:
         self.draw = random.Random(5)
         self.sent = self.strikes = self.kills = 0
         self.spoken = 0  # of a worker's own, so to say
+        self.spoiled = 0  # of these, answers
         self.refused: Counter[str] = Counter()  # messages, by what was found wrong
         self.seen: deque[list[bytes]] = deque(maxlen=50)  # messages of the run's own
+        self.answers: deque[list[bytes]] = deque(maxlen=50)  # of these, to one call each
         self.context = zmq.Context()
         self.open: list[zmq.Socket[bytes]] = []
         self.crew: Crew | None = None
@@ -160,6 +192,11 @@ class Attack:
         seat = self.draw.choice(self.crew.seats)
         kind = self.draw.choice(PARSED)
         said = forged(self.draw, seat, kind, self.draw.choice(self.hostile))
+        awaited = [one for one in self.crew.seats if one.ready and one.told]
+        if kind == Kind.ANSWER and self.answers and awaited and self.draw.random() < 0.8:
+            seat = self.draw.choice(awaited)
+            said = spoiled(self.draw, seat, self.draw.choice(self.answers))
+            self.spoiled += 1
         if kind == Kind.CALL:  # an old one, changed: of another number, or hardly a header any more
             said = mutated(self.draw, self.draw.choice(self.seen))
             with suppress(ProtocolError):
@@ -170,6 +207,12 @@ class Attack:
         with pytest.raises(ProtocolError):
             self.crew._take(seat.name, said)
         assert vars(seat.line) == before
+
+    def hear(self, frames: list[bytes]) -> None:
+        """A message that was accepted."""
+        self.seen.append(frames)
+        if Header.unpack(frames[0]).kind == Kind.ANSWER and [n > 0 for n, _ in unpack(frames[1], form=HEADS)] == [True]:
+            self.answers.append(frames)
 
     def note(self, identity: bytes, frames: list[bytes]) -> None:
         """Why a message was refused."""
@@ -220,10 +263,12 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
     def polled(crew: Crew, timeout_s: float) -> None:
         if made[-1].crew is None:
             made[-1].begin(crew)
+        if made[-1].answers and any(seat.told for seat in crew.seats):  # where an answer is awaited
+            left = made[-1].count - made[-1].spoken
+            for _ in range(left if made[-1].sent == made[-1].count else min(made[-1].each, left)):  # before the run ends
+                made[-1].speak()
         made[-1].strike(lambda: poll(crew, 0.01))
         poll(crew, timeout_s)
-        while made[-1].sent == made[-1].count > made[-1].spoken:  # the run may end before it has heard all
-            made[-1].speak()
 
     def taken(crew: Crew, identity: bytes, frames: list[bytes]) -> None:
         try:
@@ -231,11 +276,11 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         except ProtocolError:
             made[-1].note(identity, frames)
             raise
-        made[-1].seen.append([bytes(frame) for frame in frames])  # only what was accepted
+        made[-1].hear([bytes(frame) for frame in frames])
 
     def received(crew: Crew) -> bool:
-        if made[-1].strikes and made[-1].spoken < made[-1].count:
-            made[-1].speak()
+        if made[-1].strikes and made[-1].spoken < made[-1].count and made[-1].draw.random() < 0.2:
+            made[-1].speak()  # also where no answer is awaited
         return receive(crew)
 
     yield attack
@@ -263,6 +308,10 @@ def run_under_attack(attack: Attack, tmp_path: Path) -> None:
     assert attack.refused["line"] > attack.count / 10
     assert attack.refused["content"] > attack.count / 2
     assert attack.refused["name"] > attack.count / 2
+    assert attack.spoiled > attack.count / 5
+    assert attack.crew.refused >= attack.refused["name"] + attack.crew.post.refused
+    told = [row["cluster/refused"] for row in rows(tmp_path / "attacked") if "cluster/refused" in row]
+    assert attack.count / 2 < told[-1] <= attack.crew.refused
     assert peak() - before < MEMORY
 
 

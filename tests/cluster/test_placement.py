@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any, cast
 
 import cluster_toys as toys
 import pytest
+from harness import for_a_ray_in_here
 
 from evorl.cluster.ray import Ray
 from evorl.util.errors import BadRequest
@@ -25,8 +25,7 @@ def address() -> Iterator[str]:
 
     node = {"num_cpus": 4, "num_gpus": 2, "object_store_memory": 80 << 20}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(os.path.abspath(one) for one in sys.path))
-        patch.setenv("RAY_AUTH_MODE", os.environ.get("RAY_AUTH_MODE", "disabled"))  # Ray reads it once in a process
+        for_a_ray_in_here(patch)
         cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False}, connect=True)
         try:
             cluster.add_node(**node)

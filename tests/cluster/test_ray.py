@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ import numpy as np
 import pytest
 import zmq
 from harness import QUICK, ROOT, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, title, train_in
+from ray.exceptions import RayActorError
 
 from evorl.cluster.core import Group, Make
 from evorl.cluster.curve import Pass
@@ -160,6 +162,25 @@ def test_who_is_killed_is_the_carrier_there_is_now(monkeypatch: pytest.MonkeyPat
     assert killed == ["now"]
 
 
+def test_a_carrier_that_never_was_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of one that has come is news at once, and so is one that failed by itself."""
+    monkeypatch.setattr("evorl.cluster.fleet.RETRY_S", 0.3)
+    fleet: Any = Fleet.__new__(Fleet)
+    fleet._ended, fleet._bell, fleet._places = deque(), Bell(), {0: Future(), 1: Future(), 2: Future()}
+    fleet._places[1].set_result(("here", None))
+    try:
+        for worker, error in enumerate([RayActorError(), RayActorError(), RuntimeError("no such module")]):
+            answer: Future[Any] = Future()
+            answer.set_exception(error)
+            fleet._over(worker, 0, answer)
+        assert [worker for worker, *_ in fleet._ended] == [1, 2]
+        began = time.monotonic()
+        until(lambda: len(fleet._ended) == 3)
+        assert time.monotonic() - began > 0.1 and fleet._ended[2][0] == 0
+    finally:
+        fleet._bell.close()
+
+
 # ------------------------------------------------------------------ what stays open
 
 
@@ -233,6 +254,17 @@ def test_a_group_whose_launcher_is_lost_is_closed_all_the_same() -> None:
 # ------------------------------------------------------------------ a Ray of its own
 
 
+def listening(pid: int) -> set[IPv4Address | IPv6Address]:
+    """The addresses at which a process waits for connections."""
+    own = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables for line in table.splitlines()]
+    waiting = [fields for fields in lines if fields[3] == "0A" and f"socket:[{fields[9]}]" in own]
+    words = [bytes.fromhex(fields[1].partition(":")[0]) for fields in waiting]  # of 32 bits each
+    found = [ip_address(b"".join(one[at : at + 4][::-1] for at in range(0, len(one), 4))) for one in words]
+    return {getattr(one, "ipv4_mapped", None) or one for one in found}
+
+
 def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tmp_path: Path) -> None:
     run = start(*QUICK, *WORLDS["pong"], "cluster=ray", "hydra.run.dir=run", "budget.steps=1000000", cwd=tmp_path)
     ends = time.monotonic() + 90
@@ -240,6 +272,7 @@ def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tm
         assert run.poll() is None and time.monotonic() < ends, (tmp_path / "err").read_text()
         time.sleep(0.01)
     assert "members go to a Ray on this machine" in (tmp_path / "out").read_text()
+    assert {str(ip) for pid in relatives(tmp_path / "tmp") for ip in listening(pid)} == {"127.0.0.1"}
     titles = b"\n".join(title(pid) for pid in relatives(tmp_path / "tmp"))
     (address,) = {found.decode() for found in re.findall(rb"--gcs-address=([\d.:]+)", titles)}
     asked = [sys.executable, "-c", f"from evorl.cluster.head import reached; reached({address!r})"]

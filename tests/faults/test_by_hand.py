@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness import fingerprint
 from ray_machines import Node, surroundings
 
 pytestmark = pytest.mark.fault
@@ -23,9 +24,9 @@ def test_two_nodes_started_by_hand(tmp_path: Path) -> None:
             assert token.stat().st_mode & 0o77 == 0
             nodes.append(Node(environment, "ray_worker", address))
             words = ["evorl.run", "mdp=pendulum", "cluster=ray", "cluster.workers=2", "rl.members=2", "+debug=tiny"]
-            command = [sys.executable, "-m", *words, f"cluster.address={address}", "hydra.run.dir=run"]
 
-            def run(**env: str) -> subprocess.CompletedProcess[str]:
+            def run(place: str = address, into: str = "run", **env: str) -> subprocess.CompletedProcess[str]:
+                command = [sys.executable, "-m", *words, f"cluster.address={place}", f"hydra.run.dir={into}"]
                 return subprocess.run(command, cwd=tmp_path, env=environment | env, capture_output=True, text=True)
 
             strangers: list[dict[str, str]] = [
@@ -39,7 +40,10 @@ def test_two_nodes_started_by_hand(tmp_path: Path) -> None:
             assert not (tmp_path / "run").exists()
             done = run(RAY_AUTH_MODE="token")
             assert done.returncode == 0, done.stderr
-            assert (tmp_path / "run" / "result.json").exists()
+            found = run("auto", "again", RAY_AUTH_MODE="token", RAY_ADDRESS=address)
+            assert found.returncode == 0, found.stderr
+            assert "joins the Ray of this machine" in found.stdout
+            assert fingerprint(tmp_path / "again") == fingerprint(tmp_path / "run")
         finally:
             for node in reversed(nodes):
                 node.end()

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import QUICK, WORLDS, experiment_of, fingerprint, rows, start, title, train_in
+from harness import QUICK, WORLDS, experiment_of, fingerprint, for_a_ray_in_here, rows, start, title, train_in
 from ray_machines import Node, naming, surroundings
 
 from evorl.cluster.ray import Ray
@@ -29,8 +28,7 @@ pytestmark = pytest.mark.fault
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(os.path.abspath(one) for one in sys.path))
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    for_a_ray_in_here(monkeypatch)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         yield cluster
@@ -51,7 +49,7 @@ def test_a_run_outlives_a_node(nodes: Any, tmp_path: Path) -> None:
         nodes.remove_node(other, allow_graceful=False)
         removed.append(len(rows(tmp_path / "spread")))
 
-    thread = threading.Thread(target=remove)
+    thread = threading.Thread(target=remove, daemon=True)
     thread.start()
     train_in(tmp_path / "spread", experiment_of(*words, "cluster=ray", f"cluster.address='{nodes.address}'"))
     thread.join()

@@ -17,7 +17,13 @@ FRAGMENT = 4 * 32  # environment steps
 SMALL = ("rl.slots=4", "rl.horizon=32", "rl.net.hidden=[8]", "~tuned", f"rl.max_lag={MOST_LAG}")
 QUIET = ("record.tensorboard=false", "eval.every=0", "eval.episodes=2")
 WORLD = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60", "rl.asynchronous=true")
-algorithms = pytest.mark.parametrize("algorithm", [("rl=ppo", "rl.minibatch=128"), ("rl=a3c",)], ids=["ppo", "a3c"])
+ON_RAY = ("cluster=ray", "cluster.workers=2", "rl.members=3")
+PPO = ("rl=ppo", "rl.minibatch=128")
+algorithms = pytest.mark.parametrize(
+    "algorithm",
+    [PPO, (*PPO, "rl.correction=vtrace"), ("rl=a3c",)],
+    ids=["ppo", "ppo with V-trace", "a3c"],
+)
 
 
 def check_counts(directory: Path) -> None:
@@ -30,14 +36,17 @@ def check_counts(directory: Path) -> None:
     assert max(row["policy/lag_max"] for row in played) <= MOST_LAG
 
 
+@pytest.mark.parametrize(("cluster", "least"), [(CLUSTER, 10), (ON_RAY, 3)], ids=["processes", "ray"])
 @algorithms
-def test_workers_are_killed(algorithm: tuple[str, ...], run: Callable[..., Run]) -> None:
-    it = run(*WORLD, *algorithm, *SMALL, *QUIET, *CLUSTER, "checkpoint.every=0", "budget.steps=80000")
+def test_workers_are_killed(
+    cluster: tuple[str, ...], least: int, algorithm: tuple[str, ...], run: Callable[..., Run]
+) -> None:
+    it = run(*WORLD, *algorithm, *SMALL, *QUIET, *cluster, "checkpoint.every=0", "budget.steps=80000")
     draw, hits = random.Random(3), 0
     while it.until_rows(20):
         hits += kill_worker(it, draw)
     it.finish()
-    assert hits >= 10
+    assert hits >= least and replaced(it.directory) >= least
     check_counts(it.directory)
 
 

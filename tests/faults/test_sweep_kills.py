@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -38,6 +39,11 @@ def lines(sweep: Sweep) -> int:
     return sum(text.read_bytes().count(b"\n") for text in texts)
 
 
+def resumed(run: Path) -> bool:
+    """Whether it was gone on with, rather than begun anew."""
+    return "resumed" in json.loads((run / "provenance.json").read_bytes())
+
+
 def killed(sweep: Sweep, jobs: int, kills: int, poisoned: set[str]) -> None:
     """Give the sweep until it ends, killing it while jobs train; check what came of it."""
     sweep.poison.touch()
@@ -58,6 +64,7 @@ def killed(sweep: Sweep, jobs: int, kills: int, poisoned: set[str]) -> None:
     assert {*sweep.finished()} == good and sweep.reasons() == dict.fromkeys(poisoned, SOUP)
     assert kept.items() <= sweep.kept().items()
     assert all(trained_once(sweep.directory / name) for name in good)
+    assert all(resumed(sweep.directory / name) for name in interrupted - poisoned)
     kept = sweep.kept()
     assert sweep.run("hydra/launcher=basic")[0] == 1 and sweep.kept() == kept
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 from gymnasium import spaces as gym_spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from harness import go
 from hydra.utils import get_class
 
 from evorl.mdp import spaces
@@ -512,13 +513,17 @@ def test_bad_requests_name_the_key_and_the_remedy(given: dict[str, Any], key: st
     [("Hopper-v5", "mujoco", "mujoco"), ("BipedalWalker-v3", "Box2D", "box2d"), ("ALE/Pong-v5", "ale_py", "atari")],
 )
 def test_a_missing_extra_says_how_to_install_it(
-    id: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+    id: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     for name in [name for name in sys.modules if name.startswith(f"gymnasium.envs.{extra}")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(BadRequest, match=rf"pip install 'evorl-suite\[{extra}\]'.* -e '\.\[{extra}\]'"):
         Gymnasium(id=id).ready()
+    assert go("mdp=gymnasium", f"mdp.id={id}", f"hydra.run.dir={tmp_path / 'run'}") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("evorl: mdp.id: ") and f"pip install 'evorl-suite[{extra}]'" in line
+    assert not [*tmp_path.iterdir()]
 
 
 def test_ready_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -353,6 +353,20 @@ def test_what_is_not_finite_is_named(hyper: Any, field: str, bad: float) -> None
         learner.update(batch, 0, 0)
 
 
+@pytest.mark.parametrize("algorithm", [PPO, A2C, Reinforce])
+def test_a_gradient_that_is_not_finite_is_named(algorithm: type[Hyper], monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = learner_of(algorithm(net=SMALL), DISCRETE)
+    loss = learner.loss
+
+    def steep(out: Any, *rest: Any) -> Any:
+        total, stats = loss(out, *rest)
+        return total + (0 * out.raw).abs().sqrt().sum(), stats  # nothing, with a slope that is none
+
+    monkeypatch.setattr(learner, "loss", steep)
+    with pytest.raises(NotFinite, match="optimizer/grad_norm is nan in gradient step 0 of pass 0"):
+        learner.update(random_batch(learner, 8, 5), 0, 0)
+
+
 def test_a_discount_for_an_unknown_reward_is_refused() -> None:
     with pytest.raises(BadRequest, match=r"rl.gamma.z: unknown key; did you mean rl.gamma.b"):
         learner_of(PPO(gamma={"a": 0.9, "z": 0.9}), MULTI)

@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from evorl.util.errors import BadRequest, _one_edit, nearest, reason
+from evorl.util.errors import BadRequest, nearest, one_edit, reason
 
 
 def edits(word: str, letters: str) -> set[str]:
@@ -21,11 +21,11 @@ def edits(word: str, letters: str) -> set[str]:
     }
 
 
-def test_one_edit_is_what_the_definition_says() -> None:
+def testone_edit_is_what_the_definition_says() -> None:
     words = ["".join(letters) for n in range(5) for letters in itertools.product("ab", repeat=n)]
     for a, b in itertools.product(words, words):
         if a != b:
-            assert _one_edit(a, b) == (b in edits(a, "ab")), (a, b)
+            assert one_edit(a, b) == (b in edits(a, "ab")), (a, b)
 
 
 @pytest.mark.parametrize(
