@@ -264,8 +264,8 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         if made[-1].crew is None:
             made[-1].begin(crew)
         if made[-1].answers and any(seat.told for seat in crew.seats):  # where an answer is awaited
-            left = made[-1].count - made[-1].spoken
-            for _ in range(left if made[-1].sent == made[-1].count else min(made[-1].each, left)):  # before the run ends
+            left, all_sent = made[-1].count - made[-1].spoken, made[-1].sent == made[-1].count
+            for _ in range(left if all_sent else min(made[-1].each, left)):  # all, before the run ends
                 made[-1].speak()
         made[-1].strike(lambda: poll(crew, 0.01))
         poll(crew, timeout_s)

@@ -18,12 +18,7 @@ SMALL = ("rl.slots=4", "rl.horizon=32", "rl.net.hidden=[8]", "~tuned", f"rl.max_
 QUIET = ("record.tensorboard=false", "eval.every=0", "eval.episodes=2")
 WORLD = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60", "rl.asynchronous=true")
 ON_RAY = ("cluster=ray", "cluster.workers=2", "rl.members=3")
-PPO = ("rl=ppo", "rl.minibatch=128")
-algorithms = pytest.mark.parametrize(
-    "algorithm",
-    [PPO, (*PPO, "rl.correction=vtrace"), ("rl=a3c",)],
-    ids=["ppo", "ppo with V-trace", "a3c"],
-)
+PPO, A3C = ("rl=ppo", "rl.minibatch=128"), ("rl=a3c",)
 
 
 def check_counts(directory: Path) -> None:
@@ -37,7 +32,9 @@ def check_counts(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("cluster", "least"), [(CLUSTER, 10), (ON_RAY, 3)], ids=["processes", "ray"])
-@algorithms
+@pytest.mark.parametrize(
+    "algorithm", [PPO, (*PPO, "rl.correction=vtrace"), A3C], ids=["ppo", "ppo with V-trace", "a3c"]
+)
 def test_workers_are_killed(
     cluster: tuple[str, ...], least: int, algorithm: tuple[str, ...], run: Callable[..., Run]
 ) -> None:
@@ -50,7 +47,7 @@ def test_workers_are_killed(
     check_counts(it.directory)
 
 
-@algorithms
+@pytest.mark.parametrize("algorithm", [PPO, A3C], ids=["ppo", "a3c"])
 def test_workers_are_stopped_and_drivers_killed(algorithm: tuple[str, ...], run: Callable[..., Run]) -> None:
     """Who goes on from a checkpoint plays fragments again that were on their way."""
     ends = ("cluster.deadline_s=1.5", "checkpoint.every=10000", "budget.steps=600000")
