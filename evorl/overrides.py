@@ -226,9 +226,9 @@ def _repository(hydra: Hydra) -> ConfigRepository:
 
 
 def check_room(hydra: Hydra, base: DictConfig, choices: Mapping[str, Any], one: Override) -> None:
-    """Raise `BadRequest` for a key that the chosen world, algorithm or cluster lacks and others have, or one like it.
+    """Raise `BadRequest` for a key that the chosen world, algorithm or cluster lacks, where others have it.
 
-    ``choices`` are the files that ``base`` was made of.
+    Or one like it. ``choices`` are the files that ``base`` was made of.
     """
     room, _, name = one.key_or_group.partition(".")
     if room not in ROOMS or _has(base, one.key_or_group) or one.is_add() or one.is_force_add():
@@ -237,7 +237,7 @@ def check_room(hydra: Hydra, base: DictConfig, choices: Mapping[str, Any], one: 
     if homes := _homes(hydra, room, name):
         raise BadRequest(f"unknown key of {mine}; it belongs to {', '.join(homes)}", one.key_or_group)
     others = {key for choice in _options(hydra, room) for key in _keys_of(hydra, room, choice)}
-    like = [] if nearest(name, _keys(base, room)) else get_close_matches(name, others, 1, ALIKE)
+    like = [] if "." in name or nearest(name, _keys(base, room)) else get_close_matches(name, others, 1, ALIKE)
     if like:
         homes = _homes(hydra, room, like[0])
         raise BadRequest(

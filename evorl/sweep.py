@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
@@ -335,16 +335,29 @@ def _labels(planned: Sequence[Planned]) -> dict[str, str]:
 def _conclude(directory: Path, labels: Mapping[str, str]) -> None:
     """Print what became of the jobs, how many finished and why others failed. Raises SystemExit where any did."""
     from evorl.record import sweeps
-    from evorl.record.printed import print_tables
-    from evorl.record.runs import find_runs, read_runs
 
     reasons = {folder: sweeps.failed(directory / folder) for folder in labels}
     failed = {folder: why for folder, why in reasons.items() if why is not None}
-    if len(failed) < len(labels):
-        print_tables(read_runs(find_runs([directory]))[0], sweeps.waiting([directory]))
+    _show(directory, [directory / folder for folder in labels])
     print(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")
     if failed:
         lines = [f"  {folder} {labels[folder]}: {why}" for folder, why in failed.items()]
         again = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
         print("\n".join([again, *lines]), file=sys.stderr)
         raise SystemExit(1)
+
+
+def _show(directory: Path, jobs: Collection[Path]) -> None:
+    """Print a table of those jobs that can be read, where any can."""
+    from evorl.record.printed import print_tables
+    from evorl.record.runs import read_runs
+    from evorl.record.sweeps import waiting
+
+    try:
+        runs, left_out = read_runs([one for one in jobs if job.is_begun(one)])
+    except (BadRequest, OSError) as error:
+        runs, left_out = [], [str(error)]
+    for note in left_out:
+        print(f"evorl: {note}", file=sys.stderr)
+    if runs:
+        print_tables(runs, [one for one in waiting([directory]) if one.directory in jobs])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import select
 import signal
 import subprocess
 import sys
@@ -369,6 +370,18 @@ def test_a_run_that_nobody_reads_goes_on_to_its_end(tmp_path: Path, command: str
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         assert rows[-1]["step"] == 512 and "eval/return_mean" in rows[-1]
         assert (run / "checkpoints" / "latest").read_text() == "512\n"
+
+
+def test_what_is_printed_is_in_a_pipe_at_once(tmp_path: Path) -> None:
+    code = "import sys; from evorl.util.streams import unheeded; unheeded(); print('first'); sys.stdin.readline()"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and select.select([process.stdout], [], [], 60)[0]
+        assert process.stdout.readline() == b"first\n" and process.poll() is None
+        process.communicate(b"go on\n")
+    assert process.returncode == 0
 
 
 def test_a_refusal_that_nobody_reads_has_its_exit_code(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from sweeping import Sweep, trained_once
 
 from evorl.cluster.ray import Ray
 from evorl.record import checkpoint, sweeps
+from evorl.sweep import _show
 
 SOUP = "RuntimeError: the soup was off"
 WORDS = ("+mdp.poisonous=[2]", "budget.steps=3000", "mdp.dose=1,2", "seed=1,2")
@@ -146,6 +147,20 @@ def test_its_report_knows_every_job(ended: Sweep, tmp_path: Path) -> None:
     }
     page = (out / "index.html").read_text()
     assert "not begun" in page and SOUP in page and "1 job to come" in page
+
+
+def test_the_table_at_its_end_is_of_the_jobs_that_can_be_read(
+    ended: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Path(shutil.copytree(ended.directory, tmp_path / "sweep"))
+    (place / "0" / ".hydra" / "config.yaml").write_text("{")
+    _show(place, [place / "0", place / "1", place / "2"])
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines() if line][1:] == ["run", "1", "2"]
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"evorl: left out: {place / '0'} (")
+    _show(place, [place / "0"])
+    assert capsys.readouterr().out == ""
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -389,7 +389,7 @@ def test_nan_of_the_loss_is_named(tmp_path: Path) -> None:
 
 def test_a_number_that_is_none_ends_the_command_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = (*QUICK, "mdp=cartpole", "rl.lr={start: 1e-3, end: 1e38, steps: 300}", "checkpoint.every=128")
-    words = tuple({word.partition("=")[0]: word for word in words}.values())
+    words = tuple({word.partition("=")[0]: word for word in words}.values())  # the last one of a key
     assert go(*words, "budget.steps=3000", f"hydra.run.dir={tmp_path / 'run'}") == 1
     line = capsys.readouterr().err.splitlines()[0]
     assert line.startswith("evorl: NotFinite: ") and "gradient step" in line

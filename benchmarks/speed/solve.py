@@ -124,7 +124,7 @@ def contestants(world: str, case: Case, threads: int) -> dict[str, Callable[[int
         "evorl": lambda number: ours(case, number + 1),
         "SB3, tuned": lambda number: peer("sb3.py", "solve", json.dumps({**settings, "seed": number + 1})),
     }
-    if world == "CartPole-v1":  # CleanRL's ppo.py takes discrete actions only; RLlib's tuned example is this one
+    if world == "CartPole-v1":  # CleanRL's ppo.py takes discrete actions only; RLlib's tuned example is of this world
         found["CleanRL, defaults"] = partial(cleanrl, case, threads)
         found["RLlib, tuned"] = partial(rllib, case)
     return found

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from evorl.cluster.ray import Ray
 
 
-RETRY_S = 1.0  # before another carrier is asked for in the place of one that never was: Ray may not know yet why
+RETRY_S = 1.0  # before Ray is asked for a carrier again that never was: it may not know yet that a machine is gone
 NEWS_S = 0.2  # within which the end of Ray itself is known, once it is known of an actor
 
 End = tuple[int, int | None, str]
@@ -189,14 +189,14 @@ class Fleet:
             self._note(worker, life, end)
 
     def _note(self, worker: int, life: int, end: End | Exception) -> None:
-        self._ended.append((worker, life, end))
-        self._bell.ring()
+        if life == self._lives[worker].number:
+            self._ended.append((worker, life, end))
+            self._bell.ring()
 
     def _never_was(self, worker: int, end: End | Exception) -> bool:
-        """Whether Ray could not even begin a worker's carrier, and not by its own doing."""
-        place = self._places.get(worker)
-        came = place is not None and place.done() and place.exception() is None
-        return _is_blameless(end) and not came
+        """Whether Ray could not even begin a worker's carrier, and what that imports or makes is not to blame."""
+        place = self._places.get(worker)  # None: it was ended by us
+        return _is_blameless(end) and place is not None and not (place.done() and place.exception() is None)
 
     def _headless(self) -> None:
         """Called by a thread of ours when the head of a cluster that was joined is gone."""

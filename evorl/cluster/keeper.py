@@ -41,7 +41,7 @@ class Keeper:
 
     def __init__(self, cpus: int, directory: str) -> None:
         """Raises RuntimeError where Ray does not start."""
-        _ask_for_token()
+        ask_for_token()
         self._socket, theirs = socket.socketpair()
         # not a fork: Ray does not work in the child of a process that has used it
         words = [sys.executable, "-m", __name__, str(theirs.fileno()), str(cpus), directory]
@@ -81,7 +81,7 @@ class Keeper:
             self._process.wait()
 
 
-def _ask_for_token() -> None:
+def ask_for_token() -> None:
     """Others on this machine can reach what Ray starts: it asks for its token, unless the person said otherwise."""
     import ray._raylet
 

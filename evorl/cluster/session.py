@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from evorl.cluster.address import host_port
 from evorl.cluster.depth import shallow
 from evorl.cluster.head import reached
-from evorl.cluster.keeper import Keeper, gist, on_loopback
+from evorl.cluster.keeper import Keeper, ask_for_token, gist, on_loopback
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -134,7 +134,9 @@ def begin(key: str, address: str | None, **more: Any) -> None:
     if not ray.is_initialized():
         with _signals_kept(), _errors_told(address, key):
             address = address or "local"
-            if address != "local" and "://" not in address:
+            if address == "local":
+                ask_for_token()
+            elif "://" not in address:
                 address = reached(address)
             with on_loopback() if address == "local" else nullcontext():
                 UNTYPED.init(address, **{"logging_level": logging.ERROR, **more})

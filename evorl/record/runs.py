@@ -102,7 +102,7 @@ def read_run(directory: Path) -> RunRecord:
 
 
 def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
-    """The runs that can be read, and a note on each that cannot. Raises `BadRequest` where none can."""
+    """The runs that can be read, and a note on each that cannot. Raises `BadRequest` or OSError where none can."""
     runs, left_out = [], []
     for directory in directories:
         try:

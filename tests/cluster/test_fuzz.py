@@ -65,6 +65,7 @@ def test_the_payloads_would_do_harm(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ a whole run
 
 
+HEADS, BODIES = list[tuple[int, list[bytes | None]]], list[list[tuple[bool, Any]]]
 PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.KEPT, Kind.LACK, Kind.NEWS, *[Kind.CALL] * 2)
 
 
@@ -97,9 +98,6 @@ def spoiled(draw: random.Random, seat: Seat, answer: list[bytes]) -> list[bytes]
         changed[at] = mutated(draw, changed[at : at + 1])[0]
         if not meant(call, *changed, *bulk):
             return [header.pack(), *changed, *bulk]
-
-
-HEADS, BODIES = list[tuple[int, list[bytes | None]]], list[list[tuple[bool, Any]]]
 
 
 def meant(call: Call, envelope: bytes, body: bytes, bulk: bytes = b"") -> bool:
@@ -186,6 +184,14 @@ class Attack:
             os.kill(reader.pid, signal.SIGKILL)
             self.kills += 1
 
+    def interrupt(self) -> None:
+        """Speak where an answer is awaited: all that is left to say once all is sent, since the run may end soon."""
+        assert self.crew is not None
+        if self.answers and any(seat.told for seat in self.crew.seats):
+            left = self.count - self.spoken
+            for _ in range(left if self.sent == self.count else min(self.each, left)):
+                self.speak()
+
     def speak(self) -> None:
         """Something that is no message, as if a worker had said it after its last one."""
         assert self.crew is not None
@@ -261,13 +267,11 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         return made[-1]
 
     def polled(crew: Crew, timeout_s: float) -> None:
-        if made[-1].crew is None:
-            made[-1].begin(crew)
-        if made[-1].answers and any(seat.told for seat in crew.seats):  # where an answer is awaited
-            left, all_sent = made[-1].count - made[-1].spoken, made[-1].sent == made[-1].count
-            for _ in range(left if all_sent else min(made[-1].each, left)):  # all, before the run ends
-                made[-1].speak()
-        made[-1].strike(lambda: poll(crew, 0.01))
+        one = made[-1]
+        if one.crew is None:
+            one.begin(crew)
+        one.interrupt()
+        one.strike(lambda: poll(crew, 0.01))
         poll(crew, timeout_s)
 
     def taken(crew: Crew, identity: bytes, frames: list[bytes]) -> None:

@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -28,7 +29,7 @@ from ray.exceptions import RayActorError
 
 from evorl.cluster.core import Group, Make
 from evorl.cluster.curve import Pass
-from evorl.cluster.fleet import Bell, Fleet
+from evorl.cluster.fleet import RETRY_S, Bell, Fleet
 from evorl.cluster.group import RemoteGroup
 from evorl.cluster.head import HeadLost
 from evorl.cluster.launch import Exit
@@ -163,20 +164,31 @@ def test_who_is_killed_is_the_carrier_there_is_now(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_carrier_that_never_was_is_not_asked_for_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of one that has come is news at once, and so is one that failed by itself."""
-    monkeypatch.setattr("evorl.cluster.fleet.RETRY_S", 0.3)
+    """The end of one that has come is news at once, as that of one that failed by itself, or that we have ended."""
+    pauses: list[tuple[float, Callable[[], None]]] = []
+
+    def timer(seconds: float, then: Callable[..., None], given: Sequence[Any]) -> Any:
+        pauses.append((seconds, partial(then, *given)))
+        return SimpleNamespace(start=lambda: None)
+
+    monkeypatch.setattr("evorl.cluster.fleet.threading.Timer", timer)
     fleet: Any = Fleet.__new__(Fleet)
     fleet._ended, fleet._bell, fleet._places = deque(), Bell(), {0: Future(), 1: Future(), 2: Future()}
+    fleet._lives = {worker: SimpleNamespace(number=7) for worker in range(4)}
     fleet._places[1].set_result(("here", None))
     try:
-        for worker, error in enumerate([RayActorError(), RayActorError(), RuntimeError("no such module")]):
+        errors = [RayActorError(), RayActorError(), RuntimeError("a bad world"), RayActorError()]
+        for worker, error in enumerate(errors):
             answer: Future[Any] = Future()
             answer.set_exception(error)
-            fleet._over(worker, 0, answer)
-        assert [worker for worker, *_ in fleet._ended] == [1, 2]
-        began = time.monotonic()
-        until(lambda: len(fleet._ended) == 3)
-        assert time.monotonic() - began > 0.1 and fleet._ended[2][0] == 0
+            fleet._over(worker, 7, answer)
+        assert [worker for worker, *_ in fleet._ended] == [1, 2, 3]
+        ((seconds, then),) = pauses
+        then()
+        assert seconds == RETRY_S and fleet._ended[3][0] == 0
+        fleet._lives[0].number = 8
+        then()  # of a former life
+        assert len(fleet._ended) == 4
     finally:
         fleet._bell.close()
 
@@ -256,9 +268,14 @@ def test_a_group_whose_launcher_is_lost_is_closed_all_the_same() -> None:
 
 def listening(pid: int) -> set[IPv4Address | IPv6Address]:
     """The addresses at which a process waits for connections."""
-    own = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
-    tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
-    lines = [line.split() for table in tables for line in table.splitlines()]
+    own, lines = set(), []
+    with suppress(OSError):  # it has ended
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # it was closed just now
+                own.add(os.readlink(link))
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):  # without IPv6, say
+            lines += [line.split() for line in Path(f"/proc/self/net/{name}").read_text().splitlines()]
     waiting = [fields for fields in lines if fields[3] == "0A" and f"socket:[{fields[9]}]" in own]
     words = [bytes.fromhex(fields[1].partition(":")[0]) for fields in waiting]  # of 32 bits each
     found = [ip_address(b"".join(one[at : at + 4][::-1] for at in range(0, len(one), 4))) for one in words]

@@ -43,7 +43,7 @@ def test_workers_are_killed(
     while it.until_rows(20):
         hits += kill_worker(it, draw)
     it.finish()
-    assert hits >= least and replaced(it.directory) >= least
+    assert hits >= least and replaced(it.directory) > 0
     check_counts(it.directory)
 
 

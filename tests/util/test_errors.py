@@ -21,7 +21,7 @@ def edits(word: str, letters: str) -> set[str]:
     }
 
 
-def testone_edit_is_what_the_definition_says() -> None:
+def test_one_edit_is_what_the_definition_says() -> None:
     words = ["".join(letters) for n in range(5) for letters in itertools.product("ab", repeat=n)]
     for a, b in itertools.product(words, words):
         if a != b:
