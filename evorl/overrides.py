@@ -325,8 +325,10 @@ def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, s
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
     if parent:
         return unknown(name, names, parent, lambda: {one: said().get(f"{parent}.{one}", "") for one in names})
-    homes = [f"{room}.{one}" for room in names if whole for one in _keys(config, room) if abbreviates(one, name)]
-    if homes and not any(one_edit(name, one) for one in names):
+    keys = [(room, one) for room in names if whole for one in _keys(config, room)]
+    typo = any(one_edit(name, one) for one in names)  # of a first word; else it may be short for a second one
+    homes = [f"{room}.{one}" for room, one in keys if one == name or (abbreviates(one, name) and not typo)]
+    if homes:
         return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
     return unknown_word(name, names, said)
 
