@@ -101,9 +101,7 @@ def test_n_and_n_more_is_2n(case: str, alone: Callable[[str], Path], tmp_path: P
     assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
 
 
-@pytest.mark.parametrize(
-    "case", ["es", "es-normal", "es-whiten", "es-lstm", "front", "front-train", "worlds", "rounds", "steady"]
-)
+@pytest.mark.parametrize("case", CASES)
 def test_workers_change_nothing(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     for workers in (1, 3):
         there = tmp_path / str(workers)

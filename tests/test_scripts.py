@@ -2,8 +2,8 @@
 
 Ray's cluster launcher brings its schema along, and pods are checked against Kubernetes' own. What KubeRay puts around
 them is written down here from its API reference (ray.io/v1, as of KubeRay 1.6) as far as our manifests go, and closed:
-a key that is not known here is refused. It is not the CRD itself; each of its fields stood, with this type, in the Go
-types that the CRD is made of (ray-operator/apis/ray/v1 of ray-project/kuberay) in November 2026.
+a key that is not known here is refused. It is not the CRD itself; each field that the manifests use stood, with this
+type, in the Go types that the CRD is made of (ray-operator/apis/ray/v1 of ray-project/kuberay) in November 2026.
 """
 
 from __future__ import annotations
