@@ -1,11 +1,11 @@
-"""Every evolver of conf/ec on test problems of optimisation, against pymoo's and cma's at equal evaluations.
+"""Every evolver of conf/ec but map_elites, which needs behaviours, on test problems: against pymoo's and cma's.
 
 One objective (sphere, Rosenbrock, Rastrigin; 10 dimensions): the least value found so far, lower is better. Several
 (ZDT and DTLZ, with as many variables as their papers give, DTLZ with 3 objectives): the hypervolume that the population
 holds, higher is better, as a share of the box from the origin to the references that the program names (ZDT3 reaches
 beyond the origin). Populations are 100 with several objectives, else 50 (CMA-ES: 10, as cma's own), everything else is
-each one's default, and each judges as many points as the others. Numbers are medians over the seeds; problems.csv has
-every curve.
+each one's default (pymoo's NSGA3, which asks for reference directions, has those of ours), and each judges as many
+points as the others. Numbers are medians over the seeds; problems.csv has every curve.
 
     python benchmarks/ec/problems.py [--seeds 5] [--single 5000] [--several 10000] [--out DIR]
 """
@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -209,8 +210,9 @@ def draw(path: Path, found: dict[str, dict[str, Points]], single: int, several: 
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(name for curves in found.values() for name in curves))
-    greys = iter(("black", "dimgray", "darkgray", "rosybrown", "black"))
-    hues = iter(plt.get_cmap("tab10").colors)
+    greys = cycle(("black", "dimgray", "darkgray", "rosybrown"))  # no more peers than these share a panel
+    shades = plt.get_cmap("tab20").colors
+    hues = iter(shades[::2] + shades[1::2])
     colours = {name: next(greys) if is_peer(name) else next(hues) for name in names}
     figure, axes = plt.subplots(4, 4, figsize=(15, 13))
     for axis, (problem, curves) in zip(axes.flat, found.items(), strict=True):
