@@ -214,7 +214,7 @@ def draw(path: Path, found: dict[str, dict[str, Points]], single: int, several: 
     shades = plt.get_cmap("tab20").colors
     hues = iter(shades[::2] + shades[1::2])
     colours = {name: next(greys) if is_peer(name) else next(hues) for name in names}
-    figure, axes = plt.subplots(4, 4, figsize=(15, 13))
+    figure, axes = plt.subplots(4, 4, figsize=(15, 13), layout="constrained")
     for axis, (problem, curves) in zip(axes.flat, found.items(), strict=True):
         budget, sign = (single, -1) if "cma" in curves else (several, 1)
         x = budget * np.arange(1, POINTS + 1) / POINTS
@@ -228,8 +228,7 @@ def draw(path: Path, found: dict[str, dict[str, Points]], single: int, several: 
         if sign < 0:
             axis.set_yscale("log")
     handles = {text: line for axis in axes.flat for line, text in zip(*axis.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=8, frameon=False)
-    figure.tight_layout(rect=(0, 0.04, 1, 1))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=9, frameon=False)
     figure.savefig(path, dpi=90)
 
 
