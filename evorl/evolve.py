@@ -40,6 +40,7 @@ from evorl.nets.compiled import require_compiler
 from evorl.ops.pareto import best
 from evorl.origin import Origin, beginnings, journal
 from evorl.record.roster import MOST
+from evorl.remap import remapped
 from evorl.rl.core import Metrics
 from evorl.rl.judge import judge
 from evorl.session import Progress, Work
@@ -269,6 +270,7 @@ class Population:
             "steps": self.steps, "evaluations": self.evaluations, "failed": self.failed,
             "best": None if self.best is None else list(self.best),
             "leader": pack_evaluations([] if leader is None else [leader]),
+            "genes": self.evolution.genes,
             "evolver": self.evolver.state_dict(),
             "flying": {str(n): pack(task.individuals) for n, task in enumerate(self._flying)},
             "origin": self.origin.state_dict(),
@@ -277,6 +279,7 @@ class Population:
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
+        state = remapped(state, self.evolution, self.experiment, self.plan.space)
         self.steps, self.evaluations, self.failed = state["steps"], state["evaluations"], state["failed"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.leader = next(iter(unpack_evaluations(state["leader"])), None)

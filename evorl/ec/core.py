@@ -114,6 +114,8 @@ class Evolution(ABC):
 
     several: ClassVar[bool] = False
     """Whether it takes more than one objective."""
+    remaps: ClassVar[bool] = False
+    """Whether individuals are all that it knows of genes, so that a resumed run may have others."""
 
     population: Count = 30
     """Individuals in a generation."""
