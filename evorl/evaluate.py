@@ -20,7 +20,7 @@ if __name__ == "__main__":  # as the command evorl, which minds signals while it
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -140,6 +140,7 @@ def _individual(
     from evorl.ec.core import unpack_evaluations
     from evorl.lifetime import plan
 
+    evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # those of then
     how = plan(experiment, evolution)
     evolver = evolution.evolver(how.space, experiment.seed)
     evolver.load_state_dict(run["evolver"])

@@ -19,10 +19,10 @@ if __name__ == "__main__":  # as the command evorl, which minds signals while it
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser
@@ -38,8 +38,13 @@ from evorl.sweep import sweep
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
 
+if TYPE_CHECKING:
+    from evorl.experiment import Experiment
+
 AMENDABLE = ("budget", "record", "cluster")
 """Keys that a resumed run may change: whatever else it writes must be what one that never stopped would."""
+GENES = "ec.genes"
+"""What a resumed population may have others of."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -111,6 +116,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     now, choices = _amended(past, directory, args, "resume goes on with")
     print(f"evorl {__version__}: resume {directory}", flush=True)
     experiment = config.experiment(now, config.trusted(args.overrides, {}))
+    _check_genes(past, now, experiment)
     result = directory / "result.json"
     if result.exists() and now["budget"] == past["budget"]:
         return _finished(directory, json.loads(result.read_bytes()))
@@ -118,6 +124,8 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     def amend() -> None:
         if result.exists():  # of a smaller budget; with the new config it would be taken for this one's
             result.rename(result.with_suffix(f".{json.loads(result.read_bytes())['steps']}.json"))
+        if _genes(now) != _genes(past):
+            replace(directory / ".hydra" / f"config.{len(_others(directory)) + 1}.yaml", job.config_yaml(past))
         if now != past:
             replace(directory / ".hydra" / "config.yaml", job.config_yaml(now))
         if choices != job.choices(directory):
@@ -146,6 +154,8 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     experiment = config.experiment(now, config.trusted(others, {}))
     if experiment.ec is None or not experiment.ec.asynchronous:
         raise BadRequest(f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay")
+    if _others(directory):
+        raise BadRequest(f"the genes of {directory} were changed on the way; a replay has one set of them", "replay")
     files = [f"{group}={written(choices[group])}" for group in ROOMS]
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
@@ -169,6 +179,9 @@ def _amended(
             continue
         if key in FOLDERS or key.startswith("hydra."):
             raise BadRequest(f"has no place here: {does} a run as it is", key)
+        if f"{key}.".startswith(f"{GENES}.") and not one.is_sweep_override() and does.startswith("resume"):
+            _amend_genes(now, one)
+            continue
         if one.is_delete() or one.is_sweep_override():
             raise BadRequest(f"takes one value here: {key}=VALUE", key)
         if key == "init" and value is not None:
@@ -187,6 +200,38 @@ def _amended(
     data = OmegaConf.to_container(now, resolve=False)
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items()}, choices
+
+
+def _amend_genes(now: DictConfig, one: Override) -> None:
+    """Put one word about genes into a run's config: another range, with a plus a gene more, with ~ one less."""
+    key = one.key_or_group
+    if not now.ec:
+        raise BadRequest("that run is no evolution", key)
+    there = OmegaConf.select(now, key) is not None
+    if one.is_add() and there:
+        raise BadRequest(f"is there already; write {key}={written(one.value())} without the plus", key)
+    if not there and not one.is_add():
+        require(now, key)
+    if one.is_delete() and key != GENES:
+        parent, _, name = key.rpartition(".")
+        del OmegaConf.select(now, parent)[name]
+    else:
+        OmegaConf.update(now, key, {} if one.is_delete() else one.value(), merge=False, force_add=True)
+
+
+def _check_genes(past: Mapping[str, Any], now: Mapping[str, Any], experiment: Experiment) -> None:
+    """Raise `BadRequest` where genes differ and the search knows more of them than its individuals."""
+    if experiment.ec is not None and _genes(now) != _genes(past) and not experiment.ec.remaps:
+        raise BadRequest("this search keeps directions and scales of its genes; init=RUN_DIR begins it anew", GENES)
+
+
+def _genes(data: Mapping[str, Any]) -> Any:
+    return (data["ec"] or {}).get("genes")
+
+
+def _others(directory: Path) -> list[Path]:
+    """The configs that a run had before its genes were changed."""
+    return sorted((directory / ".hydra").glob("config.*.yaml"))
 
 
 def _require(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:

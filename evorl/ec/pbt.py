@@ -34,6 +34,8 @@ from evorl.util.types import Fraction, Natural, Positive, StateDict
 
 @dataclass(frozen=True, kw_only=True)
 class PBT(Evolution):
+    remaps = True
+
     lifetime: Literal["play", "train"] = "train"
     asynchronous: bool = True
     exploit: Literal["both", "truncation", "ttest", "none"] = "both"

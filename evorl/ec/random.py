@@ -20,6 +20,7 @@ class Random(Evolution):
     """Random search."""
 
     several = True
+    remaps = True
 
     def evolver(self, space: Space, seed: int = 0) -> Searching:
         return Searching(self, space, seed)
