@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from harness import WORLDS, experiment_of
 
+from evorl.ec.core import Individual, pack
+from evorl.lifetime import plan
 from evorl.train import Run
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -48,3 +51,17 @@ def test_memory_is_flat(world: str, words: tuple[str, ...], steps: int) -> None:
 @pytest.mark.fault
 def test_memory_is_flat_over_5_million_steps() -> None:
     assert growth(("mdp=pong",), 1_000_000, 5_000_000) < 8 << 20
+
+
+def test_memory_is_flat_over_lifetimes() -> None:
+    """Each has a learner of its own, whose captured steps go with it: kept, they would be some 3 MB each."""
+    words = ("mdp=cartpole", "ec=pbt", "ec.train_steps=64", "ec.episodes=1", "+ec.genes.rl.lr=[1e-4,1e-3]")
+    experiment = experiment_of(*words, "rl.slots=4", "rl.horizon=16", "rl.minibatch=32", "rl.passes=1")
+    assert experiment.ec is not None
+    found = plan(experiment, experiment.ec)
+    worker, sizes = found.make(0), []
+    for number in range(24):
+        genes = found.space.sample(np.random.default_rng(number), 1)[0]
+        worker.evaluate(pack([Individual(number, genes, found.space.weights_of(number))]))
+        sizes.append(resident())
+    assert min(sizes[16:]) - min(sizes[8:16]) < 8 << 20

@@ -28,9 +28,13 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
     Raises RuntimeError for the gradient of a convolution, whose arguments the tracer does not know.
     """
     record = Record.of(function, *example)
+    # torch.jit.trace would keep its functions for ever, megabytes for each learner that a population trains; it is
+    # deprecated, too, for torch.export, which has no executor as light as this one
+    tracer = cast(Any, torch._C)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated for torch.export, which has no executor as light as this one
-        run = cast(Any, torch.jit.trace)(record.perform, record.example, check_trace=False)
+        warnings.simplefilter("ignore")  # of shapes that become constants: they are
+        graph, _ = tracer._create_graph_by_tracing(record.perform, record.example, lambda _: "", True, False)
+    run = tracer._create_function_from_graph("replay", graph)
     names, one_executor = record.names, cast(Any, torch.jit).optimized_execution
 
     def replay(*arguments: Tensor) -> Any:
