@@ -41,7 +41,7 @@ from evorl.ops.pareto import best
 from evorl.origin import Origin, beginnings, journal
 from evorl.record.roster import MOST
 from evorl.remap import remapped
-from evorl.rl.core import Metrics
+from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.judge import judge
 from evorl.session import Progress, Work
 from evorl.train import Start, device, prepared
@@ -241,8 +241,12 @@ class Population:
             top = objectives([self.leader, *self.evolver.population]).max(axis=0)
             return {f"eval/{name}_mean": float(x) for name, x in zip(self.plan.names, top, strict=True)}
         if self._judged is None or self._judged[0] is not self.leader:
-            e = self.experiment
-            metrics = judge(self.plan.learner(self.leader.individual), e.mdp, e.seed, e.eval.episodes)
+            e, one = self.experiment, self.leader.individual
+            try:
+                metrics = judge(self.plan.learner(one), e.mdp, e.seed, e.eval.episodes)
+            except NotFinite as error:  # on other episodes than those of its fitness
+                log.warning("individual %d cannot be judged at step %d: %s", one.id, self.steps, error)
+                metrics = {"eval/return_mean": float("nan")}
             self._judged = self.leader, metrics
         return dict(self._judged[1])
 

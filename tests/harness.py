@@ -174,9 +174,9 @@ def _digested(node: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Faulty(BattleWorld):
-    """Endless and dull until decision ``at`` of an episode, where something breaks."""
+    """Endless and dull until decision ``at`` of an episode, where something breaks (``fitness``: at a later end)."""
 
-    fault: Literal["nothing", "observation", "reward", "crash"] = "nothing"
+    fault: Literal["nothing", "observation", "reward", "crash", "fitness"] = "nothing"
     at: int = 0
     length: int = 1000
 
@@ -206,7 +206,8 @@ class _FaultySide:
         return Step(np.array([reward], np.float32), terminated=self.t >= self.world.length)
 
     def result(self) -> Mapping[str, float]:
-        return {"score": float(self.t)}
+        told = {"score": float(self.t)}
+        return {**told, "fitness": np.nan if self.t > self.world.at else 1.0} if self.world.fault == "fitness" else told
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,17 @@ import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest
 
 from evorl import config, evaluate
 from evorl.answers import evaluated
+from evorl.cluster.core import Cluster
 from evorl.cluster.line import dumps
+from evorl.cluster.local import Local
+from evorl.cluster.processes import Processes
 from evorl.couriers import MEMORY, BySeed, Follower
 from evorl.ec.core import Evolution, pack
 from evorl.ec.openai_es import OpenAIES
@@ -293,19 +296,31 @@ def faulty(fault: str, evolution: Evolution) -> Experiment:
     return dataclasses.replace(base, mdp=world, ec=evolution)
 
 
-def test_who_is_not_finite_has_no_fitness_and_no_children() -> None:
+@pytest.mark.parametrize("cluster", [Local(), Processes(workers=1)], ids=["local", "processes"])
+@pytest.mark.parametrize(
+    ("fault", "lifetime", "count"), [("observation", "play", 24), ("fitness", "play", 24), ("fitness", "train", 12)]
+)
+def test_who_is_not_finite_has_no_fitness_and_no_children(
+    fault: str, lifetime: Literal["play", "train"], count: int, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     """Episodes end after ``length`` decisions, so who has more than ``at`` = 10 of them fails."""
-    evolution = SGA(population=6, episodes=2, genes={"mdp": {"length": [2, 18]}})
-    population = Population(faulty("observation", evolution), evolution)
+    evolution = SGA(population=6, episodes=2, lifetime=lifetime, train_steps=64, genes={"mdp": {"length": [2, 18]}})
+    population = Population(dataclasses.replace(faulty(fault, evolution), cluster=cluster), evolution)
     rows = []
-    while len(rows) < 24:
+    while len(rows) < count:
         rows += population.iterate().evaluated
     population.close()
     lost = {row["id"] for row in rows if math.isnan(row["objectives"]["fitness"])}
-    assert lost and len(lost) < 24
+    assert lost and len(lost) < count
     assert {row["id"] for row in rows if row["genes"]["mdp.length"] > 10} == lost
     assert not any(lost & {*row["parents"]} for row in rows)
     assert population.failed == len(lost)
+    where = {
+        "observation": "input 'sight' of slot",
+        "fitness": "reports the result 'fitness', which is not finite: nan",
+    }
+    said = [one.getMessage() for one in caplog.records]
+    assert [where[fault] in text for text in said] == [True] * len(lost)
 
 
 @pytest.mark.parametrize(("train_steps", "said"), [(998, False), (999, True)])

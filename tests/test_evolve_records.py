@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from evorl import evolve
 from evorl.evaluate import main as evaluate
 from evorl.evolve import Population
 from evorl.report import main as report
+from evorl.rl.core import NotFinite
 
 QUICK = (
     *("record.tensorboard=false", "eval.episodes=2", "rl.slots=4", "rl.horizon=16", "rl.minibatch=32", "rl.passes=2"),
@@ -63,6 +65,23 @@ def test_a_sum_of_results_is_an_objective_with_a_name(tmp_path: Path) -> None:
     one = journal(tmp_path / "run")[0]
     assert [*one["objectives"]] == ["fitness+0.5*lazy", "-1*busy"]
     assert one["objectives"]["-1*busy"] == pytest.approx(-one["results"]["busy"])
+
+
+def test_a_best_individual_that_cannot_be_judged_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its fitness is of other episodes than those on which it meets a NaN."""
+
+    def fails(*given: Any) -> Any:
+        raise NotFinite("the reward of slot 0 is not finite: nan")
+
+    monkeypatch.setattr(evolve, "judge", fails)
+    assert go(*QUICK, *PBT, f"hydra.run.dir={tmp_path / 'run'}") == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_bytes())
+    assert result["steps"] >= 3000 and result["eval"]["return_mean"] is None
+    assert all(row.get("eval/return_mean") is None for row in rows(tmp_path / "run"))
+    said = re.findall(r"individual (\d+) cannot be judged at step \d+: the reward of", "".join(capsys.readouterr()))
+    assert said[-1] == str(result["best"]["individual"]) and len(said) == len({*said})
 
 
 def test_the_same_best_individual_is_not_played_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -359,9 +359,11 @@ def test_init_from_no_run(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ numbers that are none
 
 
-@pytest.mark.parametrize(("fault", "what"), [("observation", "sight"), ("reward", "reward")])
+@pytest.mark.parametrize(
+    ("fault", "what"), [("observation", "sight"), ("reward", "reward"), ("fitness", "the result 'fitness'")]
+)
 def test_nan_from_the_world_is_named(fault: Any, what: str, tmp_path: Path) -> None:
-    found = experiment(mdp=Faulty(fault=fault, at=70), checkpoint=Checkpoints(every=BATCH))
+    found = experiment(mdp=Faulty(fault=fault, at=70, length=71), checkpoint=Checkpoints(every=BATCH))
     with pytest.raises(NotFinite) as caught:
         train_in(tmp_path / "run", found)
     message = str(caught.value)

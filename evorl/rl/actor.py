@@ -67,7 +67,7 @@ class Player:
     def recv(self) -> tuple[Decisions, list[tuple[int, Episode]]]:
         """The decisions that wait, and the episodes that ended before them.
 
-        Raises `NotFinite`, and `WorldError` for a state without a legal action and for results that cannot be used.
+        Raises `NotFinite`, and `WorldError` for a state without a legal action and for results of other names.
         """
         now = self.now = self.arena.recv()
         rows = now.slots
@@ -120,7 +120,7 @@ class Player:
     def _check_result(self, slot: int, result: dict[str, float]) -> None:
         for name, value in result.items():
             if not math.isfinite(value):
-                raise WorldError(f"slot {slot} reports the result {name!r}, which is not finite: {value}")
+                raise NotFinite(f"slot {slot} reports the result {name!r}, which is not finite: {value}")
         if self.reported is None:
             self.reported = set(result)
         for name in sorted(self.reported ^ set(result)):

@@ -320,15 +320,15 @@ def test_a_mask_without_a_choice_is_named(order: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "named"),
+    ("told", "kind", "named"),
     [
-        ({"fitness": float("nan")}, "slot 1 reports the result 'fitness', which is not finite: nan"),
-        ({"fitness": 1.0, "won": 1.0}, "slot 1 reports the result 'won', unlike the episodes before"),
-        ({}, "slot 1 lacks the result 'fitness', unlike the episodes before"),
+        ({"fitness": float("nan")}, NotFinite, "slot 1 reports the result 'fitness', which is not finite: nan"),
+        ({"fitness": 1.0, "won": 1.0}, WorldError, "slot 1 reports the result 'won', unlike the episodes before"),
+        ({}, WorldError, "slot 1 lacks the result 'fitness', unlike the episodes before"),
     ],
     ids=["nan", "more", "fewer"],
 )
-def test_results_that_cannot_be_used_are_named(told: dict[str, float], named: str) -> None:
+def test_results_that_cannot_be_used_are_named(told: dict[str, float], kind: type[Exception], named: str) -> None:
     game = type("Told", (Telling,), {"told": told})
-    with pytest.raises(WorldError, match=named):
+    with pytest.raises(kind, match=named):
         actor_of(Simple(game.spec), Games(game, 3, episodes()), 60).collect(0)
