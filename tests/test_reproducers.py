@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from forked import evorl
+
+from evorl.evolve import Population
+from evorl.mdp.problem import Problem
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -36,12 +45,77 @@ def test_a_threshold_is_passed_by_a_mean_and_not_by_a_spike() -> None:
     assert passed(np.array([5.0]), 1.0) is None
 
 
+def test_the_runs_of_a_profile_are_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import walk
+
+    made = list[Path]()
+    monkeypatch.setattr(walk, "ROOT", tmp_path)
+    monkeypatch.setattr(walk, "carry_on", lambda place, words, also: made.append(place))
+    for profile in walk.PROFILES:
+        monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "marvin" / "walk.py"), f"profile={profile}", "--seeds=1"])
+        walk.main()
+    assert [place.relative_to(tmp_path / "runs" / "marvin").as_posix() for place in made] == [
+        "ci/original-0", "ci/ours-0", "paper/original-0", "paper/ours-0",
+    ]  # fmt: skip
+
+
 def test_rates_are_those_between_the_first_and_the_last_result() -> None:
     from pbt import rate, row
 
     ours, theirs = [(5.0, 100, 0.1), (15.0, 2100, 0.8)], [(50.0, 10, 0.2), (60.0, 110, 0.3)]
     assert rate(ours) == 200.0
     assert row("peer", theirs, ours)[1:5] == ["10", "20.0", ">= 60", ">= 4.0"]
+
+
+OURS = [(5.0, 100, 0.1), (10.0, 2100, 0.8)]
+
+
+def test_the_time_to_a_fitness_is_that_of_the_first_result_there() -> None:
+    from pbt import row
+
+    went_on = [(20.0, 100, 0.5), (50.0, 400, 0.8), (60.0, 500, 0.8), (70.0, 600, 0.9)]
+    assert row("peer", went_on, OURS)[3:] == ["50", "5.0", "0.800", "400"]
+    assert row("peer", went_on[:2], OURS)[3:] == ["50", "5.0", "0.800", "400"]
+    too_few = [(20.0, 100, 0.5), (40.0, 300, 0.79)]
+    assert row("peer", too_few, OURS)[3:] == [">= 40", ">= 4.0", "0.790", "300"]
+    assert row("peer", went_on, too_few)[4] == "evorl not there"
+
+
+def test_a_search_of_the_peers_is_over_at_exactly_the_fitness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 points of 20 ahead are 0.8; Ray Tune, which is not installed here, has no part in that."""
+    ray = MagicMock()
+    ray.tune.Callback = ray.tune.Stopper = object
+    for name in ("ray", "ray.rllib.algorithms.ppo", "ray.rllib.core.rl_module.default_model_config"):
+        monkeypatch.setitem(sys.modules, name, ray)
+    import pbt
+    from tune import Progress, main
+
+    asked = list[dict[str, Any]]()
+
+    def start(python: Path, program: str, settings: str) -> SimpleNamespace:
+        asked.append(json.loads(settings))
+        return SimpleNamespace(stdout=['{"rows": [[1.0, 8192, 0.5]], "versions": {}}\n'], wait=lambda: 0)
+
+    monkeypatch.setattr(pbt, "start", start)
+    assert pbt.peer(pbt.PROFILES["ci"], 0) == ([(1.0, 8192, 0.5)], {})
+    assert {*asked[0]} == {*signature(main).parameters}
+    progress = Progress(1e9, asked[0]["fitness"], asked[0]["rounds"])
+    for number, found in enumerate(({}, {"episode_return_mean": 11.99}, {"episode_return_mean": 12.0})):
+        assert not progress.over()
+        result = {"env_runners": {"num_env_steps_sampled_lifetime": number, **found}}
+        progress.on_trial_result(0, [], SimpleNamespace(trial_id="a"), result)
+    assert progress.over() and [best for _, _, best in progress.rows] == [0.0, pytest.approx(0.79975), 0.8]
+
+
+def test_the_page_of_population_based_training_says_what_its_samples_say() -> None:
+    from pbt import shown
+
+    results = BENCHMARKS / "lamarckian" / "results"
+    lines = shown(json.loads((results / "pbt.json").read_text()))
+    assert (results / "pbt.md").read_text().startswith("\n".join(lines))
+    cells = lines[5].split(" | ")
+    told = (BENCHMARKS / "lamarckian" / "README.md").read_text()
+    assert f"{cells[2]} times as many" in told and f"{cells[4]} times as soon" in told
 
 
 def test_workers_are_busy_from_the_first_beginning_to_the_end_of_so_many() -> None:
@@ -82,3 +156,114 @@ def test_a_lead_is_that_of_the_same_rounds() -> None:
 
     own, theirs = [[200, 1.0, 2], [600, 1.0, 2]], [[100, 1.0, 4], [100, 2.0, 4]]
     assert row("peer", theirs, own) == ["peer", "75", "50", "100", "7.00", "25"]
+
+
+# ------------------------------------------------------------------ each program's own work, made tiny
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_how_busy_workers_are_is_told_of_a_run(asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    import busy
+
+    monkeypatch.setattr(busy, "MEAN_S", 0.01)
+    monkeypatch.setattr(busy, "POPULATIONS", (4,))
+    found = busy.share(4, asynchronous, 8, 0)
+    assert 0 < found["busy"] <= 1 and found["seconds"] > 0 and found["variation"] > 0
+
+
+def test_whole_generations_are_weighed_heavier_than_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    import bytes as program
+
+    monkeypatch.setattr(program, "GENERATIONS", 2)
+    (size, seeds), (same, whole) = (program.generations([64, 64], by_seed) for by_seed in (True, False))
+    assert size == same == 4610 and len(seeds) == len(whole) == 2
+    assert seeds[1] < 20_000 and whole[1] > 40 * 4 * size  # the policies of float32 alone
+
+
+def test_the_bare_loop_plays_what_an_evolution_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    import play
+
+    monkeypatch.setattr(play, "POPULATION", 4)
+    monkeypatch.setattr(play, "GENERATIONS", 1)
+    contest = play.contest(play.CASES["cartpole"])
+    assert contest["ours"](0) > 0 and contest["bare"](0) > 0  # it compares the steps itself
+
+
+def test_a_generation_of_ours_beside_evotorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cartpole
+
+    populations = list[Population]()
+
+    def made(*what: Any) -> Population:
+        populations.append(Population(*what))
+        return populations[-1]
+
+    monkeypatch.setattr("evorl.evolve.Population", made)
+    monkeypatch.setattr(cartpole, "POPULATION", 4)
+    generation = cartpole.ours()
+    try:
+        assert generation() + generation() == populations[0].steps >= 8
+        assert populations[0].evaluations == 8
+    finally:
+        populations[0].close()
+
+
+def test_zdt1_is_solved_by_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    import zdt1
+
+    monkeypatch.setattr(zdt1, "GENERATIONS", 2)
+    seconds, values = zdt1.ours()(0)
+    assert seconds > 0 and values.shape == (zdt1.POPULATION, 2)
+
+
+def test_every_evolver_that_needs_no_behaviours_is_on_the_page_of_problems(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import problems
+
+    monkeypatch.setattr(problems, "POINTS", 2)
+    whole = problems.problems()
+    small = [Problem(id="sphere", dimensions=2), Problem(id="zdt1", dimensions=3)]
+    monkeypatch.setattr(problems, "problems", lambda: small)
+    found = problems.measure(1, 100, 200)
+    evolvers = {path.stem for path in (BENCHMARKS.parent / "conf" / "ec").glob("*.yaml")} - {"none", "map_elites"}
+    assert evolvers < {*found["sphere"]} and {"nsga2", "nsga3", "random", "pymoo NSGA3"} <= {*found["zdt1"]}
+    header = (BENCHMARKS / "ec" / "results" / "problems.md").read_text().splitlines()[2]
+    assert evolvers <= {*header.split(" | ")}
+    every = {one.id: found["sphere" if one.count == 1 else "zdt1"] for one in whole}
+    problems.draw(tmp_path / "problems.png", every, 100, 200)
+    problems.write_curves(tmp_path / "problems.csv", every, 100, 200)
+    assert (tmp_path / "problems.png").stat().st_size > 0
+
+
+def test_a_search_without_generations_tells_of_whole_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    import asynchronous
+
+    monkeypatch.setattr(asynchronous, "STEPS", 1)  # rounded up to a batch
+    monkeypatch.setattr(asynchronous, "EPISODES", 1)
+    found = asynchronous.search(asynchronous.Profile(2, 0.1, 1), True, 0)
+    assert len(found) >= 2 and all(one.steps > 0 and 0 <= one.fitness <= 1 for one in found)
+    assert {one.passes for one in found} <= {1, 2, 4, 8, 16}
+
+
+def test_curves_of_sampling_are_read_from_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sampling
+
+    place = tmp_path / "run"
+    done = evorl("run", "mdp=pendulum", "+debug=tiny", "budget.steps=512", f"hydra.run.dir={place}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(sys, "argv", ["sampling.py"])
+    sampling.report(tmp_path, {}, {"pendulum-ours": sampling.read([place, tmp_path / "none"])})
+    assert "| Pendulum, evorl's settings | 1 | 512 |" in (tmp_path / "sampling.md").read_text()
+    assert (tmp_path / "sampling.png").stat().st_size > 0
+
+
+def test_what_is_trained_is_an_experiment() -> None:
+    import sampling
+    import walk
+    from ours import experiment
+
+    assert all(
+        experiment([*case.words, *case.ci[1], *sampling.PAPER[1]]).ec is None for case in sampling.CASES.values()
+    )
+    assert all(experiment([f"+experiment=marvin/{one}", *walk.PROFILES["ci"][1]]).ec for one in walk.VARIANTS)

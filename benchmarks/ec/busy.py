@@ -98,8 +98,7 @@ def share(population: int, asynchronous: bool, evaluations: int, number: int) ->
     told: list[dict[str, Any]] = []
     try:
         while len(told) < evaluations + max(POPULATIONS):  # so that all are known that are under way at the end
-            run.iterate()
-            told += run.told
+            told += run.iterate().evaluated
     finally:
         run.close()
     ended = np.array([one["results"]["ended"] for one in told])

@@ -1,10 +1,10 @@
 """Ray Tune's PBT over RLlib's PPO on our Pong; runs in the peers' environment: python tune.py SETTINGS.
 
-SETTINGS is JSON: seconds, score (at which it ends), population, interval (steps between a member's decisions), seed,
-net (of RLlib's default model).
+SETTINGS is JSON: seconds, fitness (at which it ends), rounds (of a game), population, interval (steps between a
+member's decisions), seed, net (of RLlib's default model).
 Every member is a process of its own with one thread; its games are our vectorised simulator behind gymnasium's vector
 interface, so that none is stepped in Python. PPO has 32 games, batches of 8192, minibatches of 1024 and 2 passes, the
-rest as conf/tuned/pong_ppo has it. Says the seconds, steps of all members and best score of each result.
+rest as conf/tuned/pong_ppo has it. Says the seconds, steps of all members and best fitness of each result.
 """
 
 from __future__ import annotations
@@ -69,20 +69,21 @@ def games(context: Any) -> Games:
 class Progress(tune.Callback):
     """What every result says, and whether the search is over."""
 
-    def __init__(self, seconds: float, score: float) -> None:
-        self.seconds, self.score = seconds, score
+    def __init__(self, seconds: float, fitness: float, rounds: int) -> None:
+        self.seconds, self.fitness, self.rounds = seconds, fitness, rounds
         self.steps: dict[str, int] = {}
         self.rows: list[tuple[float, int, float]] = []
-        self.best = -20.0  # no score is lower
+        self.best = 0.0
 
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
         numbers = result["env_runners"]
         self.steps[trial.trial_id] = int(numbers["num_env_steps_sampled_lifetime"])
-        self.best = max(self.best, float(numbers.get("episode_return_mean", self.best)))
+        score = float(numbers.get("episode_return_mean", -self.rounds))  # none before a game has ended
+        self.best = max(self.best, (score + self.rounds) / (2 * self.rounds))
         self.rows.append((round(time.time() - BEGAN, 2), sum(self.steps.values()), self.best))
 
     def over(self) -> bool:
-        return time.time() - BEGAN > self.seconds or self.best >= self.score
+        return time.time() - BEGAN > self.seconds or self.best >= self.fitness
 
 
 class Stop(tune.Stopper):
@@ -115,14 +116,16 @@ def ppo(seed: int, net: dict[str, Any]) -> PPOConfig:
     )  # fmt: skip
 
 
-def main(seconds: float, score: float, population: int, interval: int, seed: int, net: dict[str, Any]) -> None:
+def main(
+    seconds: float, fitness: float, rounds: int, population: int, interval: int, seed: int, net: dict[str, Any]
+) -> None:
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"
     system = {"worker_niceness": 0}  # else whatever else the machine does goes before them
     ray.init(
         num_cpus=population, include_dashboard=False, log_to_driver=False, logging_level="ERROR", _system_config=system
     )
     tune.register_env("pong", games)
-    progress = Progress(seconds, score)
+    progress = Progress(seconds, fitness, rounds)
     scheduler = tune.schedulers.PopulationBasedTraining(
         time_attr="training_iteration",
         perturbation_interval=max(1, interval // BATCH),

@@ -82,12 +82,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", choices=[f"profile={name}" for name in PROFILES])
     parser.add_argument("--seeds", type=int, help="instead of the profile's")
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "marvin", help="default runs/marvin")
+    parser.add_argument("--runs", type=Path, help="default runs/marvin/PROFILE")
     parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
     parser.add_argument("--draw", action="store_true", help="make no runs")
     options = parser.parse_args()
-    seeds, words = PROFILES[options.profile.partition("=")[2]]
-    places = {v: [options.runs / f"{v}-{seed}" for seed in range(options.seeds or seeds)] for v in VARIANTS}
+    profile = options.profile.partition("=")[2]
+    seeds, words = PROFILES[profile]
+    runs = (options.runs or ROOT / "runs" / "marvin" / profile).absolute()
+    places = {v: [runs / f"{v}-{seed}" for seed in range(options.seeds or seeds)] for v in VARIANTS}
     facts: dict[str, Any] = machine()
     if not options.draw:
         for seed in range(options.seeds or seeds):
