@@ -83,9 +83,9 @@ def test_an_extra(line: str) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in PAGES:
+    for page in [*PAGES, *(ROOT / "benchmarks").rglob("*.md")]:
         for link in re.findall(r"\]\(([^)#]+)", page.read_text()):
-            assert link.startswith(("http", "mailto")) or (page.parent / link).exists(), f"{page.name}: {link}"
+            assert link.startswith(("http", "mailto")) or (page.parent / link).exists(), f"{page}: {link}"
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "a3c", "reinforce"])
