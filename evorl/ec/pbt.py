@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -42,9 +43,9 @@ class PBT(Evolution):
     """Whom a ready member takes over: a pioneer where it is among the worst, a significantly better rival, or both
     (Lamarckian)."""
     worst: Fraction = 0.2
-    """Share of members that truncation replaces (the paper's section 4.1.1: 20 %)."""
+    """Share of members that truncation replaces, rounded up (the paper's section 4.1.1: 20 %)."""
     pioneers: Fraction = 0.2
-    """Share of members that it takes them from (the same)."""
+    """Share of members that it takes them from, rounded up (the same)."""
     significance: Positive = 0.05
     """Of Welch's t-test between the episodes of two members (section 4.1.1)."""
     factors: tuple[Positive, Positive] = (0.8, 1.2)
@@ -147,8 +148,11 @@ class Evolver:
         failed = not any(own is one for one in self.population)
         if not failed and (min(self.rounds) < self.hyper.warm_up or len(self.population) < 2):
             return own
-        if failed or (self.hyper.exploit in ("both", "truncation") and self._among_worst(own)):
+        if failed:
             return pioneer(self.population, self.hyper.pioneers, draw)
+        if self.hyper.exploit in ("both", "truncation") and self._among_worst(own):
+            best = pioneer(self.population, self.hyper.pioneers, draw)
+            return best if fitness([best])[0] > fitness([own])[0] else own
         if self.hyper.exploit in ("both", "ttest"):
             others = [one for one in self.population if one is not own]
             rival = others[draw.integers(len(others))]
@@ -157,10 +161,10 @@ class Evolver:
         return own
 
     def _among_worst(self, own: Evaluation) -> bool:
-        """Section 4.1.1, truncation: whether fewer than a share of the members are worse."""
-        fit, mine = fitness(self.population), fitness([own])[0]
-        count = int(self.hyper.worst * len(fit))
-        return count > 0 and bool(mine <= np.sort(fit)[count - 1] and mine < fit.max())
+        """Section 4.1.1, truncation: whether fewer than a share of the members are worse; of equals, the first are."""
+        population = self.population
+        worst = np.argsort(fitness(population), kind="stable")[: portion(self.hyper.worst, len(population))]
+        return any(population[i] is own for i in worst)
 
     # -------------------------------------------------------------- state
 
@@ -190,9 +194,14 @@ def fitness(evaluations: Sequence[Evaluation]) -> NDArray[np.float64]:
     return objectives(evaluations)[:, 0]
 
 
+def portion(share: float, n: int) -> int:
+    """How many of n members make a share, the last one whole: 1 of 4 where it is 0.2."""
+    return ceil(round(share * n, 9))  # 0.28 of 25 are 7, whatever floats say
+
+
 def pioneer(population: Sequence[Evaluation], share: float, draw: np.random.Generator) -> Evaluation:
     """One of the best, drawn evenly."""
-    count = max(1, int(share * len(population)))
+    count = max(1, portion(share, len(population)))
     best = np.argsort(-fitness(population), kind="stable")[:count]
     return population[int(draw.choice(best))]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
 from evorl.ec.core import Evaluation, Individual
-from evorl.ec.pbt import PBT, Evolver, explore, perturbed, pioneer, welch
+from evorl.ec.pbt import PBT, Evolver, explore, perturbed, pioneer, portion, welch
 from evorl.ec.space import Gene, Space
 from evorl.util.errors import BadRequest
 
@@ -52,8 +53,54 @@ def test_truncation_replaces_the_worst_by_one_of_the_best() -> None:
         assert place in replaced or one.role == "goes on"
 
 
+@pytest.mark.parametrize("share", ["0", "0.01", "0.1", "0.2", "0.25", "0.28", "0.3", "0.34", "0.5", "0.56", "1"])
+def test_a_share_is_rounded_up_whatever_floats_say(share: str) -> None:
+    for n in range(1, 31):
+        exact = Fraction(share) * n
+        assert portion(float(share), n) == -(-exact.numerator // exact.denominator)
+    assert [portion(0.2, 5), portion(0.1, 30), portion(0.3, 10), portion(0.28, 25)] == [1, 3, 3, 7]
+
+
+@pytest.mark.parametrize("worst", [0.0, 0.1, 0.2, 0.25, 0.3])
+@pytest.mark.parametrize("n", range(1, 31))
+def test_as_many_are_replaced_as_the_share_says(n: int, worst: float) -> None:
+    after = second(list(range(n)), exploit="truncation", worst=worst, pioneers=worst)
+    replaced = [place for place, one in enumerate(after) if one.role == "exploited"]
+    count = portion(worst, n) if n > 1 else 0
+    assert replaced == list(range(count)) and all(after[place].parents[0] >= n - max(count, 1) for place in replaced)
+
+
+def test_the_smallest_population_of_the_docs_exploits() -> None:
+    assert [one.parents for one in second([1, 2, 3, 4], exploit="truncation")] == [(3,), (1,), (2,), (3,)]
+
+
 def test_equals_replace_nobody() -> None:
     assert {one.role for one in second([1.0] * 10)} == {"goes on"}
+
+
+SCORES = st.lists(st.integers(-3, 3), min_size=2, max_size=20)  # many ties
+
+
+@settings(deadline=None)
+@given(SCORES, st.sampled_from([0.1, 0.2, 0.5, 1.0]), st.sampled_from([0.1, 0.2, 0.5, 1.0]))
+def test_no_more_than_a_share_gives_way_and_only_to_who_is_better(
+    scores: list[int], worst: float, pioneers: float
+) -> None:
+    after = second(scores, exploit="truncation", worst=worst, pioneers=pioneers)
+    replaced = [place for place, one in enumerate(after) if one.role == "exploited"]
+    assert len(replaced) <= portion(worst, len(scores))
+    assert all(scores[after[place].parents[0]] > scores[place] for place in replaced)
+    highest = max((scores[place] for place in replaced), default=min(scores))
+    assert sum(score < highest for score in scores) < portion(worst, len(scores))  # the worst it is who do
+    assert len({*scores}) > 1 or not replaced
+
+
+@settings(deadline=None)
+@given(SCORES)
+def test_truncation_sees_only_the_order_of_fitnesses(scores: list[int]) -> None:
+    plain, other = (second(each, exploit="truncation") for each in (scores, [math.exp(x) for x in scores]))
+    for a, b in zip(plain, other, strict=True):
+        assert a.parents == b.parents and a.role == b.role and np.array_equal(a.genes, b.genes)
 
 
 def test_a_rival_is_taken_over_only_where_it_is_significantly_better() -> None:
@@ -100,7 +147,7 @@ def test_pioneers_are_drawn_evenly_from_the_best() -> None:
 NUMBERS = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=12)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(NUMBERS, NUMBERS)
 def test_welch_is_scipys(a: list[float], b: list[float]) -> None:
     x, y = (Evaluation(Individual(0, np.zeros(0)), (0.0,), 0, {"fitness": np.array(one)}) for one in (a, b))
