@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import reduce
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from msgspec import inspect
 
 from evorl.ec.space import Gene, Value
 from evorl.experiment import Experiment
+from evorl.mdp.core import Spec, World
+from evorl.train import spec
 from evorl.util.errors import BadRequest
 from evorl.util.typed import typed, unknown
 
 ROOMS = ("mdp", "rl")
 """The rooms whose keys may evolve; what is outside them belongs to the run, not to an individual."""
-FIXED = ("rl.net", "rl.members", "rl.threads", "rl.compile", "mdp.budget")
+FIXED = ("rl.net", "rl.normalize_inputs", "rl.members", "rl.threads", "rl.compile", "mdp.budget")
 """Keys that an individual cannot have for its own: weights that it inherits must fit, and bits must not change."""
 FROZEN = (
     "rl.slots", "rl.horizon", "rl.minibatch", "rl.clip", "rl.value_clip", "rl.max_grad_norm", "rl.adam_epsilon",
@@ -28,17 +30,18 @@ LEAF = {"low", "high", "log", "choices"}
 
 def genes(tree: Mapping[str, Any], experiment: Experiment) -> tuple[Gene, ...]:
     """The genes of ``ec.genes``. Raises `BadRequest` for a key that does not exist, and a range that it cannot have."""
-    found = tuple(_gene(name, leaf, experiment) for name, leaf in _leaves(tree, ""))
-    for gene in found:
-        ends = gene.choices or (gene.value(gene.bounds[0]), gene.value(gene.bounds[1]))
-        for end in ends:
-            _checked(experiment, gene.name, end)
-    return found
+    found = [_gene(name, leaf, experiment) for name, leaf in _leaves(tree, "")]
+    usual = spec(experiment.mdp) if any(_of_world(gene.name) for gene in found) else None
+    return tuple(_checked(gene, experiment, usual) for gene in found)
 
 
 def with_values(experiment: Experiment, values: Mapping[str, Value]) -> Experiment:
     """The experiment of an individual. Raises `BadRequest` for a combination that is impossible."""
-    changed: Experiment = reduce(lambda now, one: _replaced(now, one[0].split("."), one[1]), values.items(), experiment)
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        *path, last = name.split(".")
+        reduce(lambda node, key: node.setdefault(key, {}), path, tree)[last] = value
+    changed: Experiment = _replaced(experiment, tree)
     return changed
 
 
@@ -67,6 +70,8 @@ def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:
         if key not in LEAF:
             raise unknown(str(key), sorted(LEAF), at)
     if "choices" in given and len(given) == 1 and isinstance(given["choices"], list | tuple) and given["choices"]:
+        if not all(isinstance(one, float | int | str | bool) for one in given["choices"]):
+            raise BadRequest("a choice is a number, a word, true or false", at)
         return Gene(name, choices=tuple(given["choices"]))
     if not {"low", "high"} <= {*given} or "choices" in given:
         raise BadRequest("a range is [low, high], {low, high, log} or {choices}", at)
@@ -92,7 +97,7 @@ def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
     if isinstance(node, Mapping):
         if first not in node or rest:
             raise unknown(first, list(node), at.rpartition(".")[0])
-        return [inspect.FloatType()]
+        return [inspect.type_info(type(node[first]))]
     names = [one.name for one in fields(node)]
     if first not in names:
         raise unknown(first, names, at[: at.rindex(f".{first}")])
@@ -105,26 +110,56 @@ def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
     return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
 
 
-def _checked(experiment: Experiment, name: str, value: Value) -> None:
-    """Raise `BadRequest` where a key cannot have a value."""
-    path = name.split(".")
-    try:
-        with_values(experiment, {name: value})
-        holder: Any = experiment
-        for one in path[:-1]:
-            holder = holder[one] if isinstance(holder, Mapping) else getattr(holder, one)
-        if is_dataclass(holder):
-            typed(value, get_type_hints(type(holder), include_extras=True)[path[-1]], name)
-    except (BadRequest, ValueError) as error:
-        reason = error.args[0] if isinstance(error, BadRequest) else error
-        raise BadRequest(f"its range reaches {value}: {reason}", f"ec.genes.{name}") from None
+def _checked(gene: Gene, experiment: Experiment, usual: Spec | None) -> Gene:
+    """The gene, its choices as its key has them. Raises `BadRequest` where it reaches a value that cannot be."""
+    ends = gene.choices or (gene.value(gene.bounds[0]), gene.value(gene.bounds[1]))
+    found = []
+    for end in ends:
+        try:
+            found.append(_fitted(experiment, gene.name, end))
+            world = with_values(experiment, {gene.name: found[-1]}).mdp
+            if usual is not None and _of_world(gene.name):
+                _check_world(world, experiment.mdp, usual)
+        except (BadRequest, ValueError) as error:
+            reason = error.args[0] if isinstance(error, BadRequest) else error
+            raise BadRequest(f"its range reaches {end}: {reason}", f"ec.genes.{gene.name}") from None
+    return replace(gene, choices=tuple(found)) if gene.choices else gene
 
 
-def _replaced(node: Any, path: list[str], value: Value) -> Any:
-    """A copy of nested dataclasses and mappings with another value at a path."""
-    first, *rest = path
-    old: Any = node[first] if isinstance(node, Mapping) else getattr(node, first)
-    new = _replaced(old, rest, value) if rest else value
-    if isinstance(node, Mapping):
-        return {**node, first: new}
-    return replace(node, **{first: new})
+def _of_world(name: str) -> bool:
+    return name.startswith("mdp.")
+
+
+def _fitted(experiment: Experiment, name: str, value: Value) -> Value:
+    """A value as its key has it. Raises `BadRequest` for one of another type, or out of bounds."""
+    node: Any = experiment
+    first, *rest = name.split(".")
+    while rest and is_dataclass(getattr(node, first)):
+        node, (first, *rest) = getattr(node, first), rest
+    kind = get_type_hints(type(node), include_extras=True)[first]
+    if not rest:
+        return cast(Value, typed(value, kind, name))
+    return cast(Value, typed({**getattr(node, first), rest[0]: value}, kind, name)[rest[0]])
+
+
+def _check_world(world: World, own: World, usual: Spec) -> None:
+    """Raise `BadRequest` for a world that cannot run here, or which weights of another ``usual`` world do not fit."""
+    if foreign := {*world.imports()} - {*own.imports()}:
+        raise BadRequest(f"imports {foreign.pop()}, which the run's own world does not")
+    world.ready()
+    now = spec(world)
+    other = [one.name for one in fields(Spec) if getattr(now, one.name) != getattr(usual, one.name)]
+    if other:
+        raise BadRequest(f"its {' and '.join(other)} are not those of mdp, so that no policy fits both")
+
+
+def _replaced(node: Any, tree: Mapping[str, Any]) -> Any:
+    """A copy of nested dataclasses and mappings with other values, which are checked as they come together."""
+    new = {}
+    for name, one in tree.items():
+        old = node[name] if isinstance(node, Mapping) else getattr(node, name)
+        try:
+            new[name] = _replaced(old, one) if isinstance(one, dict) else one
+        except BadRequest as error:
+            raise error.under(name) from None
+    return {**node, **new} if isinstance(node, Mapping) else replace(node, **new)

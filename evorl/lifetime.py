@@ -168,11 +168,17 @@ class Play:
         return Answers(answers, None if self.seen is None else self.seen.state_dict())
 
     def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
-        e = self.experiment
         if not self.space.genes:
-            return self._play(e.mdp.judge(), individuals)
-        worlds = [with_values(e, self.space.values(one.genes)).mdp.judge() for one in individuals]
-        return [answer for world, one in zip(worlds, individuals, strict=True) for answer in self._play(world, [one])]
+            return self._play(self.experiment.mdp.judge(), individuals)
+        return [answer for one in individuals for answer in self._alone(one)]
+
+    def _alone(self, one: Individual) -> list[Answer]:
+        """In a world of its own."""
+        try:
+            world = with_values(self.experiment, self.space.values(one.genes)).mdp.judge()
+        except BadRequest as error:
+            return [nothing(self.evolution, str(error))]
+        return self._play(world, [one])
 
     def _play(self, world: World, individuals: list[Individual]) -> list[Answer]:
         """Play a world; short tasks are filled up, so that a policy's bits never depend on how many there are."""
@@ -265,9 +271,13 @@ class Train:
         return [self._live(one) for one in individuals]
 
     def _live(self, one: Individual) -> Answer:
-        own = with_values(self.experiment, self.space.values(one.genes))
-        seed = seeds.key(own.seed, "life", one.id) >> 33
-        run = Run(replace(own, seed=seed, cluster=Local(), ec=None))
+        try:
+            own = with_values(self.experiment, self.space.values(one.genes))
+            run = Run(replace(own, seed=seeds.key(own.seed, "life", one.id) >> 33, cluster=Local(), ec=None))
+        except BadRequest as error:
+            if not self.space.genes:  # then nobody's life is possible
+                raise
+            return nothing(self.evolution, str(error))
         try:
             return self._trained(run, one)
         except NotFinite as error:
@@ -301,9 +311,15 @@ def _layout(learner: Learner) -> Layout:
 
 
 def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Mapping[str, Any] | None) -> None:
-    """Give a learner an individual's weights, and whatever else the individual hands on."""
+    """Give a learner an individual's weights, and whatever else the individual hands on.
+
+    What nobody has handed on begins anew, and so do episodes: no returns of those in flight are taken over.
+    """
     assert weights is not None
-    state = {**learner.state_dict(), **(memory["learner"] if memory else {})}
+    known = {name: part for name, part in (memory["learner"] if memory else {}).items() if part is not None}
+    if "reward_scale" in known:
+        known["reward_scale"] = {**known["reward_scale"], "returns": None}
+    state = {**learner.state_dict(), **known}
     learner.load_state_dict({**state, "policy": layout.unflatten(torch.tensor(weights))})
 
 

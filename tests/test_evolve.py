@@ -236,7 +236,7 @@ REFUSED = {
     "+ec.genes.rl.lr={lo:0,high:1}": "ec.genes.rl.lr",
     "+ec.genes.rl.net.hidden=[1,2]": "is the same for all individuals",
     "+ec.genes.rl.normalize_advantage=[0,1]": "is no number",
-    "+ec.genes.rl.normalize_inputs={choices:[false,maybe]}": "its range reaches maybe",
+    "+ec.genes.rl.correction={choices:[none,maybe]}": "its range reaches maybe",
 }
 
 

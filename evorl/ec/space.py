@@ -37,29 +37,45 @@ class Gene:
             raise ValueError(f"the gene {self.name} needs low <= high, both finite; got {self.low} and {self.high}")
         if self.log and self.low <= 0:
             raise ValueError(f"the gene {self.name} is logarithmic and needs low > 0; got {self.low}")
+        if self.integer and math.ceil(self.low) > math.floor(self.high):
+            raise ValueError(f"the gene {self.name} has no whole number between {self.low} and {self.high}")
+
+    @property
+    def _ends(self) -> tuple[float, float]:
+        """The least and the largest value of a range."""
+        return (math.ceil(self.low), math.floor(self.high)) if self.integer else (self.low, self.high)
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Of the coordinate. A whole number owns the unit interval around it, so that all are equally likely."""
         if self.choices:
             return -0.5, len(self.choices) - 0.5
+        low, high = self._ends
         if self.integer and not self.log:
-            return self.low - 0.5, self.high + 0.5
-        return (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+            return low - 0.5, high + 0.5
+        return (math.log(low), math.log(high)) if self.log else (low, high)
 
     def value(self, coordinate: float) -> Value:
         """What a coordinate stands for, always within the gene's bounds."""
         if self.choices:
             return self.choices[min(max(round(coordinate), 0), len(self.choices) - 1)]
-        x = min(max(math.exp(coordinate) if self.log else float(coordinate), self.low), self.high)
-        return min(max(round(x), math.ceil(self.low)), math.floor(self.high)) if self.integer else x
+        low, high = self._ends
+        x = min(max(math.exp(coordinate) if self.log else float(coordinate), low), high)
+        return round(x) if self.integer else x
 
     def coordinate(self, value: Value) -> float:
         """One that stands for a value, or for the nearest within bounds. Raises ValueError for what is no choice."""
         if self.choices:
             return float(self.choices.index(value))
-        x = min(max(float(value), self.low), self.high)
+        low, high = self._ends
+        x = min(max(float(value), low), high)
         return math.log(x) if self.log else x
+
+    def knows(self, value: Value) -> bool:
+        """Whether a value may come from another gene of this name: one of the choices, or any number."""
+        if self.choices:
+            return value in self.choices
+        return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -141,12 +157,12 @@ class Space:
         return {gene.name: gene.value(float(at)) for gene, at in zip(self.genes, x, strict=True)}
 
     def coordinates(self, values: Mapping[str, Value], otherwise: Coordinates) -> Coordinates:
-        """[G] of values by name; a gene that is not named, or whose choice is gone, keeps its place in ``otherwise``.
+        """[G] of values by name; a gene that is not named, or knows no such value, keeps its place in ``otherwise``.
 
         How individuals of another space (other genes, other bounds) come into this one.
         """
         x = otherwise.copy()
         for i, gene in enumerate(self.genes):
-            if gene.name in values and (not gene.choices or values[gene.name] in gene.choices):
+            if gene.name in values and gene.knows(values[gene.name]):
                 x[i] = gene.coordinate(values[gene.name])
         return x
