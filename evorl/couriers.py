@@ -2,8 +2,8 @@
 
 By seed: what goes out for an individual is its place in a generation, what comes back is its evaluation. Every member
 keeps the search's parameters itself (`evorl.ec.core.Seeded`), takes the same steps from the same fitnesses, and says
-with each answer, in a few bytes, what its parameters are. Only a member that joins, or that missed too many
-generations, is sent them once. So a generation's bytes do not grow with the number of parameters.
+with each answer, in a few bytes, what its parameters are. They are sent once to a member that takes a lost one's place
+(`Group.hand_on`), and to all where a run is gone on with. So a generation's bytes do not grow with their number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from evorl.answers import Answers
 from evorl.cluster.core import Future, Group
-from evorl.ec.core import Evaluation, Individual, Seeded, pack
+from evorl.ec.core import Evaluation, Individual, Seeded, Seeding, pack
 from evorl.lifetime import Lifetime
 from evorl.util.types import StateDict
 
@@ -83,42 +83,52 @@ class Whole:
 
 
 class BySeed:
-    """Individuals travel by their places; ``centre`` is the search's own, which is at the generation under way."""
+    """Individuals travel by their places; the parameters of ``search`` are at the generation under way."""
 
-    def __init__(self, group: Group, centre: Seeded, population: int) -> None:
-        self.group, self.centre, self.population = group, centre, population
+    def __init__(self, group: Group, search: Seeding, population: int) -> None:
+        self.group, self.search, self.centre, self.population = group, search, search.centre, population
         self.past: list[Fitness] = []  # of the last generations, each [N]
         self.now = np.full(population, np.nan)  # of the generation under way
-        self.seen = True  # all of it; not where a run is gone on with
-        self.joined = 0  # times that a member was sent all parameters
+        self.sent: dict[int, Task] = {}  # by the number of its first individual, those not taken back
+        self.group.hand_on(self.centre.state_dict)
         self._learned()
 
     def send(self, individuals: list[Individual]) -> Task:
         """All of one generation, whose number is that of the parameters."""
         if self.centre.generation > self.generation:
-            self.past = [*self.past, self.now.copy()][-MEMORY:] if self.seen else []
-            self.seen = True
+            self.past = [*self.past, self.now.copy()][-MEMORY:]
             self._learned()
-        places = self._places(individuals)
-        if not self.seen and not self.generation:  # members are there as well, but may have begun elsewhere
-            self.joined += 1
-            return Task(individuals, self.group.any("join", self.centre.state_dict(), *places))
-        past = np.array(self.past).reshape(-1, self.population)
-        return Task(individuals, self.group.any("follow", self.centre.generation, past, *places))
+        return self._send(individuals)
 
-    def _places(self, individuals: list[Individual]) -> tuple[list[int], StateDict | None]:
-        """Their places, and what all of them know."""
-        return [one.id % self.population for one in individuals], individuals[0].memory
+    def _send(self, individuals: list[Individual]) -> Task:
+        past = np.array(self.past).reshape(-1, self.population)
+        places, memory = [one.id % self.population for one in individuals], individuals[0].memory
+        future = self.group.any("follow", self.centre.generation, past, places, memory)
+        self.sent[individuals[0].id] = task = Task(individuals, future)
+        return task
 
     def answers(self, task: Task) -> Answers:
-        answers, hashed = task.future.result()
-        if hashed == self.hash:
-            return Answers(*answers)
-        if hashed:
-            log.warning("a member's parameters were not this run's: it is sent them, and evaluates again")
-        self.joined += 1
-        answers, _ = self.group.any("join", self.centre.state_dict(), *self._places(task.individuals)).result()
-        return Answers(*answers)
+        first = task.individuals[0].id
+        while True:
+            answers, hashed, _ = self.sent[first].future.result()
+            if hashed == self.hash:
+                del self.sent[first]
+                return Answers(*answers)
+            self._mend()
+
+    def _mend(self) -> None:
+        """Send the parameters, and have evaluated again what was evaluated by others, or not at all."""
+        self._share()
+        there = [(task.individuals, *task.future.result()) for task in self.sent.values() if task.future.done()]
+        amiss = [(individuals, hashed, member) for individuals, _, hashed, member in there if hashed != self.hash]
+        for member in sorted({member for _, hashed, member in amiss if hashed}):
+            log.warning("member %d's parameters were not this run's: all are sent them, and play again", member)
+        for individuals, _, _ in amiss:
+            self._send(individuals)
+
+    def _share(self) -> None:
+        """All members are sent the parameters, behind what they have been asked so far."""
+        self.group.all("load_state_dict", self.centre.state_dict())
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
         for one in evaluations:
@@ -128,9 +138,10 @@ class BySeed:
         self.generation, self.hash = self.centre.generation, self.centre.hash()
 
     def resumed(self) -> None:
-        """Members are sent all parameters, and once more for the next generation."""
-        self.seen, self.past = False, []
+        self.past = []
         self._learned()
+        self._share()
+        self.tell(self.search.arrived)
 
     def whole(self, individual: Individual) -> Individual:
         return rebuilt(self.centre, individual, self.population)
@@ -147,31 +158,26 @@ class Follower:
     """A member: a lifetime, and the search's parameters as far as it has followed them."""
 
     def __init__(self, make: Callable[[int], Lifetime], centre: Callable[[], Seeded | None], member: int) -> None:
-        self.lifetime, found = make(member), centre()
+        self.lifetime, self.member, found = make(member), member, centre()
         assert found is not None
         self.centre = found
 
     def follow(
         self, generation: int, past: Fitness, places: list[int], memory: StateDict | None
-    ) -> tuple[Answers, str]:
+    ) -> tuple[Answers, str, int]:
         """Evaluate places of a generation, having learned from the fitnesses [P, N] of the P before it.
 
-        Their individuals all know ``memory``. Returns the answers and the hash of the parameters, "" and no answers
-        where those are too far behind.
+        Their individuals all know ``memory``. Returns the answers, the hash of the parameters and whose they are; ""
+        and no answers where those are too far behind.
         """
         first = generation - len(past)
         if not first <= self.centre.generation <= generation:
-            return Answers([]), ""
+            return Answers([]), "", self.member
         for fitness in past[self.centre.generation - first :]:
             self.centre.update(fitness)
-        return self._evaluated(places, memory)
-
-    def join(self, state: StateDict, places: list[int], memory: StateDict | None) -> tuple[Answers, str]:
-        """Take over the parameters, then evaluate places of their generation."""
-        self.centre.load_state_dict(state)
-        return self._evaluated(places, memory)
-
-    def _evaluated(self, places: list[int], memory: StateDict | None) -> tuple[Answers, str]:
-        generation = self.centre.generation
         individuals = [self.centre.individual_at(generation, place)._replace(memory=memory) for place in places]
-        return self.lifetime.evaluate(pack(individuals)), self.centre.hash()
+        return self.lifetime.evaluate(pack(individuals)), self.centre.hash(), self.member
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Take over the parameters; it has no `state_dict`, since the driver knows its state (`Group.hand_on`)."""
+        self.centre.load_state_dict(state)

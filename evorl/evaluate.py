@@ -137,7 +137,8 @@ def _individual(
     experiment: Experiment, evolution: Evolution, run: dict[str, Any], which: str
 ) -> tuple[Individual, Plan]:
     """One that a checkpoint's population holds, and how such are evaluated. Raises `BadRequest`."""
-    from evorl.ec.core import unpack_evaluations
+    from evorl.couriers import rebuilt
+    from evorl.ec.core import Seeding, unpack_evaluations
     from evorl.lifetime import plan
 
     evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # those of then
@@ -145,23 +146,29 @@ def _individual(
     evolver = evolution.evolver(how.space, experiment.seed)
     evolver.load_state_dict(run["evolver"])
     present = [one.individual for one in evolver.population]
+    if isinstance(evolver, Seeding):  # of the generation under way the centre is there, and so are all weights
+        present += [rebuilt(evolver.centre, one.individual, evolution.population) for one in evolver.arrived]
     found = {str(one.id): one for one in present if one.weights is not None or not how.space.weights}
     for leader in unpack_evaluations(run["leader"]):
         found["best"] = found[str(leader.individual.id)] = leader.individual
     if which not in found:
-        raise BadRequest(_unknown(which, sorted(int(name) for name in found if name != "best")), "individual")
+        seeds = [str(one.id) for one in present if one.weights is None]
+        ids = sorted(int(name) for name in found if name != "best")
+        raise BadRequest(_unknown(which, ids, seeds), "individual")
     return found[which], how
 
 
-def _unknown(which: str, ids: Sequence[int]) -> str:
-    """Why there is no such individual, with those whose ids, which ascend, are the nearest."""
+def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
+    """Why there is no such individual (``seeds``: who has no weights any more), with those whose ids, which ascend,
+    are the nearest."""
     if not ids:
         return "no individual has a fitness yet"
     near = sorted(ids, key=lambda one: abs(one - int(which)))[:NEAR] if which.isdecimal() else ids[-NEAR:]
     names = ["best", *map(str, sorted(near))]
     more = f" and {len(ids) - len(near)} more" if len(ids) > len(near) else ""
     meant = "" if which.isdecimal() else nearest(which, names)
-    return f"{which!r} is none that this checkpoint holds: {', '.join(names)}{more}{meant}"
+    why = "was a seed around weights that the search has left, so none" if which in seeds else "is none"
+    return f"{which!r} {why} that this checkpoint holds: {', '.join(names)}{more}{meant}"
 
 
 def _evaluate_point(one: Individual, how: Plan, about: dict[str, Any], request: Request) -> None:

@@ -94,8 +94,9 @@ class Population:
             return Whole(self.group, centre, evolution.population)
         assert isinstance(self.evolver, Seeding)
         self.evolver.whole = False
-        self.group = spawn(partial(Follower, self.plan.make, partial(evolution.centre, space, e.seed)))
-        return BySeed(self.group, self.evolver.centre, evolution.population)
+        make = partial(Follower, self.plan.make, partial(evolution.centre, space, e.seed))
+        self.group = spawn(make, size=min(tasks, e.cluster.workers))  # one for each process, with its parameters
+        return BySeed(self.group, self.evolver, evolution.population)
 
     # -------------------------------------------------------------- the loop
 

@@ -14,20 +14,16 @@ import pytest
 from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest
 
 from evorl import config, evaluate
-from evorl.answers import evaluated
 from evorl.cluster.core import Cluster
-from evorl.cluster.line import dumps
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
-from evorl.couriers import MEMORY, BySeed, Follower
-from evorl.ec.core import Evolution, pack
-from evorl.ec.openai_es import OpenAIES
+from evorl.ec.core import Evolution
 from evorl.ec.pbt import PBT
 from evorl.ec.sga import SGA
 from evorl.evolve import Population, arrivals
 from evorl.experiment import Experiment
 from evorl.genes import with_values
-from evorl.lifetime import Train, plan
+from evorl.lifetime import Train
 from evorl.mdp.core import WorldError
 from evorl.rl.core import Learned
 from evorl.rl.ppo import Learner
@@ -349,7 +345,7 @@ def test_when_everybody_fails_the_run_says_why(lifetime: str) -> None:
     population.close()
 
 
-# ------------------------------------------------------------------ evaluation; seeds instead of weights
+# ------------------------------------------------------------------ what is kept and told
 
 
 def test_evaluate_plays_the_best_individual_again(
@@ -360,81 +356,6 @@ def test_evaluate_plays_the_best_individual_again(
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     recorded = json.loads((run / "result.json").read_bytes())["eval"]
     assert again["return_mean"] == recorded["return_mean"] and again["length_mean"] == recorded["length_mean"]
-
-
-def followers(population: int, dimensions: int, *words: str) -> tuple[OpenAIES, Any, Any]:
-    evolution = OpenAIES(population=population, episodes=1, together=population)
-    experiment = experiment_of("mdp=cartpole", f"rl.net.hidden=[{dimensions}]", *words)
-    experiment = dataclasses.replace(experiment, ec=evolution)
-    found = plan(experiment, evolution)
-    return evolution, found, lambda: evolution.centre(found.space, 0)
-
-
-class Group:
-    """Members that are called in turn, and what crossed over to them."""
-
-    def __init__(self, members: list[Follower]) -> None:
-        self.members, self.calls, self.sent = members, 0, 0
-
-    def any(self, method: str, *args: Any) -> Any:
-        self.calls += 1
-        self.sent += len(dumps(list(args)))
-        out = getattr(self.members[self.calls % len(self.members)], method)(*args)
-        return type("Done", (), {"result": lambda _: out})()
-
-
-@pytest.mark.parametrize("missed", [0, 1, MEMORY, MEMORY + 1])
-def test_a_member_that_missed_generations_catches_up_or_joins(missed: int) -> None:
-    evolution, found, centre = followers(4, 4)
-    members = [Follower(lambda i: found.make(i), centre, i) for i in range(2)]
-    evolver = evolution.evolver(found.space, 0)
-    group = Group(members[:1])
-    courier = BySeed(group, evolver.centre, 4)
-    for generation in range(missed + 2):
-        if generation == missed + 1:
-            group.members = members[1:]  # who has seen nothing so far
-        task = courier.send(evolver.ask())
-        answers = courier.answers(task)
-        whole = [evolver.individual_at(*divmod(one.id, 4)) for one in task.individuals]
-        same = members[0].lifetime.evaluate(pack(whole))
-        assert [a.objectives for a in answers.each] == [a.objectives for a in same.each]
-        evaluations = _evaluations(task.individuals, answers)
-        courier.tell(evaluations)
-        evolver.tell(evaluations)
-    assert courier.joined == (1 if missed + 1 > MEMORY else 0)
-
-
-def _evaluations(individuals: Any, answers: Any) -> Any:
-    return [evaluated(one, answer)[0] for one, answer in zip(individuals, answers.each, strict=True)]
-
-
-def weighed(width: int, normalize: str) -> tuple[int, int]:
-    """What goes out and what comes back in three generations by seed: bytes."""
-    evolution, found, centre = followers(4, width, f"rl.normalize_inputs={normalize}")
-    group = Group([Follower(lambda i: found.make(i), centre, 0)])
-    evolver = evolution.evolver(found.space, 0)
-    courier = BySeed(group, evolver.centre, 4)
-    moments, back = found.moments(), 0
-    for _ in range(3):
-        memory = None if moments is None else {"moments": moments.state_dict()}
-        task = courier.send([one._replace(memory=memory) for one in evolver.ask()])
-        answers = courier.answers(task)
-        back += len(dumps(answers.seen))
-        if moments is not None:
-            moments.merge(answers.seen)
-        evaluations = _evaluations(task.individuals, answers)
-        courier.tell(evaluations)
-        evolver.tell(evaluations)
-    return group.sent, back
-
-
-def test_bytes_grow_with_the_observation_but_not_with_the_parameters() -> None:
-    plain, normal = [weighed(width, "false") for width in (2, 64)], [weighed(width, "true") for width in (2, 64)]
-    assert plain[0] == plain[1]
-    assert normal[0] == normal[1]
-    once = 8 * (2 * 4 + 1)  # CartPole's four numbers: a count, a mean and a sum of squares each, in float64
-    for more in (normal[0][0] - plain[0][0], normal[0][1] - plain[0][1]):
-        assert 3 * once <= more < 3 * (once + 250)  # in each generation of one task; the rest is names
 
 
 def test_a_run_in_a_checkpoint_holds_no_more_than_it_needs(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def generations(hidden: list[int], by_seed: bool) -> tuple[int, list[int]]:
     evolver = evolution.evolver(found.space, 0)
     make = partial(Follower, found.make, partial(evolution.centre, found.space, 0)) if by_seed else found.make
     group = Counted(Local().spawn(make, MEMBERS))
-    courier: Courier = BySeed(group, evolver.centre, POPULATION) if by_seed else Whole(group, None, POPULATION)
+    courier: Courier = BySeed(group, evolver, POPULATION) if by_seed else Whole(group, None, POPULATION)
     sent = []
     for _ in range(GENERATIONS):
         before = group.bytes

@@ -115,6 +115,11 @@ class Group(Protocol):
         """Give every member its state, as `states` returned them."""
         ...
 
+    def hand_on(self, state: Callable[[], object]) -> None:
+        """For members that have ``load_state_dict`` alone, since the caller knows their state: from now on one that
+        lost its process is made again in what ``state`` gives at that time."""
+        ...
+
     def counters(self) -> dict[str, float]:
         """What the cluster has had to mend so far, as metrics."""
         ...
@@ -129,6 +134,11 @@ class Cluster(ABC):
 
     here: ClassVar[bool]
     """Whether members live in the process that spawns them."""
+
+    @property
+    def workers(self) -> int:
+        """Processes that members are spread over."""
+        return 1
 
     @property
     def begins(self) -> str:

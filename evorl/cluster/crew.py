@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import zmq
 
@@ -41,6 +41,7 @@ class Crew:
         self._refused = 0  # messages that were none of ours
         self.replaced = 0  # workers
         self.states: list[bytes | None] = [None] * size  # of each member, packed
+        self.known: Callable[[], object] = lambda: None  # the state of those that do not say theirs
         self.pool = Pool()
         self.parcels = Parcels(self.pool, self._send_parcel)
         self.sent = self.relayed = 0  # bytes of arrays to other hosts: by this process, and by its workers
@@ -248,7 +249,8 @@ class Crew:
 
     def _adopt(self, seat: Seat) -> None:
         self._unmake(seat)
-        self._send(seat, Kind.ADOPT, os.getpid(), Letter([(member, self.states[member]) for member in seat.members]))
+        own = [(member, self.states[member]) for member in seat.members]
+        self._send(seat, Kind.ADOPT, os.getpid(), Letter([own, self.known()]))
 
     def _unmake(self, seat: Seat) -> None:
         """Nothing can be asked of its members before they are made."""

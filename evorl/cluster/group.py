@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -151,6 +151,9 @@ class RemoteGroup:
         self._finish_left()  # what members still do of these is not to be done upon the new states
         self._states = [dumps(state) for state in states]
         self.crew.restore(self._states)
+
+    def hand_on(self, state: Callable[[], object]) -> None:
+        self.crew.known = state
 
     def counters(self) -> dict[str, float]:
         return {

@@ -145,10 +145,9 @@ class Worker:
             self.reader = Reader(envelope)
             self.waiting.clear()  # the driver sends again what is not answered
             self.lacks = None
-            made = [self._adopt(index, state) for index, state in content]
-            states = [
-                self._state(index)[0] if fine else None for (index, _), (fine, _) in zip(content, made, strict=True)
-            ]
+            own, known = content
+            made = [self._adopt(index, state, known) for index, state in own]
+            states = [self._state(index)[0] if fine else None for (index, _), (fine, _) in zip(own, made, strict=True)]
             self._answer([((0, states), self._packed(made))])
         elif kind == Kind.CALL:
             _, calls = envelope
@@ -179,8 +178,8 @@ class Worker:
     def _outcomes(self, ask: Ask) -> list[list[Any]]:
         return [self._call(index, ask.method, ask.args) for index in ask.members]
 
-    def _adopt(self, index: int, state: bytes | None) -> list[Any]:
-        """Make a member anew, from its packed state where it had one."""
+    def _adopt(self, index: int, state: bytes | None, known: Any) -> list[Any]:
+        """Make a member anew, from its packed state where it had one, else from the one that is known of all."""
 
         def make() -> None:
             if (former := self.members.pop(index, None)) is not None:
@@ -188,6 +187,8 @@ class Worker:
             self.members[index] = self.make(index)
             if state is not None:
                 self.members[index].load_state_dict(loads(state))
+            elif known is not None:
+                self.members[index].load_state_dict(known)
 
         return self._try(index, make)
 

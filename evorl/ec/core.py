@@ -107,6 +107,11 @@ class Seeding(Protocol):
     whole: bool
     """Whether proposals carry their weights."""
 
+    @property
+    def arrived(self) -> Sequence[Evaluation]:
+        """What it has been told of the generation under way."""
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class Evolution(ABC):

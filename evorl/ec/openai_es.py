@@ -20,6 +20,7 @@ knows, such as statistics of its inputs, the next one begins with.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -212,6 +213,11 @@ class Strategy(Generational):
         f = fitness(evaluations)
         self.population = [one for one, sound in zip(evaluations, np.isfinite(f), strict=True) if sound]
         return self.centre.step(f, places)
+
+    @property
+    def arrived(self) -> Sequence[Evaluation]:
+        """What it has been told of the generation under way."""
+        return self._arrived
 
     def individual_at(self, generation: int, index: int) -> Individual:
         """The whole individual, its weights with it, of a place in the generation under way."""
