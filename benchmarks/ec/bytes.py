@@ -43,6 +43,10 @@ class Counted:
         self.bytes += len(dumps(list(args))) + len(dumps(future.result()))
         return future
 
+    def __getattr__(self, name: str) -> Any:
+        """What else a group does; no generation that goes well asks for it."""
+        return getattr(self.group, name)
+
 
 def experiment(hidden: list[int]) -> Experiment:
     with config.opened() as hydra:
