@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Individual
+from evorl.ec.core import Evaluation, Evolution, Individual, unreported
+from evorl.mdp.core import World
+from evorl.mdp.problem import Problem
+from evorl.mdp.samples import reported
 from evorl.rl.core import Episode
 from evorl.util import seed as seeds
-from evorl.util.errors import BadRequest, nearest
 from evorl.util.types import StateDict
 
 Array = NDArray[Any]
+PATIENCE_S = 5.0
+"""Wall time, about, for an episode that shows what a world reports."""
 
 
 class Answer(NamedTuple):
@@ -92,10 +96,25 @@ def objective(term: str | dict[str, float], result: Mapping[str, Array], key: st
     weights = {term: 1.0} if isinstance(term, str) else term
     for name in weights:
         if name not in result:
-            choices = sorted(result)
-            hint = nearest(name, choices) or f"; there are: {', '.join(choices)}"
-            raise BadRequest(f"this world reports no {name}{hint}", key)
+            raise unreported(name, result, key)
     return float(sum(weight * result[name].mean() for name, weight in weights.items()))
+
+
+def check_results(wanted: Mapping[str, str], world: World, more: Collection[str] = ()) -> None:
+    """Raise `BadRequest` where results are wanted, each named at a key, that evaluations in a world will not have.
+
+    ``more``: what they have beside an episode's own. Only where that is not enough an episode is played, to see what
+    the world reports; where that takes too long nothing is known, and nothing is refused.
+    """
+    known = {"fitness", *more} | (set() if isinstance(world, Problem) else {"return", "length"})
+    if wanted.keys() <= known:
+        return
+    own = world.names if isinstance(world, Problem) else reported(world.judge(), PATIENCE_S)
+    if own is None:
+        return
+    for name, key in wanted.items():
+        if name not in known.union(own):
+            raise unreported(name, known.union(own), key)
 
 
 def nothing(evolution: Evolution, reason: str) -> Answer:

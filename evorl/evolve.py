@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from evorl.answers import evaluated
+from evorl.answers import check_results, evaluated
 from evorl.couriers import BySeed, Courier, Follower, Task, Whole
 from evorl.ec.core import (
     Evaluation,
@@ -65,6 +65,7 @@ class Population:
         self.origin = Origin([] if init is None else beginnings(init, found, evolution.population))
         self.plan = replace(found, space=self.origin.within(found.space))
         with _under_ec():
+            check_results(evolution.wanted(found.space), experiment.mdp)
             self.evolver = evolution.evolver(self.plan.space, experiment.seed)
         if isinstance(self.evolver, Seeding):  # it begins around the best, and so do the workers who follow it
             self.origin.settle()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import pytest
 from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest
 
-from evorl import config, evaluate
+from evorl import answers, config, evaluate
 from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
@@ -27,6 +28,7 @@ from evorl.lifetime import Train
 from evorl.mdp.core import WorldError
 from evorl.rl.core import Learned
 from evorl.rl.ppo import Learner
+from evorl.util.errors import BadRequest
 
 QUICK = (
     *("record.tensorboard=false", "eval.episodes=2", "eval.every=0", "rl.slots=4", "rl.horizon=16"),
@@ -275,12 +277,53 @@ def test_a_descriptor_that_the_world_does_not_report(tmp_path: Path, capsys: pyt
     words = ("ec=map_elites", "+ec.descriptors.lasy=[0,1,5]", f"hydra.run.dir={tmp_path / 'run'}")
     assert go(*QUICK, *PONG, *words) == 2
     said = capsys.readouterr().err
-    assert "ec.descriptors.lasy: the world reports no result of this name; did you mean lazy?" in said
+    assert said.startswith("evorl: ec.descriptors.lasy: this world reports no lasy; did you mean lazy?")
+    assert said.count("\n") == 1 and not [*tmp_path.iterdir()]
 
 
-def test_an_objective_that_the_world_does_not_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert go(*QUICK, *PONG, "ec=nsga2", "ec.objectives=[fitnes,busy]", f"hydra.run.dir={tmp_path / 'run'}") == 2
-    assert "ec.objectives: this world reports no fitnes; did you mean fitness?" in capsys.readouterr().err
+UNREPORTED = {
+    ("mdp=pong", "ec.objectives=[fitnes,busy]"): "ec.objectives: this world reports no fitnes; did you mean fitness?",
+    ("mdp=pong", "ec.lifetime=train", "ec.objectives=[fitness,{lenght:-1}]"): "no lenght; did you mean length?",
+    ("mdp=pong", "mdp.opponent=self", "ec.objectives=[fitness,bussy]"): "no bussy; did you mean busy?",
+    ("mdp=cartpole", "ec.objectives=[fitness,lazy]"): "reports no lazy; there are: fitness, length, return",
+    ("mdp=problem", "mdp.id=zdt1", "ec.objectives=[f1,g2]"): "reports no g2; did you mean f2?",
+}
+
+
+@pytest.mark.parametrize("words", UNREPORTED)
+def test_an_objective_that_the_world_does_not_report(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert go(*QUICK, *words, "ec=nsga2", f"hydra.run.dir={tmp_path / 'run'}") == 2
+    said = capsys.readouterr().err
+    assert UNREPORTED[words] in said and said.count("\n") == 1
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("fault", "seconds", "error", "line"),
+    [("nothing", 0.0, BadRequest, "no scor; did you mean score?"), ("crash", 60.0, WorldError, "the roof fell in")],
+)
+def test_where_no_episode_tells_the_results_the_first_evaluation_does(
+    fault: str, seconds: float, error: type[Exception], line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "PATIENCE_S", seconds)
+    evolution = SGA(population=2, episodes=2, objectives=("scor",))
+    population = Population(faulty(fault, evolution), evolution)
+    try:
+        with pytest.raises(error, match=re.escape(line)):
+            population.iterate()
+    finally:
+        population.close()
+
+
+def test_what_only_an_evolution_names_needs_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = []
+    monkeypatch.setattr(answers, "reported", lambda world, seconds: played.append(world))
+    for objectives in (("fitness",), ({"return": 1.0, "length": -0.1},), ("score",)):
+        evolution = SGA(population=2, episodes=2, objectives=objectives)
+        Population(faulty("nothing", evolution), evolution).close()
+    assert len(played) == 1
 
 
 # ------------------------------------------------------------------ individuals that fail

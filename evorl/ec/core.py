@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from evorl.ec.space import Coordinates, Space
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest, nearest
 from evorl.util.types import Count, StateDict
 
 Metrics = dict[str, float]
@@ -151,9 +152,19 @@ class Evolution(ABC):
     def evolver(self, space: Space, seed: int = 0) -> Evolver:
         """A fresh evolver of this kind."""
 
+    def wanted(self, space: Space) -> dict[str, str]:
+        """The results that it asks of a world, each with the key that names it."""
+        return {name: "objectives" for term in self.objectives for name in ([term] if isinstance(term, str) else term)}
+
     def centre(self, space: Space, seed: int = 0) -> Seeded | None:
         """What a process needs that follows the search by seeds; None where individuals are no function of these."""
         return None
+
+
+def unreported(name: str, known: Iterable[str], key: str) -> BadRequest:
+    """What is to be said of a result, named at a key, that is none of those known."""
+    choices = sorted(known)
+    return BadRequest(f"this world reports no {name}{nearest(name, choices)}; there are: {', '.join(choices)}", key)
 
 
 def objectives(evaluations: Iterable[Evaluation]) -> Objectives:

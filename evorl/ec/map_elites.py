@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, unreported
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.vectors import Vectors, drawn, fitness, scales, vectors
 from evorl.util.command import install
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest
 from evorl.util.types import Count, NonNegative, StateDict
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ class MapElites(Evolution):
         for name, (low, high, _) in self.descriptors.items():
             if not low < high:
                 raise BadRequest(f"needs low < high; got {low} and {high}", f"descriptors.{name}")
+
+    def wanted(self, space: Space) -> dict[str, str]:
+        numbers = {gene.name for gene in space.genes if all(isinstance(one, int | float) for one in gene.choices)}
+        return super().wanted(space) | {name: f"descriptors.{name}" for name in self.descriptors if name not in numbers}
 
     def evolver(self, space: Space, seed: int = 0) -> Illumination:
         return Illumination(self, space, seed)
@@ -127,9 +131,7 @@ class Illumination(Generational):
             return float(gene)
         if np.isnan(one.objectives).any():  # nothing is known of who failed
             return np.nan
-        known = sorted(one.result)
-        hint = f"{nearest(name, known)}; it reports {', '.join(known) or 'nothing'}"
-        raise BadRequest(f"the world reports no result of this name{hint}", f"descriptors.{name}")
+        raise unreported(name, one.result, f"descriptors.{name}")
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evorl.mdp.arena import BattleArena
-from evorl.mdp.core import MDP, Arena, Array, Battle, Box, Controller, Decisions, Spec, State, Step, World, heads
-from evorl.mdp.rows import action_form
+from evorl.mdp.core import MDP, Arena, Array, Battle, Controller, Decisions, Spec, State, Step, World, heads
+from evorl.mdp.samples import any_action
 from evorl.util.seed import Episodes, generator
 
 LONGEST = 100_000
@@ -132,7 +132,7 @@ class _Course:
     def _send(self) -> None:
         spec, legal = self.arena.spec, self.now.legal
         slots = sorted(self.waiting)
-        actions = [_action(spec, None if legal is None else legal[slot], self._draw(slot)) for slot in slots]
+        actions = [any_action(spec, None if legal is None else legal[slot], self._draw(slot)) for slot in slots]
         self.arena.send(np.array(slots, np.int64), np.stack(actions))
         self.waiting.clear()
 
@@ -143,19 +143,6 @@ class _Course:
 def _seen(now: Decisions, slot: int) -> tuple[bytes, ...]:
     parts = now.inputs if now.legal is None else (*now.inputs, now.legal)
     return tuple(part[slot].tobytes() for part in parts)
-
-
-def _action(spec: Spec, legal: Array | None, draw: np.random.Generator) -> Array:
-    """A random legal action, [K]."""
-    dtype, _ = action_form(spec.action)
-    if isinstance(spec.action, Box):
-        low, high = np.array(spec.action.low), np.array(spec.action.high)
-        bounded = np.isfinite(low) & np.isfinite(high)
-        uniform = draw.uniform(np.where(bounded, low, 0), np.where(bounded, high, 0))
-        return np.where(bounded, uniform, np.clip(draw.normal(size=low.shape), low, high)).astype(dtype)
-    sizes = heads(spec.action)
-    masks = [np.ones(n, bool) for n in sizes] if legal is None else np.split(legal, np.cumsum(sizes)[:-1])
-    return np.array([draw.choice(np.flatnonzero(mask)) for mask in masks], dtype)
 
 
 # ------------------------------------------------------------------ promises of an arena
@@ -329,7 +316,7 @@ async def _act(world: MDP, battle: Battle, draw: np.random.Generator, rounds: in
         for side in battle.controllers:
             if side not in pending.values():
                 _check_state(side.state, spec)
-                pending[asyncio.ensure_future(side(_action(spec, side.state.legal, draw)))] = side
+                pending[asyncio.ensure_future(side(any_action(spec, side.state.legal, draw)))] = side
         done, _ = await asyncio.wait(pending, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         _require(bool(done), f"no side of a battle came back within {TIMEOUT_S:.0f} s")
         steps = [task.result() for task in done]

@@ -83,7 +83,7 @@ def test_an_individual_without_a_descriptor_enters_no_cell() -> None:
 
 def test_a_descriptor_that_nobody_reports() -> None:
     space = Space((Gene("kind", choices=("a", "b")),))
-    for name, said in (("hight", r"descriptors\.hight: .*did you mean height\?; it reports height"), ("kind", "kind")):
+    for name, said in (("hight", r"descriptors\.hight: .*did you mean height\?; there are: height"), ("kind", "kind")):
         evolver = MapElites(population=2, descriptors={name: (0.0, 1.0, 2)}).evolver(space, 0)
         with pytest.raises(BadRequest, match=said):
             evolver.tell([Evaluation(one, (1.0,), 1, {"height": np.ones(1)}) for one in evolver.ask()])
