@@ -27,10 +27,8 @@ from evorl.ec.space import Value
 from evorl.record import sweeps
 from evorl.record.files import replace, write_json
 from evorl.record.runs import is_number, read_json
-from evorl.search import ASKED, KEY, PLACE, Search, asked
+from evorl.search import KEY, PLACE, TOLD, Search, asked
 from evorl.util.errors import BadRequest
-
-TOLD = "population.jsonl"
 
 
 def carry_on(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[Any]:
@@ -40,7 +38,7 @@ def carry_on(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[
     """
     search, directory = asked(base, hydra), Path(base.hydra.sweep.dir).absolute()
     search.check_place(directory)
-    write_json(directory / ASKED, search.identity())
+    write_json(directory / sweeps.ASKED, search.identity())
     replace(directory / "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
     course = Course(search, directory)
     returned = []
@@ -77,7 +75,10 @@ class Course:
         return [self.search.job(one, number + n, self._parent(one)) for n, one in enumerate(self._asked)]
 
     def take(self) -> bool:
-        """Tell the evolver what became of the jobs; False, and nothing told, where every job so far has failed."""
+        """Tell the evolver what became of the jobs; False, and nothing told, where every job so far has failed.
+
+        Raises `BadRequest` for a result that they do not have, nothing kept; the jobs stay and answer a mended command.
+        """
         number = len(self.rows)
         rows: list[dict[str, Any]] = []
         for n, one in enumerate(self._asked):
@@ -85,9 +86,8 @@ class Course:
             rows.append(self._row(one, str(number + n), before[-1]["step"] if before else 0))
         if not self.homes and all("failed" in row for row in rows):
             return False
-        text = b"".join(msgspec.json.encode(row) + b"\n" for row in [*self.rows, *rows])
-        replace(self.directory / TOLD, text)
         self._tell(self._asked, rows)
+        replace(self.directory / TOLD, b"".join(msgspec.json.encode(row) + b"\n" for row in self.rows))
         return True
 
     def _recall(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -105,7 +105,10 @@ class Course:
             if "failed" not in row:
                 self.homes[one.individual.id] = self.directory / row["job"]
                 self._worth[one.individual.id] = one.objectives[0]
-        self.evolver.tell(evaluations)
+        try:
+            self.evolver.tell(evaluations)
+        except BadRequest as error:
+            raise error.under(f"{KEY}.evolver") from None
         self.rows += rows
         self._batch += 1
 
@@ -120,11 +123,15 @@ class Course:
     def _row(self, one: Individual, job: str, steps: int) -> dict[str, Any]:
         """A line of population.jsonl: as in a run that evolves one, and which job it was."""
         results, failed = outcome(self.directory / job)
+        if math.isnan(results.get("return", 0.0)):  # its policy could not be judged: whatever is asked for is not known
+            results = dict.fromkeys(self.search.evolution.wanted(self.search.space), math.nan) | results
         cost = int(results.get("steps", 0))
         number, genes = self._proposal(one)
+        objectives = self._objectives(results)
+        failed = failed or next((f"its {name} is no number" for name, x in objectives.items() if not is_number(x)), "")
         return {
             "id": number, "parents": list(one.parents), "role": one.role, "birth": one.birth, "genes": genes,
-            "cost": cost, "objectives": self._objectives(results), "results": results,
+            "cost": cost, "objectives": objectives, "results": results,
             "step": steps + cost, "seconds": results.get("seconds"), "job": job, "batch": self._batch,
         } | ({"failed": failed} if failed else {})  # fmt: skip
 
@@ -139,8 +146,8 @@ class Course:
 
 
 def _evaluation(one: Individual, row: Mapping[str, Any]) -> Evaluation:
-    result = {name: np.array([x]) for name, x in row["results"].items()}
-    if result and result["fitness"] == result["return"]:  # only of returns is the spread recorded
+    result = {name: np.array([math.nan if x is None else x]) for name, x in row["results"].items()}
+    if result and result["fitness"] == result.get("return"):  # only of returns is the spread recorded
         result["fitness"] = _alike(*(row["results"][name] for name in ("return", "return_std", "episodes")))
     objectives = tuple(math.nan if x is None else float(x) for x in row["objectives"].values())
     return Evaluation(one, objectives, row["cost"], result)
@@ -156,7 +163,8 @@ def _alike(mean: float, std: float, count: float) -> NDArray[np.float64]:
 
 
 def outcome(job: Path) -> tuple[dict[str, float], str]:
-    """The numbers of a job's result by name, means without their _mean; and why it failed, "" where it did not."""
+    """The numbers of a job's result by name, means without their _mean, NaN where one is not finite; and why it failed,
+    "" where it did not."""
     result = read_json(job / "result.json")
     if result is None:
         return {}, sweeps.failed(job) or "it has no result"
@@ -164,7 +172,7 @@ def outcome(job: Path) -> tuple[dict[str, float], str]:
         return {}, "its fitness is no number"
     found = {name.removesuffix("_mean"): x for name, x in result["eval"].items()}
     found |= {name: result[name] for name in ("fitness", "steps", "seconds")}
-    return {name: float(x) for name, x in found.items() if is_number(x)}, ""
+    return {name: float(x) if is_number(x) else math.nan for name, x in found.items()}, ""
 
 
 def told(directory: Path) -> list[dict[str, Any]]:

@@ -21,8 +21,11 @@ from evorl.cluster.local import Local
 from evorl.ec.core import Evolution, Individual
 from evorl.ec.space import Gene, Space, Value
 from evorl.experiment import Experiment
+from evorl.mdp.problem import Problem
 from evorl.overrides import Loads, parse, quoted
+from evorl.record.metrics import METRICS
 from evorl.record.runs import flatten, read_json
+from evorl.record.sweeps import ASKED
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.typed import typed
@@ -31,12 +34,16 @@ from evorl.util.types import Count
 KEY = "hydra.sweeper"
 PLACE = "hydra.sweep.dir"
 TARGET = "hydra_plugins.evorl_sweeper.EvorlSweeper"
-ASKED = "search.json"
-"""What was searched, in the directory of the sweep."""
+TOLD = "population.jsonl"
+"""What the evolver was told, in the directory of the sweep."""
 NO_GENES = ("seed", "init", "init_optimizer", "resume", "replay", "trust")
 """Keys that say which repetition a job is, or where it comes from; luck is nothing to evolve."""
 OF_ONE_RUN = ("slots", "together", "start", "train_steps", "episodes", "genes")
 """Keys of an evolution that mean nothing where whole jobs are evaluated."""
+JUDGED = ("episodes", *(
+    name.removeprefix("eval/").removesuffix("_mean") for name in METRICS if name.startswith("eval/") and "<" not in name
+))  # fmt: skip
+"""Numbers of any judged policy in a result.json, means without their _mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +115,16 @@ class Search:
         self.check_place(directory)
         if self.inherits:
             _check_heirs(experiments)
+        try:
+            self.evolution.evolver(self.space, self.seed)
+            _check_results(self.evolution.wanted(self.space), experiments)
+        except BadRequest as error:
+            raise error.under(f"{KEY}.evolver") from None
 
     def check_place(self, directory: Path) -> None:
-        """Raise `BadRequest` where a directory holds another search."""
+        """Raise `BadRequest` where a directory holds another search, of which an evolver was told."""
         past = read_json(directory / ASKED)
-        if past is None:
+        if past is None or not (directory / TOLD).exists():
             return
         there, here = flatten(past), flatten(msgspec.json.decode(msgspec.json.encode(self.identity())))
         for key in dict.fromkeys([*here, *there]):
@@ -191,6 +203,15 @@ def _choice(text: str) -> Value:
 
 
 # ------------------------------------------------------------------ before the first job
+
+
+def _check_results(wanted: Mapping[str, str], experiments: Iterable[Experiment]) -> None:
+    """Raise `BadRequest` where results are wanted, each named at a key, that no result.json will have."""
+    from evorl.answers import check_results
+
+    for world in {repr(one.mdp): one.mdp for one in experiments}.values():
+        judged = () if isinstance(world, Problem) else JUDGED
+        check_results(wanted, world, ("steps", "seconds", *judged))
 
 
 def _check_heirs(experiments: Iterable[Experiment]) -> None:

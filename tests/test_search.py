@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from omegaconf import OmegaConf
 
 from evorl import config, course, search
 from evorl.ec.space import Gene
+from evorl.record import sweeps
 from evorl.record.files import write_json
 from evorl.util.errors import BadRequest
 
@@ -95,6 +97,7 @@ def test_extremes_reach_every_end_and_every_choice(hydra: Hydra) -> None:
 
 
 PBT = "hydra.sweeper.evolver=pbt"
+NSGA2 = "hydra.sweeper.evolver=nsga2"
 
 
 @pytest.mark.parametrize(
@@ -134,6 +137,16 @@ PBT = "hydra.sweeper.evolver=pbt"
             "fit (parameter hidden.0.weight has shape [2, 4, 8], the network wants [2, 4, 16])",
         ),
         (["init_optimizer=true", LR], "init_optimizer: goes with init=RUN_DIR"),
+        (
+            [LR, NSGA2, "hydra.sweeper.evolver.objectives=[fitness,{secnds: -1}]"],
+            "hydra.sweeper.evolver.objectives: this world reports no secnds; did you mean seconds?; there are: "
+            "episodes, fitness, length, return, return_max, return_min, return_std, seconds, steps, stochastic_return, "
+            "stochastic_return_max, stochastic_return_min, stochastic_return_std",
+        ),
+        (
+            [LR, "hydra.sweeper.evolver=map_elites"],
+            "hydra.sweeper.evolver.descriptors: map_elites needs at least one, as {name: [low, high, cells]}",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_refused(
@@ -168,10 +181,14 @@ class Sums:
             x = dict(word.split("=", 1) for word in words)
             value = self.function({name: float(x[name]) for name in ("rl.gamma", "rl.lr")})
             if value is not None:
-                judged = {"return_mean": value, "return_std": 0.1, "episodes": 4, "length_mean": 1 / float(x["rl.lr"])}
+                judged = {"return_mean": value, "return_std": 0.1, "episodes": 4, "dull_mean": math.nan}
+                judged["length_mean"] = 1 / float(x["rl.lr"])
                 result = {"fitness": value, "steps": 10, "seconds": 0.5, "eval": judged}
                 write_json(self.place / str(number) / "result.json", result)
         return [Return()] * len(job_overrides)
+
+
+DESCRIBED = "+hydra.sweeper.evolver.descriptors.length=[100, 10000, 5]"
 
 
 def bowl(x: Mapping[str, float]) -> float:
@@ -191,7 +208,7 @@ def searched(
 ) -> Sums:
     place.mkdir(exist_ok=True)
     own = [f"ec@hydra.sweeper.evolver={name}", "hydra.sweeper.evolver.population=6", "hydra.sweeper.jobs=40"]
-    own += ["+hydra.sweeper.evolver.descriptors.length=[100, 10000, 5]"] if name == "map_elites" else []
+    own += [DESCRIBED] if name == "map_elites" and not any("descriptors" in word for word in words) else []
     given = [f"hydra.sweep.dir={place}", "rl.gamma=interval(0.8,0.99)", LR, *own, *words]
     launcher = Sums(place, function)
     course.carry_on(composed(hydra, *given), hydra, launcher)
@@ -201,7 +218,7 @@ def searched(
 def cut(place: Path, there: Path, batches: int) -> int:
     """A copy as if killed once so many batches had been told of; how many jobs these had."""
     there.mkdir()
-    shutil.copy(place / search.ASKED, there)
+    shutil.copy(place / sweeps.ASKED, there)
     rows = [row for row in told(place) if row["batch"] < batches]
     (there / course.TOLD).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return len(rows)
@@ -313,3 +330,48 @@ def test_another_search_is_refused(hydra: Hydra, tmp_path: Path) -> None:
     (tmp_path / course.TOLD).write_text("".join(json.dumps(row) + "\n" for row in changed))
     with pytest.raises(BadRequest, match="is of another search or another version of evorl"):
         searched(hydra, tmp_path, "sga")
+
+
+WRONG = {
+    "nsga2": ("hydra.sweeper.evolver.objectives=[fitness,lenght]", "hydra.sweeper.evolver.objectives=[fitness,length]"),
+    "map_elites": (DESCRIBED.replace("length", "lenght"), DESCRIBED),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_name_found_wrong_after_the_first_jobs_costs_no_job(hydra: Hydra, tmp_path: Path, name: str) -> None:
+    """The jobs stay, and nothing keeps the mended command from going on with them."""
+    if name == "map_elites":
+        pytest.importorskip("ribs")
+    wrong, right = WRONG[name]
+    with pytest.raises(BadRequest, match="no lenght; did you mean length") as refused:
+        searched(hydra, tmp_path, name, wrong)
+    assert refused.value.key in ("hydra.sweeper.evolver.objectives", "hydra.sweeper.evolver.descriptors.lenght")
+    assert not (tmp_path / course.TOLD).exists() and len([*tmp_path.glob("*/result.json")]) == 6
+    again = searched(hydra, tmp_path, name, right)
+    whole = searched(hydra, tmp_path / "whole", name, right)
+    assert again.jobs == whole.jobs and told(tmp_path) == told(tmp_path / "whole")
+    with pytest.raises(BadRequest, match="was begun with"):
+        searched(hydra, tmp_path, name, wrong)
+
+
+def test_a_job_whose_objective_is_no_number_has_none(hydra: Hydra, tmp_path: Path) -> None:
+    """Whatever else its result holds is only not known."""
+    words = ("hydra.sweeper.evolver.objectives=[fitness,{dull: 1, length: 1}]", "hydra.sweeper.jobs=6")
+    searched(hydra, tmp_path / "dull", "nsga2", *words)
+    assert not (tmp_path / "dull" / course.TOLD).exists()  # as all have failed
+    searched(hydra, tmp_path / "other", "nsga2", "hydra.sweeper.jobs=6")
+    assert all(row["results"]["dull"] is None and "failed" not in row for row in told(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(("name", "why"), [("fitness", None), ("length", "its length is no number")])
+def test_a_job_whose_policy_could_not_be_judged_has_its_fitness_alone(
+    hydra: Hydra, tmp_path: Path, name: str, why: str | None
+) -> None:
+    own = (NSGA2.replace("hydra", "ec@hydra", 1), "hydra.sweeper.evolver.population=3", "rl.gamma=interval(0.8,0.99)")
+    search = asked(hydra, *own, LR, f"hydra.sweeper.evolver.objectives=[{name}]")
+    found = course.Course(search, tmp_path)
+    Sums(tmp_path, bowl).launch(found.next() or [], 0)
+    write_json(tmp_path / "1/result.json", {"fitness": 1, "steps": 10, "seconds": 0.5, "eval": {"return_mean": None}})
+    assert found.take()
+    assert [row.get("failed") for row in told(tmp_path)] == [None, why, None]

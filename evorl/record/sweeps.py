@@ -14,6 +14,8 @@ from evorl.record.runs import RunRecord, State, read_json
 
 INDEX = "sweep.json"
 """Makes a directory a sweep of ours: the words of each job, by its directory."""
+ASKED = "search.json"
+"""What was searched, where an evolver proposes the jobs."""
 
 
 def is_sweep(directory: Path) -> bool:
@@ -50,6 +52,11 @@ class Waiting:
 def waiting(places: Iterable[Path]) -> list[Waiting]:
     """The jobs that are no runs yet, of every sweep at or below the given places."""
     return [job for directory in dict.fromkeys(_below(places)) for job in _waiting(directory)]
+
+
+def searches(places: Iterable[Path]) -> list[Path]:
+    """The sweeps at or below the given places whose jobs an evolver proposed, each once."""
+    return list({one.resolve(): one for one in _below(places) if (one / ASKED).is_file()}.values())
 
 
 def _below(places: Iterable[Path]) -> Iterator[Path]:
