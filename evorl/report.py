@@ -23,7 +23,7 @@ from typing import Any
 from evorl import __version__, config
 from evorl.record import files
 from evorl.record.runs import find_runs, read_runs
-from evorl.record.sweeps import Waiting, waiting
+from evorl.record.sweeps import Waiting, searches, waiting
 from evorl.util.errors import BadRequest, nearest
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR]   (--help tells more)"
@@ -48,7 +48,7 @@ def report(words: Sequence[str]) -> None:
         print(HELP, end="")
         return
     places, out = parse(words)
-    write_report(_begun(places), waiting(places), out)  # a run that was named twice is one
+    write_report(_begun(places), waiting(places), searches(places), out)  # a run that was named twice is one
     print(out / "index.html")
 
 
@@ -67,12 +67,13 @@ def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
     return places, _writable(out)
 
 
-def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], out: Path) -> None:
+def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], searched: Sequence[Path], out: Path) -> None:
     """Read the runs, print their tables, and write (or refresh) their report; jobs of sweeps that are no runs yet are
-    told of as well.
+    told of as well, and searches over jobs are drawn.
 
     Nothing is written before everything is computed.
     """
+    from evorl.record.population import read_search
     from evorl.record.printed import print_tables
 
     runs, left_out = read_runs(directories)
@@ -82,7 +83,7 @@ def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], out: Path
     sys.stdout.flush()
     from evorl.record.digest import compose  # brings Matplotlib, which draws for seconds: the tables are read meanwhile
 
-    content = compose(runs, jobs, left_out)
+    content = compose(runs, jobs, left_out, [one for one in map(read_search, searched) if one])
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_marked(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})

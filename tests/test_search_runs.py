@@ -154,6 +154,8 @@ def test_its_report_shows_every_job_and_what_was_searched(bred: Sweep, tmp_path:
         shown = rows[row["job"]]
         assert (shown["state"], shown["rl.lr"]) == ("finished", f"{row['genes']['rl.lr']:g}")
         assert shown["init"] == (str(row["parents"][0]) if row["parents"] else "null")
+    pictures = {f"population_{name}.png" for name in ("fitness", "genes", "family")}
+    assert pictures <= {path.name for path in (tmp_path / "report").iterdir()}
 
 
 @pytest.mark.fault

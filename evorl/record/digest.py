@@ -38,8 +38,10 @@ CAPTION = (
 )
 
 
+OF_RUNS = "Of each group's fittest run. "
+OF_SEARCHES = "Individuals are whole jobs, and steps those of all jobs so far. "
 OF_POPULATIONS = (
-    "Of each group's fittest run. Objectives are maximised. Scales leave out the worst fiftieth where it is far away, "
+    "Objectives are maximised. Scales leave out the worst fiftieth where it is far away, "
     "and pictures of very many individuals show an even part of them; best, mean and fronts are of all. The dark line "
     "among genes and the broad one in the tree are the line of descent of the best individual."
 )
@@ -66,9 +68,15 @@ class World:
         return [run for group in self.groups for run in group.runs]
 
 
-def compose(runs: Sequence[RunRecord], waiting: Sequence[Waiting] = (), notes: Sequence[str] = ()) -> dict[str, bytes]:
-    """The files of a report on one run or more, and on jobs that wait, by name; ``notes`` open its page."""
-    parts = _parts(runs, waiting)
+def compose(
+    runs: Sequence[RunRecord],
+    waiting: Sequence[Waiting] = (),
+    notes: Sequence[str] = (),
+    searches: Sequence[Census] = (),
+) -> dict[str, bytes]:
+    """The files of a report on one run or more, on jobs that wait and on searches over jobs, by name; ``notes`` open
+    its page."""
+    parts = _parts(runs, waiting, searches)
     return (
         _tables(parts)
         | {f"{name}.{kind}": picture for name, figure in _figures(parts) for kind, picture in render(figure).items()}
@@ -76,8 +84,9 @@ def compose(runs: Sequence[RunRecord], waiting: Sequence[Waiting] = (), notes: S
     )
 
 
-def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting]) -> list[World]:
+def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting], searches: Sequence[Census]) -> list[World]:
     members = worlds(runs)
+    searched = _searched(searches, members)
     apart = by_world(waiting, list(members))
     stems = {name: re.sub(r"\W+", "_", name) for name in members}
     unique = len(set(stems.values())) == len(stems)
@@ -86,7 +95,7 @@ def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting]) -> list[World]
         groups = group_runs(several)
         main, others = _panels(groups)
         stem = "" if len(members) == 1 else f"{stems[name] if unique else f'{stems[name]}_{number}'}."
-        found = censuses(groups)
+        found = searched.get(name, {}) | censuses(groups)
         shown = {title: list(portraits(census)) for title, census in found.items()}
         parts.append(
             World(
@@ -95,6 +104,18 @@ def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting]) -> list[World]
             )
         )  # fmt: skip
     return parts
+
+
+def _searched(searches: Sequence[Census], members: Mapping[str, Sequence[RunRecord]]) -> dict[str, dict[str, Census]]:
+    """Each search by what it is called, with the first of these worlds that a job of it is a run of."""
+    homes = {name: {run.directory.resolve().parent for run in runs} for name, runs in members.items()}
+    found: dict[str, dict[str, Census]] = {}
+    for census in searches:
+        place = census.run.directory
+        title = f"Search {place}" if len(searches) > 1 else "Search"
+        for name in [name for name in homes if place.resolve() in homes[name]][:1]:
+            found.setdefault(name, {})[title] = census
+    return found
 
 
 def _tables(parts: Sequence[World]) -> dict[str, bytes]:
@@ -191,7 +212,7 @@ def _portrait(title: str, census: Census, shown: Sequence[tuple[str, str, Figure
     return Portrait(
         title=_best(title, census),
         pictures=[(words, render_inset(figure)) for _, words, figure in shown],
-        caption=OF_POPULATIONS + damaged,
+        caption=(OF_SEARCHES if census.searched else OF_RUNS) + OF_POPULATIONS + damaged,
         table=readable(few(census)) if census.chosen else (),
     )
 

@@ -27,6 +27,8 @@ OUTLIERS = 0.02
 """Share of individuals, the worst, that may be left out of a picture."""
 MOMENTS = (0.05, 0.1, 0.2, 0.4)
 """Parts of the run at which its front is drawn, besides the last."""
+ABOVE = 8
+"""Letters of what colours stand for up to which it has room above their bar; what is longer stands beside it."""
 PAIRED = 4
 """Objectives up to which they are drawn in pairs."""
 
@@ -145,4 +147,7 @@ def bar(figure: Figure, axes: Sequence[Axes], scale: Normalize, title: str) -> N
     shown.outline.set(visible=False)
     shown.ax.tick_params(length=0, labelsize=8.5)
     readable_axis(shown.ax.yaxis, 5)
-    shown.ax.set_title(title, fontsize=8.5, fontweight="normal", color=MUTED, loc="left")
+    if len(title) > ABOVE:
+        shown.set_label(title, fontsize=8.5, color=MUTED, labelpad=2)
+    else:
+        shown.ax.set_title(title, fontsize=8.5, fontweight="normal", color=MUTED, loc="left")

@@ -1,4 +1,4 @@
-"""A population read back from ``population.jsonl``: who was evaluated, when, from whom, and how well.
+"""A population, or a search, read back from ``population.jsonl``: who was evaluated, when, from whom, and how well.
 
 Letters in shapes: N individuals in the order in which their evolver was told of them, M objectives.
 """
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from evorl.ops.pareto import front
 from evorl.record.curves import Floats
 from evorl.record.groups import Group
-from evorl.record.runs import RunRecord, is_number
+from evorl.record.runs import RunRecord, flatten, is_number, read_json
+from evorl.record.sweeps import ASKED
 from evorl.record.table import Row, measures
 
 MOST = 6
@@ -41,14 +42,19 @@ class Line(msgspec.Struct):
     cost: int = 0
     results: dict[str, float | None] = {}
     seconds: float | None = None
+    job: str | None = None
+    """Of a search: the directory of the run that it was."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Census:
-    """The N >= 1 individuals of a run that were evaluated."""
+    """The N >= 1 individuals of a run, or jobs of a search, that were evaluated."""
 
     run: RunRecord
+    """Of a search its directory, and its evolver and genes where a run has them: at ``ec``."""
     lines: Sequence[Line]
+    searched: bool = False
+    """Whether each is a whole job, which its evolver knew by nothing but objectives."""
     damaged: int = 0
     """Complete lines that are none of the file's."""
 
@@ -59,15 +65,20 @@ class Census:
 
     @cached_property
     def fitness(self) -> Floats:
-        """What ranks them for a person [N]: their fitness where there is one, else the first objective; NaN failed."""
-        values = [line.results.get("fitness", next(iter(line.objectives.values()))) for line in self.lines]
+        """What ranks them for a person [N]: their fitness where there is one, else the first objective; NaN failed.
+
+        Of a search the first objective, since what it asks for may be the least fitness.
+        """
+        first = [next(iter(line.objectives.values())) for line in self.lines]
+        own = [line.results.get("fitness", x) for line, x in zip(self.lines, first, strict=True)]
+        values = first if self.searched else own
         return np.array([math.nan if value is None else value for value in values], np.float64)
 
     @property
     def worth(self) -> str:
         """What `fitness` is."""
         first = next(iter(self.lines[0].objectives))
-        return "fitness" if "fitness" in self.lines[0].results else first
+        return "fitness" if "fitness" in self.lines[0].results and not self.searched else first
 
     @property
     def names(self) -> list[str]:
@@ -135,6 +146,19 @@ def read_census(run: RunRecord) -> Census | None:
 
     A last line that is still being written is left to its writer.
     """
+    return _census(run, searched=False)
+
+
+def read_search(directory: Path) -> Census | None:
+    """What a search over whole jobs was told of them so far; None where that is nothing."""
+    asked = read_json(directory / ASKED) or {}
+    evolver = asked.get("hydra.sweeper", {}).get("evolver", {})
+    genes = {name.lstrip("+"): gene for name, gene in asked.get("genes", {}).items()}
+    config = flatten({"ec": {**evolver, "genes": genes}})
+    return _census(RunRecord(directory=directory, config=config), searched=True)
+
+
+def _census(run: RunRecord, searched: bool) -> Census | None:
     path = run.directory / "population.jsonl"
     if not path.is_file():
         return None
@@ -142,7 +166,7 @@ def read_census(run: RunRecord) -> Census | None:
     complete = path.read_bytes().split(b"\n")[:-1]
     found = [_decoded(decoder, text) for text in complete if text.strip()]
     lines = [line for line in found if line is not None]
-    return Census(run=run, lines=lines, damaged=len(found) - len(lines)) if lines else None
+    return Census(run=run, lines=lines, searched=searched, damaged=len(found) - len(lines)) if lines else None
 
 
 def _decoded(decoder: msgspec.json.Decoder[Line], text: bytes) -> Line | None:
@@ -183,7 +207,8 @@ def _row(census: Census, number: int, genes: int | None = None) -> Row:
     results = {name: line.results.get(name) for name in census.lines[0].results if name not in line.objectives}
     left_out = {"…": "…"} if genes is not None and len(census.genes) > genes else {}
     return {
-        "individual": str(line.id), "parents": " ".join(map(str, line.parents)), "role": line.role,
+        "individual": str(line.id), **({"job": line.job} if census.searched else {}),
+        "parents": " ".join(map(str, line.parents)), "role": line.role,
         "step": line.step, **line.objectives, **results, **values, **left_out,
         "cost": line.cost, "seconds": line.seconds,
     }  # fmt: skip

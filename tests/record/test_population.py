@@ -19,7 +19,7 @@ from evorl.record.archive import Descriptor, descriptors, elites
 from evorl.record.figures import render, render_inset
 from evorl.record.groups import Group
 from evorl.record.lineage import family
-from evorl.record.population import Census, Line, censuses, few, read_census, rows
+from evorl.record.population import Census, Line, censuses, few, read_census, read_search, rows
 from evorl.record.portraits import portraits
 from evorl.record.roster import COLUMNS, MOST, roster
 from evorl.record.runs import RunRecord
@@ -291,6 +291,71 @@ def test_a_report_shows_each_groups_fittest_population(tmp_path: Path) -> None:
     page = (out / "index.html").read_text()
     assert page.count('class="portraits"') == 2 and "the best individuals" in page
     assert "| individual | role |" in (out / "table.md").read_text()
+
+
+ASKED = {
+    "hydra.sweeper": {"direction": "minimize", "evolver": {"kind": "NSGA2", "population": 3}},
+    "genes": {"+rl.lr": {"name": "+rl.lr", "low": 1e-4, "high": 1e-2, "log": True}},
+    "words": {"mdp": "pong"},
+}
+
+
+def write_search(place: Path, worlds: Sequence[str]) -> None:
+    """A search of a job in each of these worlds, the last of which has failed; each is a child of the one before."""
+    place.mkdir(parents=True)
+    (place / "search.json").write_text(json.dumps(ASKED))
+    (place / "sweep.json").write_text(json.dumps({"jobs": {}}))
+    lines = []
+    for n, world in enumerate(worlds):
+        run = place / str(n) / ".hydra"
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(f"mdp:\n  _target_: x.{world}\nrl:\n  lr: {10.0 ** -(2 + n)}\nseed: 1\n")
+        worth = None if n == len(worlds) - 1 else float(n)
+        asked = {"-1*fitness": None if worth is None else -worth, "length": None if worth is None else 2 * worth}
+        results = {} if worth is None else {"fitness": worth, "length": 2 * worth, "dull": None}
+        lines.append(line(n, parents=[n - 1] if n else [], role="child", genes={"rl.lr": 10.0 ** -(2 + n)},
+                          objectives=asked, results=results, job=str(n), batch=n))  # fmt: skip
+    (place / "population.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+
+def test_a_search_is_drawn_as_a_population_is(tmp_path: Path) -> None:
+    place, out = tmp_path / "sweep", tmp_path / "report"
+    write_search(place, ["Pong"] * 4)
+    found = read_search(place)
+    assert found is not None and (found.worth, found.size) == ("-1*fitness", 3)
+    assert found.fitness.tolist()[:3] == [0.0, -1.0, -2.0] and math.isnan(found.fitness[3])  # less is better there
+    drawn = kinds(found)
+    assert {*drawn} == {"fitness", "front", "genes", "family"}
+    assert drawn["genes"].axes[0].get_yscale() == "log"
+    assert main([str(place), f"out={out}"]) == 0
+    assert {f"population_{name}.png" for name in drawn} <= {path.name for path in out.iterdir()}
+    with (out / "population.csv").open(newline="") as file:
+        best = list(csv.DictReader(file))
+    assert {(row["run"], row["job"], row["parents"]) for row in best} == {
+        (str(place), "0", ""), (str(place), "1", "0"), (str(place), "2", "1")
+    }  # fmt: skip
+    page = (out / "index.html").read_text()
+    assert "Search: 3 of the 3 individuals of the front" in page and "Individuals are whole jobs" in page
+
+
+def test_several_searches_are_told_apart_and_shown_with_a_world_of_theirs(tmp_path: Path) -> None:
+    write_search(tmp_path / "a" / "sweep", ["Pong", "Duel", "Pong"])
+    write_search(tmp_path / "b" / "sweep", ["Pong", "Pong"])
+    assert main([str(tmp_path / "a"), str(tmp_path), f"out={tmp_path / 'report'}"]) == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    duel, pong = page.index("<h2>Duel"), page.index("<h2>Pong")
+    first, second = (page.index(f"Search {tmp_path / name / 'sweep'}: ") for name in "ab")
+    assert duel < first < pong < second and page.count('class="portraits"') == 2
+    assert main([str(tmp_path / "a" / "sweep" / "0"), f"out={tmp_path / 'one'}"]) == 0
+    assert not (tmp_path / "one" / "population.csv").exists()  # of one job that was asked for, no more is shown
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"hydra.sweeper": {}}'])
+def test_a_search_whose_request_is_damaged_is_drawn_without_it(text: str, tmp_path: Path) -> None:
+    write_search(tmp_path / "sweep", ["Pong", "Pong"])
+    (tmp_path / "sweep" / "search.json").write_text(text)
+    found = read_search(tmp_path / "sweep")
+    assert found is not None and found.size == 1 and len(found.lines) == 2
 
 
 def test_six_groups_populations_are_enough(tmp_path: Path) -> None:
