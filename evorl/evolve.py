@@ -99,6 +99,11 @@ class Population:
         self.group = spawn(make, size=min(tasks, e.cluster.workers))  # one for each process, with its parameters
         return BySeed(self.group, self.evolver, evolution.population)
 
+    @property
+    def due(self) -> bool:
+        """Whether there are individuals that another run was told of, and this one not yet."""
+        return self.evaluations < len(self._order)
+
     # -------------------------------------------------------------- the loop
 
     def iterate(self) -> Progress:
@@ -167,11 +172,18 @@ class Population:
         """The task whose evaluations are told next."""
         if not self.evolution.asynchronous:
             return self._flying[0]
-        if self.evaluations < len(self._order):
-            wanted = self._order[self.evaluations]
-            return next(task for task in self._flying if task.individuals[0].id == wanted)
+        if self.due:
+            return self._wanted(self._order[self.evaluations])
         ready = self.group.first([task.future for task in self._flying])
         return next(task for task in self._flying if task.future is ready)
+
+    def _wanted(self, number: int) -> Task:
+        """The task of an individual that the journal says was told next. Raises `BadRequest` where there is none."""
+        for task in self._flying:
+            if task.individuals[0].id == number:
+                return task
+        line = f"line {self.evaluations + 1} of the journal is of individual {number}"
+        raise BadRequest(f"{line}, which is not in flight: it is not this run's", "replay")
 
     # -------------------------------------------------------------- what is kept
 
@@ -330,4 +342,4 @@ def work(experiment: Experiment, init: Start | None = None, replay: Path | str |
 
 def arrivals(directory: Path) -> list[int]:
     """The ids of a run's individuals in the order it was told of them. Raises `BadRequest` for no such journal."""
-    return [int(line["id"]) for line in journal(directory, "replay")]
+    return [line.id for line in journal(directory, "replay")]

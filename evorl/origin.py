@@ -86,7 +86,7 @@ def beginnings(init: Start, plan: Plan, most: int) -> list[Beginning]:
     """At most so many that a run gives, the best first. Raises `BadRequest` where they do not fit."""
     run = init.past
     people = inhabitants(run)
-    genes = {line["id"]: line["genes"] for line in journal(init.directory, "init")} if people else {}
+    genes = _genes(people, init.directory) if people else {}
     if plan.begin is None:
         if init.optimizer:
             raise BadRequest("a problem has no optimiser", "init_optimizer")
@@ -120,6 +120,14 @@ def inhabitants(run: StateDict) -> list[Individual]:
     return list(found.values())
 
 
+def _genes(people: list[Individual], directory: Path) -> dict[int, dict[str, Value]]:
+    """The genes of each by id, as their journal has them. Raises `BadRequest` where it has not."""
+    found = {line.id: line.genes for line in journal(directory, "init")}
+    for lost in [one.id for one in people if one.id not in found]:
+        raise BadRequest(f"{directory / 'population.jsonl'} has no line of individual {lost}", "init")
+    return found
+
+
 def _points(people: list[Individual], plan: Plan, init: Start) -> list[Individual]:
     """Those of a problem that has as many numbers. Raises `BadRequest` for anybody else."""
     if not people or len(people[0].genes) != len(plan.space.genes) or people[0].weights is not None:
@@ -140,10 +148,27 @@ def _lean(memory: StateDict | None, optimizer: bool) -> StateDict | None:
     return {"steps": 0, "learner": {name: memory["learner"][name] for name in names}}
 
 
-def journal(directory: Path, key: str) -> list[dict[str, Any]]:
-    """The whole lines of a run's population.jsonl. Raises `BadRequest` (at ``key``) where there is none."""
+class Told(msgspec.Struct):
+    """What other runs need of a line of population.jsonl."""
+
+    id: int
+    step: int
+    genes: dict[str, Any]
+
+
+def journal(directory: Path, key: str) -> list[Told]:
+    """The whole lines, one at least, of a run's population.jsonl. Raises `BadRequest` (at ``key``)."""
+    path, found = directory / "population.jsonl", list[Told]()
     try:
-        lines = (directory / "population.jsonl").read_bytes().splitlines(keepends=True)
+        lines = path.read_bytes().split(b"\n")[:-1]
     except OSError:
         raise BadRequest(f"{directory} has no population.jsonl", key) from None
-    return [msgspec.json.decode(line) for line in lines if line.endswith(b"\n")]
+    if not lines:
+        raise BadRequest(f"{path} has no whole line", key)
+    decoder = msgspec.json.Decoder(Told)
+    for line in lines:
+        try:
+            found.append(decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRequest(f"line {len(found) + 1} of {path} is damaged: {error}", key) from None
+    return found

@@ -143,25 +143,38 @@ def _finished(directory: Path, result: dict[str, Any]) -> None:
 
 
 def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> None:
-    """An asynchronous evolution once more in a new directory, told of its individuals in the order of the first."""
+    """An asynchronous evolution once more in a new directory, told of its individuals in the order of the first.
+
+    It ends where that one's journal does, whatever ended it, unless the command line gives a budget.
+    """
     if args.multirun or _shows(args):
         raise BadRequest("repeats one run, alone on the command line", "replay")
     past = config.recorded(directory, "replay")
     places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]
     others = [word for word in args.overrides if word not in places]
     given = argparse.Namespace(**{**vars(args), "overrides": others})
-    now, choices = _amended(past, directory, given, "replay repeats")
-    experiment = config.experiment(now, config.trusted(others, {}))
-    if experiment.ec is None or not experiment.ec.asynchronous:
+    trust = config.trusted(others, {})
+    ec = config.experiment(_amended(past, directory, given, "replay repeats")[0], trust).ec
+    if ec is None or not ec.asynchronous:
         raise BadRequest(f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay")
     if _others(directory):
         raise BadRequest(f"the genes of {directory} were changed on the way; a replay has one set of them", "replay")
+    past["budget"] = {"steps": _end(directory), "seconds": None, "fitness": None}
+    now, choices = _amended(past, directory, given, "replay repeats")
+    experiment = config.experiment(now, trust)
     files = [f"{group}={written(choices[group])}" for group in ROOMS]
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
     print(f"evorl {__version__}: replay {directory}", flush=True)
     now["replay"] = str(directory.absolute())
     job.begin(composed, now, experiment, lambda: job.place(composed.hydra.run.dir, "hydra.run.dir", places))
+
+
+def _end(directory: Path) -> int:
+    """The step at which a run's journal ends."""
+    from evorl.origin import journal
+
+    return journal(directory, "replay")[-1].step
 
 
 def _amended(

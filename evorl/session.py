@@ -53,6 +53,11 @@ class Work(Protocol):
     best: tuple[float, int] | None
     """Fitness and step of the best evaluation."""
 
+    @property
+    def due(self) -> bool:
+        """Whether something is left to do of which the last step is no end: a part of it may cost no step."""
+        ...
+
     def iterate(self) -> Progress:
         """Go on to the next boundary. Raises `NotFinite`, naming the step."""
         ...
@@ -152,9 +157,10 @@ class Session:
             self._save_if_possible()
 
     def _over(self) -> bool:
-        budget = self.run.experiment.budget
+        budget, steps = self.run.experiment.budget, self.run.steps
         return (
-            self.run.steps >= self.limit
+            steps > self.limit
+            or (steps == self.limit and not self.run.due)
             or (budget.seconds is not None and self.recorder.time >= budget.seconds)
             or (budget.fitness is not None and self._fitness() >= budget.fitness)
         )

@@ -30,6 +30,8 @@ WINDOW = 100  # finished episodes that train/return averages over
 class Run:
     """One learner, its actors and its counters: everything that a checkpoint holds."""
 
+    due = False
+
     def __init__(self, experiment: Experiment) -> None:
         hyper = experiment.rl
         self.experiment = experiment
