@@ -74,7 +74,7 @@ class CrossEntropy(Generational):
         self.noise = hyper.noise
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        z = generator.standard_normal((self.hyper.population, self.space.size))
+        z = generator.standard_normal((self.brood, self.space.size))
         pairs = map(self.space.individual, self.mean + np.sqrt(self.variance) * z)
         memory = knowledge(self.population)
         return [self.new(genes=genes, weights=weights, role="sampled", memory=memory) for genes, weights in pairs]

@@ -68,7 +68,7 @@ class Adaptation(Generational):
 
     def _samples(self, generator: np.random.Generator) -> Vectors:
         """[N, G + D], drawn again where genes are out of bounds."""
-        x = self._normal(generator, self.hyper.population)
+        x = self._normal(generator, self.brood)
         for _ in range(REDRAWS):
             out = np.flatnonzero((x != within(self.space, x)).any(1))
             if not len(out):

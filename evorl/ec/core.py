@@ -186,15 +186,15 @@ def genomes(evaluations: Sequence[Evaluation]) -> Coordinates:
 class Generational(ABC):
     """An evolver that proposes a generation, waits for all of it, and learns from it in the order it was asked.
 
-    With ``asynchronous`` it waits for nobody: it goes on proposing from the population it has, and learns whenever
-    a generation's number of evaluations has arrived.
+    With ``asynchronous`` it waits for nobody: once a first population was asked for it proposes one at a time, from
+    the population it has by then, and learns whenever a generation's number of evaluations has arrived.
     """
 
     def __init__(self, hyper: Evolution, space: Space, seed: int) -> None:
         self.hyper, self.space, self.seed = hyper, space, seed
         self.population: Sequence[Evaluation] = []
         self.generation = 0  # learned from
-        self.proposed = 0  # generations proposed
+        self.proposed = 0  # broods
         self.told = 0  # evaluations
         self.next_id = 0
         self._queue: list[Individual] = []  # proposed, not yet asked for
@@ -203,7 +203,7 @@ class Generational(ABC):
 
     @abstractmethod
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        """The next generation (of `self.new` individuals)."""
+        """The next `brood` (of `self.new` individuals)."""
 
     @abstractmethod
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
@@ -229,7 +229,7 @@ class Generational(ABC):
         return asked
 
     def _may_propose(self, some: bool) -> bool:
-        """Whether another generation may begin now; never two at once for a caller who takes all there are."""
+        """Whether another brood may begin now; never two at once for a caller who takes all there are."""
         if self.hyper.asynchronous:
             return not some
         return not some and not self._out and not self._arrived
@@ -248,6 +248,11 @@ class Generational(ABC):
             metrics = self.learn(now, seeds.generator(self.seed, "learn", self.generation))
             self.generation += 1
         return metrics
+
+    @property
+    def brood(self) -> int:
+        """Individuals to propose at once: a generation, or, where nobody waits for one, one as soon as it is wanted."""
+        return 1 if self.hyper.asynchronous and self.next_id >= self.hyper.population else self.hyper.population
 
     @property
     def batch(self) -> int:

@@ -55,13 +55,15 @@ class Competition(Generational):
 
     @property
     def batch(self) -> int:
-        return max(self.hyper.population // 2, 1)
+        """Half of a swarm; where there is less room, as many as fill it."""
+        room = self.hyper.population - len(self.population)
+        return min(max(self.hyper.population // 2, 1), room or self.hyper.population)
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         if len(self.population) < max(self.hyper.population, 2):
-            return [self._fresh(generator) for _ in range(self.hyper.population)]
+            return [self._fresh(generator) for _ in range(self.brood)]
         order = generator.permutation(len(self.population))
-        pairs = order[: len(order) // 2 * 2].reshape(-1, 2)
+        pairs = order[: len(order) // 2 * 2].reshape(-1, 2)[: self.brood]
         f = fitness(self.population)
         pairs = np.where((f[pairs[:, 0]] > f[pairs[:, 1]])[:, None], pairs, pairs[:, ::-1])
         return self._losers(pairs, generator.random((3, len(pairs), self.space.size)))

@@ -67,14 +67,16 @@ class Breeder(Generational):
 
     @property
     def batch(self) -> int:
-        return self.hyper.children
+        """As many as a generation has children; of the first population, no more than all of it."""
+        return self.hyper.children if self.population else min(self.hyper.children, self.hyper.population)
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         if self.told < self.hyper.population or not self.population:
-            return self.fresh(generator, self.hyper.population)
-        keys, pairs = self.keys(), -(-self.hyper.children // 2)
+            return self.fresh(generator, self.brood)
+        children = 1 if self.hyper.asynchronous else self.hyper.children
+        keys, pairs = self.keys(), -(-children // 2)
         a, b = self.select(generator, 2 * pairs, keys).reshape(2, pairs)
-        return self.breed(generator, np.where(beats(a, b, *keys), (a, b), (b, a)))[: self.hyper.children]
+        return self.breed(generator, np.where(beats(a, b, *keys), (a, b), (b, a)))[:children]
 
     def select(self, generator: np.random.Generator, n: int, keys: tuple[Key, ...]) -> Indices:
         """Indices [n] of parents within the population."""
@@ -109,9 +111,14 @@ class Breeder(Generational):
         """The weights [N, D] of a child of each pair of parents [N], the fitter first."""
         if not self.space.weights:
             return None
-        of = np.array([one.individual.weights for one in self.population], np.float32)
-        child = of[a] if self.hyper.weights == "fitter" else layerwise(generator, of[a], of[b], self.space.parts)
+        child = self._weights_of(a)
+        if self.hyper.weights == "layers":
+            child = layerwise(generator, child, self._weights_of(b), self.space.parts)
         return gaussian(generator, child, self.hyper.noise) if self.hyper.noise else child
+
+    def _weights_of(self, which: Indices) -> NDArray[np.float32]:
+        """[N, D] of these of the population."""
+        return np.array([self.population[i].individual.weights for i in which], np.float32)
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         lost = failed(objectives(evaluations)).tolist()

@@ -85,15 +85,14 @@ class Illumination(Generational):
         self.archive = archive(hyper)
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        n = self.hyper.population
+        n = self.brood
         if not self.population:
             pairs = [self.space.individual(drawn(self.space, generator, self.next_id + k)) for k in range(n)]
             return [self.new(genes=genes, weights=weights, role="initial") for genes, weights in pairs]
-        x = vectors(self.space, self.population)
-        a, b = generator.integers(len(x), size=(2, n))
-        scale = scales(self.space, self.hyper.sigma, self.hyper.sigma)
-        children = offspring(self.hyper, scale, x[a], x[b], generator)
-        return [self._child(x, (i, j)) for x, i, j in zip(children, a.tolist(), b.tolist(), strict=True)]
+        a, b = generator.integers(len(self.population), size=(2, n)).tolist()
+        x, y = (vectors(self.space, [self.population[i] for i in of]) for of in (a, b))
+        children = offspring(self.hyper, scales(self.space, self.hyper.sigma, self.hyper.sigma), x, y, generator)
+        return [self._child(x, (i, j)) for x, i, j in zip(children, a, b, strict=True)]
 
     def _child(self, x: Coordinates, places: tuple[int, int]) -> Individual:
         """A child of the first of two elites, which the second one drew or pushed."""

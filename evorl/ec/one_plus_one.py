@@ -57,7 +57,7 @@ class Climber(Generational):
         self.trials = 0
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        return [self._child(generator) for _ in range(self.hyper.population)]
+        return [self._child(generator) for _ in range(self.brood)]
 
     def _child(self, generator: np.random.Generator) -> Individual:
         if not self.population:

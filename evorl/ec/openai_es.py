@@ -201,10 +201,10 @@ class Strategy(Generational):
         self.whole = True
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        """Generation number `proposed`; asynchronously, theta may have learned from more or fewer."""
-        n = self.hyper.population
-        self.next_id += n
-        made = (self.centre.sample(self.proposed, index, self.whole) for index in range(n))
+        """The next places; asynchronously, theta may have learned from more or fewer generations than theirs."""
+        numbers = range(self.next_id, self.next_id + self.brood)
+        self.next_id = numbers.stop
+        made = (self.centre.sample(*divmod(i, self.hyper.population), self.whole) for i in numbers)
         memory = knowledge(self.population)
         return [one._replace(birth=self.told, memory=memory) for one in made]
 

@@ -57,19 +57,26 @@ class Swarm(Generational):
         super().__init__(hyper, space, seed)
         self.x, self.v = np.zeros((2, hyper.population, space.size))
         for k in range(hyper.population):
-            self._throw(k, seeds.generator(seed, "start", k))
+            self._throw(k, k, seeds.generator(seed, "start", k))
 
-    def _throw(self, k: int, generator: np.random.Generator) -> None:
-        """A fresh place and velocity (SPSO 2007: half of the way to another point)."""
+    @property
+    def batch(self) -> int:
+        """Where particles do not wait for each other, each learns at once what its place was worth."""
+        return 1
+
+    def _throw(self, k: int, number: int, generator: np.random.Generator) -> None:
+        """A fresh place and velocity (SPSO 2007: half of the way to another point) for the individual of a number."""
         genes = len(self.space.genes)
-        self.x[k] = drawn(self.space, generator, self.next_id + k)
+        self.x[k] = drawn(self.space, generator, number)
         self.v[k] = generator.normal(0.0, self.hyper.sigma, self.space.size)
         self.v[k, :genes] = (generator.random(genes) - self.x[k, :genes]) / 2
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
+        first = self.next_id % self.hyper.population
+        flying = range(first, first + self.brood)
         if self.proposed:
-            self._fly(generator)
-        return [self._child(k, *self.space.individual(x)) for k, x in enumerate(self.x)]
+            self._fly(flying, generator)
+        return [self._child(k, *self.space.individual(self.x[k])) for k in flying]
 
     def _child(self, k: int, genes: Vectors, weights: NDArray[np.float32] | None) -> Individual:
         best = self._bests().get(k)
@@ -78,21 +85,20 @@ class Swarm(Generational):
         one = best.individual
         return self.new(genes=genes, weights=weights, parents=(one.id,), role="moved", memory=one.memory)
 
-    def _fly(self, generator: np.random.Generator) -> None:
+    def _fly(self, flying: range, generator: np.random.Generator) -> None:
         bests = self._bests()
         if bests:
-            where = sorted(bests)
-            own = self.x.copy()
-            own[where] = vectors(self.space, [bests[k] for k in where])
-            leader = max(where, key=lambda k: bests[k].objectives[0])
-            r = generator.random((2, *self.x.shape))
-            self.v = velocity(self.hyper, self.v, self.x, own, own[leader], r)
-            moved = self.x + self.v
-            self.x = within(self.space, moved)
-            self.v[self.x != moved] = 0.0
-        for k in range(len(self.x)):
+            rows = slice(flying.start, flying.stop)
+            x = self.x[rows].copy()
+            own = np.array([vectors(self.space, [bests[k]])[0] if k in bests else self.x[k] for k in flying])
+            leader = max(sorted(bests), key=lambda k: bests[k].objectives[0])
+            (best,) = vectors(self.space, [bests[leader]])
+            v = velocity(self.hyper, self.v[rows], x, own, best, generator.random((2, *x.shape)))
+            self.x[rows] = within(self.space, x + v)
+            self.v[rows] = np.where(self.x[rows] == x + v, v, 0.0)
+        for k in flying:
             if k not in bests:
-                self._throw(k, generator)
+                self._throw(k, self.next_id + k - flying.start, generator)
 
     def _bests(self) -> dict[int, Evaluation]:
         return {one.individual.id % self.hyper.population: one for one in self.population}

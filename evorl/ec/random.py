@@ -30,7 +30,7 @@ class Searching(Generational):
     """Remembers the best."""
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        genes = self.space.begin(generator, self.next_id, self.hyper.population)
+        genes = self.space.begin(generator, self.next_id, self.brood)
         return [self.new(genes=x, weights=self.space.weights_of(self.next_id), role="initial") for x in genes]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:

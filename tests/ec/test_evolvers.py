@@ -331,6 +331,21 @@ def test_an_asynchronous_one_never_lets_a_slot_starve(case: Case, space: Space) 
 
 
 @each
+def test_an_asynchronous_one_proposes_what_is_known_by_then(case: Case, space: Space) -> None:
+    """Who is asked for after the first population comes of those told so far, and no second population is drawn."""
+    evolver, slots = made(case, space, population=12, asynchronous=True), 4
+    waiting: list[Individual] = []
+    for told in range(60):
+        while len(waiting) < slots:
+            known = {one.individual.id for one in evolver.population}
+            (one,) = evolver.ask(1)
+            waiting.append(one)
+            assert one.id < 12 or (one.birth == told and known >= {*one.parents})
+            assert one.id < 12 + slots or one.role != "initial" or isinstance(case.hyper, Random)
+        evolver.tell([judged(case, waiting.pop(0))])
+
+
+@each
 def test_strangers_and_repeats_are_refused(case: Case, space: Space) -> None:
     evolver = made(case, space)
     one = judged(case, evolver.ask(1)[0])
