@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import re
@@ -18,6 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "evolution.md").read_text()
 SECTIONS = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
 EXAMPLES = [(name, code) for name, text in SECTIONS.items() for code in re.findall(r"```python\n(.*?)```", text, re.S)]
 LEAST = {
+    "pbt": -1e-8,
     "openai_es": -0.01, "cma_es": -1e-8, "cem": -2e-3, "one_plus_one": -1e-8, "pso": -1e-4, "cso": -1e-6, "sga": -1e-2,
     "nsga2": -0.05, "nsga3": -0.05, "map_elites": -0.05, "random": -1.5,
 }  # fmt: skip
@@ -45,7 +47,9 @@ def test_a_table_has_the_defaults(name: str) -> None:
         one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__
         and issubclass(one, Evolution)
     ]  # fmt: skip
-    told = json.loads(msgspec.json.encode(kind()))
+    told = {one.name: one.default for one in dataclasses.fields(kind) if one.default is not dataclasses.MISSING}
+    told |= {one.name: one.default_factory() for one in dataclasses.fields(kind) if callable(one.default_factory)}
+    told = json.loads(msgspec.json.encode(told))
     own = [field for field in kind.__annotations__ if field in told]
     assert [*TABLES[name]] == own
     assert {key: yaml.safe_load(text) for key, text in TABLES[name].items()} == {key: told[key] for key in own}

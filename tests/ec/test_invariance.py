@@ -12,18 +12,28 @@ from evorl.ec.cma_es import CMAES
 from evorl.ec.core import Evaluation, Evolution, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.map_elites import MapElites
+from evorl.ec.nsga2 import NSGA2
+from evorl.ec.nsga3 import NSGA3
 from evorl.ec.one_plus_one import OnePlusOne
 from evorl.ec.openai_es import OpenAIES
+from evorl.ec.pbt import PBT
 from evorl.ec.pso import PSO
+from evorl.ec.random import Random
+from evorl.ec.sga import SGA
 from evorl.ec.space import Space
 
 GRID = {"x0": (-2.0, 3.0, 10), "x1": (-2.0, 3.0, 10)}
 ALL: list[Evolution] = [
     OpenAIES(population=8, sigma=0.1), CEM(population=8), OnePlusOne(population=2), CMAES(population=8),
     CMAES(population=8, separable_above=1), PSO(population=8), CSO(population=8, phi=0.1),
-    MapElites(population=8, descriptors=GRID),
+    MapElites(population=8, descriptors=GRID), SGA(population=8), SGA(population=8, selection="truncation"),
+    NSGA2(population=8), NSGA3(population=8), Random(population=8),
 ]  # fmt: skip
-each = pytest.mark.parametrize("hyper", ALL, ids=lambda hyper: type(hyper).__name__)
+TRUNCATION = PBT(population=8, asynchronous=False, exploit="truncation")  # its bounds: test_pbt
+
+
+def each(*hypers: Evolution) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("hyper", hypers, ids=lambda hyper: type(hyper).__name__)
 
 
 def asked(hyper: Evolution, shape: Callable[[float], float], space: Space) -> list[Individual]:
@@ -36,7 +46,7 @@ def asked(hyper: Evolution, shape: Callable[[float], float], space: Space) -> li
     return everybody
 
 
-@each
+@each(*ALL, TRUNCATION)
 def test_only_the_order_of_fitnesses_matters(hyper: Evolution) -> None:
     space = Space(Space.box([-2] * 3, [3] * 3).genes, 4, lambda n: np.full(4, 0.1 * n, np.float32))
     plain = asked(hyper, lambda f: f, space)
@@ -46,7 +56,7 @@ def test_only_the_order_of_fitnesses_matters(hyper: Evolution) -> None:
         assert all(np.array_equal(a.weights, b.weights) for a, b in zip(plain, other, strict=True))
 
 
-@each
+@each(*ALL)
 def test_bounds_hold_over_a_million_draws(hyper: Evolution) -> None:
     space = Space.box([-2.0, 1e-3, 5.0, *[0.0] * 17], [3.0, 1e-2, 5.0, *[1.0] * 17])
     evolver = type(hyper)(**{**vars(hyper), "population": 250}).evolver(space, 0)
