@@ -39,6 +39,7 @@ from evorl.mdp.core import StateDict, WorldError
 from evorl.nets.compiled import require_compiler
 from evorl.ops.pareto import best
 from evorl.origin import Origin, beginnings, journal
+from evorl.record.population import by_fitness
 from evorl.record.roster import MOST
 from evorl.remap import remapped
 from evorl.rl.core import Metrics, NotFinite
@@ -187,6 +188,11 @@ class Population:
 
     # -------------------------------------------------------------- what is kept
 
+    def _value(self, one: Evaluation) -> float:
+        """What ranks individuals for a person."""
+        fitness = one.result.get("fitness") if by_fitness(self.evolution.objectives) else None
+        return one.objectives[0] if fitness is None else float(np.mean(fitness))
+
     def _notice(self, failed: list[tuple[Evaluation, str]]) -> None:
         for one, reason in failed:
             log.warning("individual %d failed and has no fitness: %s", one.individual.id, reason)
@@ -196,7 +202,7 @@ class Population:
 
     def _remember(self, evaluations: list[Evaluation]) -> None:
         for one in evaluations:
-            worth = value(one)
+            worth = self._value(one)
             if np.isfinite(worth) and (self.best is None or worth > self.best[0]):
                 self.leader = one._replace(individual=self.courier.whole(one.individual))
                 self.best = (worth, self.steps)
@@ -220,7 +226,7 @@ class Population:
             metrics["population/generation"] = self.evolver.generation
         if self.best is not None:
             metrics["population/best"] = self.best[0]
-        worth = np.array([value(one) for one in population])
+        worth = np.array([self._value(one) for one in population])
         if np.isfinite(worth).any():
             metrics["population/mean"] = float(worth[np.isfinite(worth)].mean())
             metrics["population/std"] = float(worth[np.isfinite(worth)].std())
@@ -321,12 +327,6 @@ def _under_ec() -> Iterator[None]:
         yield
     except BadRequest as error:
         raise error.under("ec") from None
-
-
-def value(one: Evaluation) -> float:
-    """What ranks individuals for a person: their fitness where the world reports one, else their first objective."""
-    fitness = one.result.get("fitness")
-    return one.objectives[0] if fitness is None else float(np.mean(fitness))
 
 
 def work(experiment: Experiment, init: Start | None = None, replay: Path | str | None = None) -> Work:

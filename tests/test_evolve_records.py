@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from harness import experiment_of, go, newest, rows
 from evorl import evolve
 from evorl.evaluate import main as evaluate
 from evorl.evolve import Population
+from evorl.record.population import read_census
+from evorl.record.runs import read_run
 from evorl.report import main as report
 from evorl.rl.core import NotFinite
 
@@ -162,3 +165,43 @@ def test_a_report_of_an_evolution(runs: Path, tmp_path: Path) -> None:
     assert report([str(runs / "problem"), f"out={tmp_path / 'report'}"]) == 0
     names = {path.name for path in (tmp_path / "report").iterdir()}
     assert {"population.csv", "population_front.png", "population_family.svg", "population_genes.png"} <= names
+
+
+@pytest.mark.parametrize(
+    ("ec", "objectives", "ranks"),
+    [
+        ("sga", "[lazy]", lambda one: one["results"]["lazy"]),
+        ("sga", "[{busy:-2}]", lambda one: -2 * one["results"]["busy"]),
+        ("nsga2", "[lazy,fitness]", lambda one: one["results"]["fitness"]),
+        ("nsga2", "[{busy:1},{fitness:1,lazy:1}]", lambda one: one["results"]["fitness"]),
+        ("nsga2", "[lazy,{fitness:-1}]", lambda one: one["results"]["lazy"]),
+    ],
+)
+def test_the_best_is_the_best_at_what_evolves(
+    ec: str,
+    objectives: str,
+    ranks: Callable[[dict[str, Any]], float],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Everywhere: the run's result, its metrics, the individual that is judged again, and the report's ranking."""
+    words = (
+        "mdp=pong",
+        "mdp.rounds=2",
+        "mdp.round_steps=60",
+        f"ec={ec}",
+        f"ec.objectives={objectives}",
+        "ec.together=4",
+    )
+    assert go(*QUICK, *words, "budget.steps=6000", "eval.every=0", f"hydra.run.dir={tmp_path / 'run'}") == 0
+    told = journal(tmp_path / "run")
+    fittest = max(told, key=lambda one: one["results"]["fitness"])
+    best = max(told, key=ranks)  # the first of equal ones
+    assert len({ranks(one) for one in told}) > 1 and len({one["results"]["fitness"] for one in told}) > 1
+    assert ec == "nsga2" or ranks(fittest) < ranks(best)
+    result = json.loads((tmp_path / "run" / "result.json").read_bytes())
+    assert result["best"]["individual"] == best["id"]
+    assert result["fitness"] == result["best"]["fitness"] == pytest.approx(ranks(best))
+    assert said(capsys, f"run={tmp_path / 'run'}", "individual=best")["individual"] == best["id"]
+    census = read_census(read_run(tmp_path / "run"))
+    assert census is not None and census.fitness.tolist() == pytest.approx([ranks(one) for one in told])

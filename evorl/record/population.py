@@ -29,6 +29,15 @@ SHOWN = 10
 """Individuals in a table for people."""
 
 
+def by_fitness(objectives: Sequence[str | Mapping[str, float]]) -> bool:
+    """Whether individuals with these ``ec.objectives`` are ranked for a person by the world's fitness.
+
+    So they are where it is one of several, or has a share in one; else the first objective ranks them, or the only one.
+    """
+    shares = [{one: 1.0} if isinstance(one, str) else one for one in objectives]
+    return len(shares) > 1 and any(one.get("fitness", 0.0) > 0 for one in shares)
+
+
 class Line(msgspec.Struct):
     """A line of the file, as `evorl.evolve` writes it; null stands for what is not finite."""
 
@@ -65,20 +74,18 @@ class Census:
 
     @cached_property
     def fitness(self) -> Floats:
-        """What ranks them for a person [N]: their fitness where there is one, else the first objective; NaN failed.
-
-        Of a search the first objective, since what it asks for may be the least fitness.
-        """
-        first = [next(iter(line.objectives.values())) for line in self.lines]
-        own = [line.results.get("fitness", x) for line, x in zip(self.lines, first, strict=True)]
-        values = first if self.searched else own
-        return np.array([math.nan if value is None else value for value in values], np.float64)
+        """What ranks them for a person [N]: `worth`; NaN failed."""
+        found = [line.objectives.get(self.worth, line.results.get(self.worth)) for line in self.lines]
+        return np.array([math.nan if value is None else value for value in found], np.float64)
 
     @property
     def worth(self) -> str:
-        """What `fitness` is."""
-        first = next(iter(self.lines[0].objectives))
-        return "fitness" if "fitness" in self.lines[0].results and not self.searched else first
+        """What `fitness` is: an objective, or the world's fitness (see `by_fitness`).
+
+        Of a search the first objective, since what it asks for may be the least fitness.
+        """
+        fit = not self.searched and by_fitness(self.run.config.get("ec.objectives") or ())
+        return "fitness" if fit and any("fitness" in line.results for line in self.lines) else self.names[0]
 
     @property
     def names(self) -> list[str]:
