@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MAGIC, VERSION = b"EVRL", 4
+MAGIC, VERSION = b"EVRL", 5
 HEADER = struct.Struct("<4sHBB16sIIQQ")
 REFERENCE = 1  # code of our one msgpack extension: an array in the bulk
 ALIGN = 64  # bytes: where each array of a bulk begins
