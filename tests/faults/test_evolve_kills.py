@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import time
@@ -9,11 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cluster_victims import relatives, send
 from harness import fingerprint, go, start
 from test_evolve import CASES, QUICK, journal, judged
+
+from evorl.lifetime import Train
 
 WORDS = {
     "es": (*CASES["es"][:-1], "ec.population=24", "checkpoint.every=4000", "budget.steps=60000"),
@@ -64,6 +68,28 @@ def test_killed_workers_cost_no_bit(case: str, calm: Callable[[str], Path], tmp_
     assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0)[signal.SIGKILL] >= 3
     assert journal(tmp_path / "bothered" / "run") == journal(calm(case))
     assert judged(tmp_path / "bothered" / "run") == judged(calm(case))
+
+
+def test_a_killed_worker_costs_one_evaluation_and_no_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Begun once more is what it was at, once; who else was in flight is evaluated once."""
+    begun, evaluate, fatal = tmp_path / "begun", Train.evaluate, {"2", "7", "13"}
+
+    def noted(self: Train, packed: Any) -> Any:
+        (number,) = map(str, packed["id"])
+        with begun.open("a") as file:
+            file.write(f"{number}\n")
+        if number in fatal and begun.read_text().split().count(number) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return evaluate(self, packed)
+
+    monkeypatch.setattr(Train, "evaluate", noted)
+    assert go(*QUICK, *CASES["rounds"], *CLUSTER, f"hydra.run.dir={tmp_path / 'run'}") == 0
+    told = [str(line["id"]) for line in journal(tmp_path / "run")]
+    times = Counter(begun.read_text().split())
+    assert {number for number, count in times.items() if count > 1} == fatal <= {*told}
+    assert times.total() == len(times) + len(fatal) <= len(told) + 6 + len(fatal)  # six are in flight at its end
 
 
 @pytest.mark.fault
