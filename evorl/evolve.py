@@ -33,6 +33,7 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
+from evorl.ec.space import Value
 from evorl.experiment import Experiment
 from evorl.lifetime import plan
 from evorl.mdp.core import StateDict, WorldError
@@ -41,7 +42,6 @@ from evorl.ops.pareto import best
 from evorl.origin import Origin, beginnings, journal
 from evorl.record.population import by_fitness
 from evorl.record.roster import MOST
-from evorl.remap import remapped
 from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.judge import judge
 from evorl.session import Progress, Work
@@ -74,6 +74,7 @@ class Population:
         self.steps = self.evaluations = self.failed = 0
         self.leader: Evaluation | None = None  # the best individual so far
         self.best: tuple[float, int] | None = None
+        self.genes: dict[str, Value] = {}  # the leader's values, as it was evaluated with
         self.moments = self.plan.moments()  # of all inputs seen so far, where the population shares such
         if self.moments is not None and self.origin.known is not None:
             self.moments.load_state_dict(self.origin.known["moments"])
@@ -206,6 +207,7 @@ class Population:
             if np.isfinite(worth) and (self.best is None or worth > self.best[0]):
                 self.leader = one._replace(individual=self.courier.whole(one.individual))
                 self.best = (worth, self.steps)
+                self.genes = self.plan.space.values(one.individual.genes)
 
     def _row(self, one: Evaluation, seconds: float) -> dict[str, Any]:
         """A line of population.jsonl."""
@@ -280,7 +282,7 @@ class Population:
         return {
             "best": {
                 "fitness": self.best[0], "step": self.best[1], "individual": one.individual.id,
-                "objectives": list(one.objectives), "genes": self.plan.space.values(one.individual.genes),
+                "objectives": list(one.objectives), "genes": self.genes,
             },
             "evaluations": self.evaluations,
         }  # fmt: skip
@@ -294,6 +296,7 @@ class Population:
             "steps": self.steps, "evaluations": self.evaluations, "failed": self.failed,
             "best": None if self.best is None else list(self.best),
             "leader": pack_evaluations([] if leader is None else [leader]),
+            "values": self.genes,
             "genes": self.evolution.genes,
             "evolver": self.evolver.state_dict(),
             "flying": {str(n): pack(task.individuals) for n, task in enumerate(self._flying)},
@@ -303,10 +306,10 @@ class Population:
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
-        state = remapped(state, self.evolution, self.experiment, self.plan.space)
         self.steps, self.evaluations, self.failed = state["steps"], state["evaluations"], state["failed"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.leader = next(iter(unpack_evaluations(state["leader"])), None)
+        self.genes = state["values"]
         self.evolver.load_state_dict(state["evolver"])
         self.origin.load_state_dict(state["origin"])
         if self.moments is not None:

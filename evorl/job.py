@@ -85,25 +85,33 @@ def _begun(directory: Path, data: dict[str, Any], experiment: Experiment, source
             yield directory, None
 
 
-def go_on(directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None]) -> float:
+def go_on(
+    directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None], genes: Any = None
+) -> float:
     """Continue a run from its newest checkpoint, or from its start where there is none; return the fitness.
 
-    ``amend`` is called once the directory is this process's own and can be gone on with. Raises `BadRequest`, nothing
-    written, where another process writes it or no checkpoint is whole.
+    ``amend`` is called once the directory is this process's own and can be gone on with; ``genes`` is what ``ec.genes``
+    was until now. Raises `BadRequest`, nothing written, where another process writes it, no checkpoint is whole, or its
+    population has no place in the new genes.
     """
-    from evorl.evolve import work
+    from evorl.evolve import Population, work
     from evorl.record.checkpoint import lock, newest, steps
+    from evorl.remap import remapped
     from evorl.session import carried_out
 
     @contextmanager
     def opened() -> Iterator[Opened]:
         with lock(directory):
             found = newest(directory)
+            state = None if found is None else found[1]
+            if state is not None and isinstance(run, Population):
+                state["run"] = remapped(state["run"], experiment, run.plan.space, genes)
             with _attempt(directory, experiment):
                 amend()
-                yield directory, None if found is None else found[1]
+                yield directory, state
 
     _announce(experiment.cluster.begins)
+    run: Work
     if steps(directory):
         run = work(experiment, None, data.get("replay"))
     else:  # it was stopped before its first checkpoint

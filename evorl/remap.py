@@ -1,16 +1,18 @@
 """A population that goes on with other genes, or other bounds of them: what ``resume=`` with ``ec.genes`` does.
 
 Individuals keep their genes' values by name, brought within the new bounds. A gene that is new begins at the value
-that the config gave to everybody until now; one that is gone falls back to it.
+that the config gave to everybody until now, or is drawn where that is none of its range (a schedule, another choice);
+one that is gone falls back to it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from evorl.ec.core import Evolution, pack, unpack
+from evorl.ec.core import pack, unpack
 from evorl.ec.space import Space, Value
 from evorl.experiment import Experiment
 from evorl.genes import genes
@@ -18,10 +20,14 @@ from evorl.util import seed as seeds
 from evorl.util.types import StateDict
 
 
-def remapped(state: StateDict, evolution: Evolution, experiment: Experiment, now: Space) -> StateDict:
-    """The state of an `evorl.evolve.Population` in the space of ``now``; itself where its genes are the same."""
-    tree = state.get("genes", evolution.genes)  # checkpoints of evorl 0.1 had none
-    if tree == evolution.genes:
+def remapped(state: StateDict, experiment: Experiment, now: Space, past: Any) -> StateDict:
+    """The state of an `evorl.evolve.Population` in the space of ``now``; itself where its genes are the same.
+
+    ``past``: what ``ec.genes`` was where the state does not say it. Raises `BadRequest` where that is no more valid.
+    """
+    assert experiment.ec is not None
+    tree = state.get("genes", past)
+    if json.dumps(tree) == json.dumps(experiment.ec.genes):  # their order, too: it is that of coordinates
         return state
     before = Space(genes(tree, experiment))
     usual = {gene.name: value_of(experiment, gene.name) for gene in now.genes}
@@ -35,7 +41,7 @@ def remapped(state: StateDict, evolution: Evolution, experiment: Experiment, now
         evolver[name] = evaluations(evolver[name])
     evolver["queue"] = move(evolver["queue"])
     return {
-        **state, "evolver": evolver, "leader": evaluations(state["leader"]),
+        **state, "genes": experiment.ec.genes, "evolver": evolver, "leader": evaluations(state["leader"]),
         "flying": {number: move(task) for number, task in state["flying"].items()},
     }  # fmt: skip
 

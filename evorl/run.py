@@ -113,7 +113,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     if args.multirun or _shows(args):
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     past = config.recorded(directory, "resume")
-    now, choices = _amended(past, directory, args, "resume goes on with")
+    now, choices = _amended(past, directory, args, "resume goes on with", genes=True)
     print(f"evorl {__version__}: resume {directory}", flush=True)
     experiment = config.experiment(now, config.trusted(args.overrides, {}))
     _check_genes(past, now, experiment)
@@ -131,7 +131,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
         if choices != job.choices(directory):
             job.rechoose(directory, choices)
 
-    job.go_on(directory, now, experiment, amend)
+    job.go_on(directory, now, experiment, amend, json.loads(_genes(past)))
 
 
 def _finished(directory: Path, result: dict[str, Any]) -> None:
@@ -174,13 +174,16 @@ def _end(directory: Path) -> int:
     """The step at which a run's journal ends."""
     from evorl.origin import journal
 
-    return journal(directory, "replay")[-1].step
+    if step := journal(directory, "replay")[-1].step:
+        return step
+    raise BadRequest(f"nobody of {directory} has lived: there is nothing to repeat", "replay")
 
 
 def _amended(
-    past: dict[str, Any], directory: Path, args: argparse.Namespace, does: str
+    past: dict[str, Any], directory: Path, args: argparse.Namespace, does: str, genes: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The config of a run with what a resume may change, and its choices of files; ``does``: what is done to the run.
+    """The config of a run with what a resume may change, and its choices of files; ``does``: what is done to the run;
+    ``genes``: whether these may change as well.
 
     Raises `BadRequest` for a key that differs otherwise.
     """
@@ -192,7 +195,7 @@ def _amended(
             continue
         if key in FOLDERS or key.startswith("hydra."):
             raise BadRequest(f"has no place here: {does} a run as it is", key)
-        if f"{key}.".startswith(f"{GENES}.") and not one.is_sweep_override() and does.startswith("resume"):
+        if genes and f"{key}.".startswith(f"{GENES}.") and not one.is_sweep_override():
             _amend_genes(now, one)
             continue
         if one.is_delete() or one.is_sweep_override():
@@ -238,8 +241,9 @@ def _check_genes(past: Mapping[str, Any], now: Mapping[str, Any], experiment: Ex
         raise BadRequest("this search keeps directions and scales of its genes; init=RUN_DIR begins it anew", GENES)
 
 
-def _genes(data: Mapping[str, Any]) -> Any:
-    return (data["ec"] or {}).get("genes")
+def _genes(data: Mapping[str, Any]) -> str:
+    """Those of a config, as text: their order is that of an individual's coordinates, and dicts do not compare it."""
+    return json.dumps((data["ec"] or {}).get("genes"))
 
 
 def _others(directory: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,8 @@ def test_who_lives_keeps_its_values_by_name(run: Path) -> None:
     state = newest(run)["run"]
     assert now.ec is not None and before.ec is not None
     old, new = (Space(genes(one.ec.genes, one)) for one in (before, now) if one.ec is not None)
-    found = remapped(state, now.ec, now, new)
-    assert remapped(state, before.ec, before, old) is state
+    found = remapped(state, now, new, None)
+    assert remapped(state, before, old, None) is state
     pairs = [
         (unpack_evaluations(state["evolver"]["population"]), unpack_evaluations(found["evolver"]["population"])),
         (unpack_evaluations(state["leader"]), unpack_evaluations(found["leader"])),
@@ -108,10 +109,40 @@ def test_an_old_checkpoint_is_evaluated_with_the_genes_of_then(run: Path, capsys
     words = (f"run={run}", f"checkpoint={step}", "individual=best", "episodes=2")
     assert evaluate.main(words) == 0
     want = capsys.readouterr().out
-    assert go(f"resume={run}", *OTHER, f"budget.steps={step + 1}", "checkpoint.keep=20") in (0, 2)
+    assert go(f"resume={run}", *OTHER, f"budget.steps={step + 1}") == 0
     capsys.readouterr()
     assert evaluate.main(words) == 0
     assert capsys.readouterr().out == want
+
+
+@pytest.mark.parametrize("run", ["sga"], indirect=True)
+def test_genes_that_change_places(run: Path) -> None:
+    """Taken away and given again a gene comes last, and its coordinate with it."""
+    assert go(f"resume={run}", *OTHER, "budget.steps=3000") == 0
+    state = newest(run)["run"]
+    again = ("~ec.genes.rl.lr", f"+{OTHER[0]}")
+    assert go(f"resume={run}", *again, f"budget.steps={state['steps'] + 1}") == 0
+    found, experiment = newest(run)["run"], experiment_of(*BEFORE, "ec=sga")
+    assert [list(one["genes"]["rl"]) for one in (state, found)] == [["lr", "clip", "gamma"], ["clip", "gamma", "lr"]]
+
+    def people(state: dict[str, Any]) -> dict[int, Any]:
+        space, population = Space(genes(state["genes"], experiment)), state["evolver"]["population"]
+        return {one.individual.id: space.values(one.individual.genes) for one in unpack_evaluations(population)}
+
+    before, after = people(state), people(found)
+    kept = before.keys() & after.keys()
+    assert len(kept) > 2
+    for number in kept:
+        assert after[number] == pytest.approx(before[number], rel=1e-9)
+
+
+@pytest.mark.parametrize("run", ["sga"], indirect=True)
+def test_the_best_keeps_the_genes_that_it_was_evaluated_with(run: Path) -> None:
+    best = json.loads((run / "result.json").read_bytes())["best"]
+    assert best["genes"]["rl.lr"] not in (0.5, 0.4)
+    other = ("ec.genes.rl.lr=[0.4,0.5]", "budget.fitness=1")  # reached already
+    assert go(f"resume={run}", *other) == 0
+    assert json.loads((run / "result.json").read_bytes())["best"]["genes"] == best["genes"]
 
 
 REFUSED = {

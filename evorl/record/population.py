@@ -102,7 +102,7 @@ class Census:
     @cached_property
     def genes(self) -> dict[str, list[Any]]:
         """The values [N] of each gene; None where an individual has none of this name."""
-        names = dict.fromkeys(name for line in (self.lines[0], self.lines[-1]) for name in line.genes)
+        names = dict.fromkeys(name for line in self.lines for name in line.genes)
         return {name: [line.genes.get(name) for line in self.lines] for name in names}
 
     @cached_property
