@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from harness import experiment_of, fingerprint, go, newest
+from harness import ROOT, experiment_of, fingerprint, go, newest
 from test_evolve import LR, QUICK, journal
 
 from evorl import evaluate
@@ -29,7 +29,6 @@ SEARCHES = {
     "pbt-waits-for-nobody": ("ec=pbt", "ec.slots=2"),
     "sga": ("ec=sga", "ec.lifetime=train"),
     "steady": ("ec=nsga2", "ec.lifetime=train", "ec.offspring=1"),
-    "random": ("ec=random", "ec.lifetime=train"),
 }
 
 
@@ -165,15 +164,18 @@ def test_what_cannot_go_on_so_is_refused(case: str, begun: Path, capsys: pytest.
     assert sorted((file, file.stat().st_mtime_ns) for file in (begun / name).rglob("*")) == before
 
 
-@pytest.mark.parametrize("search", ["openai_es", "cma_es", "pso", "cso", "cem", "one_plus_one", "map_elites"])
-def test_searches_that_know_more_than_individuals_refuse(
-    search: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    more = ("+ec.descriptors={length:[0,500,5]}",) if search == "map_elites" else ()
-    words = (*QUICK, "mdp=pong", "mdp.rounds=1", f"ec={search}", "+ec.genes.mdp.bat_speed=[2,6]", *more)
+def test_searches_that_know_more_than_individuals_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (*QUICK, "mdp=pong", "mdp.rounds=1", "ec=openai_es", "+ec.genes.mdp.bat_speed=[2,6]")
     assert go(*words, "budget.steps=1", f"hydra.run.dir={tmp_path / 'run'}") == 0
     assert go(f"resume={tmp_path / 'run'}", "ec.genes.mdp.bat_speed=[3,4]", "budget.steps=900") == 2
     assert "ec.genes: this search keeps directions and scales of its genes" in capsys.readouterr().err
+    names = [file.stem for file in (ROOT / "conf" / "ec").glob("*.yaml") if file.stem != "none"]
+    found = {name for name in names if getattr(experiment_of(*descriptors(name), f"ec={name}").ec, "remaps", None)}
+    assert found == {"pbt", "sga", "nsga2", "nsga3", "random"}
+
+
+def descriptors(search: str) -> tuple[str, ...]:
+    return ("+ec.descriptors={length:[0,500,5]}",) if search == "map_elites" else ()
 
 
 @pytest.mark.parametrize("run", ["pbt-waits-for-nobody"], indirect=True)
