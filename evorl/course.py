@@ -38,9 +38,9 @@ def carry_on(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[
     """
     search, directory = asked(base, hydra), Path(base.hydra.sweep.dir).absolute()
     search.check_place(directory)
+    course = Course(search, directory)
     write_json(directory / sweeps.ASKED, search.identity())
     replace(directory / "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
-    course = Course(search, directory)
     returned = []
     while (batch := course.next()) is not None:
         first = len(course.rows)
@@ -51,6 +51,12 @@ def carry_on(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[
         if not course.take():
             break
     return returned
+
+
+def upcoming(search: Search, directory: Path) -> dict[int, list[str]]:
+    """The words of the jobs that a search in a directory would launch next, by their numbers. Raises `BadRequest`."""
+    course = Course(search, directory)
+    return dict(enumerate(course.next() or [], len(course.rows)))
 
 
 class Course:
@@ -64,7 +70,7 @@ class Course:
         self._worth: dict[int, float] = {}
         self._asked: list[Individual] = []
         self._batch = 0
-        self._recall(told(directory))
+        self._recall(_settled(told(directory), directory))
 
     def next(self) -> list[list[str]] | None:
         """The words of the jobs to launch now; None where the search is over."""
@@ -79,16 +85,21 @@ class Course:
 
         Raises `BadRequest` for a result that they do not have, nothing kept; the jobs stay and answer a mended command.
         """
-        number = len(self.rows)
-        rows: list[dict[str, Any]] = []
-        for n, one in enumerate(self._asked):
-            before = [*self.rows[-1:], *rows[-1:]]
-            rows.append(self._row(one, str(number + n), before[-1]["step"] if before else 0))
+        rows = self.results()
         if not self.homes and all("failed" in row for row in rows):
             return False
         self._tell(self._asked, rows)
         replace(self.directory / TOLD, b"".join(msgspec.json.encode(row) + b"\n" for row in self.rows))
         return True
+
+    def results(self) -> list[dict[str, Any]]:
+        """What became of the jobs: the lines of population.jsonl about them. Raises `BadRequest` as `take` does."""
+        number = len(self.rows)
+        rows: list[dict[str, Any]] = []
+        for n, one in enumerate(self._asked):
+            before = [*self.rows[-1:], *rows[-1:]]
+            rows.append(self._row(one, str(number + n), before[-1]["step"] if before else 0))
+        return rows
 
     def _recall(self, rows: Sequence[dict[str, Any]]) -> None:
         """Tell a fresh evolver all that it was told before. Raises `BadRequest` where it proposes something else."""
@@ -176,12 +187,13 @@ def outcome(job: Path) -> tuple[dict[str, float], str]:
 
 
 def told(directory: Path) -> list[dict[str, Any]]:
-    """The rows of a search's population.jsonl, without a last batch in which jobs failed that may be run again.
-
-    They may as long as nothing was proposed since.
-    """
+    """The rows of a search's population.jsonl; none where no batch has been told."""
     path = directory / TOLD
-    rows = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def _settled(rows: Sequence[dict[str, Any]], directory: Path) -> Sequence[dict[str, Any]]:
+    """The rows without a last batch in which jobs failed: they may run again as long as nothing was proposed since."""
     last = [row for row in rows if row["batch"] == rows[-1]["batch"]]
     again = any("failed" in row for row in last) and not (directory / str(len(rows))).exists()
     return rows[: -len(last)] if again else rows
@@ -190,16 +202,18 @@ def told(directory: Path) -> list[dict[str, Any]]:
 def conclude(search: Search, directory: Path) -> None:
     """Say what was found, and which jobs failed. Raises SystemExit where all of them did."""
     rows = told(directory)
-    lost = {row["job"]: row["failed"] for row in rows if "failed" in row}
-    lost |= {job: why for job in sweeps.indexed(directory) if (why := sweeps.failed(directory / job)) is not None}
-    lines = [f"  {job}: {why}" for job, why in lost.items()]
+    if not rows:  # all jobs of the first batch failed
+        course = Course(search, directory)
+        course.next()
+        rows = course.results()
+    lines = [f"  {row['job']}: {row['failed']}" for row in rows if "failed" in row]
     best = max(
         (row for row in rows if "failed" not in row),
         key=lambda row: next(iter(row["objectives"].values())),
         default=None,
     )
     if best is None:
-        head = f"evorl: all of {len(lost)} jobs failed, and so the search ends; with {PLACE}={directory} they run again"
+        head = f"evorl: all of {len(rows)} jobs failed, and so the search ends; with {PLACE}={directory} they run again"
         print("\n".join([head, *lines]), file=sys.stderr)
         raise SystemExit(1)
     if lines:

@@ -122,9 +122,11 @@ class Search:
             raise error.under(f"{KEY}.evolver") from None
 
     def check_place(self, directory: Path) -> None:
-        """Raise `BadRequest` where a directory holds another search, of which an evolver was told."""
+        """Raise `BadRequest` where a directory holds another search of which an evolver was told, or whose jobs lie
+        where later ones of this search are to be."""
         past = read_json(directory / ASKED)
-        if past is None or not (directory / TOLD).exists():
+        first = max(self.keys.parallel or 0, self.evolution.population)
+        if past is None or not ((directory / TOLD).exists() or (directory / str(first)).exists()):
             return
         there, here = flatten(past), flatten(msgspec.json.decode(msgspec.json.encode(self.identity())))
         for key in dict.fromkeys([*here, *there]):
@@ -222,7 +224,7 @@ def _check_heirs(experiments: Iterable[Experiment]) -> None:
     for one in experiments:
         if one.ec is not None:
             raise BadRequest("jobs that start from their parents' runs train one learner each; leave it out", "ec")
-        run = prepared(dataclasses.replace(one, cluster=Local()))
+        run = prepared(dataclasses.replace(one, mdp=dataclasses.replace(one.mdp), cluster=Local()))
         try:
             state = state or run.learner.state_dict()
             run.learner.load_policy(state)

@@ -149,9 +149,13 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     combinations = asked.extremes() if asked else _combinations(hydra, base)
     planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
     print(f"evorl {__version__}: {asked.keys.jobs if asked else len(planned)} jobs", flush=True)
+    place = Path(base.hydra.sweep.dir).absolute()
     if asked:
-        asked.check(Path(base.hydra.sweep.dir), [one.experiment for one in planned])
-    _check(Path(base.hydra.sweep.dir), planned, known=not _searches(base))
+        asked.check(place, [one.experiment for one in planned])
+        for number, one in course.upcoming(asked, place).items():
+            if job.is_begun(place / str(number)):
+                _agree(place / str(number), _planned(hydra, base, one, name, number).data)
+    _check(place, planned, known=not _searches(base))
     _ready(base)
     directory = job.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,7 +140,7 @@ NSGA2 = "hydra.sweeper.evolver=nsga2"
         (["init_optimizer=true", LR], "init_optimizer: goes with init=RUN_DIR"),
         (
             [LR, NSGA2, "hydra.sweeper.evolver.objectives=[fitness,{secnds: -1}]"],
-            "hydra.sweeper.evolver.objectives: this world reports no secnds; did you mean seconds?; there are: "
+            "hydra.sweeper.evolver.objectives: there is no result secnds; did you mean seconds?; there are: "
             "episodes, fitness, length, return, return_max, return_min, return_std, seconds, steps, stochastic_return, "
             "stochastic_return_max, stochastic_return_min, stochastic_return_std",
         ),
@@ -328,8 +329,76 @@ def test_another_search_is_refused(hydra: Hydra, tmp_path: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     changed = [{**row, "genes": {**row["genes"], "rl.gamma": 0.5}} for row in told(tmp_path)]
     (tmp_path / course.TOLD).write_text("".join(json.dumps(row) + "\n" for row in changed))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     with pytest.raises(BadRequest, match="is of another search or another version of evorl"):
         searched(hydra, tmp_path, "sga")
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+
+def test_what_began_with_more_jobs_is_another_search_before_it_was_told(hydra: Hydra, tmp_path: Path) -> None:
+    """One of them would lie where a later job of this one is to be."""
+    searched(hydra, tmp_path, "sga", "hydra.sweeper.jobs=6")
+    (tmp_path / course.TOLD).unlink()
+    with pytest.raises(BadRequest, match="was begun with 6, and has 4 now") as refused:
+        searched(hydra, tmp_path, "sga", "hydra.sweeper.evolver.population=4")
+    assert refused.value.key == "hydra.sweeper.evolver.population"
+    searched(hydra, tmp_path, "sga", "hydra.sweeper.parallel=4", "hydra.sweeper.jobs=8")
+    assert len(told(tmp_path)) == 8
+
+
+def test_other_genes_are_refused_before_anything_is_written_while_nothing_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "sweep"
+    words = ("--multirun", "mdp=cartpole", *QUICK, SWEEPER, "hydra.sweeper.jobs=1", "budget.steps=128")
+    words += (f"hydra.sweep.dir={place}", "hydra.sweeper.evolver=sga")
+    assert go(*words, LR) == 0
+    found = told(place)
+    (place / course.TOLD).unlink()  # as if killed in the first batch
+    before = {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in tmp_path.rglob("*")}
+    capsys.readouterr()
+    for word, key in {"rl.lr=interval(0.5,0.6)": "rl.lr", "rl.clip=choice(0.5,0.6)": "rl.lr"}.items():
+        assert go(*words, word) == 2
+        assert capsys.readouterr().err.startswith(f"evorl: {key}: job 0 was begun with ")
+        assert before == {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in tmp_path.rglob("*")}
+    assert go(*words, LR) == 0 and told(place) == found
+
+
+# ------------------------------------------------------------------ what is said in the end
+
+
+def concluded(hydra: Hydra, place: Path, capsys: pytest.CaptureFixture[str], lost: int, *words: str) -> tuple[str, str]:
+    """What is printed at the end of a search whose jobs have returns of 0, 1, 2 and so on, but one that has NaN."""
+    numbers = count()
+    own = ("hydra.sweeper.evolver.population=4", *words)
+    searched(hydra, place, "sga", *own, function=lambda _: math.nan if (n := next(numbers)) == lost else float(n))
+    capsys.readouterr()
+    course.conclude(asked(hydra, "ec@hydra.sweeper.evolver=sga", "rl.gamma=interval(0.8,0.99)", LR, *own), place)
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+@pytest.mark.parametrize(("jobs", "lost"), [(4, 1), (6, 1), (6, 5)])
+def test_the_end_counts_a_last_batch_in_which_a_job_failed(
+    hydra: Hydra, tmp_path: Path, capsys: pytest.CaptureFixture[str], jobs: int, lost: int
+) -> None:
+    """Batches are of four."""
+    out, err = concluded(hydra, tmp_path, capsys, lost, f"hydra.sweeper.jobs={jobs}")
+    best = max(job for job in range(jobs) if job != lost)
+    assert out.startswith(f"best: job {best}, fitness {best}: rl.gamma=")
+    assert f"\n{jobs} of {jobs} jobs evaluated: " in out
+    assert err == f"evorl: 1 jobs failed, and have no fitness:\n  {lost}: its fitness is no number\n"
+
+
+def test_where_no_objective_is_a_number_all_jobs_failed(
+    hydra: Hydra, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        concluded(hydra, tmp_path, capsys, 1, "hydra.sweeper.jobs=4", "hydra.sweeper.evolver.objectives=[dull]")
+    head, *lines = capsys.readouterr().err.splitlines()
+    assert left.value.code == 1
+    assert head.startswith("evorl: all of 4 jobs failed, and so the search ends; ")
+    assert lines == [f"  {job}: its {'fitness' if job == 1 else 'dull'} is no number" for job in range(4)]
 
 
 WRONG = {
@@ -344,7 +413,7 @@ def test_a_name_found_wrong_after_the_first_jobs_costs_no_job(hydra: Hydra, tmp_
     if name == "map_elites":
         pytest.importorskip("ribs")
     wrong, right = WRONG[name]
-    with pytest.raises(BadRequest, match="no lenght; did you mean length") as refused:
+    with pytest.raises(BadRequest, match="no result lenght; did you mean length") as refused:
         searched(hydra, tmp_path, name, wrong)
     assert refused.value.key in ("hydra.sweeper.evolver.objectives", "hydra.sweeper.evolver.descriptors.lenght")
     assert not (tmp_path / course.TOLD).exists() and len([*tmp_path.glob("*/result.json")]) == 6

@@ -164,7 +164,7 @@ class Evolution(ABC):
 def unreported(name: str, known: Iterable[str], key: str) -> BadRequest:
     """What is to be said of a result, named at a key, that is none of those known."""
     choices = sorted(known)
-    return BadRequest(f"this world reports no {name}{nearest(name, choices)}; there are: {', '.join(choices)}", key)
+    return BadRequest(f"there is no result {name}{nearest(name, choices)}; there are: {', '.join(choices)}", key)
 
 
 def objectives(evaluations: Iterable[Evaluation]) -> Objectives:
