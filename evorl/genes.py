@@ -146,8 +146,11 @@ def _check_world(world: World, own: World, usual: Spec) -> None:
     """Raise `BadRequest` for a world that cannot run here, or which weights of another ``usual`` world do not fit."""
     if foreign := {*world.imports()} - {*own.imports()}:
         raise BadRequest(f"imports {foreign.pop()}, which the run's own world does not")
-    world.ready()
-    now = spec(world)
+    try:
+        world.ready()
+        now = spec(world)
+    finally:
+        world.close()
     other = [one.name for one in fields(Spec) if getattr(now, one.name) != getattr(usual, one.name)]
     if other:
         raise BadRequest(f"its {' and '.join(other)} are not those of mdp, so that no policy fits both")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -175,10 +176,12 @@ class Play:
     def _alone(self, one: Individual) -> list[Answer]:
         """In a world of its own."""
         try:
-            world = with_values(self.experiment, self.space.values(one.genes)).mdp.judge()
+            world = with_values(self.experiment, self.space.values(one.genes)).mdp
+            judged = world.judge()
         except BadRequest as error:
             return [nothing(self.evolution, str(error))]
-        return self._play(world, [one])
+        with closing(world):
+            return self._play(judged, [one])
 
     def _play(self, world: World, individuals: list[Individual]) -> list[Answer]:
         """Play a world; short tasks are filled up, so that a policy's bits never depend on how many there are."""
@@ -273,6 +276,7 @@ class Train:
     def _live(self, one: Individual) -> Answer:
         try:
             own = with_values(self.experiment, self.space.values(one.genes))
+            own = replace(own, mdp=replace(own.mdp))  # which the end of this life closes
             run = Run(replace(own, seed=seeds.key(own.seed, "life", one.id) >> 33, cluster=Local(), ec=None))
         except BadRequest as error:
             if not self.space.genes:  # then nobody's life is possible

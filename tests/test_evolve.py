@@ -277,16 +277,16 @@ def test_a_descriptor_that_the_world_does_not_report(tmp_path: Path, capsys: pyt
     words = ("ec=map_elites", "+ec.descriptors.lasy=[0,1,5]", f"hydra.run.dir={tmp_path / 'run'}")
     assert go(*QUICK, *PONG, *words) == 2
     said = capsys.readouterr().err
-    assert said.startswith("evorl: ec.descriptors.lasy: this world reports no lasy; did you mean lazy?")
+    assert said.startswith("evorl: ec.descriptors.lasy: there is no result lasy; did you mean lazy?")
     assert said.count("\n") == 1 and not [*tmp_path.iterdir()]
 
 
 UNREPORTED = {
-    ("mdp=pong", "ec.objectives=[fitnes,busy]"): "ec.objectives: this world reports no fitnes; did you mean fitness?",
-    ("mdp=pong", "ec.lifetime=train", "ec.objectives=[fitness,{lenght:-1}]"): "no lenght; did you mean length?",
-    ("mdp=pong", "mdp.opponent=self", "ec.objectives=[fitness,bussy]"): "no bussy; did you mean busy?",
-    ("mdp=cartpole", "ec.objectives=[fitness,lazy]"): "reports no lazy; there are: fitness, length, return",
-    ("mdp=problem", "mdp.id=zdt1", "ec.objectives=[f1,g2]"): "reports no g2; did you mean f2?",
+    ("mdp=pong", "ec.objectives=[fitnes,busy]"): "ec.objectives: there is no result fitnes; did you mean fitness?",
+    ("mdp=pong", "ec.lifetime=train", "ec.objectives=[fitness,{lenght:-1}]"): "no result lenght; did you mean length?",
+    ("mdp=pong", "mdp.opponent=self", "ec.objectives=[fitness,bussy]"): "no result bussy; did you mean busy?",
+    ("mdp=cartpole", "ec.objectives=[fitness,lazy]"): "no result lazy; there are: fitness, length, return",
+    ("mdp=problem", "mdp.id=zdt1", "ec.objectives=[f1,g2]"): "no result g2; did you mean f2?",
 }
 
 
@@ -302,7 +302,10 @@ def test_an_objective_that_the_world_does_not_report(
 
 @pytest.mark.parametrize(
     ("fault", "seconds", "error", "line"),
-    [("nothing", 0.0, BadRequest, "no scor; did you mean score?"), ("crash", 60.0, WorldError, "the roof fell in")],
+    [
+        ("nothing", 0.0, BadRequest, "no result scor; did you mean score?"),
+        ("crash", 60.0, WorldError, "the roof fell in"),
+    ],
 )
 def test_where_no_episode_tells_the_results_the_first_evaluation_does(
     fault: str, seconds: float, error: type[Exception], line: str, monkeypatch: pytest.MonkeyPatch
@@ -324,6 +327,50 @@ def test_what_only_an_evolution_names_needs_an_episode(monkeypatch: pytest.Monke
         evolution = SGA(population=2, episodes=2, objectives=objectives)
         Population(faulty("nothing", evolution), evolution).close()
     assert len(played) == 1
+
+
+def test_worlds_made_to_be_looked_at_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those at the ends of ranges, and the one whose sample episode is played, which is not the run's own."""
+    played, closed, reset = list[Faulty](), list[Faulty](), Faulty.reset
+
+    def playing(world: Faulty, *players: int, seed: int) -> Any:
+        played.append(world)
+        return reset(world, *players, seed=seed)
+
+    monkeypatch.setattr(Faulty, "reset", playing)
+    monkeypatch.setattr(Faulty, "close", lambda world: closed.append(world))
+    evolution = SGA(population=2, episodes=2, objectives=("score",), genes={"mdp": {"length": [2, 18]}})
+    experiment = faulty("nothing", evolution)
+    population = Population(experiment, evolution)
+    assert [world.length for world in closed] == [2, 18, 30]
+    assert played and all(world is closed[-1] for world in played) and closed[-1] is not experiment.mdp
+    population.close()
+    assert len(closed) == 4 and closed[-1] is experiment.mdp
+
+
+@pytest.mark.parametrize("genes", [{}, {"mdp": {"length": [2, 18]}}], ids=["one world", "each its own"])
+@pytest.mark.parametrize("lifetime", ["play", "train"])
+def test_a_world_is_closed_once_after_all_that_is_played_in_it(
+    lifetime: Literal["play", "train"], genes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An individual's own at the end of its life, the run's own at its end."""
+    events, reset = list[tuple[str, Faulty]](), Faulty.reset
+
+    def playing(world: Faulty, *players: int, seed: int) -> Any:
+        events.append(("play", world))
+        return reset(world, *players, seed=seed)
+
+    monkeypatch.setattr(Faulty, "reset", playing)
+    monkeypatch.setattr(Faulty, "close", lambda world: events.append(("close", world)))
+    evolution = SGA(population=2, episodes=1, lifetime=lifetime, train_steps=64, genes=genes)
+    population = Population(faulty("nothing", evolution), evolution)
+    while population.evaluations < 4:
+        population.iterate()
+    population.close()
+    worlds = {id(world): world for _, world in events}  # which are equal where their keys are
+    for number in worlds:
+        done = [what for what, world in events if id(world) == number]
+        assert done[-1] == "close" and done.count("close") == 1
 
 
 # ------------------------------------------------------------------ individuals that fail

@@ -264,7 +264,7 @@ class World(ABC):
         return 1
 
     def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
-        """Let go of what the world holds beyond its arenas, such as a connection; once, at the end of a run."""
+        """Let go of what the world holds beyond its arenas, such as a connection; once, after which it is not used."""
 
     def judge(self) -> World:
         """The world that evaluations play: this one, unless training plays both sides of a game."""

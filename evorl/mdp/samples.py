@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,19 +30,17 @@ def reported(world: World, seconds: float) -> frozenset[str] | None:
     """The names of an episode's results, which are the same for every episode of a world: one is played to see them.
 
     None where none ends within about so many seconds, or where the world fails: whoever plays it in earnest says why.
+    It is a copy that plays, so that processes forked after this share nothing that the world opens at its first step.
     """
     ends, draw = time.monotonic() + seconds, generator("reported")
     try:
-        arena = world.arena(world.sides, Episodes(0, "reported"))
-        try:
+        with closing(replace(world)) as own, closing(own.arena(own.sides, Episodes(0, "reported"))) as arena:
             while time.monotonic() < ends:
                 now = arena.recv()
                 if now.results:
                     return frozenset(now.results[0][1])
                 legal = [None if now.legal is None else now.legal[slot] for slot in now.slots]
                 arena.send(now.slots, np.stack([any_action(arena.spec, one, draw) for one in legal]))
-        finally:
-            arena.close()
     except Exception:
         return None
     return None
