@@ -115,6 +115,7 @@ def test_a_member_whose_parameters_went_astray_is_named_and_mended(
 # ------------------------------------------------------------------ members in processes that come and go
 
 TASKS = 8
+PATIENCE_S = 60.0
 
 
 def population(*words: str) -> Population:
@@ -130,7 +131,10 @@ def objectives(found: Population, tasks: int) -> list[float]:
 
 
 class Watched:
-    """What each process does, as it says in a file of its own: when it was sent all, and evaluated whom."""
+    """What each process does, as it says in a file of its own: when it was sent all, and evaluated whom.
+
+    Who evaluates an individual waits until another process is at one of the same generation.
+    """
 
     def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
         self.place = place
@@ -141,11 +145,14 @@ class Watched:
             load(centre, state)
 
         def evaluating(one: Play, packed: Any) -> Any:
-            began = time.monotonic()
-            time.sleep(0.05)
-            answers = evaluate(one, packed)
-            self._say("evaluated", packed["id"][0], began, time.monotonic())
-            return answers
+            generation = int(packed["id"][0]) // TASKS
+            self._say("evaluates", generation)
+            ends = time.monotonic() + PATIENCE_S
+            while generation not in self.evaluated():
+                assert time.monotonic() < ends, f"nobody else evaluates individuals of generation {generation}"
+                time.sleep(0.005)
+            time.sleep(0.05)  # who is killed among a generation's tasks has some left
+            return evaluate(one, packed)
 
         patch.setattr(Centre, "load_state_dict", loading)
         patch.setattr(Play, "evaluate", evaluating)
@@ -155,9 +162,9 @@ class Watched:
             print(*words, file=file)
 
     def lines(self) -> list[tuple[int, list[str]]]:
-        """(process, its words), the driver's not among them."""
-        members = [path for path in self.place.iterdir() if int(path.name) != os.getpid()]
-        return [(int(path.name), line.split()) for path in members for line in path.read_text().splitlines()]
+        """(process, its words), this one's not among them."""
+        others = [path for path in self.place.iterdir() if int(path.name) != os.getpid()]
+        return [(int(path.name), line.split()) for path in others for line in path.read_text().splitlines()]
 
     def members(self) -> set[int]:
         return {pid for pid, _ in self.lines()}
@@ -166,22 +173,21 @@ class Watched:
         """How often each process was sent all parameters."""
         return Counter(pid for pid, (what, *_) in self.lines() if what == "sent")
 
-    def together(self, generation: int) -> bool:
-        """Whether two processes ever evaluated individuals of a generation at the same time."""
-        spans = [
-            (float(began), float(ended), pid)
-            for pid, (what, number, *times) in self.lines()
-            if what == "evaluated" and int(number) // TASKS == generation
-            for began, ended in [times]
-        ]
-        return any(a[2] != b[2] and a[0] < b[0] < a[1] for a in spans for b in spans)
+    def evaluated(self) -> dict[int, set[int]]:
+        """The processes that have begun to evaluate individuals of each generation."""
+        found: dict[int, set[int]] = {}
+        for pid, (what, generation) in self.lines():
+            if what == "evaluates":
+                found.setdefault(int(generation), set()).add(pid)
+        return found
 
 
-def all_there(found: Population) -> None:
-    """Wait until every worker has its members."""
-    assert isinstance(found.group, RemoteGroup)
-    while not all(seat.ready for seat in found.group.crew.seats):
-        found.group.poll(0.01)
+def wait(found: Population, until: Callable[[RemoteGroup], bool], what: str) -> None:
+    group, ends = found.group, time.monotonic() + PATIENCE_S
+    assert isinstance(group, RemoteGroup)
+    while not until(group):
+        assert time.monotonic() < ends, f"not within {PATIENCE_S:g} s: {what}"
+        group.poll(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +217,7 @@ def test_resumed_members_are_sent_all_once_and_evaluate_side_by_side(
     finally:
         second.close()
     assert len(watched.members()) == 2 and watched.sent() == dict.fromkeys(watched.members(), 1)
-    assert all(watched.together(generation) for generation in (2, 3, 4))
+    assert all(len(watched.evaluated()[generation]) > 1 for generation in (2, 3, 4))
 
 
 def test_who_takes_the_place_of_a_dead_member_is_sent_all_once_and_works_beside_the_others(
@@ -227,15 +233,15 @@ def test_who_takes_the_place_of_a_dead_member_is_sent_all_once_and_works_beside_
         assert len(begun) == 2 and not watched.sent()
         for more in (TASKS + 3, 2 * TASKS - 3):
             os.kill(begun.pop(), signal.SIGKILL)
-            while found.group.counters()["cluster/replaced"] < 2 - len(begun):
-                found.group.poll(0.01)
-            all_there(found)
+            dead = 2 - len(begun)
+            wait(found, lambda group, dead=dead: group.counters()["cluster/replaced"] >= dead, "a death is noticed")
+            wait(found, lambda group: all(seat.ready for seat in group.crew.seats), "every worker has its members")
             answers += objectives(found, more)
         assert answers == alone
     finally:
         found.close()
     assert len(watched.members()) == 4 and [*watched.sent().values()] == [1, 1]
-    assert all(watched.together(generation) for generation in range(4, 7))
+    assert all(len(watched.evaluated()[generation]) > 1 for generation in range(4, 7))
 
 
 # ------------------------------------------------------------------ judged again
