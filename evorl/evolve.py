@@ -185,7 +185,7 @@ class Population:
             if task.individuals[0].id == number:
                 return task
         line = f"line {self.evaluations + 1} of the journal is of individual {number}"
-        raise BadRequest(f"{line}, which is not in flight: it is not this run's", "replay")
+        raise BadRequest(f"{line}, which is not in flight: it is another run's, or another version's", "replay")
 
     # -------------------------------------------------------------- what is kept
 
