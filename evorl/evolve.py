@@ -8,7 +8,7 @@ run tells them as they arrive, and ``population.jsonl`` keeps that order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -39,7 +39,7 @@ from evorl.lifetime import plan
 from evorl.mdp.core import StateDict, WorldError
 from evorl.nets.compiled import require_compiler
 from evorl.ops.pareto import best
-from evorl.origin import Origin, beginnings, journal
+from evorl.origin import Origin, Told, beginnings, journal
 from evorl.record.population import by_fitness
 from evorl.record.roster import MOST
 from evorl.rl.core import Metrics, NotFinite
@@ -55,10 +55,10 @@ class Population:
     """An evolver, the evaluations in flight and their counters: everything that a checkpoint holds."""
 
     def __init__(
-        self, experiment: Experiment, evolution: Evolution, order: Iterable[int] = (), init: Start | None = None
+        self, experiment: Experiment, evolution: Evolution, order: Sequence[Told] = (), init: Start | None = None
     ) -> None:
-        """``order``: the ids of individuals in the order that another run was told of them, to be told so again;
-        ``init``: the run that this one starts from. Raises `BadRequest`."""
+        """``order``: the individuals that another run was told of, in their order, to be told so again; ``init``: the
+        run that this one starts from. Raises `BadRequest`."""
         self.experiment, self.evolution = experiment, evolution
         found = plan(experiment, evolution)
         if experiment.rl.compile:
@@ -80,7 +80,7 @@ class Population:
             self.moments.load_state_dict(self.origin.known["moments"])
         self.shared = None if self.moments is None else self.moments.state_dict()  # as this generation knows them
         self._judged: tuple[Evaluation, Metrics] | None = None  # who was, and what came out
-        self._order = list(order)
+        self._order, self._alike = order, True
         self._flying: list[Task] = []
         self.courier = self._courier()
         torch.set_num_threads(experiment.rl.threads)  # after the workers have started
@@ -123,6 +123,7 @@ class Population:
         self._notice([(one, reason) for one, reason, _ in answered if reason])
         self._remember(evaluations)
         rows = [self._row(one, seconds) for one, _, seconds in answered]
+        self._compare(rows)
         self.courier.tell(evaluations)
         return Progress(self._learn(evaluations, answers.seen) | self._metrics(), rows)
 
@@ -175,7 +176,7 @@ class Population:
         if not self.evolution.asynchronous:
             return self._flying[0]
         if self.due:
-            return self._wanted(self._order[self.evaluations])
+            return self._wanted(self._order[self.evaluations].id)
         ready = self.group.first([task.future for task in self._flying])
         return next(task for task in self._flying if task.future is ready)
 
@@ -186,6 +187,19 @@ class Population:
                 return task
         line = f"line {self.evaluations + 1} of the journal is of individual {number}"
         raise BadRequest(f"{line}, which is not in flight: it is another run's, or another version's", "replay")
+
+    def _compare(self, rows: list[dict[str, Any]]) -> None:
+        """Say so, once, where an individual of a replay comes to something else than it did before."""
+        first = self._order[self.evaluations - len(rows) : self.evaluations] if self._alike else []
+        for told, row in zip(first, rows, strict=False):  # a resume with a larger budget goes on beyond them
+            now = {name: x if np.isfinite(x) else None for name, x in row["objectives"].items()}
+            if now != told.objectives:
+                self._alike = False
+                log.warning(
+                    "this is no repetition: individual %d comes to %s, and came to %s; another version, other hardware "
+                    "or a world that is no function of its seed", told.id, now, told.objectives,
+                )  # fmt: skip
+                return
 
     # -------------------------------------------------------------- what is kept
 
@@ -340,9 +354,4 @@ def work(experiment: Experiment, init: Start | None = None, replay: Path | str |
     """
     if experiment.ec is None:
         return prepared(experiment, init)
-    return Population(experiment, experiment.ec, [] if replay is None else arrivals(Path(replay)), init)
-
-
-def arrivals(directory: Path) -> list[int]:
-    """The ids of a run's individuals in the order it was told of them. Raises `BadRequest` for no such journal."""
-    return [line.id for line in journal(directory, "replay")]
+    return Population(experiment, experiment.ec, [] if replay is None else journal(Path(replay), "replay"), init)

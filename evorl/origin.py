@@ -154,6 +154,7 @@ class Told(msgspec.Struct):
     id: int
     step: int
     genes: dict[str, Any]
+    objectives: dict[str, float | None]
 
 
 def journal(directory: Path, key: str) -> list[Told]:

@@ -21,7 +21,7 @@ from evorl.cluster.processes import Processes
 from evorl.ec.core import Evolution
 from evorl.ec.pbt import PBT
 from evorl.ec.sga import SGA
-from evorl.evolve import Population, arrivals
+from evorl.evolve import Population
 from evorl.experiment import Experiment
 from evorl.genes import with_values
 from evorl.lifetime import Train
@@ -152,13 +152,15 @@ def test_a_search_by_seed_goes_on_wherever_it_is_resumed(
 
 
 @pytest.mark.parametrize("case", ASYNCHRONOUS)
-def test_an_asynchronous_run_is_repeated_from_its_journal(case: str, tmp_path: Path) -> None:
+def test_an_asynchronous_run_is_repeated_from_its_journal(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     evolved(first, *ASYNCHRONOUS[case], "cluster=processes", "cluster.workers=2")
     assert go(f"replay={first}", "cluster=local", f"hydra.run.dir={again}") == 0
     assert journal(again) == journal(first)
     assert judged(again) == judged(first)
-    assert arrivals(again) == arrivals(first)
+    assert "repetition" not in "".join(capsys.readouterr())
 
 
 def test_only_an_asynchronous_evolution_has_a_journal_to_repeat(

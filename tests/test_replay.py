@@ -195,6 +195,21 @@ def test_another_runs_journal(whole: Path, tmp_path: Path, capsys: pytest.Captur
     assert "Traceback" not in err
 
 
+def test_what_comes_to_something_else_is_no_repetition(
+    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(whole, tmp_path / "run")
+    file = tmp_path / "run" / "population.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines[3:5]:
+        line["objectives"]["fitness"] += 1e-9
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    capsys.readouterr()
+    assert go(f"replay={tmp_path / 'run'}", f"hydra.run.dir={tmp_path / 'again'}") == 0
+    told = "".join(capsys.readouterr())
+    assert told.count("this is no repetition: individual ") == 1 and f"individual {lines[3]['id']} comes to" in told
+
+
 def test_people_without_a_line_in_their_journal(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
