@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from evorl.cluster.pid import WORDS, Pid
 MARK = "EVORL_WORKER"
 NURSES = 2
 ROUNDS = 10  # of looking for strays: who is found may have just started another
+BEGINS_S = 0.01  # between two, where somebody is about to become another program
+KERNEL = 0x00200000  # PF_KTHREAD of Linux's sched.h: a thread of the kernel, which has no environment
 
 
 class Roll:
@@ -80,14 +83,19 @@ def end_marked(*prefixes: str) -> None:
     """
     words = tuple(f"{MARK}={prefix}".encode() for prefix in prefixes)
     for _ in range(ROUNDS):
-        if not sum(_end_if(int(pid), words) for pid in os.listdir("/proc") if pid.isdigit()):
-            return
+        found = [_end_if(int(pid), words) for pid in os.listdir("/proc") if pid.isdigit()]
+        if not any(found):
+            if None not in found:
+                return
+            time.sleep(BEGINS_S)
 
 
-def _end_if(pid: int, words: tuple[bytes, ...]) -> bool:
-    """Whether the process carries one of these words; then it is killed."""
+def _end_if(pid: int, words: tuple[bytes, ...]) -> bool | None:
+    """Whether the process carries one of these words; then it is killed. None where that cannot be seen yet."""
     with suppress(OSError):  # it has ended, or is somebody else's
-        if _carries(pid, words):
+        if (carries := _carries(pid, words)) is None:
+            return None
+        if carries:
             handle = os.pidfd_open(pid)
             try:
                 if known := _carries(pid, words):  # the number is not another's by now
@@ -98,5 +106,17 @@ def _end_if(pid: int, words: tuple[bytes, ...]) -> bool:
     return False
 
 
-def _carries(pid: int, words: tuple[bytes, ...]) -> bool:
-    return any(word.startswith(words) for word in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+def _carries(pid: int, words: tuple[bytes, ...]) -> bool | None:
+    environment = Path(f"/proc/{pid}/environ").read_bytes()
+    if not environment and _begins(pid):
+        return None
+    return any(word.startswith(words) for word in environment.split(b"\0"))
+
+
+def _begins(pid: int) -> bool:
+    """Whether one without an environment may be between two programs: exec takes the old one before it gives the new.
+
+    On a busy machine that takes milliseconds, in which whoever started it may know already that it runs.
+    """
+    state, *_, flags = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()[:7]
+    return state not in b"ZX" and not int(flags) & KERNEL and os.stat(f"/proc/{pid}").st_uid == os.getuid()

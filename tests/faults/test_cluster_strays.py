@@ -163,6 +163,26 @@ def test_many_workers_that_die_at_once_are_cleaned_up_after_at_once(monkeypatch:
         group.close()
 
 
+def test_who_becomes_another_program_meanwhile_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel shows no environment in the middle of exec, which may last while the machine is busy."""
+    carries, blind = strays._carries, [True] * 3
+    with subprocess.Popen(["sleep", "1000"], env={strays.MARK: "/nowhere/1/"}, start_new_session=True) as stray:
+
+        def seen(pid: int, words: tuple[bytes, ...]) -> bool | None:
+            return None if pid == stray.pid and blind and blind.pop() else carries(pid, words)
+
+        monkeypatch.setattr(strays, "_carries", seen)
+        strays.end_marked("/nowhere/")
+        try:
+            assert stray.wait(PATIENCE_S) == -signal.SIGKILL
+        finally:
+            stray.kill()
+    with subprocess.Popen(["sleep", "1000"], env={}) as bare:
+        found = strays._carries(bare.pid, (b"x",))
+        bare.kill()
+    assert found is None and carries(os.getpid(), (b"x",)) is False
+
+
 @pytest.mark.parametrize("victims", [[], [0], [1], [2, 3]], ids=["", "a nurse", "the other nurse", "the workers"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_killed_driver_leaves_nothing_of_its_worlds(
