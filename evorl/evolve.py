@@ -323,7 +323,7 @@ class Population:
         self.steps, self.evaluations, self.failed = state["steps"], state["evaluations"], state["failed"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.leader = next(iter(unpack_evaluations(state["leader"])), None)
-        self.genes = state["values"]
+        self.genes = state.get("values", {})  # not noted by runs of before
         self.evolver.load_state_dict(state["evolver"])
         self.origin.load_state_dict(state["origin"])
         if self.moments is not None:

@@ -23,10 +23,11 @@ from evorl.util.types import StateDict
 def remapped(state: StateDict, experiment: Experiment, now: Space, past: Any) -> StateDict:
     """The state of an `evorl.evolve.Population` in the space of ``now``; itself where its genes are the same.
 
-    ``past``: what ``ec.genes`` was where the state does not say it. Raises `BadRequest` where that is no more valid.
+    ``past``: what ``ec.genes`` was where the state does not say it; None is what it is now. Raises `BadRequest` where
+    that is no more valid.
     """
     assert experiment.ec is not None
-    tree = state.get("genes", past)
+    tree = state.get("genes", experiment.ec.genes if past is None else past)
     if json.dumps(tree) == json.dumps(experiment.ec.genes):  # their order, too: it is that of coordinates
         return state
     before = Space(genes(tree, experiment))
