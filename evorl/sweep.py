@@ -156,7 +156,8 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
             if job.is_begun(place / str(number)):
                 _agree(place / str(number), _planned(hydra, base, one, name, number).data)
     _check(place, planned, known=not _searches(base))
-    _ready(base)
+    with _interruptible(place):
+        _ready(base)
     directory = job.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})

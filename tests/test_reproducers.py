@@ -53,10 +53,46 @@ def test_the_runs_of_a_profile_are_its_own(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setattr(walk, "carry_on", lambda place, words, also: made.append(place))
     for profile in walk.PROFILES:
         monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "marvin" / "walk.py"), f"profile={profile}", "--seeds=1"])
-        walk.main()
+        with pytest.raises(SystemExit, match="no run with a whole generation"):
+            walk.main()
     assert [place.relative_to(tmp_path / "runs" / "marvin").as_posix() for place in made] == [
         "ci/original-0", "ci/ours-0", "paper/original-0", "paper/ours-0",
     ]  # fmt: skip
+
+
+def test_the_best_walk_is_judged_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import walk
+
+    monkeypatch.setattr(walk, "POPULATION", 2)
+    for variant in walk.VARIANTS:
+        words = [f"+experiment=marvin/{variant}", "mdp.time_limit=5", "ec.population=2", "budget.steps=30"]
+        done = evorl("run", *words, f"hydra.run.dir={tmp_path / 'ci' / variant}-0", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(walk, "EPISODES", 2)
+    words = ["profile=ci", "--draw", "--seeds=1", f"--runs={tmp_path / 'ci'}", f"--out={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "marvin" / "walk.py"), *words])
+    walk.main()
+    told = json.loads((tmp_path / "walk.json").read_text())
+    assert told["best"]["episodes"] == 2 and told["best"]["seed"] == walk.OTHER
+    assert len(told["runs"]["ours"][0]["returns"]) == 3
+    assert (tmp_path / "walk.mp4").stat().st_size > 0 and (tmp_path / "walk.png").stat().st_size > 0
+
+
+def test_both_ends_of_a_front_are_judged_again_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nsga2
+
+    place = tmp_path / "ci" / "0"
+    tiny = ["+debug=tiny", "ec.population=2", "ec.train_steps=1", "ec.episodes=1", "mdp.rounds=1"]
+    done = evorl("run", "+experiment=lamarckian/nsga2_pong", *tiny, f"hydra.run.dir={place}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    words = ["profile=ci", "--draw", f"--runs={tmp_path / 'ci'}", f"--out={tmp_path}"]
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "lamarckian" / "nsga2.py"), *words])
+    nsga2.main()
+    told = json.loads((tmp_path / "nsga2.json").read_text())
+    assert 1 <= len(told["other games"]) <= 2 and told["front"]
+    assert all(one["seed"] == nsga2.OTHER for one in told["other games"].values())
+    assert (tmp_path / "nsga2_lazy.mp4").exists() or (tmp_path / "nsga2_busy.mp4").exists()
+    assert (tmp_path / "nsga2_front.png").stat().st_size > 0
 
 
 def test_rates_are_those_between_the_first_and_the_last_result() -> None:

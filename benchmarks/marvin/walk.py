@@ -8,7 +8,8 @@ of the authors' log of 300 generations. Runs that exist in the folder of runs ar
     python benchmarks/marvin/walk.py profile=ci|paper [--seeds N] [--runs DIR] [--out DIR] [--draw]
 
 ``profile=ci`` is one seed of a million steps each, some minutes; ``profile=paper`` five seeds of some 300 generations.
-``--draw`` makes no runs and shows those there are, as far as they are.
+``--draw`` makes no runs and shows those there are, as far as they are. The best policy of the run whose last ten
+generations are the best is judged on 30 other episodes and filmed.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from common import ROOT, carry_on, machine, median, page, save
+from common import ROOT, carry_on, judge, machine, median, page, save
 
 Curve = NDArray[np.float64]
 VARIANTS = ("original", "ours")
 POPULATION, WINDOW = 30, 5
 THRESHOLDS = (100.0, 200.0)
 PUBLISHED = {0: -61.0, 50: -46.0, 100: 80.0, 150: 181.0, 200: 241.0, 250: 225.0, 295: 246.7}
+EPISODES, OTHER = 30, 1_000_000
+"""On which the best policy is judged again, and their seed."""
 PROFILES = {"ci": (1, ["budget.steps=1_000_000"]), "paper": (5, [])}
 """Seeds, and words beside the experiment's own."""
 
@@ -95,21 +98,32 @@ def main() -> None:
         for seed in range(options.seeds or seeds):
             for variant in VARIANTS:
                 carry_on(places[variant][seed], [f"+experiment=marvin/{variant}", f"seed={seed}"], words)
-    found = {v: [curve(one) for one in each if (one / "population.jsonl").exists()] for v, each in places.items()}
+    begun = {v: {one: curve(one) for one in each if (one / "population.jsonl").exists()} for v, each in places.items()}
+    found = {v: {one: both for one, both in each.items() if len(both[0])} for v, each in begun.items()}
+    if not any(found.values()):
+        raise SystemExit(f"{runs} holds no run with a whole generation")
     report(options.out, facts, {v: each for v, each in found.items() if each})
 
 
-def report(out: Path | None, facts: dict[str, Any], found: dict[str, list[tuple[Curve, Curve]]]) -> None:
-    curves = {variant: [returns for returns, _ in each] for variant, each in found.items()}
+def report(out: Path | None, facts: dict[str, Any], found: dict[str, dict[Path, tuple[Curve, Curve]]]) -> None:
+    curves = {variant: [returns for returns, _ in each.values()] for variant, each in found.items()}
     header = ["marvin", "seeds", "generations"]
     for threshold in THRESHOLDS:
         header += [f"mean above {threshold:g} at generation", "median", "episodes"]
     shown = page("Marvin", __doc__, [*header, "last 10"], [row(variant, each) for variant, each in curves.items()])
     samples = {
-        variant: [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in each]
+        variant: [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in each.values()]
         for variant, each in found.items()
     }
-    save(out, facts, shown, {"published": PUBLISHED, "runs": samples})
+    ends = {place: returns[-10:].mean() for each in found.values() for place, (returns, _) in each.items()}
+    best = max(ends, key=lambda place: ends[place])
+    words = ["individual=best", f"episodes={EPISODES}", f"seed={OTHER}", "fps=50"]
+    walk = judge(best, words, out and out / "walk.mp4")
+    told = (
+        f"The best policy of {best.name} on {EPISODES} other episodes: a mean return of {walk['return_mean']:.0f} "
+        f"({walk['return_min']:.0f} to {walk['return_max']:.0f}) in {walk['length_mean']:.0f} steps: [a film](walk.mp4)"
+    )
+    save(out, facts, [*shown, "", told], {"published": PUBLISHED, "runs": samples, "best": walk})
     if out is not None:
         draw(curves, out / "walk.png")
 

@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -117,6 +118,17 @@ def carry_on(place: Path, words: Sequence[str], also: Sequence[str] = ()) -> Non
     begun = (place / "checkpoints").is_dir()
     first = [f"resume={place}"] if begun else [*words, f"hydra.run.dir={place}"]
     subprocess.run([OURS, "-m", "evorl.run", *first, *also], cwd=ROOT, check=True)
+
+
+def judge(place: Path, words: Sequence[str], film: Path | None = None) -> dict[str, Any]:
+    """What `evorl.evaluate` tells of the run in a directory; where ``film`` is given a game is filmed there."""
+    asked = [OURS, "-m", "evorl.evaluate", f"run={place}", *words, f"video={str(film is not None).lower()}"]
+    lines = subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    if film is not None:
+        film.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(next(line.removeprefix("video: ") for line in lines if line.startswith("video: ")), film)
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found
 
 
 # ------------------------------------------------------------------ results

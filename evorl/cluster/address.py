@@ -16,7 +16,7 @@ def host_port(address: str) -> tuple[str, int]:
     """
     found = FORM.fullmatch(address)
     if found is None:
-        raise ValueError(f"{address} is neither HOST, HOST:PORT nor [IPv6]:PORT")
+        raise ValueError(f"{address!r} is neither HOST, HOST:PORT nor [IPv6]:PORT")
     six, name, port, bare = found.groups()
     if int(port or PORT) > MOST_PORT:
         raise ValueError(f"{address} names the port {port}; the last one is {MOST_PORT}")

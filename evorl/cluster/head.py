@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import grpc
-from ray._private import grpc_utils
+from ray._private import grpc_utils, services
 
 from evorl.cluster.address import host_port, one_word
 from evorl.util.readable import readable
@@ -28,17 +28,27 @@ QUESTION = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # the first that Ray asks
 
 
 def reached(address: str) -> str:
-    """The address with Ray's own port where it names none.
+    """The address with Ray's own port where it names none; of auto that of the Ray which this machine is part of.
 
     Raises OSError where no Ray listens, PermissionError where a token is asked for and ours is missing or another.
     """
-    if address == "auto":
-        return address
-    host, port = host_port(address)
+    host, port = host_port(_here() if address == "auto" else address)
     found = one_word(host, port)
-    socket.create_connection((host, port), REACH_S).close()
+    try:
+        socket.create_connection((host, port), REACH_S).close()
+    except OSError as error:
+        raise error if address != "auto" else ConnectionError(f"that is {found}: {error}") from None
     _ask(found)
     return found
+
+
+def _here() -> str:
+    """What RAY_ADDRESS says, one that runs, or what ``ray start`` noted last. Raises ConnectionError without any."""
+    untyped: Any = services
+    try:
+        return str(untyped.get_ray_address_from_environment("auto", None))
+    except ConnectionError:
+        raise ConnectionError("no Ray runs on this machine; null starts one, HOST:PORT names another's") from None
 
 
 def _ask(address: str) -> None:

@@ -1,4 +1,4 @@
-"""A Ray of the run's own, kept by a process that does nothing else.
+"""A Ray of the run's or sweep's own, kept by a process that does nothing else.
 
 It lives in a session of its own, so that a signal to the run's process group stops the driver and not Ray under it;
 and whatever ends the driver, the keeper ends Ray and whatever Ray has left. It is a child of the keeper's that begins
@@ -8,6 +8,7 @@ Ray, so that the keeper hears of its driver's end also in the seconds that this 
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
 import os
 import shutil
@@ -16,7 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from evorl.cluster.depth import shallow
 from evorl.util.readable import readable
 
 PR_SET_CHILD_SUBREAPER = 36
-STORE = 80 << 20  # bytes of Ray's object store, nearly the least it takes: only factories go through it
+STORE = 80 << 20  # bytes of Ray's object store, nearly the least it takes: enough where only factories go through it
 MOST = 4096  # bytes of what a keeper says
 BELOW = 71  # letters that Ray adds to the directory of its sessions, in the paths of its sockets
 VITAL = ("/gcs_server", "/raylet")  # without these two processes there is no Ray
@@ -37,14 +38,14 @@ QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "lo
 
 
 class Keeper:
-    """The process. It also removes a directory of its driver's when that is gone."""
+    """The process. It also removes a directory of its driver's, where one is given, when that is gone."""
 
-    def __init__(self, cpus: int, directory: str) -> None:
-        """Raises RuntimeError where Ray does not start."""
+    def __init__(self, options: Mapping[str, Any], directory: str = "") -> None:
+        """``options`` of ``ray.init`` are those of the Ray that begins. Raises RuntimeError where it does not."""
         ask_for_token()
         self._socket, theirs = socket.socketpair()
         # not a fork: Ray does not work in the child of a process that has used it
-        words = [sys.executable, "-m", __name__, str(theirs.fileno()), str(cpus), directory]
+        words = [sys.executable, "-m", __name__, str(theirs.fileno()), json.dumps(options), directory]
         paths = os.pathsep.join(os.path.abspath(one) for one in sys.path)  # workers can import what the driver can
         self._process = subprocess.Popen(
             words, pass_fds=[theirs.fileno()], start_new_session=True, env={**os.environ, "PYTHONPATH": paths},
@@ -106,12 +107,12 @@ def on_loopback() -> Iterator[None]:
         constants.ENABLE_RAY_CLUSTER = before
 
 
-def _keep(driver: socket.socket, cpus: int, directory: str) -> None:
+def _keep(driver: socket.socket, options: dict[str, Any], directory: str) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
-        child = fork(partial(_carry, driver, cpus, os.getpid()), keep=driver.fileno())
+        child = fork(partial(_carry, driver, options, os.getpid()), keep=driver.fileno())
         readable([driver, os.pidfd_open(child)])  # until the driver is gone, or Ray
     finally:
         _end_children()
@@ -121,7 +122,7 @@ def _keep(driver: socket.socket, cpus: int, directory: str) -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _carry(driver: socket.socket, cpus: int, keeper: int) -> None:
+def _carry(driver: socket.socket, options: dict[str, Any], keeper: int) -> None:
     """Begin Ray, tell the driver, and end when Ray is no longer whole."""
     die_with_parent(keeper)
     import ray  # here: the keeper listens from its first moment
@@ -129,9 +130,7 @@ def _carry(driver: socket.socket, cpus: int, keeper: int) -> None:
     calm = {"worker_niceness": 0}  # nearly the lowest priority is Ray's default: any other program would starve them
     try:
         with on_loopback():
-            ray.init(
-                "local", num_cpus=cpus, object_store_memory=STORE, _system_config=calm, _temp_dir=_temporary(), **QUIET
-            )
+            ray.init("local", **{"_system_config": calm, "_temp_dir": _temporary(), **QUIET, **options})
         said = f"at {ray.get_runtime_context().gcs_address}"
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
         said = f"not {gist(error)}"
@@ -181,4 +180,4 @@ def _end_children() -> None:
 
 
 if __name__ == "__main__":
-    _keep(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]), sys.argv[3])
+    _keep(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]), sys.argv[3])

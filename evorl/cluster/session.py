@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
 import shutil
@@ -19,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from evorl.cluster.address import host_port
 from evorl.cluster.depth import shallow
 from evorl.cluster.head import reached
-from evorl.cluster.keeper import Keeper, ask_for_token, gist, on_loopback
+from evorl.cluster.keeper import STORE, Keeper, gist, on_loopback
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -27,6 +28,20 @@ if TYPE_CHECKING:
 
 
 UNTYPED: Any = ray  # some of its functions have no annotations
+STARTED = (
+    "num_cpus",
+    "num_gpus",
+    "resources",
+    "labels",
+    "object_store_memory",
+    "include_dashboard",
+    "dashboard_host",
+    "dashboard_port",
+    "_system_config",
+    "_temp_dir",
+    "_memory",
+)
+"""Options of ``ray.init`` that are those of the Ray that begins; the others are its driver's."""
 
 
 class Session:
@@ -46,7 +61,9 @@ class Session:
                 self._open(workers)
             self.ip = str(UNTYPED.util.get_node_ip_address())
             self.head = str(ray.get_runtime_context().gcs_address)
-            if not self.alone:
+            if self.keeper is not None:
+                self._check_gpus(workers)
+            elif not self.alone:
                 self._reserve(workers)
         except BaseException:
             self.close()
@@ -58,7 +75,8 @@ class Session:
             return self._check_found()
         with _errors_told(c.address, "cluster.address"):
             if c.address is None:
-                self.keeper = Keeper(math.ceil(workers * c.cpus), self.directory)
+                cores = math.ceil(workers * c.cpus)
+                self.keeper = Keeper({"num_cpus": cores, "object_store_memory": STORE}, self.directory)
                 with on_loopback():
                     ray.init(self.keeper.address, log_to_driver=False, logging_level=logging.ERROR)
             else:
@@ -69,17 +87,22 @@ class Session:
         if asked not in (None, "auto") and host_port(asked) != host_port(joined):
             raise BadRequest(f"this process is part of the Ray at {joined} already, not of {asked}", "cluster.address")
 
+    def _check_gpus(self, workers: int) -> None:
+        """Of a Ray of one's own, which has as many CPUs as workers ask for, and no more GPUs than there are."""
+        each, here = self.config.gpus, _there()["GPU"]
+        if workers * each > here:
+            raise BadRequest(f"this machine has {here:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
+
     def _reserve(self, workers: int) -> None:
         """Room for all workers at once, so that two runs never wait for each other with half of theirs."""
         c = self.config
         self._group = placement_group([self._needs()] * workers, strategy=c.placement.upper())
         if not self._group.wait(c.deadline_s):
-            all_there: dict[str, float] = UNTYPED.cluster_resources()
-            has = {name: all_there.get(name, 0) for name in ("CPU", "GPU")}
+            has = _there()
             raise BadRequest(
                 f"no room for {workers} workers of {c.cpus:g} CPUs and {c.gpus:g} GPUs within {c.deadline_s:g} s; the "
                 f"cluster has {has['CPU']:g} CPUs and {has['GPU']:g} GPUs",
-                "cluster.workers",
+                "cluster.gpus" if workers * c.gpus > has["GPU"] else "cluster.workers",
             )
 
     def _needs(self) -> dict[str, float]:
@@ -127,19 +150,33 @@ class Session:
 def begin(key: str, address: str | None, **more: Any) -> None:
     """``ray.init(address, **more)``, where this process has no Ray yet; its answer to SIGTERM stays its own.
 
-    Without an address a Ray of its own: Ray itself would join whatever runs here, and go down with it.
+    Without an address a Ray of its own, which ends with this process: Ray itself would join whatever runs here, and go
+    down with it.
 
     Raises `BadRequest` under ``key`` where it does not start or is not there.
     """
-    if not ray.is_initialized():
-        with _signals_kept(), _errors_told(address, key):
-            address = address or "local"
-            if address == "local":
-                ask_for_token()
-            elif "://" not in address:
-                address = reached(address)
-            with on_loopback() if address == "local" else nullcontext():
-                UNTYPED.init(address, **{"logging_level": logging.ERROR, **more})
+    if ray.is_initialized():
+        return
+    with _signals_kept(), _errors_told(address, key):
+        if own := address in (None, "local"):
+            keeper = Keeper({name: more.pop(name) for name in STARTED if name in more})
+            atexit.register(_end, keeper)
+            address = keeper.address
+        elif "://" not in address:
+            address = reached(address)
+        with on_loopback() if own else nullcontext():
+            UNTYPED.init(address, **{"logging_level": logging.ERROR, **more})
+
+
+def _end(keeper: Keeper) -> None:
+    ray.shutdown()
+    keeper.close()
+
+
+def _there() -> dict[str, float]:
+    """What the whole Ray has, used or not."""
+    found: dict[str, float] = UNTYPED.cluster_resources()
+    return {name: found.get(name, 0.0) for name in ("CPU", "GPU")}
 
 
 def _private() -> str:

@@ -13,14 +13,14 @@ from harness import relatives, title
 @pytest.fixture(scope="session")
 def kept_ray() -> Iterator[tuple[str, Path]]:
     """Its address, and the folder that all its processes have for temporary files."""
-    from evorl.cluster.keeper import Keeper
+    from evorl.cluster.keeper import STORE, Keeper
 
     with tempfile.TemporaryDirectory(prefix="evorl-test-", dir="/tmp") as name:
         place = Path(name)
         (place / "driver").mkdir()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TMPDIR", name)
-            keeper = Keeper(2, str(place / "driver"))
+            keeper = Keeper({"num_cpus": 2, "object_store_memory": STORE}, str(place / "driver"))
         try:
             yield keeper.address, place
         finally:

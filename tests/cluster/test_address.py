@@ -56,6 +56,22 @@ def test_a_head_is_reached_by_either_protocol(ip: str, monkeypatch: pytest.Monke
         head.reached(word)
 
 
+def test_auto_is_the_ray_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(head.services, "find_gcs_addresses", set)
+    monkeypatch.setattr(head.services, "find_bootstrap_address", lambda temp_dir: None)
+    with pytest.raises(ConnectionError, match="no Ray runs on this machine; null starts one"):
+        head.reached("auto")
+    monkeypatch.setattr(head.services, "find_bootstrap_address", lambda temp_dir: "127.0.0.1:1")  # of one that is gone
+    with pytest.raises(ConnectionError, match=r"that is 127\.0\.0\.1:1: .*refused"):
+        head.reached("auto")
+    monkeypatch.setattr(head, "_ask", lambda address: None)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        word = one_word("127.0.0.1", server.getsockname()[1])
+        monkeypatch.setenv("RAY_ADDRESS", word)
+        assert head.reached("auto") == word
+
+
 def test_what_takes_its_time_is_told_before() -> None:
     assert "a Ray on this machine" in Ray().begins
     assert "joins the Ray at head:7" in Ray(address="head:7").begins and "of this machine" in Ray(address="auto").begins

@@ -87,5 +87,7 @@ def test_cores_and_gpus_are_set_aside(address: str) -> None:
 
 
 def test_more_gpus_than_there_are_is_refused(address: str) -> None:
-    with pytest.raises(BadRequest, match=r"no room for 3 workers of 1 CPUs and 2 GPUs .* has 8 CPUs and 4 GPUs"):
+    words = r"no room for 3 workers of 1 CPUs and 2 GPUs within 1 s; the cluster has 8 CPUs and 4 GPUs"
+    with pytest.raises(BadRequest, match=words) as refused:
         Ray(address=address, workers=3, gpus=2.0, deadline_s=1.0).spawn(toys.Counter, 3)
+    assert refused.value.key == "cluster.gpus"

@@ -301,6 +301,16 @@ def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tm
     assert not relatives(tmp_path / "tmp")
 
 
+def test_gpus_that_this_machine_has_not_are_refused_at_once(tmp_path: Path) -> None:
+    words = ("cluster=ray", "cluster.gpus=1000", "hydra.run.dir=run")
+    run = start(*QUICK, *WORLDS["pong"], *words, cwd=tmp_path)
+    assert run.wait(60) == 2, (tmp_path / "err").read_text()
+    *_, line = (tmp_path / "err").read_text().splitlines()
+    words = r"evorl: cluster\.gpus: this machine has \d+ GPUs; asked for are 1000 for each worker"
+    assert re.fullmatch(words, line)
+    assert not (tmp_path / "run").exists() and not relatives(tmp_path / "tmp")
+
+
 # ------------------------------------------------------------------ over a network
 
 
