@@ -14,9 +14,11 @@ from contextlib import suppress
 from typing import Any
 
 import grpc
+import ray._raylet
 from ray._private import grpc_utils, services
 
 from evorl.cluster.address import host_port, one_word
+from evorl.cluster.keeper import ask_for_token
 from evorl.util.readable import readable
 
 REACH_S = 10.0  # seconds in which it must take a connection, and answer
@@ -45,6 +47,10 @@ def reached(address: str) -> str:
 def _here() -> str:
     """What RAY_ADDRESS says, one that runs, or what ``ray start`` noted last. Raises ConnectionError without any."""
     untyped: Any = services
+    tokens: Any = ray._raylet
+    found = tokens.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+    if found and "RAY_AUTH_MODE" not in os.environ:
+        ask_for_token()  # as Ray does for a machine's own, with a page of words
     try:
         return str(untyped.get_ray_address_from_environment("auto", None))
     except ConnectionError:
