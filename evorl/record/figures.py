@@ -29,6 +29,9 @@ DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
 LEAST_SHADED = 3
 """Runs from which on an interval is drawn: that of two is 13 times their standard error, and hides what it is about."""
 
+TITLE_SIZE, TITLE_FITS = 10.5, 32
+"""Points, and the letters of that size for which a panel has room; a longer title has smaller ones."""
+
 _SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _STYLE: dict[RcKeyType, Any] = {
     "font.size": 9.5,
@@ -42,7 +45,7 @@ _STYLE: dict[RcKeyType, Any] = {
     "axes.grid.axis": "y",
     "axes.axisbelow": True,
     "axes.titlelocation": "left",
-    "axes.titlesize": 10.5,
+    "axes.titlesize": TITLE_SIZE,
     "axes.titleweight": "bold",
     "axes.titlepad": 9.0,
     "axes.titley": 1.0,  # not looked for anew, from every tick's box, whenever a panel is drawn
@@ -144,7 +147,7 @@ def style() -> Iterator[None]:
 
 def draw(axes: Axes, shown: Panel) -> None:
     """Draw one panel: curves over time, or where each run has one value only, those values as dots."""
-    axes.set_title(shown.title)
+    axes.set_title(shown.title, fontsize=TITLE_SIZE * min(1.0, TITLE_FITS / max(len(shown.title), 1)))
     if shown.at_end_only:
         _draw_dots(axes, shown)
     else:
@@ -263,8 +266,9 @@ def decades(axes: Axes, values: Floats) -> None:
 
 
 def _value(x: float, _: Any) -> str:
-    """``0.25``, ``−15``, ``25k``, ``1.5M``."""
-    scale, suffix = next(((scale, suffix) for scale, suffix in _SUFFIXES if abs(x) >= scale), (1.0, ""))
+    """``0.25``, ``−15``, ``25k``, ``1.5M``, ``1e+30``."""
+    suffixes = _SUFFIXES if abs(x) < 1e12 else ()
+    scale, suffix = next(((scale, suffix) for scale, suffix in suffixes if abs(x) >= scale), (1.0, ""))
     return f"{round(x / scale, 12):g}{suffix}".replace("-", "−")
 
 
