@@ -45,6 +45,15 @@ def test_a_threshold_is_passed_by_a_mean_and_not_by_a_spike() -> None:
     assert passed(np.array([5.0]), 1.0) is None
 
 
+def test_a_median_is_known_where_those_who_are_not_there_lie_above_it() -> None:
+    from walk import row
+
+    there, longer, shorter = np.full(6, 150.0), np.full(9, 0.0), np.full(3, 0.0)
+    assert row("ours", [there, there, longer])[3:6] == ["4, 4, > 9", "4", "150"]
+    assert row("ours", [there, there, shorter])[3:6] == ["4, 4, > 3", ">= 4", ">= 150"]
+    assert row("ours", [there, longer, longer])[3:6] == ["4, > 9, > 9", ">= 9", ">= 300"]
+
+
 def test_the_runs_of_a_profile_are_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import walk
 

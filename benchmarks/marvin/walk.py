@@ -60,8 +60,9 @@ def row(variant: str, curves: list[Curve]) -> list[str]:
         found = [passed(one, threshold) for one in curves]
         known = [len(one) if g is None else g for one, g in zip(curves, found, strict=True)]
         each = ", ".join(f"> {len(one)}" if g is None else str(g) for one, g in zip(curves, found, strict=True))
-        sign = ">= " if None in found else ""
-        cells += [each, f"{sign}{median(known):g}", f"{sign}{POPULATION * (median(known) + 1):,.0f}"]
+        middle = median(known)
+        sign = ">= " if any(g is None and n <= middle for g, n in zip(found, known, strict=True)) else ""
+        cells += [each, f"{sign}{middle:g}", f"{sign}{POPULATION * (middle + 1):,.0f}"]
     return [*cells, ", ".join(f"{one[-10:].mean():.0f}" for one in curves)]
 
 
