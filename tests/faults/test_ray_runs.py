@@ -5,6 +5,7 @@ What test_cluster_kills.py asks of `cluster=processes`, with fewer signals: a Ra
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import select
@@ -101,7 +102,8 @@ def test_a_driver_that_dies_before_it_hears_of_its_ray_leaves_nothing(moment: st
     ours, theirs = socket.socketpair()
     private = short_path / "private"
     private.mkdir()
-    words = [sys.executable, "-m", keeper.__name__, str(theirs.fileno()), "1", str(private)]
+    options = json.dumps({"num_cpus": 1, "object_store_memory": keeper.STORE})
+    words = [sys.executable, "-m", keeper.__name__, str(theirs.fileno()), options, str(private)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(short_path)}
     with theirs, subprocess.Popen(words, pass_fds=[theirs.fileno()], env=env) as process:
         theirs.close()
