@@ -50,13 +50,13 @@ def row(one: Line, again: dict[str, Any] | None, film: str) -> list[str]:
 
 
 def report(out: Path | None, facts: dict[str, Any], census: Census, seed: int) -> None:
-    front = [census.lines[row] for row in census.front]
+    front = [census.lines[number] for number in census.front]
     again, films = {}, {}
     for name, one in ends(front).items():
         film = f"nsga2_{name}.mp4"
         words = [f"individual={one.id}", f"seed={seed + OTHER}"]
         again[one.id] = judge(census.run.directory, words, out and out / film)
-        films[one.id] = f"[film]({film})"
+        films[one.id] = f"{films.get(one.id, '')} [film]({film})".strip()  # one may be both ends
     rows = [row(one, again.get(one.id), films.get(one.id, "")) for one in front]
     header = ["individual", *census.names, *RESULTS, *(f"{name}, other games" for name in RESULTS), ""]
     facts = {

@@ -18,6 +18,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from common import ROOT, carry_on, judge, machine, median, page, save
 
 Curve = NDArray[np.float64]
 VARIANTS = ("original", "ours")
+COLOURS = dict(zip(VARIANTS, ("tab:blue", "tab:orange"), strict=True))
 POPULATION, WINDOW = 30, 5
 THRESHOLDS = (100.0, 200.0)
 PUBLISHED = {0: -61.0, 50: -46.0, 100: 80.0, 150: 181.0, 200: 241.0, 250: 225.0, 295: 246.7}
@@ -61,7 +63,7 @@ def row(variant: str, curves: list[Curve]) -> list[str]:
         known = [len(one) if g is None else g for one, g in zip(curves, found, strict=True)]
         each = ", ".join(f"> {len(one)}" if g is None else str(g) for one, g in zip(curves, found, strict=True))
         middle = median(known)
-        sign = ">= " if any(g is None and n <= middle for g, n in zip(found, known, strict=True)) else ""
+        sign = ">= " if any(g is None and n <= median_high(known) for g, n in zip(found, known, strict=True)) else ""
         cells += [each, f"{sign}{middle:g}", f"{sign}{POPULATION * (middle + 1):,.0f}"]
     return [*cells, ", ".join(f"{one[-10:].mean():.0f}" for one in curves)]
 
@@ -72,9 +74,9 @@ def draw(curves: dict[str, list[Curve]], path: Path) -> None:
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for (name, found), colour in zip(curves.items(), ("tab:blue", "tab:orange"), strict=True):
+    for name, found in curves.items():
         for number, one in enumerate(found):
-            axes.plot(one, color=colour, alpha=0.8, lw=1, label=None if number else f"{name}, measured here")
+            axes.plot(one, color=COLOURS[name], alpha=0.8, lw=1, label=None if number else f"{name}, measured here")
     axes.plot(list(PUBLISHED), list(PUBLISHED.values()), "ko", ms=5, label="original, published")
     axes.set(xlabel="generation (30 episodes)", ylabel="mean return", title="Marvin learns to walk")
     axes.legend(frameon=False)

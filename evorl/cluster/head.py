@@ -48,13 +48,16 @@ def _here() -> str:
     """What RAY_ADDRESS says, one that runs, or what ``ray start`` noted last. Raises ConnectionError without any."""
     untyped: Any = services
     tokens: Any = ray._raylet
-    found = tokens.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
-    if found and "RAY_AUTH_MODE" not in os.environ:
-        ask_for_token()  # as Ray does for a machine's own, with a page of words
+    token = tokens.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+    if token and not {"RAY_AUTH_MODE", "RAY_ADDRESS"} & os.environ.keys():
+        ask_for_token()  # as Ray does for this machine's own, but without a page of words
     try:
-        return str(untyped.get_ray_address_from_environment("auto", None))
+        found = str(untyped.get_ray_address_from_environment("auto", None))
     except ConnectionError:
         raise ConnectionError("no Ray runs on this machine; null starts one, HOST:PORT names another's") from None
+    if "://" in found:
+        raise ConnectionError(f"RAY_ADDRESS is {found}, which is no HOST:PORT")
+    return found
 
 
 def _ask(address: str) -> None:

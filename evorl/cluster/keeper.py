@@ -118,7 +118,7 @@ def _keep(driver: socket.socket, options: dict[str, Any], directory: str) -> Non
         _end_children()
         with suppress(OSError):
             driver.shutdown(socket.SHUT_WR)  # so a driver that lives hears of it
-        if not _replaced(driver):
+        if directory and not _replaced(driver):
             shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -128,9 +128,13 @@ def _carry(driver: socket.socket, options: dict[str, Any], keeper: int) -> None:
     import ray  # here: the keeper listens from its first moment
 
     calm = {"worker_niceness": 0}  # nearly the lowest priority is Ray's default: any other program would starve them
+    own = {
+        "_system_config": {**calm, **(options.get("_system_config") or {})},
+        "_temp_dir": options.get("_temp_dir") or _temporary(),
+    }
     try:
         with on_loopback():
-            ray.init("local", **{"_system_config": calm, "_temp_dir": _temporary(), **QUIET, **options})
+            ray.init("local", **{**QUIET, **options, **own})
         said = f"at {ray.get_runtime_context().gcs_address}"
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
         said = f"not {gist(error)}"

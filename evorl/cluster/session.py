@@ -28,20 +28,11 @@ if TYPE_CHECKING:
 
 
 UNTYPED: Any = ray  # some of its functions have no annotations
-STARTED = (
-    "num_cpus",
-    "num_gpus",
-    "resources",
-    "labels",
-    "object_store_memory",
-    "include_dashboard",
-    "dashboard_host",
-    "dashboard_port",
-    "_system_config",
-    "_temp_dir",
-    "_memory",
-)
-"""Options of ``ray.init`` that are those of the Ray that begins; the others are its driver's."""
+DRIVERS = (
+    "log_to_driver", "logging_level", "logging_format", "logging_config", "configure_logging", "namespace",
+    "runtime_env", "job_config", "ignore_reinit_error", "_driver_object_store_memory", "_skip_env_hook",
+)  # fmt: skip
+"""Options of ``ray.init`` that are its driver's; the others are those of the Ray that begins."""
 
 
 class Session:
@@ -90,7 +81,8 @@ class Session:
     def _check_gpus(self, workers: int) -> None:
         """Of a Ray of one's own, which has as many CPUs as workers ask for, and no more GPUs than there are."""
         each, here = self.config.gpus, _there()["GPU"]
-        if workers * each > here:
+        room = here * (1 // each) if 0 < each < 1 else here // max(each, 1)  # no worker has parts of two
+        if each and workers > room:
             raise BadRequest(f"this machine has {here:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
 
     def _reserve(self, workers: int) -> None:
@@ -159,7 +151,7 @@ def begin(key: str, address: str | None, **more: Any) -> None:
         return
     with _signals_kept(), _errors_told(address, key):
         if own := address in (None, "local"):
-            keeper = Keeper({name: more.pop(name) for name in STARTED if name in more})
+            keeper = Keeper({name: more.pop(name) for name in [*more] if name not in DRIVERS})
             atexit.register(_end, keeper)
             address = keeper.address
         elif "://" not in address:
@@ -169,7 +161,7 @@ def begin(key: str, address: str | None, **more: Any) -> None:
 
 
 def _end(keeper: Keeper) -> None:
-    ray.shutdown()
+    UNTYPED.shutdown(_exiting_interpreter=True)  # which waits for the last lines of jobs
     keeper.close()
 
 

@@ -267,7 +267,7 @@ def decades(axes: Axes, values: Floats) -> None:
 
 def _value(x: float, _: Any) -> str:
     """``0.25``, ``−15``, ``25k``, ``1.5M``, ``1e+30``."""
-    suffixes = _SUFFIXES if abs(x) < 1e12 else ()
+    suffixes = _SUFFIXES if abs(x) < 1000 * _SUFFIXES[0][0] else ()
     scale, suffix = next(((scale, suffix) for scale, suffix in suffixes if abs(x) >= scale), (1.0, ""))
     return f"{round(x / scale, 12):g}{suffix}".replace("-", "−")
 

@@ -70,6 +70,9 @@ def test_auto_is_the_ray_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
         word = one_word("127.0.0.1", server.getsockname()[1])
         monkeypatch.setenv("RAY_ADDRESS", word)
         assert head.reached("auto") == word
+    monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
+    with pytest.raises(ConnectionError, match="RAY_ADDRESS is ray://head:10001, which is no HOST:PORT"):
+        head.reached("auto")
 
 
 def test_what_takes_its_time_is_told_before() -> None:

@@ -27,6 +27,7 @@ import zmq
 from harness import QUICK, ROOT, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, title, train_in
 from ray.exceptions import RayActorError
 
+from evorl.cluster import session
 from evorl.cluster.core import Group, Make
 from evorl.cluster.curve import Pass
 from evorl.cluster.fleet import RETRY_S, Bell, Fleet
@@ -302,13 +303,32 @@ def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tm
 
 
 def test_gpus_that_this_machine_has_not_are_refused_at_once(tmp_path: Path) -> None:
-    words = ("cluster=ray", "cluster.gpus=1000", "hydra.run.dir=run")
-    run = start(*QUICK, *WORLDS["pong"], *words, cwd=tmp_path)
+    run = start(*QUICK, *WORLDS["pong"], "cluster=ray", "cluster.gpus=1000", "hydra.run.dir=run", cwd=tmp_path)
     assert run.wait(60) == 2, (tmp_path / "err").read_text()
     *_, line = (tmp_path / "err").read_text().splitlines()
-    words = r"evorl: cluster\.gpus: this machine has \d+ GPUs; asked for are 1000 for each worker"
-    assert re.fullmatch(words, line)
+    assert re.fullmatch(r"evorl: cluster\.gpus: this machine has \d+ GPUs; asked for are 1000 for each worker", line)
     assert not (tmp_path / "run").exists() and not relatives(tmp_path / "tmp")
+
+
+@pytest.mark.parametrize(("each", "here", "most"), [(0.0, 0, 9), (0.6, 2, 2), (0.5, 2, 4), (1.0, 2, 2), (2.0, 3, 1)])
+def test_no_worker_has_parts_of_two_gpus(each: float, here: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_there", lambda: {"CPU": 9.0, "GPU": float(here)})
+    asked: Any = SimpleNamespace(config=Ray(gpus=each))
+    session.Session._check_gpus(asked, most)
+    if each:
+        with pytest.raises(BadRequest, match=f"this machine has {here} GPUs"):
+            session.Session._check_gpus(asked, most + 1)
+
+
+def test_options_go_to_the_ray_that_begins_or_to_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, joined = list[Any](), list[Any]()
+    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(session, "Keeper", lambda options: begun.append(options) or SimpleNamespace(address="here:1"))
+    monkeypatch.setattr(session.atexit, "register", lambda *what: None)
+    monkeypatch.setattr(session.UNTYPED, "init", lambda address, **more: joined.append((address, more)))
+    session.begin("key", None, num_cpus=None, _plasma_directory="/x", namespace="n", logging_level="ERROR")
+    assert begun == [{"num_cpus": None, "_plasma_directory": "/x"}]
+    assert joined == [("here:1", {"namespace": "n", "logging_level": "ERROR"})]
 
 
 # ------------------------------------------------------------------ over a network

@@ -40,9 +40,9 @@ def test_two_nodes_started_by_hand(tmp_path: Path) -> None:
             assert not (tmp_path / "run").exists()
             done = run(RAY_AUTH_MODE="token")
             assert done.returncode == 0, done.stderr
-            other = run("auto", RAY_AUTH_TOKEN="0" * 64, RAY_ADDRESS=address)
+            other = run("auto", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="0" * 64, RAY_ADDRESS=address)
             assert other.returncode == 2 and "ours is missing or another" in other.stderr
-            found = run("auto", "again", RAY_ADDRESS=address)  # with the token of ~/.ray
+            found = run("auto", "again", RAY_AUTH_MODE="token", RAY_ADDRESS=address)
             assert (found.returncode, found.stderr) == (0, "")
             assert "joins the Ray of this machine" in found.stdout
             assert fingerprint(tmp_path / "again") == fingerprint(tmp_path / "run")

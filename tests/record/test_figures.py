@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from evorl.record.figures import multiples, render, render_inset, single, spread
+from evorl.record.figures import _value, multiples, render, render_inset, single, spread
 from evorl.record.groups import Group
 from evorl.record.page import inline
 from evorl.record.panels import Panel, panel
@@ -177,3 +177,8 @@ def test_a_wide_interval_neither_moves_the_axes_nor_goes_where_no_value_can(shif
     corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
     assert corners[:, 1].max() == pytest.approx(shift + 10.5)
     assert corners[:, 1].min() == pytest.approx(0.0 if shift == 0 else shift - 0.5)
+
+
+@pytest.mark.parametrize(("x", "text"), [(0.25, "0.25"), (-15, "−15"), (25e3, "25k"), (1.5e9, "1.5G"), (1e30, "1e+30")])
+def test_numbers_beside_an_axis(x: float, text: str) -> None:
+    assert _value(x, None) == text
