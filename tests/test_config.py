@@ -71,13 +71,13 @@ def test_the_main_file_restates_the_defaults(hydra: Hydra) -> None:
     assert (data["seed"], data["device"]) == (0, "auto")
 
 
-@pytest.mark.parametrize("name", ["original", "ours"])
-def test_marvins_policies_have_the_672_weights_of_the_original(hydra: Hydra, name: str) -> None:
+@pytest.mark.parametrize(("name", "weights"), [("original", 672), ("ours", 100)])
+def test_marvins_policies_have_as_many_weights_as_their_page_says(hydra: Hydra, name: str, weights: int) -> None:
     from evorl.lifetime import plan
 
     whole = experiment(hydra, f"+experiment=marvin/{name}")
     space = plan(whole, whole.ec).space
-    assert (space.size, whole.mdp.time_limit) == (672, 1500)
+    assert (space.size, whole.mdp.time_limit) == (weights, 1500)
     assert not space.weights_of(0).any()
 
 

@@ -184,10 +184,14 @@ class Attack:
             os.kill(reader.pid, signal.SIGKILL)
             self.kills += 1
 
+    def awaited(self) -> list[Seat]:
+        """Who has yet to answer, and has begun: not who is just replaced."""
+        assert self.crew is not None
+        return [one for one in self.crew.seats if one.ready and one.told]
+
     def interrupt(self) -> None:
         """Speak where an answer is awaited: all that is left to say once all is sent, since the run may end soon."""
-        assert self.crew is not None
-        if self.answers and any(seat.told for seat in self.crew.seats):
+        if self.answers and self.awaited():
             left = self.count - self.spoken
             for _ in range(left if self.sent == self.count else min(self.each, left)):
                 self.speak()
@@ -198,7 +202,7 @@ class Attack:
         seat = self.draw.choice(self.crew.seats)
         kind = self.draw.choice(PARSED)
         said = forged(self.draw, seat, kind, self.draw.choice(self.hostile))
-        awaited = [one for one in self.crew.seats if one.ready and one.told]
+        awaited = self.awaited()
         if kind == Kind.ANSWER and self.answers and awaited and self.draw.random() < 0.8:
             seat = self.draw.choice(awaited)
             said = spoiled(self.draw, seat, self.draw.choice(self.answers))
