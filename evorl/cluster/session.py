@@ -81,8 +81,10 @@ class Session:
     def _check_gpus(self, workers: int) -> None:
         """Of a Ray of one's own, which has as many CPUs as workers ask for, and no more GPUs than there are."""
         each, here = self.config.gpus, _there()["GPU"]
-        room = here * (1 // each) if 0 < each < 1 else here // max(each, 1)  # no worker has parts of two
-        if each and workers > room:
+        if not each:
+            return
+        room = here * int(1 / each + 1e-9) if each < 1 else here // each  # no worker has parts of two
+        if workers > room:
             raise BadRequest(f"this machine has {here:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
 
     def _reserve(self, workers: int) -> None:

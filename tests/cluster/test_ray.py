@@ -310,7 +310,7 @@ def test_gpus_that_this_machine_has_not_are_refused_at_once(tmp_path: Path) -> N
     assert not (tmp_path / "run").exists() and not relatives(tmp_path / "tmp")
 
 
-@pytest.mark.parametrize(("each", "here", "most"), [(0.0, 0, 9), (0.6, 2, 2), (0.5, 2, 4), (1.0, 2, 2), (2.0, 3, 1)])
+@pytest.mark.parametrize(("each", "here", "most"), [(0.0, 0, 9), (0.1, 1, 10), (0.6, 2, 2), (1.0, 2, 2), (2.0, 3, 1)])
 def test_no_worker_has_parts_of_two_gpus(each: float, here: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_there", lambda: {"CPU": 9.0, "GPU": float(here)})
     asked: Any = SimpleNamespace(config=Ray(gpus=each))
