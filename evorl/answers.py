@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Individual, unreported
+from evorl.ec.core import Evaluation, Evolution, Individual, Objective, shares, unreported
 from evorl.mdp.core import World
 from evorl.mdp.problem import Problem
 from evorl.mdp.samples import reported
@@ -68,15 +68,17 @@ def fitness_episodes(seed: int, evolution: Evolution, width: int, ids: list[int]
     ))  # fmt: skip
 
 
-def answered(evolution: Evolution, episodes: list[Episode]) -> Answer:
-    """What the episodes of an individual come to. Raises `BadRequest` for an objective that they do not report."""
+def answered(evolution: Evolution, episodes: list[Episode], sides: int = 1) -> Answer:
+    """What the episodes of an individual, in order, come to; where it holds several ``sides`` of a game each is one.
+
+    Raises `BadRequest` for an objective that they do not report.
+    """
     found = sorted({name for one in episodes for name in one.results})
     result = {name: np.array([one.results[name] for one in episodes]) for name in found}
     result |= {"return": np.array([one.ret for one in episodes]), "length": np.array([one.length for one in episodes])}
     result.setdefault("fitness", result["return"])
-    return Answer(
-        [objective(one, result) for one in evolution.objectives], int(result["length"].sum()), result, None, None, ""
-    )
+    cost = int(result["length"][::sides].sum())  # an advance of a game counts once for all its sides
+    return Answer([objective(one, result) for one in evolution.objectives], cost, result, None, None, "")
 
 
 def names(evolution: Evolution) -> tuple[str, ...]:
@@ -84,16 +86,15 @@ def names(evolution: Evolution) -> tuple[str, ...]:
     return tuple(title(term) for term in evolution.objectives)
 
 
-def title(term: str | dict[str, float]) -> str:
+def title(term: Objective) -> str:
     """What an objective is called: ``fitness``, ``fitness+0.5*lazy``."""
-    weights = {term: 1.0} if isinstance(term, str) else term
-    text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in weights.items())
+    text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in shares(term).items())
     return text.replace("+-", "-")
 
 
-def objective(term: str | dict[str, float], result: Mapping[str, Array], key: str = "ec.objectives") -> float:
+def objective(term: Objective, result: Mapping[str, Array], key: str = "ec.objectives") -> float:
     """A named result's mean over the episodes, or a weighted sum of such. Raises `BadRequest` for an unknown name."""
-    weights = {term: 1.0} if isinstance(term, str) else term
+    weights = shares(term)
     for name in weights:
         if name not in result:
             raise unreported(name, result, key)
@@ -117,6 +118,6 @@ def check_results(wanted: Mapping[str, str], world: World, more: Collection[str]
             raise unreported(name, known.union(own), key)
 
 
-def nothing(evolution: Evolution, reason: str) -> Answer:
-    """What there is of an individual that failed."""
-    return Answer([math.nan] * len(evolution.objectives), 0, {}, None, None, reason)
+def nothing(evolution: Evolution, reason: str, cost: int = 0) -> Answer:
+    """What there is of an individual that failed, after so many environment steps as far as they are known."""
+    return Answer([math.nan] * len(evolution.objectives), cost, {}, None, None, reason)

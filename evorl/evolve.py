@@ -50,6 +50,9 @@ from evorl.util.errors import BadRequest
 
 log = logging.getLogger("evorl")
 
+HOPELESS = 1000
+"""Evaluations in a row that failed, after which a run ends: those that fail at once would never use up its budget."""
+
 
 class Population:
     """An evolver, the evaluations in flight and their counters: everything that a checkpoint holds."""
@@ -72,6 +75,7 @@ class Population:
             self.origin.settle()
         self.slots = evolution.slots or evolution.population
         self.steps = self.evaluations = self.failed = 0
+        self.in_vain = 0  # evaluations since the last one that did not fail
         self.leader: Evaluation | None = None  # the best individual so far
         self.best: tuple[float, int] | None = None
         self.genes: dict[str, Value] = {}  # the leader's values, as it was evaluated with
@@ -120,7 +124,9 @@ class Population:
         evaluations = [evaluation for evaluation, _, _ in answered]
         self.steps += sum(one.cost for one in evaluations)
         self.evaluations += len(evaluations)
-        self._notice([(one, reason) for one, reason, _ in answered if reason])
+        failed = [(one, reason) for one, reason, _ in answered if reason]
+        self.in_vain = self.in_vain + len(failed) if len(failed) == len(answered) else 0
+        self._notice(failed)
         self._remember(evaluations)
         rows = [self._row(one, seconds) for one, _, seconds in answered]
         self._compare(rows)
@@ -214,6 +220,8 @@ class Population:
         self.failed += len(failed)
         if failed and self.leader is None and self.failed >= self.evolution.population:
             raise WorldError(f"every individual so far failed; the last one: {failed[-1][1]}")
+        if self.in_vain >= HOPELESS:
+            raise WorldError(f"the last {self.in_vain} individuals all failed; the last one: {failed[-1][1]}")
 
     def _remember(self, evaluations: list[Evaluation]) -> None:
         for one in evaluations:
@@ -247,9 +255,19 @@ class Population:
             metrics["population/mean"] = float(worth[np.isfinite(worth)].mean())
             metrics["population/std"] = float(worth[np.isfinite(worth)].std())
             metrics["population/age"] = self.evaluations - float(np.mean([one.individual.birth for one in population]))
-            if self.plan.space.genes:
-                metrics["population/diversity"] = self.plan.space.spread(genomes(population))
+            metrics |= self._diversity(population)
         return metrics
+
+    def _diversity(self, population: Sequence[Evaluation]) -> Metrics:
+        """Of genes; without any of weights, but for those around one point, whose deviation is the evolver's choice."""
+        if self.plan.space.genes:
+            return {"population/diversity": self.plan.space.spread(genomes(population))}
+        weights = [one.individual.weights for one in population if one.individual.weights is not None]
+        if not weights or isinstance(self.evolver, Seeding):
+            return {}
+        x = np.stack(weights)
+        size = float(np.sqrt(np.square(x).mean()))
+        return {"population/diversity": float(x.std(0).mean()) / size} if size else {}
 
     def people(self) -> list[dict[str, Any]]:
         """The best individuals of the present population, for a person."""
@@ -307,7 +325,7 @@ class Population:
         if leader is not None and self.plan.learner is not None:
             learner = self.plan.learner(leader.individual).state_dict()
         return {
-            "steps": self.steps, "evaluations": self.evaluations, "failed": self.failed,
+            "steps": self.steps, "evaluations": self.evaluations, "failed": self.failed, "in_vain": self.in_vain,
             "best": None if self.best is None else list(self.best),
             "leader": pack_evaluations([] if leader is None else [leader]),
             "values": self.genes,
@@ -321,6 +339,7 @@ class Population:
 
     def load_state_dict(self, state: StateDict) -> None:
         self.steps, self.evaluations, self.failed = state["steps"], state["evaluations"], state["failed"]
+        self.in_vain = state["in_vain"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.leader = next(iter(unpack_evaluations(state["leader"])), None)
         self.genes = state.get("values", {})  # not noted by runs of before

@@ -93,8 +93,8 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
 
 def _function(problem: Problem, evolution: Evolution) -> Plan:
     low, high = problem.bounds
-    slots = evolution.slots or evolution.population
-    return Plan(Space.box(low.tolist(), high.tolist()), partial(Function, problem), slots, None, problem.names)
+    together = evolution.together or evolution.slots or evolution.population
+    return Plan(Space.box(low.tolist(), high.tolist()), partial(Function, problem), together, None, problem.names)
 
 
 class Function:
@@ -209,7 +209,7 @@ class Play:
             arena.close()
         self._saw(seen)
         groups = [done[k * width : (k + 1) * width] for k in range(len(individuals))]
-        return [answered(e, in_order(group, e.episodes)) for group in groups]
+        return [answered(e, in_order(group, e.episodes), world.sides) for group in groups]
 
     def _moments(self, actor: Actor) -> Moments | None:
         return Moments.of(actor.spec.inputs, self.experiment.rl.normalize_inputs)
@@ -285,7 +285,7 @@ class Train:
         try:
             return self._trained(run, one)
         except NotFinite as error:
-            return nothing(self.evolution, str(error))
+            return nothing(self.evolution, str(error), run.steps - (one.memory["steps"] if one.memory else 0))
         finally:
             run.close()
 
@@ -301,7 +301,7 @@ class Train:
         kept = {name: part for name, part in state.items() if name != "policy"}
         if not e.inherit_optimizer:
             kept.pop("optimizer")
-        answer = answered(e, episodes)
+        answer = answered(e, episodes, run.experiment.mdp.judge().sides)
         return answer._replace(
             cost=answer.cost + run.steps - began,
             weights=layout.flatten(state["policy"]).numpy(),

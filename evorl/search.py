@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl import config
 from evorl.cluster.local import Local
-from evorl.ec.core import Evolution, Individual
+from evorl.ec.core import Evolution, Individual, Objective, shares
 from evorl.ec.space import Gene, Space, Value
 from evorl.experiment import Experiment
 from evorl.mdp.problem import Problem
@@ -74,14 +74,12 @@ class Search:
         return self.evolution.lifetime == "train"
 
     @property
-    def objectives(self) -> tuple[str | dict[str, float], ...]:
+    def objectives(self) -> tuple[Objective, ...]:
         """Of the evolver, so that more is better."""
         terms = self.evolution.objectives
         if self.keys.direction == "maximize":
             return terms
-        return tuple(
-            {name: -x for name, x in ({term: 1.0} if isinstance(term, str) else term).items()} for term in terms
-        )
+        return tuple({name: -x for name, x in shares(term).items()} for term in terms)
 
     def extremes(self) -> list[list[str]]:
         """The words of jobs that reach every end of every range, and every choice."""

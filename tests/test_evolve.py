@@ -11,22 +11,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest
 
-from evorl import answers, config, evaluate
+from evorl import answers, config, evaluate, evolve
+from evorl.answers import Answer
 from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
-from evorl.ec.core import Evolution
+from evorl.ec.core import Evolution, Individual, pack
 from evorl.ec.pbt import PBT
+from evorl.ec.random import Random
 from evorl.ec.sga import SGA
+from evorl.ec.space import Space
 from evorl.evolve import Population
 from evorl.experiment import Experiment
 from evorl.genes import with_values
-from evorl.lifetime import Train
+from evorl.lifetime import Train, plan
 from evorl.mdp.core import WorldError
-from evorl.rl.core import Learned
+from evorl.rl.core import Episode, Learned
 from evorl.rl.ppo import Learner
 from evorl.util.errors import BadRequest
 
@@ -187,28 +191,49 @@ def test_what_a_repetition_refuses(
     assert capsys.readouterr().err.startswith(f"evorl: {line}")
 
 
+# ------------------------------------------------------------------ on which episodes
+
+
+@pytest.mark.parametrize("lifetime", ["play", "train"])
+@pytest.mark.parametrize(("seeds", "alike"), [("common", True), ("fresh", False)])
+def test_equals_are_judged_on_the_same_episodes_or_each_on_its_own(lifetime: str, seeds: str, alike: bool) -> None:
+    """Two individuals that differ by their number alone; a learner hardly moves them."""
+    words = (f"ec.lifetime={lifetime}", f"ec.seeds={seeds}", "ec.train_steps=64", "ec.episodes=20")
+    still = ("rl.lr=1e-30", "rl.normalize_inputs=false", "rl.net.activation=tanh")
+    experiment = experiment_of(*QUICK, "mdp=cartpole", "ec=pbt", *words, *still)
+    assert experiment.ec is not None
+    how = plan(experiment, experiment.ec)
+    member, weights = how.make(0), how.space.weights_of(0)
+    found = []
+    for number in (0, 1):
+        one = Individual(number, np.empty(0), weights)
+        found.append(Answer(*member.evaluate(pack([one])).each[0]).result["length"])
+    assert np.array_equal(*found) == alike
+
+
 # ------------------------------------------------------------------ genes
 
 
 def test_what_the_learner_uses_is_its_genome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checked inside the update, for every individual: the hyper-parameters, and the rate that the optimiser takes."""
-    used: dict[int, set[tuple[float, float]]] = {}
+    used: dict[int, set[tuple[float, ...]]] = {}
+    others = ("critic_coef", "clip", "lam", "gamma", "entropy_coef")
     update = Learner.update
 
     def noting(self: Learner, batch: Any, step: int, iteration: int) -> Learned:
         learned = update(self, batch, step, iteration)
         rate = learned.metrics["optimizer/lr"]
         assert rate == self.hyper.lr
-        used.setdefault(self.seed, set()).add((float(rate), self.hyper.critic_coef))
+        used.setdefault(self.seed, set()).add((float(rate), *(getattr(self.hyper, name) for name in others)))
         return learned
 
     monkeypatch.setattr(Learner, "update", noting)
-    evolved(tmp_path / "run", *CASES["rounds"], "+ec.genes.rl.critic_coef=[0,1]")
+    evolved(tmp_path / "run", *CASES["rounds"], *(f"+ec.genes.rl.{name}=[0.1,0.9]" for name in others))
     lines = journal(tmp_path / "run")
     assert len({line["genes"]["rl.lr"] for line in lines}) > 6, "nobody's genes changed"
-    asked = [(line["genes"]["rl.lr"], line["genes"]["rl.critic_coef"]) for line in lines]
-    assert all(len(pairs) == 1 for pairs in used.values())  # one individual, one genome
-    assert {pair for pairs in used.values() for pair in pairs} >= {*asked}
+    asked = {tuple(line["genes"][f"rl.{name}"] for name in ("lr", *others)) for line in lines}
+    assert all(len(genomes) == 1 for genomes in used.values())  # one individual, one genome
+    assert {genome for genomes in used.values() for genome in genomes} >= asked
 
 
 def test_a_gene_changes_what_is_learned(tmp_path: Path) -> None:
@@ -435,6 +460,68 @@ def test_when_everybody_fails_the_run_says_why(lifetime: str) -> None:
         for _ in range(3):
             population.iterate()
     population.close()
+
+
+def test_who_failed_has_cost_what_it_trained() -> None:
+    evolution = PBT(population=2, train_steps=1000, episodes=1)
+    experiment = faulty("observation", evolution)
+    late = Faulty(fault="observation", at=2 * experiment.rl.horizon + 1)  # in the third batch
+    population = Population(dataclasses.replace(experiment, mdp=late), evolution)
+    rows = population.iterate().evaluated
+    cost = 2 * experiment.rl.slots * experiment.rl.horizon
+    assert math.isnan(rows[0]["objectives"]["fitness"]) and rows[0]["cost"] == population.steps == cost
+    population.close()
+
+
+def test_a_run_in_which_everybody_fails_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after somebody did not: who fails at once takes no steps, so that no budget of steps would end it."""
+    monkeypatch.setattr(evolve, "HOPELESS", 5)
+    evolution = Random(population=10, episodes=1, lifetime="play", genes={"mdp": {"length": [2, 18]}})
+    population = Population(faulty("observation", evolution), evolution)
+    while population.leader is None:
+        population.iterate()
+    middle = [np.array([17.0])] * 100
+    monkeypatch.setattr(Space, "sample", lambda self, generator, n: np.array(middle[:n]))
+    with pytest.raises(WorldError, match=r"the last [5-9] individuals all failed; the last one: input 'sight'"):
+        for _ in range(20):
+            population.iterate()
+    population.close()
+
+
+# ------------------------------------------------------------------ what an evaluation costs
+
+
+@pytest.mark.parametrize("words", [("mdp=duel",), PONG, ("mdp=pendulum", "mdp.frame_skip=4")], ids=" ".join)
+def test_it_costs_the_steps_of_its_games(words: tuple[str, ...]) -> None:
+    """Every advance of a game, of which there may be several between two decisions: as the arena counts them."""
+    experiment = experiment_of(*QUICK, *words, "ec=random", "ec.episodes=3", "ec.together=1", "ec.population=1")
+    assert experiment.ec is not None
+    how = plan(experiment, experiment.ec)
+    counted, arenas = list[int](), type(experiment.mdp.judge()).arena
+
+    def counting(world: Any, slots: int, episodes: Any) -> Any:
+        arena = arenas(world, slots, episodes)
+        recv = arena.recv
+
+        def noting() -> Any:
+            now = recv()
+            counted.append(now.cost)
+            return now
+
+        arena.recv = noting
+        return arena
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(experiment.mdp.judge()), "arena", counting)
+        patch.setattr("evorl.lifetime.SLOTS", 1)  # one game after the other
+        one = Individual(0, np.empty(0), how.space.weights_of(0))
+        answer = Answer(*how.make(0).evaluate(pack([one])).each[0])
+    assert answer.cost == sum(counted) == answer.result["length"].sum()
+
+
+def test_two_sides_of_a_game_cost_it_once() -> None:
+    both = [Episode(1.0, length, (1.0,), {}) for length in (10.0, 9.0, 20.0, 20.0)]
+    assert answers.answered(Random(), both, 2).cost == 30
 
 
 # ------------------------------------------------------------------ what is kept and told

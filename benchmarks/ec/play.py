@@ -1,10 +1,11 @@
 """Steps per second of `ec=openai_es ec.lifetime=play`, against a bare loop over the same policies and worlds.
 
-The bare loop plays the very episodes that ours has played, with the same stacked forward pass, and does nothing else:
+The bare loop plays the very episodes that ours has played, all 200 in one stacked forward pass, and does nothing else:
 no perturbations, no shaping, no step, no records, no checks; making its worlds and recording its forward pass are not
-timed. Its rows whose episodes are over begin others, as those of vector environments do; ours rest. Ours is the whole
-run but for its directory. Both wait for the longest episode. They take turns on one thread, and every number is a
-median over the rounds.
+timed. Ours is the whole run but for its directory: with ec.together=200 in one task as the bare loop, and in the four
+tasks of the default, which workers can share. Rows whose episodes are over rest in both, and both wait for the longest
+episode. Inputs are as they are (rl.normalize_inputs=false). They take turns on one thread; every number is a median
+over the rounds, of the ratio also the quartiles.
 
     python benchmarks/ec/play.py [--rounds 5] [--out DIR]
 """
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,15 +31,18 @@ from evorl import config
 from evorl.ec.openai_es import OpenAIES
 from evorl.evolve import Population
 from evorl.experiment import Experiment
+from evorl.mdp.core import Resting
 from evorl.nets.distributions import noise_size
 from evorl.rl.crowd import Actor, Crowd
 from evorl.util.seed import Grouped
 
 POPULATION, EPISODES, GENERATIONS = 200, 1, 3
-CASES = {
+WORLDS = {
     "cartpole": ["mdp=cartpole", "rl.net.hidden=[32]"],
     "pong": ["mdp=pong", "rl.net.hidden=[64,64]", "rl.normalize_inputs=false"],
 }
+TASKS = {"one task": POPULATION, "four tasks": POPULATION // 4}
+"""Policies of each."""
 
 
 def experiment(words: list[str]) -> Experiment:
@@ -47,27 +52,27 @@ def experiment(words: list[str]) -> Experiment:
 
 def contest(words: list[str]) -> dict[str, Callable[[int], float]]:
     """Functions of a round's number: steps per second of an evolution, and of a bare loop over what it played."""
-    evolution = OpenAIES(population=POPULATION, episodes=EPISODES, together=POPULATION)
 
-    def begun(number: int) -> Population:
+    def begun(number: int, together: int) -> Population:
+        evolution = OpenAIES(population=POPULATION, episodes=EPISODES, together=together)
         population = Population(replace(experiment(words), seed=number, ec=evolution), evolution)
-        population.iterate()  # builds the worlds, records the forward pass
+        generation(population)  # builds the worlds, records the forward pass
         return population
 
-    def ours(number: int) -> float:
-        population = begun(number)
+    def ours(together: int, number: int) -> float:
+        population = begun(number, together)
         before, began = population.steps, time.perf_counter()
         for _ in range(GENERATIONS):
-            population.iterate()
+            generation(population)
         seconds = time.perf_counter() - began
         population.close()
         return (population.steps - before) / seconds
 
     def bare(number: int) -> float:
-        population = begun(number)
+        population = begun(number, POPULATION)
         before, weights = population.steps, []
         for _ in range(GENERATIONS):
-            population.iterate()  # a whole generation, whose individuals are the population now
+            generation(population)  # whose individuals are the population now
             people = [one.individual for one in population.evolver.population]
             weights.append(np.stack([one.weights for one in people if one.weights is not None]))
         population.close()
@@ -75,7 +80,13 @@ def contest(words: list[str]) -> dict[str, Callable[[int], float]]:
         assert steps == population.steps - before, "the bare loop played something else"
         return steps / seconds
 
-    return {"ours": ours, "bare": bare}
+    return {**{name: partial(ours, together) for name, together in TASKS.items()}, "bare": bare}
+
+
+def generation(population: Population) -> None:
+    before = population.evaluations
+    while population.evaluations < before + POPULATION:
+        population.iterate()
 
 
 def loop(made: Experiment, generations: list[NDArray[np.float32]]) -> tuple[int, float]:
@@ -94,7 +105,10 @@ def loop(made: Experiment, generations: list[NDArray[np.float32]]) -> tuple[int,
             arena.send(rows, decision.played.numpy())
             now = arena.recv()
             steps += int(alive.sum())
-            alive &= ~(now.terminated | now.truncated)
+            over = alive & (now.terminated | now.truncated)
+            alive &= ~over
+            for slot in np.flatnonzero(over).tolist() if isinstance(arena, Resting) else ():
+                arena.rest(slot)
         seconds += time.perf_counter() - began
         arena.close()
     return steps, seconds
@@ -104,12 +118,15 @@ def main() -> None:
     options = arguments(__doc__, rounds=5)
     torch.set_num_threads(1)
     rows, samples = [], {}
-    for name, words in CASES.items():
+    for name, words in WORLDS.items():
         found = alternate(contest(words), range(options.rounds))
-        share = [a / b for a, b in zip(found["ours"], found["bare"], strict=True)]
-        rows.append([name, *(f"{median(found[one]):,.0f}" for one in ("ours", "bare")), f"{median(share):.2f}"])
+        for tasks in TASKS:
+            share = [a / b for a, b in zip(found[tasks], found["bare"], strict=True)]
+            low, middle, high = np.quantile(share, (0.25, 0.5, 0.75))
+            rates = (f"{median(found[one]):,.0f}" for one in (tasks, "bare"))
+            rows.append([f"{name}, {tasks}", *rates, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"])
         samples[name] = found
-    header = ["world", "ours, steps/s", "bare loop, steps/s", "ours / bare"]
+    header = ["world", "ours, steps/s", "bare loop, steps/s", "ours / bare", "quartiles"]
     lines = page(f"Play: {POPULATION} policies in one forward pass", __doc__, header, rows)
     save(options.out, machine(), lines, {"samples": samples})
 

@@ -1,17 +1,19 @@
-"""Every evolver of conf/ec but map_elites, which needs behaviours, on test problems: against pymoo's and cma's.
+"""Every evolver of conf/ec on test problems: against pymoo's and cma's.
 
 One objective (sphere, Rosenbrock, Rastrigin; 10 dimensions): the least value found so far, lower is better. Several
 (ZDT and DTLZ, with as many variables as their papers give, DTLZ with 3 objectives): the hypervolume that the population
 holds, higher is better, as a share of the box from the origin to the references that the program names (ZDT3 reaches
 beyond the origin). Populations are 100 with several objectives, else 50 (CMA-ES: 10, as cma's own), everything else is
-each one's default (pymoo's NSGA3, which asks for reference directions, has those of ours), and each judges as many
-points as the others. Numbers are medians over the seeds; problems.csv has every curve.
+each one's default (pymoo's NSGA3, which asks for reference directions, has those of ours; map_elites, which asks for
+behaviours, has a grid of 10 x 10 over the first two variables), and each judges as many points as the others. Numbers
+are medians over the seeds; problems.csv has every curve.
 
-    python benchmarks/ec/problems.py [--seeds 5] [--single 5000] [--several 10000] [--out DIR]
+    python benchmarks/ec/problems.py profile=ci|paper [--out DIR]
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import sys
 import time
@@ -20,13 +22,14 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from itertools import cycle
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from common import ROOT, arguments, machine, page, save, versions
+from common import ROOT, machine, page, save, versions
 
 from evorl.ec.core import Evaluation, Evolution, objectives
 from evorl.ec.nsga3 import directions
@@ -47,9 +50,20 @@ REFERENCES = {
     "dtlz6": (11.0,) * 3,
     "dtlz7": (1.1, 1.1, 6.6),
 }
-NOT_HERE = ("none", "map_elites")  # no evolution; one that needs behaviours
 POINTS = 25
 """On a curve."""
+
+
+class Profile(NamedTuple):
+    seeds: int
+    single: int
+    """Evaluations with one objective."""
+    several: int
+    """Evaluations with several."""
+
+
+PROFILES = {"ci": Profile(5, 5_000, 10_000), "paper": Profile(10, 25_000, 25_000)}
+"""Of the paper of NSGA-II: ten runs of 25,000 evaluations each."""
 
 
 def problems() -> list[Problem]:
@@ -64,7 +78,7 @@ def ours() -> dict[str, type[Evolution]]:
     """The evolvers of conf/ec."""
     found = {}
     for path in sorted((ROOT / "conf" / "ec").glob("*.yaml")):
-        if path.stem not in NOT_HERE:
+        if path.stem != "none":
             module, _, name = yaml.safe_load(path.read_text())["_target_"].rpartition(".")
             found[path.stem] = getattr(import_module(module), name)
     return found
@@ -72,7 +86,9 @@ def ours() -> dict[str, type[Evolution]]:
 
 def evolved(name: str, kind: type[Evolution], problem: Problem, seed: int) -> Run:
     size = 4 + int(3 * np.log(problem.dimensions)) if name == "cma_es" else 50 if problem.count == 1 else 100
-    evolver = kind(population=size).evolver(Space.box(*problem.bounds), seed)
+    low, high = problem.bounds
+    grid = {"descriptors": {f"x{k}": (low[k], high[k], 10) for k in range(2)}} if name == "map_elites" else {}
+    evolver = kind(population=size, **grid).evolver(Space.box(low, high), seed)
     spent = 0
     while True:
         asked = evolver.ask()
@@ -162,14 +178,14 @@ def curve(run: Run, problem: Problem, evaluations: int) -> list[float]:
     raise AssertionError("a run has no end")
 
 
-def measure(seeds: int, single: int, several: int) -> dict[str, dict[str, Points]]:
+def measure(profile: Profile) -> dict[str, dict[str, Points]]:
     """Curves [S, POINTS] by problem and contestant."""
     found: dict[str, dict[str, Points]] = {}
     for problem in problems():
         began = time.perf_counter()
-        budget = single if problem.count == 1 else several
+        budget = profile.single if problem.count == 1 else profile.several
         found[problem.id] = {
-            name: np.array([curve(make(problem, seed), problem, budget) for seed in range(seeds)])
+            name: np.array([curve(make(problem, seed), problem, budget) for seed in range(profile.seeds)])
             for name, make in contestants(problem).items()
         }
         print(f"  {problem.id}: {time.perf_counter() - began:.1f} s", flush=True)
@@ -192,18 +208,18 @@ def rows(found: dict[str, dict[str, Points]], names: list[str]) -> list[list[str
     return table
 
 
-def write_curves(path: Path, found: dict[str, dict[str, Points]], single: int, several: int) -> None:
+def write_curves(path: Path, found: dict[str, dict[str, Points]], profile: Profile) -> None:
     with path.open("w", newline="") as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(["problem", "contestant", "seed", "evaluations", "value"])
         for problem, curves in found.items():
-            budget, sign = (single, -1) if "cma" in curves else (several, 1)
+            budget, sign = (profile.single, -1) if "cma" in curves else (profile.several, 1)
             for name, one in curves.items():
                 for (seed, point), value in np.ndenumerate(one):
                     lines.writerow([problem, name, seed, budget * (point + 1) // POINTS, f"{sign * value:.6g}"])
 
 
-def draw(path: Path, found: dict[str, dict[str, Points]], single: int, several: int) -> None:
+def draw(path: Path, found: dict[str, dict[str, Points]], profile: Profile) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -216,7 +232,7 @@ def draw(path: Path, found: dict[str, dict[str, Points]], single: int, several: 
     colours = {name: next(greys) if is_peer(name) else next(hues) for name in names}
     figure, axes = plt.subplots(4, 4, figsize=(15, 13), layout="constrained")
     for axis, (problem, curves) in zip(axes.flat, found.items(), strict=True):
-        budget, sign = (single, -1) if "cma" in curves else (several, 1)
+        budget, sign = (profile.single, -1) if "cma" in curves else (profile.several, 1)
         x = budget * np.arange(1, POINTS + 1) / POINTS
         for name, one in curves.items():
             low, middle, high = np.quantile(sign * one, (0, 0.5, 1), axis=0)
@@ -233,17 +249,21 @@ def draw(path: Path, found: dict[str, dict[str, Points]], single: int, several: 
 
 
 def main() -> None:
-    options = arguments(__doc__, seeds=5, single=5000, several=10000)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profile", choices=[f"profile={name}" for name in PROFILES])
+    parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
+    options = parser.parse_args()
+    profile = PROFILES[options.profile.partition("=")[2]]
     warnings.simplefilter("ignore")
-    found = measure(options.seeds, options.single, options.several)
+    found = measure(profile)
     names = list(dict.fromkeys(name for curves in found.values() for name in curves))
     lines = page("Evolvers on test problems", __doc__, ["", *names], rows(found, names))
     facts = {**machine(), "versions": versions("numpy", "pymoo", "cma", "moocore")}
     ends = {problem: {name: one[:, -1].tolist() for name, one in curves.items()} for problem, curves in found.items()}
     save(options.out, facts, [*lines, "", "![Convergence](problems.png)"], {"at the end": ends})
     if options.out is not None:
-        write_curves(options.out / "problems.csv", found, options.single, options.several)
-        draw(options.out / "problems.png", found, options.single, options.several)
+        write_curves(options.out / "problems.csv", found, profile)
+        draw(options.out / "problems.png", found, profile)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""PBT + PPO on vector Pong: ours against Ray Tune's PBT over RLlib's PPO, one after the other on the same cores.
+"""PBT + PPO on vector Pong: ours against Ray Tune's PBT over RLlib's PPO, in turn on the same cores, seed by seed.
 
 Both have the same world, population, genes (critic weight in [0, 1], learning rate in [1e-5, 0.01]), network and steps
 of training between two decisions of a member. Ours is ``evorl.run +experiment=lamarckian/pbt_pong`` in as many worker
-processes as there are cores, with PPO as in conf/tuned/pong_ppo and rl.compile=true; what the peer has stands in
-tune.py. The compiler's work is done before, as for whoever ran it once (its seconds are told); then the clock runs from
-the command, start-up included, until the fitness 0.8 (12 points of 20 ahead) or the cut-off: ours is the mean of 60
-games of the deterministic policy, which take time too, the peer's the mean of the last 100 training games. Steps are
-those of training alone, over the whole population: per second between the first and the last result, in all up to the
-first result with that fitness.
+processes as there are cores, with PPO as in conf/tuned/pong_ppo (256 games, whitened inputs) and rl.compile=true; what
+the peer has stands in tune.py. The compiler's work is done before, as for whoever ran it once (its seconds are told);
+then the clock runs from the command, start-up included, until the fitness 0.8 (12 points of 20 ahead) or the cut-off:
+ours is the mean of 60 games of the deterministic policy, which take time too, the peer's the mean of the last 100
+training games. Steps are those of training alone, over the whole population: per second between the first and the last
+result, in all up to the first result with that fitness. The last row has the medians of the seeds' ratios.
 
-    python benchmarks/lamarckian/pbt.py profile=ci|paper [--seconds S] [--seed 0] [--out DIR]
+    python benchmarks/lamarckian/pbt.py profile=ci|paper [--seeds N] [--seconds S] [--out DIR]
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -34,11 +35,13 @@ from solve import rows
 from evorl.cluster.local import Local
 from evorl.train import Run
 
+OUR_NAME, PEER_NAME = "evorl", "Ray Tune + RLlib"
 FITNESS, ROUNDS = 0.8, 20
 EPISODES = 60
 
 
 class Profile(NamedTuple):
+    seeds: int
     population: int
     interval: int
     """Steps of training between two decisions of a member."""
@@ -46,7 +49,7 @@ class Profile(NamedTuple):
     """Cut-off."""
 
 
-PROFILES = {"ci": Profile(4, 262_144, 150.0), "paper": Profile(30, 1_000_000, 3600.0)}
+PROFILES = {"ci": Profile(3, 4, 262_144, 900.0), "paper": Profile(1, 30, 1_000_000, 3600.0)}
 Result = tuple[float, int, float]
 """Seconds since the command, training steps of the whole population, best fitness so far."""
 
@@ -92,7 +95,7 @@ def peer(profile: Profile, seed: int) -> tuple[list[Result], dict[str, str]]:
     net = experiment(OWN).rl.net
     settings = {
         "seconds": profile.seconds, "fitness": FITNESS, "rounds": ROUNDS, "population": profile.population,
-        "interval": profile.interval, "seed": seed, "net": {
+        "interval": profile.interval, "seed": seed, "began": time.time(), "net": {
             "fcnet_hiddens": list(net.hidden), "fcnet_activation": net.activation, "vf_share_layers": net.shared,
         },
     }  # fmt: skip
@@ -133,13 +136,26 @@ def row(name: str, found: list[Result], own: list[Result]) -> list[str]:
     ]
 
 
+def middle(cells: list[str]) -> str:
+    """The median of ratios as they are shown, some of which may be lower bounds."""
+    bounds = sorted((float(cell.removeprefix(">= ")), cell) for cell in cells)
+    value = median([number for number, _ in bounds])
+    lower = any(cell.startswith(">=") and number <= value for number, cell in bounds)
+    return f"{'>= ' if lower else ''}{value:.1f}"
+
+
 def shown(data: dict[str, Any]) -> list[str]:
     """The page of what was measured, as its JSON file has it."""
     header = [
         f"PBT + PPO, population {data['profile']['population']}", "steps per second", "evorl's over it",
         f"seconds to fitness {FITNESS}", "over evorl's", "best fitness", "training steps",
     ]  # fmt: skip
-    table = [row(name, data[name], data["evorl"]) for name in ("evorl", "Ray Tune + RLlib")]
+    table = []
+    for one in data["runs"]:
+        table += [row(f"{name}, seed {one['seed']}", one[name], one[OUR_NAME]) for name in (OUR_NAME, PEER_NAME)]
+    peers = table[1::2]
+    ratios = [middle([cells[column] for cells in peers]) for column in (2, 4)]
+    table.append(["median of the ratios", "", f"**{ratios[0]}**", "", f"**{ratios[1]}**", "", ""])
     return page("PBT + PPO on vector Pong", __doc__, header, table)
 
 
@@ -147,22 +163,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", choices=[f"profile={name}" for name in PROFILES])
     parser.add_argument("--seconds", type=float, help="cut-off of each, instead of the profile's")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, help="how many, instead of the profile's")
     parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
     options = parser.parse_args()
     profile = PROFILES[options.profile.partition("=")[2]]
-    profile = profile._replace(seconds=options.seconds or profile.seconds)
+    profile = profile._replace(seconds=options.seconds or profile.seconds, seeds=options.seeds or profile.seeds)
     facts: dict[str, Any] = machine()
+    data: dict[str, Any] = {"profile": profile._asdict(), "runs": []}
     with TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         facts["compiler, before the clock"] = f"{compiling():.0f} s"
-        own = ours(profile, options.seed)
-    print(own[-1], flush=True)
-    facts["load between the two"] = round(os.getloadavg()[0], 2)
-    theirs, facts["peers"] = peer(profile, options.seed)
-    facts["load at the end"] = round(os.getloadavg()[0], 2)
-    data = {"profile": profile._asdict(), "seed": options.seed, "evorl": own, "Ray Tune + RLlib": theirs}
-    save(options.out, facts, shown(data), data)
+        for seed in range(profile.seeds):
+            facts[f"load before seed {seed}"] = round(os.getloadavg()[0], 2)
+            own = ours(profile, seed)
+            print(f"seed {seed}: {own[-1]}", flush=True)
+            theirs, facts["peers"] = peer(profile, seed)
+            data["runs"].append({"seed": seed, OUR_NAME: own, PEER_NAME: theirs})
+            save(options.out, facts, shown(data), data)  # a later seed may be stopped
 
 
 if __name__ == "__main__":

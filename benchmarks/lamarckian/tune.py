@@ -1,7 +1,7 @@
 """Ray Tune's PBT over RLlib's PPO on our Pong; runs in the peers' environment: python tune.py SETTINGS.
 
 SETTINGS is JSON: seconds, fitness (at which it ends), rounds (of a game), population, interval (steps between a
-member's decisions), seed, net (of RLlib's default model).
+member's decisions), seed, began (when this program was called), net (of RLlib's default model).
 Every member is a process of its own with one thread; its games are our vectorised simulator behind gymnasium's vector
 interface, so that none is stepped in Python. PPO has 32 games, batches of 8192, minibatches of 1024 and 2 passes, the
 rest as conf/tuned/pong_ppo has it. Says the seconds, steps of all members and best fitness of each result.
@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 from common import say, versions
 
-BEGAN = time.time()
 GAMES, BATCH, MINIBATCH, PASSES = 32, 8192, 1024, 2
 SCORE = "env_runners/episode_return_mean"
 
@@ -69,8 +68,8 @@ def games(context: Any) -> Games:
 class Progress(tune.Callback):
     """What every result says, and whether the search is over."""
 
-    def __init__(self, seconds: float, fitness: float, rounds: int) -> None:
-        self.seconds, self.fitness, self.rounds = seconds, fitness, rounds
+    def __init__(self, began: float, seconds: float, fitness: float, rounds: int) -> None:
+        self.began, self.seconds, self.fitness, self.rounds = began, seconds, fitness, rounds
         self.steps: dict[str, int] = {}
         self.rows: list[tuple[float, int, float]] = []
         self.best = 0.0
@@ -80,10 +79,10 @@ class Progress(tune.Callback):
         self.steps[trial.trial_id] = int(numbers["num_env_steps_sampled_lifetime"])
         score = float(numbers.get("episode_return_mean", -self.rounds))  # none before a game has ended
         self.best = max(self.best, (score + self.rounds) / (2 * self.rounds))
-        self.rows.append((round(time.time() - BEGAN, 2), sum(self.steps.values()), self.best))
+        self.rows.append((round(time.time() - self.began, 2), sum(self.steps.values()), self.best))
 
     def over(self) -> bool:
-        return time.time() - BEGAN > self.seconds or self.best >= self.fitness
+        return time.time() - self.began > self.seconds or self.best >= self.fitness
 
 
 class Stop(tune.Stopper):
@@ -117,15 +116,16 @@ def ppo(seed: int, net: dict[str, Any]) -> PPOConfig:
 
 
 def main(
-    seconds: float, fitness: float, rounds: int, population: int, interval: int, seed: int, net: dict[str, Any]
-) -> None:
+    seconds: float, fitness: float, rounds: int, population: int, interval: int, seed: int, began: float,
+    net: dict[str, Any],
+) -> None:  # fmt: skip
     os.environ["TUNE_DISABLE_STRICT_METRIC_CHECKING"] = "1"
     system = {"worker_niceness": 0}  # else whatever else the machine does goes before them
     ray.init(
         num_cpus=population, include_dashboard=False, log_to_driver=False, logging_level="ERROR", _system_config=system
     )
     tune.register_env("pong", games)
-    progress = Progress(seconds, fitness, rounds)
+    progress = Progress(began, seconds, fitness, rounds)
     scheduler = tune.schedulers.PopulationBasedTraining(
         time_attr="training_iteration",
         perturbation_interval=max(1, interval // BATCH),

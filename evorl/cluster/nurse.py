@@ -30,7 +30,7 @@ ITSELF, STOPPED, STARVED = range(3)  # causes of an end, as far as the exit stat
 NOBODY = 0xFFFFFFFF  # the worker that a nurse is
 DUMP_S = 0.1  # seconds that a hung worker gets to say where it hangs
 SWEEP_MS = 50  # without anything else to do, after which programs are looked for that an ended worker has left
-HEIR_S = 1.0  # seconds that the nurse at work gets to clean up after the driver, before the one that waits does
+HEIR_S = 1.0  # seconds that one nurse gets to clean up after the driver before the other does, and ends it
 
 
 class Plan(NamedTuple):
@@ -196,7 +196,7 @@ class Nurse:
     def _end(self) -> None:
         """The driver is gone: end all that is the group's."""
         if not self.at_work:
-            self._await_other()
+            self._await_other(HEIR_S * (1 + self.place))  # where neither is at work they must not end each other
         for pid in self._others():
             strays.end(pid)
         for fd in self.children:
@@ -210,11 +210,11 @@ class Nurse:
     def _others(self) -> list[Pid]:
         return [pid for pid in self.plan.roll.nurses() if pid.number != os.getpid()]
 
-    def _await_other(self) -> None:
+    def _await_other(self, patience_s: float) -> None:
         for pid in self._others():
             with suppress(ProcessLookupError):
                 fd = pid.open()
-                readable([fd], HEIR_S)
+                readable([fd], patience_s)
                 os.close(fd)
 
 

@@ -23,7 +23,8 @@ from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Positive, StateDict
 
-MOVING = ("_mean", "_sigma", "_C", "_B", "_D", "_p_sigma", "_pc", "_g")
+BOTH = ("_mean", "_sigma", "_C", "_D", "_p_sigma", "_pc", "_g")
+MOVING = {cmaes.CMA: (*BOTH, "_B"), cmaes.SepCMA: BOTH}
 """The attributes of the package's objects that change; all others follow from the hyper-parameters."""
 
 REDRAWS = 10  # in many dimensions hardly any sample is within all bounds
@@ -96,7 +97,7 @@ class Adaptation(Generational):
 
     def state_dict(self) -> StateDict:
         fields = vars(self.cma)
-        return {**super().state_dict(), "cma": {name: copied(fields[name]) for name in MOVING if name in fields}}
+        return {**super().state_dict(), "cma": {name: copied(fields[name]) for name in MOVING[type(self.cma)]}}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)

@@ -8,7 +8,8 @@ M objectives, G genes, D weights, E episodes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -22,6 +23,8 @@ from evorl.util.types import Count, StateDict
 
 Metrics = dict[str, float]
 Objectives = NDArray[np.float64]
+Objective = str | dict[str, float]
+"""A result to maximise, or a weighted sum {name: weight} of such."""
 
 
 class Individual(NamedTuple):
@@ -143,7 +146,7 @@ class Evolution(ABC):
     """Never wait for a generation: propose as soon as a slot is free, learn in the order of arrival."""
     inherit_optimizer: bool = False
     """Whether a child's learner takes on the optimiser's state of its parent, beside the weights."""
-    objectives: tuple[str | dict[str, float], ...] = ("fitness",)
+    objectives: tuple[Objective, ...] = ("fitness",)
     """Results of the world to maximise, each a name or a weighted sum {name: weight}."""
     genes: dict[str, Any] = field(default_factory=dict)
     """A tree that mirrors the config; a leaf is [low, high], {low, high, log} or {choices}."""
@@ -154,11 +157,16 @@ class Evolution(ABC):
 
     def wanted(self, space: Space) -> dict[str, str]:
         """The results that it asks of a world, each with the key that names it."""
-        return {name: "objectives" for term in self.objectives for name in ([term] if isinstance(term, str) else term)}
+        return {name: "objectives" for one in self.objectives for name in shares(one)}
 
     def centre(self, space: Space, seed: int = 0) -> Seeded | None:
         """What a process needs that follows the search by seeds; None where individuals are no function of these."""
         return None
+
+
+def shares(objective: Objective) -> Mapping[str, float]:
+    """The weight of each result in an objective, by name."""
+    return {objective: 1.0} if isinstance(objective, str) else objective
 
 
 def unreported(name: str, known: Iterable[str], key: str) -> BadRequest:
@@ -181,6 +189,14 @@ def failed(f: Objectives) -> NDArray[np.bool_]:
 def genomes(evaluations: Sequence[Evaluation]) -> Coordinates:
     """Coordinates of the genes [N, G]."""
     return np.array([one.individual.genes for one in evaluations])
+
+
+def check_asked(evaluations: Sequence[Evaluation], due: Set[int]) -> None:
+    """Raise ValueError, before anything is learned, where one is of none of the ids that are due, or comes twice."""
+    told = Counter(one.individual.id for one in evaluations)
+    for number, times in told.items():
+        if number not in due or times > 1:
+            raise ValueError(f"individual {number} was not asked for, or was told of before")
 
 
 class Generational(ABC):
@@ -235,11 +251,9 @@ class Generational(ABC):
         return not some and not self._out and not self._arrived
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
-        for one in evaluations:
-            if one.individual.id not in self._out:
-                raise ValueError(f"individual {one.individual.id} was not asked for, or was told of before")
-            self._out.remove(one.individual.id)
-            self._arrived.append(one)
+        check_asked(evaluations, self._out)
+        self._out -= {one.individual.id for one in evaluations}
+        self._arrived += evaluations
         self.told += len(evaluations)
         metrics: Metrics = {}
         while self._complete():

@@ -60,8 +60,9 @@ class Competition(Generational):
         return min(max(self.hyper.population // 2, 1), room or self.hyper.population)
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        if len(self.population) < max(self.hyper.population, 2):
-            return [self._fresh(generator) for _ in range(self.brood)]
+        missing = max(self.hyper.population, 2) - len(self.population)
+        if missing > 0:
+            return [self._fresh(generator) for _ in range(min(missing, self.brood))]
         order = generator.permutation(len(self.population))
         pairs = order[: len(order) // 2 * 2].reshape(-1, 2)[: self.brood]
         f = fitness(self.population)

@@ -76,7 +76,7 @@ class Breeder(Generational):
         children = 1 if self.hyper.asynchronous else self.hyper.children
         keys, pairs = self.keys(), -(-children // 2)
         a, b = self.select(generator, 2 * pairs, keys).reshape(2, pairs)
-        return self.breed(generator, np.where(beats(a, b, *keys), (a, b), (b, a)))[:children]
+        return self.breed(generator, np.where(beats(a, b, *keys), (a, b), (b, a)), children)
 
     def select(self, generator: np.random.Generator, n: int, keys: tuple[Key, ...]) -> Indices:
         """Indices [n] of parents within the population."""
@@ -87,8 +87,11 @@ class Breeder(Generational):
         genes = self.space.begin(generator, self.next_id, n)
         return [self.new(genes=x, weights=self.space.weights_of(self.next_id), role="initial") for x in genes]
 
-    def breed(self, generator: np.random.Generator, pairs: Indices) -> list[Individual]:
-        """Two children of each pair of parents [2, P], the fitter first; each of its own parent where not crossed."""
+    def breed(self, generator: np.random.Generator, pairs: Indices, count: int) -> list[Individual]:
+        """Two children of each pair of parents [2, P], the fitter first; each of its own parent where not crossed.
+
+        Of the last pair one where their ``count`` is odd, either one: the first takes after the fitter parent.
+        """
         hyper, low, high = self.hyper, self.space.low, self.space.high
         crossed = np.asarray(generator.random(pairs.shape[1]) < hyper.crossover)
         x, y = genomes(self.population)[pairs]
@@ -99,10 +102,12 @@ class Breeder(Generational):
         first = np.stack([a, np.where(crossed, a, b)], 1).ravel()
         second = np.stack([np.where(crossed, b, a), b], 1).ravel()
         weights = self._weights(generator, first, second)
-        born = []
-        for n, (one, two) in enumerate(zip(first.tolist(), second.tolist(), strict=True)):
-            fitter, other = self.population[one].individual, self.population[two].individual
-            names = (fitter.id,) if one == two else (fitter.id, other.id)
+        born, places = [], [*range(len(first))]
+        if count < len(places):
+            del places[-1 - int(generator.integers(2))]
+        for n in places:
+            fitter, other = (self.population[parents[n]].individual for parents in (first, second))
+            names = (fitter.id,) if fitter is other else (fitter.id, other.id)
             own = None if weights is None else weights[n]
             born.append(self.new(genes=genes[n], weights=own, parents=names, role="child", memory=fitter.memory))
         return born

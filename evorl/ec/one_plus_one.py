@@ -18,7 +18,7 @@ import numpy as np
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
 from evorl.ec.space import Space
 from evorl.ec.vectors import drawn, fitness, scales, vectors
-from evorl.util.types import Count, Fraction, Positive, StateDict
+from evorl.util.types import Count, Fraction, Positive, Shrinking, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class OnePlusOne(Evolution):
     """Standard deviation of the steps of genes at the start, in units of their range."""
     target: Fraction = 0.2
     """Share of better children at which sigma stays (Rechenberg's 1/5)."""
-    factor: Fraction = 0.85
+    factor: Shrinking = 0.85
     """What sigma is multiplied or divided by (Schwefel's 0.817 < c < 1)."""
     window: Count | None = None
     """Trials that the share is taken over; null is ten for each dimension, at most 100."""

@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.vectors import drawn, fitness, knowledge, scales
+from evorl.ec.vectors import drawn, fitness, knowledge, scales, within
 from evorl.ops.ranks import centred_ranks, normalised
 from evorl.util import seed as seeds
-from evorl.util.types import Fraction, NonNegative, Positive, StateDict
+from evorl.util.types import Averaging, NonNegative, Positive, StateDict
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam, as in the authors' code
 SHAPINGS = {"centred_ranks": centred_ranks, "normalised": normalised}
@@ -52,7 +52,7 @@ class OpenAIES(Evolution):
     """What multiplies the step size after every generation (Marvin: 0.999)."""
     optimizer: Literal["adam", "sgd"] = "adam"
     """What takes the step: Adam, or momentum."""
-    momentum: Fraction = 0.9
+    momentum: Averaging = 0.9
     """Of optimizer=sgd, whose gradients it averages; 0 is plain ascent (Marvin)."""
     weight_decay: NonNegative = 0.005
     """Pull of weights towards 0, beside a gradient that is not yet divided by sigma."""
@@ -136,7 +136,7 @@ class Centre:
         direction = gradient - scales(self.space, 0.0, h.weight_decay / h.sigma) * self.theta
         moved = h.lr * self.decay * (self._adam(direction) if h.optimizer == "adam" else self._sgd(direction))
         size = float(np.linalg.norm(self.theta))
-        self.theta = self.theta + moved
+        self.theta = within(self.space, self.theta + moved)  # beyond, no difference would lead a gene back
         self.decay *= h.lr_decay
         self.generation += 1
         return {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, copysign
 from typing import Literal
 
 import numpy as np
@@ -21,9 +21,12 @@ from evorl.ec.core import (
     Evolution,
     Individual,
     Metrics,
+    Objective,
+    check_asked,
     objectives,
     pack,
     pack_evaluations,
+    shares,
     unpack,
     unpack_evaluations,
 )
@@ -59,11 +62,11 @@ class PBT(Evolution):
         if self.slots is not None and self.slots > self.population:
             raise BadRequest(f"{self.slots} is more than the population, whose members train one at a time", "slots")
 
-    def evolver(self, space: Space, seed: int = 0) -> Evolver:
-        return Evolver(self, space, seed)
+    def evolver(self, space: Space, seed: int = 0) -> Members:
+        return Members(self, space, seed)
 
 
-class Evolver:
+class Members:
     """N members, each of them ready or in flight."""
 
     def __init__(self, hyper: PBT, space: Space, seed: int) -> None:
@@ -81,8 +84,7 @@ class Evolver:
     @property
     def population(self) -> Sequence[Evaluation]:
         """The members that did not fail."""
-        told = [one for one in self.members if one is not None]
-        return [told[i] for i in np.flatnonzero(np.isfinite(fitness(told)))] if told else []
+        return sound(self.members)
 
     @property
     def generation(self) -> int:
@@ -97,11 +99,10 @@ class Evolver:
         return asked
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
+        due = self._member.keys() - {waiting.id for waiting in self._queue}
+        check_asked(evaluations, due)
         for one in evaluations:
-            number = one.individual.id
-            if number not in self._member or any(number == waiting.id for waiting in self._queue):
-                raise ValueError(f"individual {number} was not asked for, or was told of before")
-            member = self._member.pop(number)
+            member = self._member.pop(one.individual.id)
             self.members[member] = one
             self.rounds[member] += 1
             self.told += 1
@@ -120,7 +121,7 @@ class Evolver:
         draw = seeds.generator(self.seed, "successor", self.next_id)
         own = self.members[member]
         assert own is not None
-        parent = self._exploit(member, draw)
+        parent = self._exploit(own, draw)
         if parent is None:  # nobody is fit to go on from
             genes = self.space.begin(draw, self.next_id)[0]
             child = self._child(genes, (), "initial")
@@ -139,32 +140,31 @@ class Evolver:
         self.next_id += 1
         return Individual(self.next_id - 1, genes, parents=parents, birth=self.told, role=role)
 
-    def _exploit(self, member: int, draw: np.random.Generator) -> Evaluation | None:
+    def _exploit(self, own: Evaluation, draw: np.random.Generator) -> Evaluation | None:
         """The member to go on from: mostly the ready one itself. None where all have failed."""
-        own = self.members[member]
-        assert own is not None
-        if not self.population:
+        h, population = self.hyper, self._in_turn()
+        if not population:
             return None
-        failed = not any(own is one for one in self.population)
-        if not failed and (min(self.rounds) < self.hyper.warm_up or len(self.population) < 2):
+        failed = not any(own is one for one in population)
+        if not failed and (min(self.rounds) < h.warm_up or len(population) < 2):
             return own
         if failed:
-            return pioneer(self.population, self.hyper.pioneers, draw)
-        if self.hyper.exploit in ("both", "truncation") and self._among_worst(own):
-            best = pioneer(self.population, self.hyper.pioneers, draw)
+            return pioneer(population, h.pioneers, draw)
+        if h.exploit in ("both", "truncation") and among_worst(own, population, h.worst):
+            best = pioneer(population, h.pioneers, draw)
             return best if fitness([best])[0] > fitness([own])[0] else own
-        if self.hyper.exploit in ("both", "ttest"):
-            others = [one for one in self.population if one is not own]
+        if h.exploit in ("both", "ttest"):
+            others = [one for one in population if one is not own]
             rival = others[draw.integers(len(others))]
-            if fitness([rival])[0] > fitness([own])[0] and welch(rival, own) < self.hyper.significance:
+            if fitness([rival])[0] > fitness([own])[0] and welch(rival, own, h.objectives[0]) < h.significance:
                 return rival
         return own
 
-    def _among_worst(self, own: Evaluation) -> bool:
-        """Section 4.1.1, truncation: whether fewer than a share of the members are worse; of equals, the first are."""
-        population = self.population
-        worst = np.argsort(fitness(population), kind="stable")[: portion(self.hyper.worst, len(population))]
-        return any(population[i] is own for i in worst)
+    def _in_turn(self) -> list[Evaluation]:
+        """The members that did not fail, in an order of this round's: of equals it is now these who are the worst, now
+        those, and all who decide in a round agree about it."""
+        order = seeds.generator(self.seed, "order", self.generation).permutation(len(self.members))
+        return sound([self.members[i] for i in order])
 
     # -------------------------------------------------------------- state
 
@@ -189,6 +189,12 @@ class Evolver:
         self._ready = list(state["ready"])
 
 
+def sound(members: Sequence[Evaluation | None]) -> list[Evaluation]:
+    """Those who were told of and did not fail, in their order."""
+    told = [one for one in members if one is not None]
+    return [told[i] for i in np.flatnonzero(np.isfinite(fitness(told)))] if told else []
+
+
 def fitness(evaluations: Sequence[Evaluation]) -> NDArray[np.float64]:
     """[N]; -inf for those that failed."""
     return objectives(evaluations)[:, 0]
@@ -199,18 +205,31 @@ def portion(share: float, n: int) -> int:
     return ceil(round(share * n, 9))  # 0.28 of 25 are 7, whatever floats say
 
 
+def among_worst(own: Evaluation, population: Sequence[Evaluation], share: float) -> bool:
+    """Section 4.1.1, truncation: whether fewer than a share of the members are worse; of equals, the first are."""
+    worst = np.argsort(fitness(population), kind="stable")[: portion(share, len(population))]
+    return any(population[i] is own for i in worst)
+
+
 def pioneer(population: Sequence[Evaluation], share: float, draw: np.random.Generator) -> Evaluation:
-    """One of the best, drawn evenly."""
+    """One of the best, drawn evenly; of equals that are not all among them, the first are."""
     count = max(1, portion(share, len(population)))
     best = np.argsort(-fitness(population), kind="stable")[:count]
     return population[int(draw.choice(best))]
 
 
-def welch(a: Evaluation, b: Evaluation) -> float:
-    """The p-value of Welch's t-test (1947) that two members' episodes have the same mean fitness; 1 if unknown."""
+def outcomes(one: Evaluation, objective: Objective) -> NDArray[np.float64]:
+    """What an objective came to in each episode [E]; [0] where that is not known."""
+    parts = [weight * np.asarray(one.result.get(name, ()), np.float64) for name, weight in shares(objective).items()]
+    alike = len({len(part) for part in parts}) == 1
+    return np.asarray(sum(parts)) if alike else np.empty(0)
+
+
+def welch(a: Evaluation, b: Evaluation, objective: Objective) -> float:
+    """The p-value of Welch's t-test (1947) that two members' episodes have the same mean objective; 1 if unknown."""
     from scipy.special import stdtr
 
-    x, y = (np.asarray(one.result.get("fitness", ()), np.float64) for one in (a, b))
+    x, y = outcomes(a, objective), outcomes(b, objective)
     if min(len(x), len(y)) < 2:
         return 1.0
     u, v = x.var(ddof=1) / len(x), y.var(ddof=1) / len(y)
@@ -236,9 +255,9 @@ def explore(genes: Coordinates, space: Space, hyper: PBT, draw: np.random.Genera
 def perturbed(gene: Gene, coordinate: float, factor: float, up: bool) -> float:
     """The coordinate of a value times the factor; a choice moves to its neighbour, an integer by one at least."""
     if gene.choices:
-        return round(coordinate) + (1.0 if up else -1.0)
+        return gene.coordinate(gene.value(coordinate)) + (1.0 if up else -1.0)
     value = float(gene.value(coordinate))
     if not gene.integer:
         return gene.coordinate(value * factor)
-    step = max(1, abs(round(value * factor - value)))
-    return gene.coordinate(value + (step if up else -step))
+    shift = value * factor - value
+    return gene.coordinate(value + (round(shift) or copysign(1.0, shift or (1.0 if up else -1.0))))

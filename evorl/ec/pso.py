@@ -22,6 +22,7 @@ from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metri
 from evorl.ec.space import Space
 from evorl.ec.vectors import Vectors, drawn, fitness, vectors, within
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative, StateDict
 
 
@@ -38,6 +39,12 @@ class PSO(Evolution):
     sigma: NonNegative = 0.1
     """Standard deviation of the weights' velocities at the start; genes have half of the way to a random point."""
 
+    def __post_init__(self) -> None:
+        if self.asynchronous and self.slots is not None and self.slots > self.population:
+            raise BadRequest(
+                f"{self.slots} is more than the population, whose particles are at one place each", "slots"
+            )
+
     def evolver(self, space: Space, seed: int = 0) -> Swarm:
         return Swarm(self, space, seed)
 
@@ -49,12 +56,18 @@ def velocity(hyper: PSO, v: Vectors, x: Vectors, own: Vectors, best: Vectors, r:
 
 
 class Swarm(Generational):
-    """Particle k has the individuals whose id is k modulo their number; `population` are the particles' bests."""
+    """Who does not wait for a generation moves the particles that are not in flight, in the order of their return.
+
+    `population` are the particles' bests.
+    """
 
     hyper: PSO
 
     def __init__(self, hyper: PSO, space: Space, seed: int) -> None:
         super().__init__(hyper, space, seed)
+        self.free = [*range(hyper.population)]  # particles that are not in flight
+        self.flying: dict[int, int] = {}  # whose individuals the others are
+        self.bests: dict[int, Evaluation] = {}
         self.x, self.v = np.zeros((2, hyper.population, space.size))
         for k in range(hyper.population):
             self._throw(k, k, seeds.generator(seed, "start", k))
@@ -71,51 +84,53 @@ class Swarm(Generational):
         self.v[k] = generator.normal(0.0, self.hyper.sigma, self.space.size)
         self.v[k, :genes] = (generator.random(genes) - self.x[k, :genes]) / 2
 
+    def _may_propose(self, some: bool) -> bool:
+        return bool(self.free) and super()._may_propose(some)
+
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        first = self.next_id % self.hyper.population
-        flying = range(first, first + self.brood)
+        ready, self.free = self.free[: self.brood], self.free[self.brood :]
         if self.proposed:
-            self._fly(flying, generator)
-        return [self._child(k, *self.space.individual(self.x[k])) for k in flying]
+            self._fly(ready, generator)
+        return [self._child(k, *self.space.individual(self.x[k])) for k in ready]
 
     def _child(self, k: int, genes: Vectors, weights: NDArray[np.float32] | None) -> Individual:
-        best = self._bests().get(k)
-        if best is None:
+        self.flying[self.next_id] = k
+        if k not in self.bests:
             return self.new(genes=genes, weights=weights, role="initial")
-        one = best.individual
+        one = self.bests[k].individual
         return self.new(genes=genes, weights=weights, parents=(one.id,), role="moved", memory=one.memory)
 
-    def _fly(self, flying: range, generator: np.random.Generator) -> None:
-        bests = self._bests()
+    def _fly(self, rows: list[int], generator: np.random.Generator) -> None:
+        bests = self.bests
         if bests:
-            rows = slice(flying.start, flying.stop)
-            x = self.x[rows].copy()
-            own = np.array([vectors(self.space, [bests[k]])[0] if k in bests else self.x[k] for k in flying])
+            x = self.x[rows]
+            own = np.array([vectors(self.space, [bests[k]])[0] if k in bests else self.x[k] for k in rows])
             leader = max(sorted(bests), key=lambda k: bests[k].objectives[0])
             (best,) = vectors(self.space, [bests[leader]])
             v = velocity(self.hyper, self.v[rows], x, own, best, generator.random((2, *x.shape)))
             self.x[rows] = within(self.space, x + v)
             self.v[rows] = np.where(self.x[rows] == x + v, v, 0.0)
-        for k in flying:
+        for number, k in enumerate(rows, self.next_id):
             if k not in bests:
-                self._throw(k, self.next_id + k - flying.start, generator)
-
-    def _bests(self) -> dict[int, Evaluation]:
-        return {one.individual.id % self.hyper.population: one for one in self.population}
+                self._throw(k, number, generator)
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
-        bests = self._bests()
         for one, f in zip(evaluations, fitness(evaluations), strict=True):
-            k = one.individual.id % self.hyper.population
+            k = self.flying.pop(one.individual.id)
+            self.free.append(k)
             self.x[k] = self.space.vector(one.individual.genes, one.individual.weights)
-            if np.isfinite(f) and (k not in bests or f > bests[k].objectives[0]):
-                bests[k] = one
-        self.population = [bests[k] for k in sorted(bests)]
+            if np.isfinite(f) and (k not in self.bests or f > self.bests[k].objectives[0]):
+                self.bests[k] = one
+        self.population = [self.bests[k] for k in sorted(self.bests)]
         return {}
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "x": self.x.copy(), "v": self.v.copy()}
+        flying = {str(number): k for number, k in self.flying.items()}
+        moving = {"x": self.x.copy(), "v": self.v.copy(), "free": list(self.free), "flying": flying}
+        return {**super().state_dict(), **moving, "bests": sorted(self.bests)}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.x, self.v = np.array(state["x"]), np.array(state["v"])
+        self.free, self.flying = list(state["free"]), {int(number): k for number, k in state["flying"].items()}
+        self.bests = dict(zip(state["bests"], self.population, strict=True))

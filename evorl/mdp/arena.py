@@ -278,6 +278,7 @@ class BattleArena(Filmed):
         again = getattr(controller, "at_once", controller)  # replays need not be slow
         if seat.broken:
             await self._cut(slot, seat)
+        length = 0  # environment steps
         while True:
             state = controller.state
             if seat.feed:
@@ -292,8 +293,9 @@ class BattleArena(Filmed):
             step = await act(action)
             reward[slot] = step.reward
             seat.cost = step.cost
+            length += step.cost
             if step.terminated or step.truncated:
-                return self._end(slot, seat, controller, step)
+                return self._end(slot, seat, controller, step, length)
 
     def _again(self, slot: int, seat: _Seat, state: State) -> Array:
         """The next action of a log that is replayed; what its last one answered is what the slot was shown."""
@@ -302,12 +304,12 @@ class BattleArena(Filmed):
             seat.shown = True
         return seat.feed.pop()
 
-    def _end(self, slot: int, seat: _Seat, controller: Controller, step: Step) -> None:
+    def _end(self, slot: int, seat: _Seat, controller: Controller, step: Step, length: int) -> None:
         rows, truncated = self._rows, step.truncated and not step.terminated  # what is over is not cut
         rows.terminated[slot], rows.truncated[slot] = step.terminated, truncated
         if truncated:
             show_final(rows, slot, controller.state)
-        seat.result = dict(controller.result())
+        seat.result = {"length": float(length), **controller.result()}
         seat.feed.clear()
 
     # -------------------------------------------------------------- when a battle breaks

@@ -70,23 +70,16 @@ def _parents(census: Census) -> dict[int, int | None]:
 
 
 def _members(census: Census, parents: Mapping[int, int | None]) -> Family:
-    """Each member's line, by who goes on; a successor that took over another has the line that waited longest.
-
-    That is the rule by which ready members are succeeded, so the lines are those of the members.
+    """Each member's line. Ready members are succeeded in the order in which they were told of, so that after the N
+    who began, number N + k has the line of row k, whomever it took over.
     """
-    lines = census.lines
-    succeeded = {parents[row] for row in parents if lines[row].role == GOES_ON}
-    last: list[int] = []  # the newest row on each line
     line: dict[int, int] = {}
     for row, parent in parents.items():
-        if lines[row].role == GOES_ON and parent is not None and last[line[parent]] == parent:
-            line[row] = line[parent]
-        else:
-            waiting = [k for k, one in enumerate(last) if one < lines[row].birth and one not in succeeded]
-            line[row] = min(waiting, key=last.__getitem__, default=len(last))
-        last[line[row] : line[row] + 1] = [row]
+        one = census.lines[row]
+        before = parent if one.role == GOES_ON and parent is not None else one.id - census.size
+        line[row] = one.id if one.id < census.size else line.get(before, 0)
     lives = [Life(row, line[row], _began(census, row), float(census.steps[row]), parents[row]) for row in parents]
-    return Family(lives, True, len(last))
+    return Family(lives, True, census.size)
 
 
 def _began(census: Census, row: int) -> float:

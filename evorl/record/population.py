@@ -78,7 +78,7 @@ class Census:
         found = [line.objectives.get(self.worth, line.results.get(self.worth)) for line in self.lines]
         return np.array([math.nan if value is None else value for value in found], np.float64)
 
-    @property
+    @cached_property
     def worth(self) -> str:
         """What `fitness` is: an objective, or the world's fitness (see `by_fitness`).
 

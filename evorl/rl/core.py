@@ -45,7 +45,7 @@ class Episode(NamedTuple):
     """One finished episode."""
 
     ret: float  # undiscounted, all rewards together
-    length: float  # decisions, or what the world reports as its length
+    length: float  # environment steps; decisions where the world reports none
     rewards: tuple[float, ...]  # the return of each named reward
     results: dict[str, float]  # what the world says of it
 

@@ -15,6 +15,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,10 @@ class Episodes:
 
     def __call__(self, slot: Any, episode: Any) -> Keys:
         """Keys of the given slots' episodes; both arguments broadcast."""
-        base = np.uint64(key(self.seed, self.purpose))
+        return self._keys(np.uint64(key(self.seed, self.purpose)), slot, episode)
+
+    def _keys(self, base: Any, slot: Any, episode: Any) -> Keys:
+        """Of slots whose purposes have these hashes."""
         with _wrapping():
             keys = mix(mix(base + _GOLDEN * np.asarray(slot, np.uint64)) + np.asarray(episode, np.uint64))
         return np.asarray((keys & ~np.uint64(1)) | np.uint64(self.evaluation), np.uint64)
@@ -88,12 +92,12 @@ class Grouped(Episodes):
 
     def __call__(self, slot: Any, episode: Any) -> Keys:
         group, within = np.divmod(np.asarray(slot), self.width)
-        if group.ndim == 0:
-            return Episodes(self.seed, self.groups[int(group)], self.evaluation)(within, episode)
-        names = sorted({*self.groups})
-        keys = np.stack([Episodes(self.seed, name, self.evaluation)(within, episode) for name in names])
-        which = np.array([names.index(name) for name in self.groups])[group]
-        return np.asarray(np.take_along_axis(keys, np.broadcast_to(which, keys.shape[1:])[None], 0)[0])
+        return self._keys(self._bases[group], within, episode)
+
+    @cached_property
+    def _bases(self) -> Keys:
+        """Hashed once: worlds ask for keys whenever an episode ends."""
+        return np.array([key(self.seed, name) for name in self.groups], np.uint64)
 
 
 def seed31(episode_key: int) -> int:

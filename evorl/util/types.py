@@ -9,6 +9,8 @@ from msgspec import Meta
 Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
+Shrinking = Annotated[float, Meta(gt=0, le=1)]  # a factor
+Averaging = Annotated[float, Meta(ge=0, lt=1)]  # the share of the past in a moving average
 Count = Annotated[int, Meta(ge=1)]
 Threads = Annotated[int, Meta(ge=1, le=1024)]  # a system that gives no more ends the process
 Natural = Annotated[int, Meta(ge=0)]

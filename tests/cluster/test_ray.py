@@ -23,6 +23,7 @@ from typing import Any
 import cluster_toys as toys
 import numpy as np
 import pytest
+import test_evolve as evolving
 import zmq
 from harness import QUICK, ROOT, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, title, train_in
 from ray.exceptions import RayActorError
@@ -37,6 +38,8 @@ from evorl.cluster.launch import Exit
 from evorl.cluster.local import Local
 from evorl.cluster.ray import Ray
 from evorl.cluster.serve import serve
+from evorl.ec.core import Evaluation
+from evorl.evolve import Population
 from evorl.util.errors import BadRequest
 
 MEMBERS = 3
@@ -114,6 +117,26 @@ def test_a_run_has_the_bits_of_local(address: str, tmp_path: Path) -> None:
         train_in(tmp_path / cluster, experiment_of(*words, f"cluster={cluster}"))
         fingers.append(fingerprint(tmp_path / cluster))
     assert fingers[0] == fingers[1]
+
+
+@pytest.mark.parametrize("case", ["es-normal", "rounds"])
+def test_a_population_has_the_bits_of_local(case: str, address: str) -> None:
+    """By seed, and whole."""
+    found = []
+    for cluster in ("local", "ray"):
+        experiment = experiment_of(*evolving.QUICK, *evolving.CASES[case], f"cluster={cluster}")
+        assert experiment.ec is not None
+        population, told = Population(experiment, experiment.ec), list[dict[str, Any]]()
+        while population.steps < 2000:
+            told += [{**row, "seconds": 0} for row in population.iterate().evaluated]
+        found.append((told, numbers(population.leader)))
+        population.close()
+    assert found[0] == found[1] and len(found[0][0]) >= 12
+
+
+def numbers(leader: Evaluation | None) -> Any:
+    assert leader is not None and leader.individual.weights is not None
+    return leader.objectives, leader.individual.id, leader.individual.weights.tobytes()
 
 
 def test_ends_may_be_told_of_while_they_are_read() -> None:

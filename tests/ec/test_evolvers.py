@@ -98,7 +98,7 @@ CASES = {
     "one_plus_one-several": Case(OnePlusOne(population=4)),
     "cma_es": Case(CMAES(population=6), smallest=4),
     "cma_es-separable": Case(CMAES(population=6, separable_above=2), smallest=4),
-    "pso": Case(PSO(population=6)),
+    "pso": Case(PSO(population=6), bounded=True),
     "cso": Case(CSO(population=6, phi=0.1)),
     "cso-odd": Case(CSO(population=5)),
     "map_elites": Case(MapElites(population=6, descriptors={"score": (-30.0, 0.0, 8)})),

@@ -20,7 +20,7 @@ from evorl.ec.pbt import PBT
 from evorl.ec.pso import PSO
 from evorl.ec.random import Random
 from evorl.ec.sga import SGA
-from evorl.ec.space import Space
+from evorl.ec.space import Gene, Space
 
 GRID = {"x0": (-2.0, 3.0, 10), "x1": (-2.0, 3.0, 10)}
 ALL: list[Evolution] = [
@@ -29,7 +29,11 @@ ALL: list[Evolution] = [
     MapElites(population=8, descriptors=GRID), SGA(population=8), SGA(population=8, selection="truncation"),
     NSGA2(population=8), NSGA3(population=8), Random(population=8),
 ]  # fmt: skip
-TRUNCATION = PBT(population=8, asynchronous=False, exploit="truncation")  # its bounds: test_pbt
+TRUNCATION = PBT(population=8, asynchronous=False, exploit="truncation")  # its million draws: test_pbt
+MIXED = (
+    Gene("x0", -2.0, 3.0), Gene("x1", 1e-3, 1e-2), Gene("x2", 5.0, 5.0), Gene("x3", 1e-5, 1e-1, log=True),
+    Gene("x4", 1, 9, integer=True), Gene("x5", 1, 300, log=True, integer=True), Gene("x6", choices=("a", "b", "c")),
+)  # fmt: skip
 
 
 def each(*hypers: Evolution) -> pytest.MarkDecorator:
@@ -58,13 +62,16 @@ def test_only_the_order_of_fitnesses_matters(hyper: Evolution) -> None:
 
 @each(*ALL)
 def test_bounds_hold_over_a_million_draws(hyper: Evolution) -> None:
-    space = Space.box([-2.0, 1e-3, 5.0, *[0.0] * 17], [3.0, 1e-2, 5.0, *[1.0] * 17])
+    space = Space((*MIXED, *(Gene(f"x{i}") for i in range(len(MIXED), 20))))
     evolver = type(hyper)(**{**vars(hyper), "population": 250}).evolver(space, 0)
     drawn = 0
     while drawn < 1_000_000:
         now = evolver.ask()
         x = np.array([one.genes for one in now])
         assert (x >= space.low).all() and (x <= space.high).all()
+        for gene, coordinates in zip(MIXED, x.T.tolist(), strict=False):
+            values = {gene.value(one) for one in coordinates}
+            assert values <= {*gene.choices} if gene.choices else gene.low <= min(values) <= max(values) <= gene.high
         drawn += x.size
         f = x[:, 0] - x[:, 1:].sum(1)
         evolver.tell([Evaluation(one, (worth,)) for one, worth in zip(now, f.tolist(), strict=True)])

@@ -120,6 +120,18 @@ def test_the_original_of_marvin() -> None:
     np.testing.assert_allclose(centre.theta, 0.03 / (30 * 0.1) * advantage @ noise_of(hyper, 1, 0, 6), rtol=1e-5)
 
 
+def test_a_gene_that_was_pulled_to_its_bound_comes_back() -> None:
+    """Beyond it all individuals would be equal, and no difference could lead it back."""
+    hyper = OpenAIES(population=16, sigma=0.1, lr=0.05, weight_decay=0.0)
+    evolver = hyper.evolver(Space.box([0.0, 0.0], [1.0, 1.0]), 0)
+    for sign in (1.0, -1.0):
+        for _ in range(300):
+            asked = evolver.ask()
+            assert (evolver.centre.theta >= 0).all() and (evolver.centre.theta <= 1).all()
+            evolver.tell([Evaluation(one, (sign * float(one.genes[0]),)) for one in asked])
+        assert evolver.centre.theta[0] == pytest.approx(0.5 + sign / 2, abs=0.1)
+
+
 def test_without_a_difference_nothing_moves() -> None:
     for shaping in ("centred_ranks", "normalised"):
         centre = OpenAIES(population=6, weight_decay=0, shaping=shaping).centre(MIXED, 0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
 from evorl.ec.core import Evaluation, Individual
-from evorl.ec.pbt import PBT, Evolver, explore, perturbed, pioneer, portion, welch
+from evorl.ec.pbt import PBT, Members, explore, perturbed, pioneer, portion, welch
 from evorl.ec.space import Gene, Space
 from evorl.util.errors import BadRequest
 
@@ -21,7 +23,7 @@ LR = Gene("rl.lr", 1e-5, 1e-1, log=True)
 SPACE = Space((LR,), 2, lambda number: np.full(2, number, np.float32))
 
 
-def told(evolver: Evolver, scores: Sequence[float | Sequence[float]], asked: list[Individual]) -> None:
+def told(evolver: Members, scores: Sequence[float | Sequence[float]], asked: list[Individual]) -> None:
     """Evaluations of these individuals, each with a fitness, or its episodes'."""
     evaluations = []
     for one, score in zip(asked, scores, strict=True):
@@ -72,6 +74,22 @@ def test_as_many_are_replaced_as_the_share_says(n: int, worst: float) -> None:
 
 def test_the_smallest_population_of_the_docs_exploits() -> None:
     assert [one.parents for one in second([1, 2, 3, 4], exploit="truncation")] == [(3,), (1,), (2,), (3,)]
+
+
+def test_of_equals_nobody_is_replaced_or_a_parent_for_its_place() -> None:
+    """Two groups of equals, over many rounds: everybody's turn comes about equally often."""
+    evolver = PBT(population=10, asynchronous=False, exploit="truncation").evolver(SPACE, 0)
+    gone, parents, asked = Counter[int](), Counter[int](), evolver.ask()
+    for _ in range(300):
+        told(evolver, [0.0] * 5 + [1.0] * 5, asked)
+        places = {one.id: place for place, one in enumerate(asked)}
+        asked = evolver.ask()
+        for place, one in enumerate(asked):
+            if one.role == "exploited":
+                gone[place] += 1
+                parents[places[one.parents[0]]] += 1
+    assert {*gone} == {*range(5)} and {*parents} == {*range(5, 10)}
+    assert max(gone.values()) < 2 * min(gone.values()) and max(parents.values()) < 2 * min(parents.values())
 
 
 def test_equals_replace_nobody() -> None:
@@ -153,12 +171,34 @@ def test_welch_is_scipys(a: list[float], b: list[float]) -> None:
     x, y = (Evaluation(Individual(0, np.zeros(0)), (0.0,), 0, {"fitness": np.array(one)}) for one in (a, b))
     if min(np.var(a), np.var(b)) < 1e-6:  # SciPy loses its digits there
         return
-    assert welch(x, y) == pytest.approx(ttest_ind(a, b, equal_var=False).pvalue, abs=1e-9)
+    assert welch(x, y, "fitness") == pytest.approx(ttest_ind(a, b, equal_var=False).pvalue, abs=1e-9)
 
 
 def test_without_episodes_nothing_is_known() -> None:
     alone = Evaluation(Individual(0, np.zeros(0)), (1.0,))
-    assert welch(alone, alone) == 1.0
+    assert welch(alone, alone, "fitness") == 1.0
+    known = alone._replace(result={"fitness": np.array([1.0, 2.0]), "lazy": np.array([0.5])})
+    other = alone._replace(result={"fitness": np.array([8.0, 9.0]), "lazy": np.array([0.5])})
+    assert welch(known, other, "fitness") < 0.05
+    assert welch(known, other, {"fitness": 1.0, "lazy": 1.0}) == 1.0  # the latter only as a mean
+
+
+def test_a_rival_is_tested_by_what_is_maximised() -> None:
+    """Fitness differs clearly between these two, and the objective does not; then the other way round."""
+    alike, clear = np.array([0.4, 0.6, 0.5, 0.3]), np.array([10.0, 11.0, 10.5, 9.5])
+    x = Evaluation(Individual(0, np.zeros(0)), (), 0, {"fitness": alike, "lazy": alike, "busy": alike})
+    y = Evaluation(Individual(1, np.zeros(0)), (), 0, {"fitness": clear, "lazy": alike + 0.01, "busy": -clear})
+    assert welch(x, y, "fitness") < 0.05 < welch(x, y, "lazy")
+    assert welch(x, y, {"fitness": 1.0, "busy": 1.0}) < 0.05  # 2 alike of the one, 0 of the other
+    assert welch(x, y, {"fitness": 0.5, "lazy": 1.0}) == pytest.approx(
+        ttest_ind(1.5 * alike, 0.5 * clear + alike + 0.01, equal_var=False).pvalue
+    )
+    hyper = PBT(population=2, asynchronous=False, exploit="ttest", objectives=("lazy",))
+    for objective, roles in (("lazy", ["goes on", "goes on"]), ("fitness", ["exploited", "goes on"])):
+        evolver = dataclasses.replace(hyper, objectives=(objective,)).evolver(SPACE, 3)
+        pair = zip(evolver.ask(), (x, y), strict=True)
+        evolver.tell([one._replace(individual=this, objectives=(one.result[objective].mean(),)) for this, one in pair])
+        assert [one.role for one in evolver.ask()] == roles
 
 
 # ------------------------------------------------------------------ exploring
@@ -172,18 +212,33 @@ def test_a_gene_is_multiplied_by_either_factor() -> None:
     whole = Gene("n", 1, 20, integer=True)
     assert [whole.value(perturbed(whole, 10.0, f, f > 1)) for f in (0.8, 1.2)] == [8, 12]
     assert [whole.value(perturbed(whole, 2.0, f, f > 1)) for f in (0.8, 1.2)] == [1, 3]  # by one at least
+    assert [whole.value(perturbed(whole, 10.0, f, f > 1.6)) for f in (1.5, 2.0)] == [15, 20]  # both upwards
+    assert whole.value(perturbed(whole, 2.0, 1.1, False)) == 3
+    below = Gene("m", -20, -1, integer=True)
+    assert [below.value(perturbed(below, -10.0, f, f > 1)) for f in (0.8, 1.2)] == [-8, -12]  # as a real would
     choice = Gene("c", choices=("a", "b", "c"))
     assert [choice.value(perturbed(choice, 1.0, f, f > 1)) for f in (0.8, 1.2)] == ["a", "c"]
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+def test_steps_between_choices_favour_none(count: int) -> None:
+    """Also from beyond the last one, where a step past it was brought back to the bound."""
+    space, hyper = Space((Gene("c", choices=tuple(range(count))),)), PBT(resample=0.0)
+    draw, x, seen = np.random.default_rng(0), np.array([0.0]), Counter[object]()
+    for _ in range(20_000):
+        x = explore(x, space, hyper, draw)
+        seen[space.genes[0].value(float(x[0]))] += 1
+    assert all(times == pytest.approx(20_000 / count, rel=0.15) for times in seen.values()) and len(seen) == count
 
 
 GENES = (LR, Gene("x", -1.0, 2.0), Gene("n", 1, 9, integer=True), Gene("c", choices=(1, 2, 3)), Gene("fixed", 4, 4))
 
 
-def test_explored_genes_stay_within_their_bounds() -> None:
-    space, hyper = Space(GENES), PBT()
+def test_explored_genes_stay_within_their_bounds_over_a_million_draws() -> None:
+    space, hyper = Space(GENES * 50), PBT()
     draw = np.random.default_rng(0)
     x = space.sample(draw, 1)[0]
-    for _ in range(20_000):
+    for _ in range(1_000_000 // len(x)):
         x = explore(x, space, hyper, draw)
         assert (x >= space.low).all() and (x <= space.high).all()
 

@@ -51,6 +51,21 @@ def test_in_steady_state_a_child_replaces_the_worst() -> None:
     assert ids(better.survivors(members(9, 8, 7), members(7.5, first=10))) == [0, 1, 10]
 
 
+@pytest.mark.parametrize("offspring", [1, 3])
+def test_a_single_child_takes_after_either_parent(offspring: int) -> None:
+    """Crossed or not: of the last pair's two children it is now this one, now the other; numbers have no gap."""
+    evolver = SGA(population=2, offspring=offspring, crossover=0.5, mutation=0.0).evolver(BOX)
+    parents = [Evaluation(Individual(n, np.array([0.25 + n / 2])), (float(n),)) for n in range(2)]
+    evolver.population, evolver.told, evolver.next_id = parents, 2, 2
+    pairs = np.array([[1] * ((offspring + 1) // 2), [0] * ((offspring + 1) // 2)])
+    last = [evolver.breed(np.random.default_rng(n), pairs, offspring)[-1] for n in range(600)]
+    assert [one.id for one in last] == [*range(1 + offspring, 2 + 600 * offspring, offspring)]
+    nearer = np.mean([one.genes[0] > 0.5 for one in last])
+    assert 0.43 < nearer < 0.57  # to the fitter parent
+    alone = [one.parents for one in last if len(one.parents) == 1]
+    assert 0.4 < alone.count((1,)) / len(alone) < 0.6 and 200 < len(alone) < 400
+
+
 def test_the_first_population_is_put_in_order() -> None:
     evolver = SGA(population=3).evolver(BOX)
     assert ids(evolver.survivors([], members(1, 3, 2))) == [1, 2, 0]

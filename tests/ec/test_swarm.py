@@ -13,6 +13,7 @@ from evorl.ec.core import Evaluation
 from evorl.ec.cso import CSO, learned
 from evorl.ec.pso import PSO, velocity
 from evorl.ec.space import Space
+from evorl.util.errors import BadRequest
 
 quick = settings(max_examples=50, deadline=None)
 BOX = Space.box([-1.0] * 3, [1.0] * 3)
@@ -71,6 +72,35 @@ def test_a_particle_stops_at_a_bound() -> None:
     for _ in range(60):
         evolver.tell([Evaluation(one, (0.0,)) for one in evolver.ask()])
     assert np.isin(evolver.x, [0.0, 1.0]).all() and not evolver.v.any()
+
+
+def test_no_particle_is_at_two_places_at_once() -> None:
+    """Evaluations come back in any order, and the particle that waited longest flies next."""
+    evolver = PSO(population=5, asynchronous=True).evolver(BOX, 0)
+    draw, flying, waiting = np.random.default_rng(0), {}, []
+    for _ in range(200):
+        for one in evolver.ask():
+            k = evolver.flying[one.id]
+            assert k not in flying and (not waiting or k == waiting.pop(0))
+            flying[k] = one
+        back = draw.choice([*flying], draw.integers(1, len(flying) + 1), replace=False).tolist()
+        for k in back:
+            place = evolver.x[k].copy()
+            evolver.tell([Evaluation(flying.pop(k), (float(draw.normal()),))])
+            np.testing.assert_allclose(evolver.x[k], place, atol=1e-12)  # it is where it flew to
+        waiting += back
+    with pytest.raises(BadRequest, match="6 is more than the population"):
+        PSO(population=5, slots=6, asynchronous=True)
+
+
+def test_only_the_places_of_who_failed_are_filled_again() -> None:
+    evolver = CSO(population=8).evolver(BOX, 0)
+    asked = evolver.ask()
+    evolver.tell([Evaluation(one, (math.nan if one.id in (2, 5) else 1.0,)) for one in asked])
+    again = evolver.ask()
+    assert [one.role for one in again] == ["initial", "initial"]
+    evolver.tell([Evaluation(one, (1.0,)) for one in again])
+    assert {one.role for one in evolver.ask()} == {"learned"}
 
 
 def test_losers_learn_and_winners_stay() -> None:

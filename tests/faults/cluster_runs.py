@@ -17,7 +17,7 @@ from harness import QUICK, WORLDS, go, parent, relatives, rows, start, title
 from evorl.record import checkpoint
 
 CLUSTER = ("cluster=processes", "cluster.workers=2", "rl.members=3")
-KNOWN = {".hydra", ".lock", "checkpoints", "metrics.jsonl", "provenance.json", "result.json"}
+KNOWN = {".hydra", ".lock", "checkpoints", "metrics.jsonl", "population.jsonl", "provenance.json", "result.json"}
 
 
 class Run:
@@ -161,6 +161,10 @@ def kill_one(victims: set[int], draw: random.Random) -> int:
 
 def kill_worker(it: Run, draw: random.Random) -> int:
     return kill_one(it.workers(), draw)
+
+
+def kill_carrier(it: RayRun, draw: random.Random) -> int:
+    return kill_one(it.carriers(), draw)
 
 
 def kill_workers(it: Run, draw: random.Random) -> int:

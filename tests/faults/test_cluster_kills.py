@@ -5,8 +5,11 @@ They end with the bits of a run that was left alone, and leave nothing behind.
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +30,7 @@ from cluster_runs import (
     undisturbed,
 )
 from cluster_victims import relatives, send
-from harness import fingerprint, start, title
+from harness import ROOT, fingerprint, start, title
 
 SLOWER = ("cluster.deadline_s=1.5",)
 
@@ -134,6 +137,31 @@ def test_a_driver_killed_at_random_moments_leaves_nothing_and_goes_on(run: Calla
     assert begun >= 30
     it.finish()
     assert fingerprint(it.directory) == fingerprint(undisturbed(tmp_path, words))
+
+
+WITHOUT_WORKERS = """
+import os, signal
+from evorl.cluster.nursery import Nursery
+print(Nursery(print, 2).directory, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.fault
+def test_drivers_killed_before_their_first_worker_leave_nothing(short_path: Path) -> None:
+    """Then both nurses have only waited, and each is there to end the other should it hang: one has to be first."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(short_path)}
+    for _ in range(8):
+        drivers = [
+            subprocess.Popen([sys.executable, "-c", WITHOUT_WORKERS], stdout=subprocess.PIPE, text=True, env=env)
+            for _ in range(8)
+        ]
+        said = [driver.communicate()[0].strip() for driver in drivers]
+        assert all(str(short_path) in one for one in said)
+        ends = time.monotonic() + Run.farewell_s
+        while left := [*short_path.iterdir(), *relatives(short_path)]:
+            assert time.monotonic() < ends, left
+            time.sleep(0.01)
 
 
 # ------------------------------------------------------------------ a driver that is asked to stop

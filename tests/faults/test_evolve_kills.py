@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cluster_runs import RayRun, kill_carrier, kill_worker, replaced
 from cluster_victims import relatives, send
 from harness import fingerprint, go, start
 from test_evolve import CASES, QUICK, journal, judged
@@ -95,12 +96,30 @@ def test_a_killed_worker_costs_one_evaluation_and_no_generation(
 @pytest.mark.fault
 @pytest.mark.parametrize("case", WORDS)
 def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
-    words = (*WORDS[case][:-1], "budget.steps=400000")
+    words = (*WORDS[case][:-1], f"budget.steps={1_000_000 if case == 'es' else 400_000}")  # by seed it is quick
     sent = bothered(tmp_path / "bothered", words, kills=40, stops=8)
     assert sent[signal.SIGKILL] >= 20 and sent[signal.SIGSTOP] >= 4
     calm = unbothered(tmp_path / "calm", words)
     assert journal(tmp_path / "bothered" / "run") == journal(calm)
     assert judged(tmp_path / "bothered" / "run") == judged(calm)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("case", ["es-normal", "rounds"])
+def test_on_ray_killed_workers_cost_no_bit_either(case: str, run: Callable[..., RayRun], tmp_path: Path) -> None:
+    """Those who go by seed and those who send all; with the actors that carry them."""
+    words = (*WORDS[case][:-1], "budget.steps=400000")
+    it = run(*QUICK, *words, "cluster=ray", "cluster.workers=2", "cluster.deadline_s=20")
+    assert it.until_rows(1), it.said()
+    kills, draw = 0, random.Random(case)
+    while kills < 10:
+        assert not it.over, (kills, it.said())
+        time.sleep(draw.uniform(0, 0.4))
+        kills += draw.choice([kill_worker, kill_carrier])(it, draw)
+    it.finish()
+    assert replaced(it.directory) >= 5
+    assert journal(it.directory) == journal(unbothered(tmp_path / "calm", words))
+    assert judged(it.directory) == judged(tmp_path / "calm")
 
 
 @pytest.mark.parametrize("case", ["es", "rounds"])

@@ -23,9 +23,9 @@ from cluster_runs import (
     Run,
     foreground,
     kill_all,
+    kill_carrier,
     kill_driver,
     kill_group,
-    kill_one,
     kill_worker,
     kill_workers,
     replaced,
@@ -43,10 +43,6 @@ pytestmark = pytest.mark.fault
 SHARED = Path("/dev/shm")  # where Ray's object store is made
 CLUSTER = ("cluster=ray",)
 SOONER = ("cluster.deadline_s=20",)  # a worker may need a part of it to begin
-
-
-def kill_carrier(it: RayRun, draw: random.Random) -> int:
-    return kill_one(it.carriers(), draw)
 
 
 @pytest.mark.parametrize("world", ["pong", "pendulum"])

@@ -122,7 +122,7 @@ PBT = [
     line(0, 1.0), line(1, 2.0), line(2, 3.0),
     line(3, 4.0, parents=[2], role="exploited", birth=3),  # 0 gave way to 2
     line(4, 2.5, parents=[1], role="goes on", birth=3), line(5, 5.0, parents=[2], role="goes on", birth=3),
-    line(6, 6.0, parents=[5], role="exploited", birth=6),  # 3 gave way: it waited longest of those that do not go on
+    line(6, 6.0, parents=[5], role="exploited", birth=6),  # 3 gave way: it was told of first
     line(7, 7.0, parents=[5], role="exploited", birth=6),  # 4 did
     line(8, 8.0, parents=[5], role="goes on", birth=6),
 ]  # fmt: skip
@@ -134,6 +134,19 @@ def test_members_have_lines_and_those_who_gave_way_their_successors() -> None:
     assert [life.line for life in found.lives] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
     assert [life.began for life in found.lives] == [0, 0, 0, 30, 30, 30, 60, 60, 60]
     assert [life.row for life in found.of(7)] == [7, 5, 2]
+
+
+def test_a_member_whose_successor_is_not_told_yet_keeps_its_line() -> None:
+    """As an asynchronous run ends: 0 goes on as 3, who still trains; 4 took over 1."""
+    taken, goes_on = line(4, parents=[0], role="exploited", birth=2), line(6, parents=[4], role="goes on", birth=3)
+    found = family(census([line(0), line(1), taken, line(2), goes_on]))
+    assert found is not None and [(one.row, one.line) for one in found.lives] == [
+        (0, 0),
+        (1, 1),
+        (3, 2),
+        (2, 1),
+        (4, 1),
+    ]
 
 
 def test_descent_is_that_of_the_newest_and_branches_do_not_cross() -> None:
