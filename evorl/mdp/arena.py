@@ -121,8 +121,7 @@ class BattleArena(Filmed):
     def __init__(
         self, mdp: MDP, slots: int, episodes: Episodes, players: Callable[[int], tuple[int, ...]] = lambda seed: (0,)
     ) -> None:
-        self.spec = mdp.spec
-        self.slots = slots
+        self.spec, self.slots = mdp.spec, slots
         self._mdp, self._episodes, self._players = mdp, episodes, players
         self.sides = len(players(int(episodes(0, 0))))
         if slots < 1 or slots % self.sides:

@@ -127,11 +127,11 @@ def test_a_population_has_the_bits_of_local(case: str, address: str) -> None:
         experiment = experiment_of(*evolving.QUICK, *evolving.CASES[case], f"cluster={cluster}")
         assert experiment.ec is not None
         population, told = Population(experiment, experiment.ec), list[dict[str, Any]]()
-        while population.steps < 2000:
+        while population.evaluations < 18:
             told += [{**row, "seconds": 0} for row in population.iterate().evaluated]
         found.append((told, numbers(population.leader)))
         population.close()
-    assert found[0] == found[1] and len(found[0][0]) >= 12
+    assert found[0] == found[1]
 
 
 def numbers(leader: Evaluation | None) -> Any:
