@@ -93,16 +93,21 @@ def same(sweep: Sweep, other: Sweep) -> None:
         assert fingerprint(sweep.directory / row["job"]) == fingerprint(other.directory / row["job"])
 
 
-@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.fault), 5])
-def test_a_killed_search_goes_on_as_if_nothing_had_been(bred: Sweep, tmp_path: Path, jobs: int) -> None:
-    sweep = Sweep(tmp_path, *PBT)
+def killed(sweep: Sweep, jobs: int) -> None:
+    """Begin it, and end it with SIGKILL once so many jobs have a checkpoint."""
     process = sweep.start()
     ends = time.monotonic() + 120
     while not (sweep.directory / str(jobs) / "checkpoints" / "latest").exists():
-        assert process.poll() is None and time.monotonic() < ends, (tmp_path / "err").read_text()
+        assert process.poll() is None and time.monotonic() < ends, (sweep.place / "err").read_text()
         time.sleep(0.001)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait(60) == -9
+
+
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.fault), 5])
+def test_a_killed_search_goes_on_as_if_nothing_had_been(bred: Sweep, tmp_path: Path, jobs: int) -> None:
+    sweep = Sweep(tmp_path, *PBT)
+    killed(sweep, jobs)
     kept = sweep.kept()
     assert len(sweep.finished()) < 8
     assert sweep.run() == (0, "")
@@ -163,4 +168,16 @@ def test_on_ray_children_inherit_the_same_bits(bred: Sweep, tmp_path: Path, shor
     sweep = Sweep(tmp_path, *PBT, launcher="ray")
     sweep.env["RAY_TMPDIR"] = str(short_path)
     assert sweep.start().wait(300) == 0, (tmp_path / "err").read_text()
+    same(sweep, bred)
+
+
+@pytest.mark.fault
+def test_a_search_killed_on_ray_goes_on_there(bred: Sweep, tmp_path: Path, short_path: Path) -> None:
+    sweep = Sweep(tmp_path, *PBT, launcher="ray")
+    sweep.env["RAY_TMPDIR"] = str(short_path)
+    killed(sweep, 4)
+    kept = sweep.kept()
+    assert 0 < len(sweep.finished()) < 8
+    assert sweep.start().wait(300) == 0, (tmp_path / "err").read_text()
+    assert kept.items() <= sweep.kept().items()
     same(sweep, bred)

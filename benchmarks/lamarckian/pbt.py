@@ -49,7 +49,7 @@ class Profile(NamedTuple):
     """Cut-off."""
 
 
-PROFILES = {"ci": Profile(3, 4, 262_144, 900.0), "paper": Profile(1, 30, 1_000_000, 3600.0)}
+PROFILES = {"ci": Profile(2, 4, 262_144, 900.0), "paper": Profile(1, 30, 1_000_000, 3600.0)}
 Result = tuple[float, int, float]
 """Seconds since the command, training steps of the whole population, best fitness so far."""
 

@@ -23,6 +23,7 @@ from evorl.lifetime import Train
 WORDS = {
     "es": (*CASES["es"][:-1], "ec.population=24", "checkpoint.every=4000", "budget.steps=60000"),
     "es-normal": (*CASES["es-normal"][:-1], "ec.population=24", "ec.slots=24", "budget.steps=60000"),
+    "cem": ("mdp=cartpole", "ec=cem", "ec.population=24", "ec.together=4", "budget.steps=60000"),
     "front": (*CASES["front"][:-1], "budget.steps=60000"),
     "rounds": (*CASES["rounds"][:-1], "ec.train_steps=512", "checkpoint.every=4000", "budget.steps=20000"),
 }
@@ -96,7 +97,7 @@ def test_a_killed_worker_costs_one_evaluation_and_no_generation(
 @pytest.mark.fault
 @pytest.mark.parametrize("case", WORDS)
 def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) -> None:
-    words = (*WORDS[case][:-1], f"budget.steps={1_000_000 if case == 'es' else 400_000}")  # by seed it is quick
+    words = (*WORDS[case][:-1], f"budget.steps={400_000 if case in ('front', 'rounds') else 1_000_000}")
     sent = bothered(tmp_path / "bothered", words, kills=40, stops=8)
     assert sent[signal.SIGKILL] >= 20 and sent[signal.SIGSTOP] >= 4
     calm = unbothered(tmp_path / "calm", words)
