@@ -158,8 +158,9 @@ class Course:
 
 def _evaluation(one: Individual, row: Mapping[str, Any]) -> Evaluation:
     result = {name: np.array([math.nan if x is None else x]) for name, x in row["results"].items()}
-    if result and result["fitness"] == result.get("return"):  # only of returns is the spread recorded
-        result["fitness"] = _alike(*(row["results"][name] for name in ("return", "return_std", "episodes")))
+    if {"return", "return_std", "episodes"} <= result.keys():  # only of returns is the spread recorded
+        episodes = _alike(*(row["results"][name] for name in ("return", "return_std", "episodes")))
+        result |= {name: episodes for name in ("fitness", "return") if result[name] == result["return"]}
     objectives = tuple(math.nan if x is None else float(x) for x in row["objectives"].values())
     return Evaluation(one, objectives, row["cost"], result)
 

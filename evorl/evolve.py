@@ -168,11 +168,11 @@ class Population:
         before = self.evolver.generation
         with _under_ec():
             metrics = self.evolver.tell(evaluations)
-        if self.moments is not None:
-            if seen is not None:
-                self.moments.merge(seen)
-            if self.evolver.generation > before:
-                self.shared = self.moments.state_dict()
+        if self.moments is not None and seen is not None:
+            self.moments.merge(seen)
+        if self.evolver.generation > before:
+            metrics |= self._diversity()
+            self.shared = None if self.moments is None else self.moments.state_dict()
         if self.evaluations >= self.evolution.population:
             self.origin.settle()
         return metrics
@@ -220,7 +220,7 @@ class Population:
         self.failed += len(failed)
         if failed and self.leader is None and self.failed >= self.evolution.population:
             raise WorldError(f"every individual so far failed; the last one: {failed[-1][1]}")
-        if self.in_vain >= HOPELESS:
+        if self.in_vain >= max(HOPELESS, self.evolution.population):
             raise WorldError(f"the last {self.in_vain} individuals all failed; the last one: {failed[-1][1]}")
 
     def _remember(self, evaluations: list[Evaluation]) -> None:
@@ -255,15 +255,14 @@ class Population:
             metrics["population/mean"] = float(worth[np.isfinite(worth)].mean())
             metrics["population/std"] = float(worth[np.isfinite(worth)].std())
             metrics["population/age"] = self.evaluations - float(np.mean([one.individual.birth for one in population]))
-            metrics |= self._diversity(population)
+            if self.plan.space.genes:
+                metrics["population/diversity"] = self.plan.space.spread(genomes(population))
         return metrics
 
-    def _diversity(self, population: Sequence[Evaluation]) -> Metrics:
-        """Of genes; without any of weights, but for those around one point, whose deviation is the evolver's choice."""
-        if self.plan.space.genes:
-            return {"population/diversity": self.plan.space.spread(genomes(population))}
-        weights = [one.individual.weights for one in population if one.individual.weights is not None]
-        if not weights or isinstance(self.evolver, Seeding):
+    def _diversity(self) -> Metrics:
+        """Of the weights; not of those who travel by seed, which nobody has all of, and whose deviation is given."""
+        weights = [one.individual.weights for one in self.evolver.population if one.individual.weights is not None]
+        if not weights or self.plan.space.genes or isinstance(self.evolver, Seeding):
             return {}
         x = np.stack(weights)
         size = float(np.sqrt(np.square(x).mean()))
@@ -339,10 +338,10 @@ class Population:
 
     def load_state_dict(self, state: StateDict) -> None:
         self.steps, self.evaluations, self.failed = state["steps"], state["evaluations"], state["failed"]
-        self.in_vain = state["in_vain"]
+        self.in_vain = state.get("in_vain", 0)  # not noted by runs of before
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.leader = next(iter(unpack_evaluations(state["leader"])), None)
-        self.genes = state.get("values", {})  # not noted by runs of before
+        self.genes = state.get("values", {})  # the same
         self.evolver.load_state_dict(state["evolver"])
         self.origin.load_state_dict(state["origin"])
         if self.moments is not None:

@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("unhurried", deadline=None)  # how long an example takes says nothing of whether it is right
+settings.load_profile("unhurried")
 
 
 def pytest_collection_finish() -> None:

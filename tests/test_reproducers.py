@@ -171,7 +171,8 @@ def test_a_median_of_lower_bounds_is_one() -> None:
     assert middle(["12.6", "15.0", "13.1"]) == "13.1"
     assert middle(["12.6", ">= 15.0", "13.1"]) == "13.1"
     assert middle([">= 12.6", "15.0", "13.1"]) == ">= 13.1"
-    assert middle(["12.0", "13.0"]) == "12.5"
+    assert middle(["12.0", "13.0"]) == "12.5" and middle(["12.0", ">= 14.0"]) == ">= 13.0"
+    assert middle(["12.0", "evorl not there"]) == "-"
 
 
 def test_workers_are_busy_from_the_first_beginning_to_the_end_of_so_many() -> None:

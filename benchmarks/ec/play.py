@@ -3,9 +3,10 @@
 The bare loop plays the very episodes that ours has played, all 200 in one stacked forward pass, and does nothing else:
 no perturbations, no shaping, no step, no records, no checks; making its worlds and recording its forward pass are not
 timed. Ours is the whole run but for its directory: with ec.together=200 in one task as the bare loop, and in the four
-tasks of the default, which workers can share. Rows whose episodes are over rest in both, and both wait for the longest
-episode. Inputs are as they are (rl.normalize_inputs=false). They take turns on one thread; every number is a median
-over the rounds, of the ratio also the quartiles.
+tasks of the default, which workers can share. Rows whose episodes are over rest in both where the world lets them
+(CartPole; Pong's begin others), and both wait for the longest episode. Inputs are as they are
+(rl.normalize_inputs=false). They take turns on one thread; every number is a median over the rounds, of the ratio also
+the quartiles.
 
     python benchmarks/ec/play.py [--rounds 5] [--out DIR]
 """

@@ -137,11 +137,12 @@ def row(name: str, found: list[Result], own: list[Result]) -> list[str]:
 
 
 def middle(cells: list[str]) -> str:
-    """The median of ratios as they are shown, some of which may be lower bounds."""
+    """The median of ratios as they are shown: some may be lower bounds, or words where ours missed the fitness."""
+    if not all(cell.removeprefix(">= ").replace(".", "").isdigit() for cell in cells):
+        return "-"
     bounds = sorted((float(cell.removeprefix(">= ")), cell) for cell in cells)
-    value = median([number for number, _ in bounds])
-    lower = any(cell.startswith(">=") and number <= value for number, cell in bounds)
-    return f"{'>= ' if lower else ''}{value:.1f}"
+    lower = any(cell.startswith(">=") for _, cell in bounds[: len(bounds) // 2 + 1])
+    return f"{'>= ' if lower else ''}{median([number for number, _ in bounds]):.1f}"
 
 
 def shown(data: dict[str, Any]) -> list[str]:

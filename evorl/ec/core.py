@@ -131,7 +131,7 @@ class Evolution(ABC):
     slots: Count | None = None
     """Evaluations in flight; null is the whole population."""
     together: Count | None = None
-    """Individuals in one task; null: a quarter of the slots where they only play (in one forward pass), else one."""
+    """Individuals in one task; null: a quarter of the slots where they only play, of a problem all, else one."""
     start: Literal["network", "zeros"] = "network"
     """The weights that individuals begin with: as a learner's would, or none."""
     lifetime: Literal["play", "train"] = "play"

@@ -255,7 +255,7 @@ def explore(genes: Coordinates, space: Space, hyper: PBT, draw: np.random.Genera
 def perturbed(gene: Gene, coordinate: float, factor: float, up: bool) -> float:
     """The coordinate of a value times the factor; a choice moves to its neighbour, an integer by one at least."""
     if gene.choices:
-        return gene.coordinate(gene.value(coordinate)) + (1.0 if up else -1.0)
+        return min(max(round(coordinate), 0), len(gene.choices) - 1) + (1.0 if up else -1.0)
     value = float(gene.value(coordinate))
     if not gene.integer:
         return gene.coordinate(value * factor)

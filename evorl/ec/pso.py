@@ -132,5 +132,12 @@ class Swarm(Generational):
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.x, self.v = np.array(state["x"]), np.array(state["v"])
+        if "flying" not in state:  # of a run of before, whose particles took turns
+            size, waiting = self.hyper.population, {one.id for one in self._queue} | self._out
+            waiting |= {one.individual.id for one in self._arrived}
+            flying = {str(number): number % size for number in sorted(waiting)}
+            bests = [one.individual.id % size for one in self.population]
+            free = [k for k in range(size) if k not in flying.values()]
+            state = {**state, "free": free, "flying": flying, "bests": bests}
         self.free, self.flying = list(state["free"]), {int(number): k for number, k in state["flying"].items()}
         self.bests = dict(zip(state["bests"], self.population, strict=True))

@@ -71,7 +71,7 @@ def _parents(census: Census) -> dict[int, int | None]:
 
 def _members(census: Census, parents: Mapping[int, int | None]) -> Family:
     """Each member's line. Ready members are succeeded in the order in which they were told of, so that after the N
-    who began, number N + k has the line of row k, whomever it took over.
+    who began, number N + k has the line of row k, whomever it took over. Who goes on also does where rows were lost.
     """
     line: dict[int, int] = {}
     for row, parent in parents.items():

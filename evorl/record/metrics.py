@@ -23,7 +23,7 @@ METRICS: dict[str, Metric] = {
     # While it trains: episodes played with the stochastic policy.
     "train/return": Metric("reward", "undiscounted return, all named rewards summed, mean of the last 100 episodes"),
     "train/return_<reward>": Metric("reward", "the same of one named reward, where a world has several"),
-    "train/episode_length": Metric("env steps", "mean length of the last 100 episodes"),
+    "train/episode_length": Metric("env steps, or what the world reports", "mean length of the last 100 episodes"),
     "train/episodes": Metric("episodes", "episodes finished since the run began"),
     "train/<result>": Metric("the world's own", "mean of a named result (win, score) over the last 100 episodes"),
     # Judged: whole episodes on seeds of their own, with normalisers frozen.
@@ -35,7 +35,9 @@ METRICS: dict[str, Metric] = {
     "eval/stochastic_return_std": Metric("reward", "its standard deviation over episodes"),
     "eval/stochastic_return_min": Metric("reward", "its smallest"),
     "eval/stochastic_return_max": Metric("reward", "its largest"),
-    "eval/length_mean": Metric("env steps", "mean length of the deterministic policy's episodes"),
+    "eval/length_mean": Metric(
+        "env steps, or what the world reports", "mean length of the deterministic policy's episodes"
+    ),
     "eval/<result>_mean": Metric("the world's own", "mean of a named result, deterministic policy"),
     # What the update minimised and how it went; means over the update's minibatches.
     "loss/policy": Metric("-", "the policy's objective, negated"),
@@ -61,7 +63,8 @@ METRICS: dict[str, Metric] = {
     "population/generation": Metric("generations", "generations learned from since the run began"),
     "population/failed": Metric("individuals", "individuals without a fitness since the run began"),
     "population/diversity": Metric(
-        "fraction", "mean deviation of the genes, in units of their ranges; without genes of the weights, of their size"
+        "fraction",
+        "mean deviation of the genes, in units of their ranges; without genes: of weights, in units of their size",
     ),
     "population/age": Metric("evaluations", "mean number of evaluations since the present individuals were made"),
     "population/survived": Metric("fraction", "individuals that outlived the last generation"),

@@ -18,7 +18,7 @@ from evorl.ec.space import Space
 from evorl.mdp.problem import Problem
 from evorl.ops.pareto import hypervolume
 
-quick = settings(max_examples=60, deadline=None)  # the machine may be busy
+quick = settings(max_examples=60)  # the machine may be busy
 
 
 @pytest.mark.parametrize(("count", "parts"), [(2, 1), (2, 9), (3, 4), (3, 12), (5, 3)])

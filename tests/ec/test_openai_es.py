@@ -15,7 +15,7 @@ from evorl.ec.openai_es import Centre, OpenAIES, perturbation
 from evorl.ec.space import Gene, Space
 from evorl.ops.ranks import centred_ranks, normalised
 
-quick = settings(max_examples=30, deadline=None)
+quick = settings(max_examples=30)
 MARVIN: dict[str, Any] = {
     "population": 30, "antithetic": False, "shaping": "normalised", "optimizer": "sgd", "momentum": 0.0,
     "weight_decay": 0.0, "sigma": 0.1, "lr": 0.03, "lr_decay": 0.999, "start": "zeros",

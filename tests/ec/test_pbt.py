@@ -99,7 +99,6 @@ def test_equals_replace_nobody() -> None:
 SCORES = st.lists(st.integers(-3, 3), min_size=2, max_size=20)  # many ties
 
 
-@settings(deadline=None)
 @given(SCORES, st.sampled_from([0.1, 0.2, 0.5, 1.0]), st.sampled_from([0.1, 0.2, 0.5, 1.0]))
 def test_no_more_than_a_share_gives_way_and_only_to_who_is_better(
     scores: list[int], worst: float, pioneers: float
@@ -113,7 +112,6 @@ def test_no_more_than_a_share_gives_way_and_only_to_who_is_better(
     assert len({*scores}) > 1 or not replaced
 
 
-@settings(deadline=None)
 @given(SCORES)
 def test_truncation_sees_only_the_order_of_fitnesses(scores: list[int]) -> None:
     plain, other = (second(each, exploit="truncation") for each in (scores, [math.exp(x) for x in scores]))
@@ -165,7 +163,7 @@ def test_pioneers_are_drawn_evenly_from_the_best() -> None:
 NUMBERS = st.lists(st.floats(-100, 100, width=32), min_size=2, max_size=12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(NUMBERS, NUMBERS)
 def test_welch_is_scipys(a: list[float], b: list[float]) -> None:
     x, y = (Evaluation(Individual(0, np.zeros(0)), (0.0,), 0, {"fitness": np.array(one)}) for one in (a, b))

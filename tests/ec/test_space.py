@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.ec.space import Gene, Space, Value
@@ -16,7 +16,6 @@ N = Gene("n", 1, 9, integer=True)
 KIND = Gene("kind", choices=("a", "b", "c"))
 
 
-@settings(deadline=None)
 @given(
     low=st.floats(-50, 50), width=st.floats(0, 20), log=st.booleans(), at=st.floats(-0.5, 1.5, exclude_max=True),
 )  # fmt: skip
@@ -34,7 +33,6 @@ def test_an_integer_lies_within_its_range(low: float, width: float, log: bool, a
     assert gene.value(gene.coordinate(value)) == value
 
 
-@settings(deadline=None)
 @given(low=st.floats(-20, 20), width=st.floats(1, 10))
 def test_whole_numbers_are_equally_likely_whatever_the_ends(low: float, width: float) -> None:
     gene = Gene("n", low, low + width, integer=True)

@@ -15,7 +15,7 @@ from evorl.ec.pso import PSO, velocity
 from evorl.ec.space import Space
 from evorl.util.errors import BadRequest
 
-quick = settings(max_examples=50, deadline=None)
+quick = settings(max_examples=50)
 BOX = Space.box([-1.0] * 3, [1.0] * 3)
 WEIGHTS = Space(weights=3)
 
@@ -91,6 +91,20 @@ def test_no_particle_is_at_two_places_at_once() -> None:
         waiting += back
     with pytest.raises(BadRequest, match="6 is more than the population"):
         PSO(population=5, slots=6, asynchronous=True)
+
+
+def test_a_state_from_when_particles_took_turns_goes_on() -> None:
+    """In the middle of a generation, too."""
+    first, second = (PSO(population=5).evolver(BOX, 0) for _ in range(2))
+    for told in (5, 5, 2):
+        asked = first.ask()
+        first.tell([Evaluation(one, (float(one.id % 3),)) for one in asked[:told]])
+    state = first.state_dict()
+    second.load_state_dict({name: part for name, part in state.items() if name not in ("free", "flying", "bests")})
+    for evolver in (first, second):
+        evolver.tell([Evaluation(one, (float(one.id % 3),)) for one in asked[2:]])
+    for one, other in zip(first.ask(), second.ask(), strict=True):
+        assert one.id == other.id and np.array_equal(one.genes, other.genes) and one.parents == other.parents
 
 
 def test_only_the_places_of_who_failed_are_filled_again() -> None:

@@ -109,7 +109,7 @@ def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) 
 @pytest.mark.parametrize("case", ["es-normal", "rounds"])
 def test_on_ray_killed_workers_cost_no_bit_either(case: str, run: Callable[..., RayRun], tmp_path: Path) -> None:
     """Those who go by seed and those who send all; with the actors that carry them."""
-    words = (*WORDS[case][:-1], "budget.steps=400000")
+    words = (*WORDS[case][:-1], f"budget.steps={1_000_000 if case == 'es-normal' else 400_000}")
     it = run(*QUICK, *words, "cluster=ray", "cluster.workers=2", "cluster.deadline_s=20")
     assert it.until_rows(1), it.said()
     kills, draw = 0, random.Random(case)

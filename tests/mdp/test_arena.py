@@ -118,7 +118,7 @@ def test_quick_battles_all_wait_at_once() -> None:
             driver.send()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.randoms(use_true_random=False))
 def test_grouping_changes_nothing(random: Any) -> None:
     with closing(Walk().arena(6, EPISODES)) as arena:
@@ -576,7 +576,7 @@ def test_closing_an_arena_leaves_the_world_open() -> None:
 # ------------------------------------------------------------------ exact resume
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 40), st.sampled_from([(1, True), (2, True), (2, False)]))
 def test_a_restored_arena_goes_on_exactly(decisions: int, kind: tuple[int, bool]) -> None:
     def world() -> Walk:

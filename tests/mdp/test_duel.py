@@ -223,7 +223,7 @@ def test_both_may_die_at_once() -> None:
     assert it.terminated and knight.health == archer.health == 0 and knight.taken == archer.taken == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6))
 def test_nobody_leaves_the_field(seed: int) -> None:
     it, draws = Fight(Knight(), Archer(), Ground(), seed), [generator("test", seed, side) for side in (0, 1)]

@@ -239,7 +239,7 @@ def test_arena_equals_oracle_games(opponent: Any, weights: Behaviour) -> None:
     speeds=st.tuples(st.integers(1, 12), st.integers(1, 12), st.integers(1, 160)),
     spin=st.floats(0, 5),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_everything_stays_in_the_field(key: int, seed: int, speeds: tuple[int, int, int], spin: float) -> None:
     bat_speed, ball_speed, bat_height = speeds
     rules = Rules(rounds=100, bat_speed=bat_speed, ball_speed=ball_speed, bat_height=bat_height, spin=spin)
@@ -259,7 +259,7 @@ def test_everything_stays_in_the_field(key: int, seed: int, speeds: tuple[int, i
 
 
 @given(key=st.integers(0, 2**64 - 1), seed=st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_right_side_sees_a_mirrored_game(key: int, seed: int) -> None:
     """Mirroring the field and swapping the players swaps what they see, but for the ball's other edge."""
     rules, both = Rules(rounds=50), (np.zeros(2, int), np.arange(2))

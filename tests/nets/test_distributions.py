@@ -197,7 +197,7 @@ def test_noise_shape_and_type(action: Action) -> None:
     assert noise.shape == (7, 3, noise_size(action)) and noise.dtype == np.float32 and np.isfinite(noise).all()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=2, max_size=6), st.data())
 def test_probabilities_of_all_actions_sum_to_one(logits: list[float], data: st.DataObject) -> None:
     n = len(logits)

@@ -30,7 +30,7 @@ def batch(number: int, horizon: int = 6, slots: int = 4) -> tuple[Tensor, ...]:
     return x, image, y, s
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.0, 100.0, -1e4]), st.integers(0, 99))
 def test_batches_merge_to_all_rows_at_once(sizes: list[int], shift: float, seed: int) -> None:
     rows = normals("rows", seed, shape=(sum(sizes), 2), shift=shift)
@@ -42,7 +42,7 @@ def test_batches_merge_to_all_rows_at_once(sizes: list[int], shift: float, seed:
     torch.testing.assert_close(running.std, rows.double().std(0, correction=0), rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0.0, 100.0, -1e4]), st.integers(0, 99))
 def test_covariances_merge_to_all_rows_at_once(sizes: list[int], shift: float, seed: int) -> None:
     rows = normals("rows", seed, shape=(sum(sizes), 3), shift=shift)

@@ -17,7 +17,7 @@ from evorl.ops.losses import approximate_kl, explained_variance, normalize, poli
 
 torch.set_num_threads(1)
 
-shapes = settings(max_examples=60, deadline=None)  # the machine may be busy
+shapes = settings(max_examples=60)  # the machine may be busy
 clips = st.floats(0.05, 0.9)
 
 

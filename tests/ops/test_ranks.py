@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evorl.ops.ranks import average_ranks, centred_ranks, log_weights, normalised
 
-quick = settings(max_examples=100, deadline=None)
+quick = settings(max_examples=100)
 fitnesses = st.lists(st.integers(-5, 5).map(float) | st.just(-math.inf), min_size=1, max_size=12).map(np.array)
 
 

@@ -16,7 +16,7 @@ from evorl.ops.returns import gae, n_step_returns, vtrace
 
 torch.set_num_threads(1)
 
-shapes = settings(max_examples=60, deadline=None)  # the machine may be busy
+shapes = settings(max_examples=60)  # the machine may be busy
 fractions = st.floats(0, 1)
 
 

@@ -105,7 +105,7 @@ keys = st.text(max_size=6) | st.sampled_from(["a/b", "~", "~1", "/", "", "a", "~
 states = st.recursive(scalars | arrays | lists | tensors(), lambda inner: st.dictionaries(keys, inner, max_size=4))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(state=st.dictionaries(keys, states, max_size=5))
 def test_any_state_round_trips(tmp_path_factory: pytest.TempPathFactory, state: dict[str, Any]) -> None:
     assert same(checkpoint.load(save(tmp_path_factory.mktemp("run"), 1, state)), state)

@@ -138,7 +138,7 @@ def test_members_have_lines_and_those_who_gave_way_their_successors() -> None:
 
 def test_a_member_whose_successor_is_not_told_yet_keeps_its_line() -> None:
     """As an asynchronous run ends: 0 goes on as 3, who still trains; 4 took over 1."""
-    taken, goes_on = line(4, parents=[0], role="exploited", birth=2), line(6, parents=[4], role="goes on", birth=3)
+    taken, goes_on = line(4, parents=[0], role="exploited", birth=2), line(5, parents=[4], role="goes on", birth=3)
     found = family(census([line(0), line(1), taken, line(2), goes_on]))
     assert found is not None and [(one.row, one.line) for one in found.lives] == [
         (0, 0),

@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.util.seed import Episodes, Grouped, Keys, generator, key, mix, seed31, uniform
@@ -64,7 +64,6 @@ def test_no_number_depends_on_the_process() -> None:
 # ------------------------------------------------------------------ different words, different numbers
 
 
-@settings(deadline=None)
 @given(words, words)
 def test_different_words_have_different_keys(a: list[int | str], b: list[int | str]) -> None:
     assert (key(*a) == key(*b)) == (a == b)
