@@ -242,7 +242,7 @@ def test_the_bare_loop_plays_what_an_evolution_plays(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(play, "POPULATION", 4)
     monkeypatch.setattr(play, "GENERATIONS", 1)
-    contest = play.contest(play.WORLDS["cartpole"])
+    contest = play.contest(*play.WORLDS["cartpole, at first"])
     assert all(contest[name](0) > 0 for name in ("one task", "bare"))  # it compares the steps itself
 
 
