@@ -159,7 +159,7 @@ class Course:
 def _evaluation(one: Individual, row: Mapping[str, Any]) -> Evaluation:
     result = {name: np.array([math.nan if x is None else x]) for name, x in row["results"].items()}
     if {"return", "return_std", "episodes"} <= result.keys():  # only of returns is the spread recorded
-        episodes = _alike(*(row["results"][name] for name in ("return", "return_std", "episodes")))
+        episodes = _alike(*(result[name].item() for name in ("return", "return_std", "episodes")))
         result |= {name: episodes for name in ("fitness", "return") if result[name] == result["return"]}
     objectives = tuple(math.nan if x is None else float(x) for x in row["objectives"].values())
     return Evaluation(one, objectives, row["cost"], result)

@@ -20,6 +20,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from evorl import config, course, search
+from evorl.ec.core import Individual
 from evorl.ec.space import Gene
 from evorl.record import sweeps
 from evorl.record.files import write_json
@@ -444,3 +445,14 @@ def test_a_job_whose_policy_could_not_be_judged_has_its_fitness_alone(
     write_json(tmp_path / "1/result.json", {"fitness": 1, "steps": 10, "seconds": 0.5, "eval": {"return_mean": None}})
     assert found.take()
     assert [row.get("failed") for row in told(tmp_path)] == [None, why, None]
+
+
+@pytest.mark.parametrize(("value", "known"), [(3.0, 60), (None, 1)])
+def test_of_a_jobs_episodes_the_spread_is_known_where_its_return_is_a_number(value: float | None, known: int) -> None:
+    """A return that is not finite is null in the journal, and the search goes on."""
+    results = {"fitness": value, "return": value, "return_std": value and 2.0, "episodes": 60.0, "length": 9.0}
+    row = {"results": results, "objectives": {"return": value}, "cost": 1}
+    found = course._evaluation(Individual(0, np.zeros(0)), row).result
+    assert [len(found[name]) for name in ("fitness", "return", "length")] == [known, known, 1]
+    if value is not None:
+        assert found["return"].mean() == pytest.approx(3.0) and found["return"].std() == pytest.approx(2.0)
