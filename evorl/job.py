@@ -91,8 +91,8 @@ def go_on(
     """Continue a run from its newest checkpoint, or from its start where there is none; return the fitness.
 
     ``amend`` is called once the directory is this process's own and can be gone on with; ``genes`` is what ``ec.genes``
-    was until now. Raises `BadRequest`, nothing written, where another process writes it, no checkpoint is whole, or its
-    population has no place in the new genes.
+    was until now. Raises `BadRequest`, nothing written, where another process writes it, no checkpoint is whole, or the
+    genes of then are no more valid.
     """
     from evorl.evolve import Population, work
     from evorl.record.checkpoint import lock, newest, steps
@@ -105,7 +105,7 @@ def go_on(
             found = newest(directory)
             state = None if found is None else found[1]
             if state is not None and isinstance(run, Population):
-                state["run"] = remapped(state["run"], experiment, run.plan.space, genes)
+                state["run"] = remapped(state["run"], experiment, run.evolver, run.plan.space, genes)
             with _attempt(directory, experiment):
                 amend()
                 yield directory, state

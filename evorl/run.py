@@ -22,7 +22,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser
@@ -37,9 +37,6 @@ from evorl.record.files import replace
 from evorl.sweep import sweep
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
-
-if TYPE_CHECKING:
-    from evorl.experiment import Experiment
 
 AMENDABLE = ("budget", "record", "cluster")
 """Keys that a resumed run may change: whatever else it writes must be what one that never stopped would."""
@@ -116,7 +113,6 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     now, choices = _amended(past, directory, args, "resume goes on with", genes=True)
     print(f"evorl {__version__}: resume {directory}", flush=True)
     experiment = config.experiment(now, config.trusted(args.overrides, {}))
-    _check_genes(past, now, experiment)
     result = directory / "result.json"
     if result.exists() and now["budget"] == past["budget"]:
         return _finished(directory, json.loads(result.read_bytes()))
@@ -233,12 +229,6 @@ def _amend_genes(now: DictConfig, one: Override) -> None:
         del OmegaConf.select(now, parent)[name]
     else:
         OmegaConf.update(now, key, {} if one.is_delete() else one.value(), merge=False, force_add=True)
-
-
-def _check_genes(past: Mapping[str, Any], now: Mapping[str, Any], experiment: Experiment) -> None:
-    """Raise `BadRequest` where genes differ and the search knows more of them than its individuals."""
-    if experiment.ec is not None and _genes(now) != _genes(past) and not experiment.ec.remaps:
-        raise BadRequest("this search keeps directions and scales of its genes; init=RUN_DIR begins it anew", GENES)
 
 
 def _genes(data: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A resumed population with other genes: who lives keeps its values by name, and what cannot go on so is refused."""
+"""A resumed population with other genes: who lives keeps its values by name, whatever the search."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from harness import ROOT, experiment_of, fingerprint, go, newest
+from harness import experiment_of, fingerprint, go, newest
 from test_evolve import LR, QUICK, journal
 
 from evorl import evaluate
@@ -29,6 +29,9 @@ SEARCHES = {
     "pbt-waits-for-nobody": ("ec=pbt", "ec.slots=2"),
     "sga": ("ec=sga", "ec.lifetime=train"),
     "steady": ("ec=nsga2", "ec.lifetime=train", "ec.offspring=1"),
+    "openai_es": ("ec=openai_es", "ec.lifetime=train", "ec.sigma=0.2"),
+    "cem-waits-for-nobody": ("ec=cem", "ec.lifetime=train", "ec.asynchronous=true", "ec.slots=2"),
+    "pso": ("ec=pso", "ec.lifetime=train"),
 }
 
 
@@ -55,13 +58,14 @@ def within(genes: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("run", SEARCHES, indirect=True)
 def test_a_population_goes_on_with_other_genes(run: Path) -> None:
     past = journal(run)
-    assert not all(1e-4 <= one["genes"]["rl.lr"] <= 1e-3 for one in past)
+    assert all(tuple(one["genes"]) == ("rl.lr",) for one in past)
     there = run.with_name("halves")
     shutil.copytree(run, there)
     assert go(f"resume={run}", *OTHER, "budget.steps=5000") == 0
     assert journal(run)[: len(past)] == past
     now = journal(run)[len(past) :]
     assert len(now) > 6 and all(within(one["genes"]) for one in now)
+    assert len({one["genes"]["rl.clip"] for one in now}) > 2, "what is new is not searched"
     written = yaml.safe_load((run / ".hydra" / "config.yaml").read_text())["ec"]["genes"]["rl"]
     assert written["lr"] == {"low": 1e-4, "high": 1e-3, "log": True} and written["clip"] == [0.1, 0.3]
 
@@ -78,8 +82,9 @@ def test_who_lives_keeps_its_values_by_name(run: Path) -> None:
     state = newest(run)["run"]
     assert now.ec is not None and before.ec is not None
     old, new = (Space(genes(one.ec.genes, one)) for one in (before, now) if one.ec is not None)
-    found = remapped(state, now, new, None)
-    assert remapped(state, before, old, None) is state
+    evolver = now.ec.evolver(new)
+    found = remapped(state, now, evolver, new, None)
+    assert remapped(state, before, evolver, old, None) is state
     pairs = [
         (unpack_evaluations(state["evolver"]["population"]), unpack_evaluations(found["evolver"]["population"])),
         (unpack_evaluations(state["leader"]), unpack_evaluations(found["leader"])),
@@ -164,18 +169,18 @@ def test_what_cannot_go_on_so_is_refused(case: str, begun: Path, capsys: pytest.
     assert sorted((file, file.stat().st_mtime_ns) for file in (begun / name).rglob("*")) == before
 
 
-def test_searches_that_know_more_than_individuals_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = (*QUICK, "mdp=pong", "mdp.rounds=1", "ec=openai_es", "+ec.genes.mdp.bat_speed=[2,6]")
-    assert go(*words, "budget.steps=1", f"hydra.run.dir={tmp_path / 'run'}") == 0
-    assert go(f"resume={tmp_path / 'run'}", "ec.genes.mdp.bat_speed=[3,4]", "budget.steps=900") == 2
-    assert "ec.genes: this search keeps directions and scales of its genes" in capsys.readouterr().err
-    names = [file.stem for file in (ROOT / "conf" / "ec").glob("*.yaml") if file.stem != "none"]
-    found = {name for name in names if getattr(experiment_of(*descriptors(name), f"ec={name}").ec, "remaps", None)}
-    assert found == {"pbt", "sga", "nsga2", "nsga3", "random"}
-
-
-def descriptors(search: str) -> tuple[str, ...]:
-    return ("+ec.descriptors={length:[0,500,5]}",) if search == "map_elites" else ()
+def test_a_strategy_that_travels_by_seed_goes_on_with_other_genes(tmp_path: Path) -> None:
+    """Its workers follow: the same individuals as in one process, which is given them whole."""
+    words = (*QUICK, "mdp=pong", "mdp.rounds=1", "ec=openai_es", "+ec.genes.mdp.bat_speed=[2,6]", "budget.steps=1500")
+    others = ("ec.genes.mdp.bat_speed=[3,4]", "+ec.genes.mdp.ball_speed=[4,9]", "budget.steps=6000")
+    for cluster in ("local", "processes"):
+        run = tmp_path / cluster
+        assert go(*words, f"cluster={cluster}", f"hydra.run.dir={run}") == 0
+        assert go(f"resume={run}", *others) == 0
+    alone, together = (journal(tmp_path / cluster) for cluster in ("local", "processes"))
+    assert alone == together and {*alone[-1]["genes"]} == {"mdp.bat_speed", "mdp.ball_speed"}
+    centres = [newest(tmp_path / cluster)["run"]["evolver"]["centre"] for cluster in ("local", "processes")]
+    np.testing.assert_equal(*centres)
 
 
 @pytest.mark.parametrize("run", ["pbt-waits-for-nobody"], indirect=True)

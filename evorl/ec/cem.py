@@ -18,7 +18,8 @@ from typing import Literal
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, begun_anew
+from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors
 from evorl.ops.ranks import log_weights
@@ -97,3 +98,8 @@ class CrossEntropy(Generational):
         super().load_state_dict(state)
         self.mean, self.variance = np.array(state["mean"]), np.array(state["variance"])
         self.noise = state["noise"]
+
+    def moved(self, state: StateDict, move: Move) -> StateDict:
+        fresh = scales(self.space, self.hyper.gene_sigma, self.hyper.sigma) ** 2
+        own = {"mean": move.place(state["mean"]), "variance": move.scaled(state["variance"], 2, fresh)}
+        return {**begun_anew(super().moved(state, move)), **own}

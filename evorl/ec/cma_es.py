@@ -16,7 +16,8 @@ from typing import Any
 import cmaes
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, begun_anew
+from evorl.ec.move import Move
 from evorl.ec.space import Space
 from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors, within
 from evorl.util import seed as seeds
@@ -102,6 +103,27 @@ class Adaptation(Generational):
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         vars(self.cma).update({name: copied(field) for name, field in state["cma"].items()})
+
+    def moved(self, state: StateDict, move: Move) -> StateDict:
+        """New genes are independent of the others, and as wide as at the start."""
+        fields = state["cma"]
+        before = scales(move.before, self.hyper.gene_sigma, self.hyper.sigma)
+        fresh = fields["_sigma"] ** -2
+        covariance = np.asarray(fields["_C"])
+        if covariance.ndim == 2:
+            covariance = move.scaled(move.scaled(covariance, 1, 0.0).T, 1, 0.0)
+            new = np.setdiff1d(np.arange(self.space.size), move.kept[1])
+            covariance[new, new] = fresh
+        else:
+            covariance = move.scaled(covariance, 2, fresh)
+        if covariance.ndim != self.cma._C.ndim:  # more dimensions, or fewer, than a full one has
+            covariance = np.diag(covariance)
+        own = {
+            **fields, "_mean": move.place(fields["_mean"] * before) / self.scales, "_C": covariance,
+            "_p_sigma": move.scaled(fields["_p_sigma"], 0, 0.0), "_pc": move.scaled(fields["_pc"], 1, 0.0),
+            "_D": None, "_B": None,
+        }  # fmt: skip
+        return {**begun_anew(super().moved(state, move)), "cma": {name: own[name] for name in MOVING[type(self.cma)]}}
 
 
 def copied(field: Any) -> Any:

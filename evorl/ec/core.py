@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 import numpy as np
 from numpy.typing import NDArray
 
+from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Space
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest, nearest
@@ -73,6 +74,10 @@ class Evolver(Protocol):
 
     def load_state_dict(self, state: StateDict) -> None: ...
 
+    def moved(self, state: StateDict, move: Move) -> StateDict:
+        """The state of a search of its kind in the space that it had, in the space of this one."""
+        ...
+
 
 class Seeded(Protocol):
     """What a process needs that follows a search by seeds, not weights: each individual is a pure function of the
@@ -123,8 +128,6 @@ class Evolution(ABC):
 
     several: ClassVar[bool] = False
     """Whether it takes more than one objective."""
-    remaps: ClassVar[bool] = False
-    """Whether individuals are all that it knows of genes, so that a resumed run may have others."""
 
     population: Count = 30
     """Individuals in a generation."""
@@ -297,6 +300,16 @@ class Generational(ABC):
         self._queue = unpack(state["queue"])
         self._out = set(state["out"])
         self._arrived = unpack_evaluations(state["arrived"])
+
+    def moved(self, state: StateDict, move: Move) -> StateDict:
+        people = {name: move.evaluations(state[name]) for name in ("population", "arrived")}
+        return {**state, **people, "queue": move.individuals(state["queue"])}
+
+
+def begun_anew(state: StateDict) -> StateDict:
+    """The state of a `Generational` without the generation under way, which it then proposes once more: what samples
+    of a distribution say nothing of, a gene that they do not have, they would narrow."""
+    return {**state, "queue": pack([]), "out": [], "arrived": pack_evaluations([])}
 
 
 def pack(individuals: Sequence[Individual]) -> StateDict:

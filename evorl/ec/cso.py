@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.move import Move
 from evorl.ec.space import Space
-from evorl.ec.vectors import Vectors, drawn, fitness, vectors, within
+from evorl.ec.vectors import Vectors, drawn, fitness, nudge, vectors, within
 from evorl.util import seed as seeds
 from evorl.util.types import NonNegative, StateDict
 
@@ -122,3 +123,8 @@ class Competition(Generational):
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.velocities = {int(number): np.array(v) for number, v in state["velocities"].items()}
+
+    def moved(self, state: StateDict, move: Move) -> StateDict:
+        fresh = {number: nudge(self.space, self.seed, int(number)) for number in state["velocities"]}
+        velocities = {number: move.scaled(v, 1, fresh[number]) for number, v in state["velocities"].items()}
+        return {**super().moved(state, move), "velocities": velocities}

@@ -21,8 +21,6 @@ Indices = NDArray[np.intp]
 class Genetic(Evolution):
     """The hyper-parameters of breeding; SBX, polynomial mutation and their defaults: Deb et al. 2002, section V."""
 
-    remaps = True
-
     offspring: Count | None = None
     """Children in a generation; null is the population, 1 is steady state (one child at a time)."""
     crossover: Fraction = 0.9

@@ -27,7 +27,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, begun_anew
+from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.vectors import drawn, fitness, knowledge, scales, within
 from evorl.ops.ranks import centred_ranks, normalised
@@ -186,6 +187,11 @@ class Centre:
         self.generation, self.decay, self.powers = state["generation"], state["decay"], list(state["powers"])
         self.theta, self.m, self.v = (np.array(state[name]) for name in ("theta", "m", "v"))
 
+    def moved(self, state: StateDict, move: Move, generation: int) -> StateDict:
+        """In another space, from the beginning of a generation on; a moment is a slope to its power."""
+        theta, m, v = move.place(state["theta"]), *(move.scaled(state[name], -i, 0.0) for i, name in enumerate("mv", 1))
+        return {**state, "generation": generation, "theta": theta, "m": m, "v": v}
+
 
 class Strategy(Generational):
     """Proposes generations around theta; its population is who of the last one did not fail.
@@ -232,3 +238,10 @@ class Strategy(Generational):
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.centre.load_state_dict(state["centre"])
+
+    def moved(self, state: StateDict, move: Move) -> StateDict:
+        """Perturbations of the generation under way were of another length, so the next one begins."""
+        generation = -(-state["next_id"] // self.hyper.population)
+        begun = begun_anew(super().moved(state, move))
+        centre = self.centre.moved(state["centre"], move, generation)
+        return {**begun, "next_id": generation * self.hyper.population, "centre": centre}

@@ -30,6 +30,7 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
+from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Gene, Space
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -38,7 +39,7 @@ from evorl.util.types import Fraction, Natural, Positive, StateDict
 
 @dataclass(frozen=True, kw_only=True)
 class PBT(Evolution):
-    remaps = True
+    """Truncation and the t-test, perturbing and drawing anew; members whose learners go on where they were."""
 
     lifetime: Literal["play", "train"] = "train"
     asynchronous: bool = True
@@ -187,6 +188,11 @@ class Members:
         self._queue = unpack(state["queue"])
         self._member = {int(i): member for i, member in state["member"].items()}
         self._ready = list(state["ready"])
+
+    def moved(self, state: StateDict, move: Move) -> StateDict:
+        return {
+            **state, "population": move.evaluations(state["population"]), "queue": move.individuals(state["queue"])
+        }  # fmt: skip
 
 
 def sound(members: Sequence[Evaluation | None]) -> list[Evaluation]:

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.move import Move
 from evorl.ec.space import Space
-from evorl.ec.vectors import Vectors, drawn, fitness, vectors, within
+from evorl.ec.vectors import Vectors, drawn, fitness, nudge, vectors, within
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative, StateDict
@@ -128,6 +129,12 @@ class Swarm(Generational):
         flying = {str(number): k for number, k in self.flying.items()}
         moving = {"x": self.x.copy(), "v": self.v.copy(), "free": list(self.free), "flying": flying}
         return {**super().state_dict(), **moving, "bests": sorted(self.bests)}
+
+    def moved(self, state: StateDict, move: Move) -> StateDict:
+        particles = range(self.hyper.population)
+        x = np.array([move.place(state["x"][k], k) for k in particles])
+        fresh = np.array([nudge(self.space, self.seed, k) for k in particles])
+        return {**super().moved(state, move), "x": x, "v": move.scaled(state["v"], 1, fresh)}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)

@@ -20,7 +20,6 @@ class Random(Evolution):
     """Random search."""
 
     several = True
-    remaps = True
 
     def evolver(self, space: Space, seed: int = 0) -> Searching:
         return Searching(self, space, seed)

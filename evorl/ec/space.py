@@ -134,21 +134,25 @@ class Space:
 
     def vector(self, genes: Coordinates, weights: NDArray[np.float32] | None) -> Coordinates:
         """An individual as one vector [G + D], its genes within [0, 1]."""
-        unit = (genes - self.low) / self._range
+        unit = (genes - self.low) / self.range
         return unit if weights is None else np.concatenate([unit, weights.astype(np.float64)])
 
     def individual(self, vector: Coordinates) -> tuple[Coordinates, NDArray[np.float32] | None]:
         """The genes, clipped to their bounds, and the weights that a vector [G + D] stands for."""
-        count = len(self.genes)
-        genes = self.clip(self.low + vector[:count] * self._range)
-        return genes, vector[count:].astype(np.float32) if self.weights else None
+        weights = vector[len(self.genes) :].astype(np.float32) if self.weights else None
+        return self.coordinates_of(vector), weights
+
+    def coordinates_of(self, vector: Coordinates) -> Coordinates:
+        """The genes [G] of a vector [G + D], clipped to their bounds."""
+        return self.clip(self.low + vector[: len(self.genes)] * self.range)
 
     def spread(self, x: Coordinates) -> float:
         """The mean deviation of genes [N, G], each in units of its range."""
-        return float((x.std(0) / self._range).mean())
+        return float((x.std(0) / self.range).mean())
 
     @cached_property
-    def _range(self) -> Coordinates:
+    def range(self) -> Coordinates:
+        """Widths of the genes' bounds [G]; 1 where there is no choice."""
         span = self.high - self.low
         return np.where(span > 0, span, 1.0)
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation
 from evorl.ec.space import Coordinates, Space
+from evorl.util import seed as seeds
 from evorl.util.types import StateDict
 
 Vectors = NDArray[np.float64]
@@ -33,6 +34,15 @@ def within(space: Space, x: Vectors) -> Vectors:
     """Vectors [..., G + D] with their genes brought within the bounds."""
     genes = len(space.genes)
     return np.concatenate([x[..., :genes].clip(0.0, 1.0), x[..., genes:]], axis=-1)
+
+
+def nudge(space: Space, seed: int, number: int) -> Coordinates:
+    """[G + D]: a velocity along genes that are new to a swarm, whose particles have the same value of them: on average
+    a quarter of the range, either way, as if a particle in the middle set out for a random point (SPSO 2007)."""
+    genes = len(space.genes)
+    v = np.zeros(space.size)
+    v[:genes] = seeds.generator(seed, "nudge", number).uniform(-0.5, 0.5, genes)
+    return v
 
 
 def scales(space: Space, of_genes: float, of_weights: float) -> Coordinates:

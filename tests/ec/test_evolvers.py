@@ -20,6 +20,7 @@ from evorl.ec.cma_es import CMAES
 from evorl.ec.core import Evaluation, Evolution, Evolver, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.map_elites import MapElites
+from evorl.ec.move import Move
 from evorl.ec.nsga2 import NSGA2
 from evorl.ec.nsga3 import NSGA3
 from evorl.ec.one_plus_one import OnePlusOne
@@ -354,6 +355,62 @@ def test_strangers_and_repeats_are_refused(case: Case, space: Space) -> None:
     evolver.tell([one])
     with pytest.raises(ValueError, match="told of before"):
         evolver.tell([one])
+
+
+OTHERS = (
+    Gene("clip", 0.1, 0.3),
+    Gene("gamma", 0.6, 0.8),
+    Gene("kind", choices=("d", "b")),
+    Gene("lr", 1e-4, 1e-2, log=True),
+    Gene("passes", 1, 9, integer=True),
+)  # two are new, one is gone, no range stays
+
+
+@each
+@EITHER
+def test_it_goes_on_with_other_genes(case: Case, space: Space, asynchronous: bool) -> None:
+    evolver = made(case, space, asynchronous=asynchronous)
+    asked, evolver = drive(evolver, lambda one: judged(case, one), 27, slots=4)
+    state = copy.deepcopy(evolver.state_dict())
+    now = dataclasses.replace(space, genes=OTHERS)
+    after, same_again = (made(case, into, asynchronous=asynchronous) for into in (now, space))
+    usual = {"clip": 0.2, "passes": 4, "kind": "a"}
+    move = Move(space, now, usual, 3)
+    moved = after.moved(state, move)
+    plain(moved)
+    after.load_state_dict(moved)
+    same(after.state_dict()["told"], 27)
+    people = {one.individual.id: one for one in evolver.population}
+    assert 1 <= len(after.population) <= len(people)  # of MAP-Elites two may have come to share a cell
+    for one in after.population:
+        before = people[one.individual.id].individual
+        same(one.individual.weights, before.weights)
+        values = now.values(one.individual.genes)
+        assert values["clip"] == pytest.approx(0.2) and values["passes"] == 4
+        if space.genes:
+            was = space.values(before.genes)
+            assert values["gamma"] == min(max(was["gamma"], 0.6), 0.8)
+            assert values["lr"] == pytest.approx(min(max(was["lr"], 1e-4), 1e-2), rel=1e-12)
+            assert values["kind"] in ("d", "b") and (values["kind"] == "b" or was["kind"] != "b")
+
+    told = {one.individual.id for one in evolver.population}
+    due = moved["out"] if "out" in moved else [int(number) for number in moved["member"]]
+    flying = [one._replace(genes=move.genes(one.genes, one.id)) for one in asked if one.id in due]
+    assert not told & {one.id for one in flying}
+    for one in flying:
+        after.tell([judged(case, one)])
+    found, after = drive(after, lambda one: judged(case, one), 60, slots=4)
+    assert not {one.id for one in asked if one.id not in due} & {one.id for one in found}, "an id is somebody else's"
+    for one in found:
+        assert one.genes.shape == (5,) and (one.genes >= now.low).all() and (one.genes <= now.high).all()
+    last = found[len(found) // 2 :]
+    if not isinstance(case.hyper, PBT) or case.hyper.exploit != "none":  # who never takes over never explores
+        assert len({now.values(one.genes)["clip"] for one in last}) > 2, "what is new is not searched"
+
+    still = same_again.moved(copy.deepcopy(evolver.state_dict()), Move(space, space, {}, 3))
+    same_again.load_state_dict(still)
+    for a, b in zip(evolver.population, same_again.population, strict=True):
+        np.testing.assert_array_equal(a.individual.genes, b.individual.genes)
 
 
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
