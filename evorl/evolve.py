@@ -212,7 +212,7 @@ class Population:
     def _value(self, one: Evaluation) -> float:
         """What ranks individuals for a person."""
         fitness = one.result.get("fitness") if by_fitness(self.evolution.objectives) else None
-        return one.objectives[0] if fitness is None else float(np.mean(fitness))
+        return one.objectives[0] if fitness is None else float(fitness.mean())
 
     def _notice(self, failed: list[tuple[Evaluation, str]]) -> None:
         for one, reason in failed:
@@ -238,7 +238,7 @@ class Population:
             "id": this.id, "parents": list(this.parents), "role": this.role, "birth": this.birth,
             "genes": self.plan.space.values(this.genes), "cost": one.cost,
             "objectives": dict(zip(self.plan.names, one.objectives, strict=True)),  # what is not finite becomes null
-            "results": {name: float(np.mean(x)) for name, x in one.result.items()},
+            "results": {name: float(x.mean()) for name, x in one.result.items()},
             "step": self.steps, "seconds": round(seconds, 6),
         }  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from typing import Protocol
 
 import numpy as np
@@ -84,7 +84,7 @@ class Lockstep(Filmed, Resting):
         """Stand at the given episode numbers [B] with the returns so far [B], nothing decided yet."""
         self._episode = episode
         self._returns = returns
-        self._seeds = [_seeds(self._episodes, slot, int(n)) for slot, n in enumerate(episode)]
+        self._seeds = _seeds(self._episodes, episode)
         self._seed = [next(seeds) for seeds in self._seeds]
         self._decisions = replace(blank(self.spec, self.slots), slots=self._everyone, inputs=self._engine.inputs)
 
@@ -151,7 +151,12 @@ def shaped(scale: float, clip: tuple[float, float] | None, reward: Array) -> Arr
     return reward if clip is None else reward.clip(*clip)
 
 
-def _seeds(episodes: Episodes, slot: int, first: int, ahead: int = 64) -> Iterator[int]:
-    """The seeds of a slot's episodes from number ``first`` on, hashed many at a time: one costs as much as 64."""
-    for n in count(first, ahead):
-        yield from map(seed31, episodes(slot, np.arange(n, n + ahead)))
+def _seeds(episodes: Episodes, first: Array, ahead: int = 64) -> list[Iterator[int]]:
+    """The seeds of each slot's episodes from its number [B] on, hashed many at a time: one costs as much as 64."""
+
+    def later(slot: int, n: int) -> Iterator[int]:
+        for begin in count(n, ahead):
+            yield from map(seed31, episodes(slot, np.arange(begin, begin + ahead)))
+
+    near = episodes(np.arange(len(first))[:, None], first[:, None] + np.arange(ahead))
+    return [chain(map(seed31, keys), later(slot, int(first[slot]) + ahead)) for slot, keys in enumerate(near)]

@@ -234,7 +234,8 @@ class Simulated:
         self.cost -= int(self._resting.sum())
 
     def reset(self, slots: Array, seeds: list[int]) -> None:
-        draws = np.array([np.random.Generator(np.random.PCG64(seed)).random(len(self._low)) for seed in seeds])
+        drawn = {seed: np.random.Generator(np.random.PCG64(seed)).random(len(self._low)) for seed in set(seeds)}
+        draws = np.array([drawn[seed] for seed in seeds])
         first = (self._low + self._span * draws).astype(self._simulator.first).T
         rows = np.empty((len(slots), self._simulator.observations), np.float32)
         self._simulator.observe(first, rows)

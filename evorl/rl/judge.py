@@ -77,16 +77,20 @@ def played(
     playing = np.array(numbers) > 0
     rows = np.arange(arena.slots)
     _rest(arena, np.flatnonzero(~playing).tolist())
-    while playing.any():
+    left = sum(numbers)
+    while left:
         if watch is not None:
             watch.see(player.now.inputs, rows, playing)
         player.send(rows, player.decide(noise.take(rows)))
         now, over = player.recv()
         rows = now.slots
+        if not over:
+            continue
         for slot, episode in over:
             if playing[slot]:
                 done[slot].append(episode)
                 playing[slot] = len(done[slot]) < numbers[slot]
+                left -= 1
         _rest(arena, [slot for slot, _ in over if not playing[slot]])
     if watch is not None:
         watch.close()
