@@ -125,7 +125,7 @@ class Crew:
         if not seat.ready:
             return
         if not seat.told:
-            seat.since = time.monotonic()
+            seat.since = seat.began = time.monotonic()
         calls = []
         while seat.unsent and not self._awaited(seat, seat.unsent[0]):
             calls.append(seat.unsent.popleft())

@@ -82,7 +82,8 @@ class Seat:
     line: Line
     life: int = 0
     ready: bool = False  # its members are made
-    since: float = 0.0  # when it last began something
+    since: float = 0.0  # when it last said or began something
+    began: float = 0.0  # when it began the calls that it is at, whatever it says meanwhile
     overdue: bool = False  # past its deadline, and being killed
     reader: Reader | None = None  # of its process's blocks
     host: str = ""  # whose memory it can read
@@ -175,8 +176,8 @@ class Seat:
         self.line.accept(header)
         now = time.monotonic()
         if self.ready:  # else it has made its members, which says nothing of calls
-            self.pace += 0.2 * ((now - self.since) / len(calls) - self.pace)
-        self.since = now
+            self.pace += 0.2 * ((now - self.began) / len(calls) - self.pace)
+        self.since = self.began = now
         if block is not None and not calls[0].copy:
             calls[0].block = (self, self.life, block)
         elif block is not None:

@@ -80,6 +80,10 @@ class Counter:
         time.sleep(seconds)
         return self.index
 
+    def drowse(self, seconds: float) -> int:
+        time.sleep(seconds)
+        return os.getpid()
+
     def plod(self, seconds: float) -> list[int]:
         time.sleep(seconds)
         return self.add(1)

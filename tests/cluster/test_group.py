@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -123,6 +124,13 @@ def test_map_keeps_all_workers_busy(spawn: Spawn, kind: str) -> None:
     group.states()  # all have begun, however late
     pids = {*group.map("pid", ((n,) for n in range(300)))}
     assert len(pids) == (1 if kind == "local" else 3)
+
+
+def test_long_calls_are_shared_out(spawn: Spawn, kind: str) -> None:
+    """A worker says that it lives before it answers a long call: no reason to take it for a quick one."""
+    group = spawn(toys.Counter, workers=3)
+    pids = Counter(one.result() for one in [group.any("drowse", 0.15) for _ in range(15)])
+    assert kind == "local" or (len(pids) == 3 and max(pids.values()) <= 8)
 
 
 def test_map_takes_arguments_as_it_goes(spawn: Spawn) -> None:
