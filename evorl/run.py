@@ -115,6 +115,8 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     experiment = config.experiment(now, config.trusted(args.overrides, {}))
     result = directory / "result.json"
     if result.exists() and now["budget"] == past["budget"]:
+        if _genes(now) != _genes(past):
+            raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
         return _finished(directory, json.loads(result.read_bytes()))
 
     def amend() -> None:

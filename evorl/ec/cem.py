@@ -100,6 +100,9 @@ class CrossEntropy(Generational):
         self.noise = state["noise"]
 
     def moved(self, state: StateDict, move: Move) -> StateDict:
+        """No gene becomes wider than at the start by a narrower range: nearly all samples would be at its bounds."""
         fresh = scales(self.space, self.hyper.gene_sigma, self.hyper.sigma) ** 2
-        own = {"mean": move.place(state["mean"]), "variance": move.scaled(state["variance"], 2, fresh)}
+        scaled, as_it_was = (move.scaled(state["variance"], power, fresh) for power in (2, 0))
+        variance = np.minimum(scaled, np.maximum(fresh, as_it_was))
+        own = {"mean": move.place(state["mean"]), "variance": variance}
         return {**begun_anew(super().moved(state, move)), **own}

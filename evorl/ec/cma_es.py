@@ -105,25 +105,43 @@ class Adaptation(Generational):
         vars(self.cma).update({name: copied(field) for name, field in state["cma"].items()})
 
     def moved(self, state: StateDict, move: Move) -> StateDict:
-        """New genes are independent of the others, and as wide as at the start."""
-        fields = state["cma"]
+        """A new gene is independent of the others, and as wide as at the start; none becomes wider than that by a
+        narrower range, since nearly all samples would be at its bounds."""
+        fields, genes = state["cma"], len(self.space.genes)
         before = scales(move.before, self.hyper.gene_sigma, self.hyper.sigma)
-        fresh = fields["_sigma"] ** -2
-        covariance = np.asarray(fields["_C"])
-        if covariance.ndim == 2:
-            covariance = move.scaled(move.scaled(covariance, 1, 0.0).T, 1, 0.0)
-            new = np.setdiff1d(np.arange(self.space.size), move.kept[1])
-            covariance[new, new] = fresh
-        else:
-            covariance = move.scaled(covariance, 2, fresh)
-        if covariance.ndim != self.cma._C.ndim:  # more dimensions, or fewer, than a full one has
-            covariance = np.diag(covariance)
+        c = np.asarray(fields["_C"])
+        if c.ndim < self.cma._C.ndim:
+            c = np.diag(c)
+        first, new = fields["_sigma"] ** -2, np.flatnonzero(move.fresh)
+        moved = move.scaled(c, 2, first) if c.ndim == 1 else move.scaled(move.scaled(c, 1, 0.0).T, 1, 0.0)
+        if c.ndim == 2:
+            moved[new, new] = first
+        narrow = np.ones(self.space.size)
+        most = np.maximum(first, move.scaled(variances(c), 0, first))
+        narrow[:genes] = np.minimum(1.0, np.sqrt(most / variances(moved)))[:genes]
+        moved *= narrow**2 if c.ndim == 1 else np.outer(narrow, narrow)
+        path = rooted(c, 0.5, np.asarray(fields["_p_sigma"]))  # in the package's units it is free of C
         own = {
-            **fields, "_mean": move.place(fields["_mean"] * before) / self.scales, "_C": covariance,
-            "_p_sigma": move.scaled(fields["_p_sigma"], 0, 0.0), "_pc": move.scaled(fields["_pc"], 1, 0.0),
+            **fields, "_mean": move.place(fields["_mean"] * before) / self.scales,
+            "_C": moved if moved.ndim == self.cma._C.ndim else variances(moved),
+            "_p_sigma": rooted(moved, -0.5, narrow * move.scaled(path, 1, 0.0)),
+            "_pc": narrow * move.scaled(fields["_pc"], 1, 0.0),
             "_D": None, "_B": None,
         }  # fmt: skip
         return {**begun_anew(super().moved(state, move)), "cma": {name: own[name] for name in MOVING[type(self.cma)]}}
+
+
+def variances(c: Vectors) -> Vectors:
+    """[D] of a covariance, be it full [D, D] or diagonal [D]."""
+    return c if c.ndim == 1 else c.diagonal().copy()
+
+
+def rooted(c: Vectors, power: float, x: Vectors) -> Vectors:
+    """A covariance to a power, times a vector [D]."""
+    if c.ndim == 1:
+        return np.asarray(c**power * x)
+    values, vectors = np.linalg.eigh(c)
+    return np.asarray(vectors @ (np.maximum(values, 1e-14 * values.max()) ** power * (vectors.T @ x)))
 
 
 def copied(field: Any) -> Any:

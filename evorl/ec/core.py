@@ -62,6 +62,11 @@ class Evolver(Protocol):
         """Generations that it has learned from: what a whole generation shares changes only with it."""
         ...
 
+    @property
+    def due(self) -> Set[int]:
+        """The ids that were asked for and have not been told."""
+        ...
+
     def ask(self, limit: int | None = None) -> list[Individual]:
         """At most ``limit`` new proposals; none while it waits for evaluations (a generation's barrier)."""
         ...
@@ -75,7 +80,8 @@ class Evolver(Protocol):
     def load_state_dict(self, state: StateDict) -> None: ...
 
     def moved(self, state: StateDict, move: Move) -> StateDict:
-        """The state of a search of its kind in the space that it had, in the space of this one."""
+        """The state of a search of its kind in the space that it had, in the space of this one; what is no more due in
+        it is not evaluated either."""
         ...
 
 
@@ -233,6 +239,10 @@ class Generational(ABC):
         self.next_id += 1
         return Individual(self.next_id - 1, birth=self.told, **fields)
 
+    @property
+    def due(self) -> Set[int]:
+        return self._out
+
     def ask(self, limit: int | None = None) -> list[Individual]:
         asked: list[Individual] = []
         while limit is None or len(asked) < limit:
@@ -254,7 +264,7 @@ class Generational(ABC):
         return not some and not self._out and not self._arrived
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
-        check_asked(evaluations, self._out)
+        check_asked(evaluations, self.due)
         self._out -= {one.individual.id for one in evaluations}
         self._arrived += evaluations
         self.told += len(evaluations)

@@ -2,7 +2,7 @@
 
 Genes are known by their names. One whose numbers mean the same in both spaces (the same choices, or both logarithmic,
 or both not) keeps its coordinate, brought within the new bounds; another one keeps its value if the new gene knows it.
-A gene that is new begins at the value that everybody had until now, or is drawn where that is none of its range.
+A gene that is new begins at the value that everybody had until now, or is drawn where its range does not have that.
 """
 
 from __future__ import annotations
@@ -32,25 +32,38 @@ class Move:
 
     @cached_property
     def kept(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Places in [G + D], then and now, whose numbers mean the same; weights all do."""
+        """Genes, then and now, whose coordinates mean the same."""
         then = {gene.name: place for place, gene in enumerate(self.before.genes)}
-        genes = [
+        pairs = [
             (then[gene.name], place)
             for place, gene in enumerate(self.now.genes)
             if gene.name in then and alike(self.before.genes[then[gene.name]], gene)
         ]
-        sizes = len(self.before.genes), len(self.now.genes)
-        weights = [(sizes[0] + place, sizes[1] + place) for place in range(self.now.weights)]
-        a, b = np.array([*genes, *weights], np.intp).reshape(-1, 2).T
+        a, b = np.array(pairs, np.intp).reshape(-1, 2).T
         return a, b
+
+    @cached_property
+    def fresh(self) -> NDArray[np.bool_]:
+        """The genes [G] of which nothing is known but their values: new ones, those of another measure, and those
+        that had no choice."""
+        fresh = np.ones(len(self.now.genes), bool)
+        then, here = self.kept
+        fresh[here] = (self.before.high == self.before.low)[then]
+        return fresh
 
     def genes(self, x: Coordinates, number: int) -> Coordinates:
         """Coordinates [G] of the individual of a number."""
         drawn = self.now.sample(seeds.generator(self.seed, "remap", number), 1)[0]
-        moved = self.now.coordinates({**self.usual, **self.before.values(x)}, drawn)
-        then, here = (places[: len(places) - self.now.weights] for places in self.kept)
+        moved = self.now.coordinates({**self._possible, **self.before.values(x)}, drawn)
+        then, here = self.kept
         moved[here] = x[then]
         return self.now.clip(moved)
+
+    @cached_property
+    def _possible(self) -> dict[str, Value]:
+        """What is usual, where the new genes have it."""
+        known = {gene.name: gene for gene in self.now.genes}
+        return {name: x for name, x in self.usual.items() if name in known and known[name].has(x)}
 
     def place(self, x: Coordinates, number: int = 0) -> Coordinates:
         """A vector [G + D], as `Space.vector` makes them."""
@@ -63,11 +76,11 @@ class Move:
         ``fresh`` for the genes that are new."""
         x = np.asarray(x, np.float64)
         then, here = self.kept
-        ratio = np.ones(len(then))
-        genes = len(then) - self.now.weights
-        ratio[:genes] = self.before.range[then[:genes]] / self.now.range[here[:genes]]
+        ratio = self.before.range[then] / self.now.range[here]
         moved = np.array(np.broadcast_to(fresh, (*x.shape[:-1], self.now.size)), np.float64)
-        moved[..., here] = x[..., then] * ratio**power
+        old = ~self.fresh[here]
+        moved[..., here[old]] = (x[..., then] * ratio**power)[..., old]
+        moved[..., len(self.now.genes) :] = x[..., len(self.before.genes) :]
         return moved
 
     def individuals(self, packed: Mapping[str, Any]) -> StateDict:

@@ -188,9 +188,12 @@ class Centre:
         self.theta, self.m, self.v = (np.array(state[name]) for name in ("theta", "m", "v"))
 
     def moved(self, state: StateDict, move: Move, generation: int) -> StateDict:
-        """In another space, from the beginning of a generation on; a moment is a slope to its power."""
-        theta, m, v = move.place(state["theta"]), *(move.scaled(state[name], -i, 0.0) for i, name in enumerate("mv", 1))
-        return {**state, "generation": generation, "theta": theta, "m": m, "v": v}
+        """In another space, from the beginning of a generation on. The optimiser's moments are slopes to their powers;
+        with a new gene they begin anew, since all have one age (`powers`)."""
+        moved = {**state, "generation": generation, "theta": move.place(state["theta"])}
+        if move.fresh.any():
+            return {**moved, "m": np.zeros(self.space.size), "v": np.zeros(self.space.size), "powers": [1.0, 1.0]}
+        return {**moved, **{name: move.scaled(state[name], -power, 0.0) for name, power in (("m", 1), ("v", 2))}}
 
 
 class Strategy(Generational):

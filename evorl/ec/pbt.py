@@ -8,7 +8,7 @@ member that failed never is a parent, and integers and choices may evolve too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from math import ceil, copysign
 from typing import Literal
@@ -92,6 +92,10 @@ class Members:
         """Evaluations that every member has had."""
         return min(self.rounds)
 
+    @property
+    def due(self) -> Set[int]:
+        return self._member.keys() - {waiting.id for waiting in self._queue}
+
     def ask(self, limit: int | None = None) -> list[Individual]:
         while self._ready and (limit is None or len(self._queue) < limit):
             self._queue.append(self._successor(self._ready.pop(0)))
@@ -100,8 +104,7 @@ class Members:
         return asked
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
-        due = self._member.keys() - {waiting.id for waiting in self._queue}
-        check_asked(evaluations, due)
+        check_asked(evaluations, self.due)
         for one in evaluations:
             member = self._member.pop(one.individual.id)
             self.members[member] = one

@@ -71,6 +71,13 @@ class Gene:
         x = min(max(float(value), low), high)
         return math.log(x) if self.log else x
 
+    def has(self, value: Value) -> bool:
+        """Whether a value lies within the range, or among the choices."""
+        if self.choices or not self.knows(value):
+            return value in self.choices
+        low, high = self._ends
+        return low <= float(value) <= high
+
     def knows(self, value: Value) -> bool:
         """Whether a value may come from another gene of this name: one of the choices, or any number."""
         if self.choices:

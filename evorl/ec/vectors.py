@@ -37,11 +37,11 @@ def within(space: Space, x: Vectors) -> Vectors:
 
 
 def nudge(space: Space, seed: int, number: int) -> Coordinates:
-    """[G + D]: a velocity along genes that are new to a swarm, whose particles have the same value of them: on average
-    a quarter of the range, either way, as if a particle in the middle set out for a random point (SPSO 2007)."""
+    """[G + D]: a velocity along genes that are new to a swarm, whose particles all have the same value of them: half of
+    the way from the middle to a random point, as at the start of SPSO 2007."""
     genes = len(space.genes)
     v = np.zeros(space.size)
-    v[:genes] = seeds.generator(seed, "nudge", number).uniform(-0.5, 0.5, genes)
+    v[:genes] = seeds.generator(seed, "nudge", number).uniform(-0.25, 0.25, genes)
     return v
 
 

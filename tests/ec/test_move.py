@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import linalg
 
 from evorl.ec.cem import CEM
 from evorl.ec.cma_es import CMAES
 from evorl.ec.core import Evaluation, Evolver
+from evorl.ec.cso import CSO
 from evorl.ec.move import Move, alike
 from evorl.ec.openai_es import OpenAIES
+from evorl.ec.pso import PSO, Swarm
 from evorl.ec.space import Gene, Space
 
 BEFORE = Space((Gene("lr", 1e-5, 1e-1, log=True), Gene("a", 0, 8, integer=True), Gene("b", -1, 1), Gene("gone")), 3)
@@ -132,3 +135,91 @@ def test_the_next_generation_of_a_strategy_begins() -> None:
     again = hyper.evolver(NOW, 1)
     again.load_state_dict(again.moved(ready.state_dict(), MOVE))
     assert [one.id for one in again.ask(1)] == [12]
+
+
+NARROW = Space((Gene("lr", 1e-3, 1.1e-3, log=True), Gene("a", 3, 4, integer=True), Gene("b", 0.5, 0.51)), 3)
+
+
+@pytest.mark.parametrize("hyper", [CEM(population=8), CMAES(population=8), CMAES(population=8, separable_above=3)])
+def test_no_narrow_range_makes_a_gene_wider_than_it_was_or_began(hyper: CEM | CMAES) -> None:
+    """Else nearly all samples would lie at a bound, for many generations."""
+    before, now = told(hyper.evolver(BEFORE, 1), 3), hyper.evolver(NARROW, 1)
+    now.load_state_dict(now.moved(before.state_dict(), Move(BEFORE, NARROW, {}, 1)))
+    if isinstance(hyper, CEM):
+        spread, was = np.sqrt(now.variance), np.sqrt(before.variance)
+    else:
+        x, y = (one._normal(np.random.default_rng(0), 100_000) for one in (now, before))
+        spread, was = x.std(0), y.std(0)
+    np.testing.assert_allclose(spread[:3], np.maximum(was[:3], hyper.gene_sigma), rtol=0.02)
+    np.testing.assert_allclose(spread[3:], was[4:], rtol=0.02)
+    told(now, 2)
+
+
+def test_a_gene_that_had_no_choice_says_nothing_of_its_spread() -> None:
+    before = Space((Gene("x", 3e-4, 3e-4), Gene("y")))
+    now = Space((Gene("x", 1e-4, 1e-3), Gene("y")))
+    move = Move(before, now, {}, 1)
+    assert now.values(move.genes(np.array([3e-4, 0.5]), 0)) == {"x": pytest.approx(3e-4), "y": 0.5}
+    np.testing.assert_array_equal(move.scaled([7.0, 7.0], 1, 0.25), [0.25, 7.0])
+    found = CEM(population=8).evolver(now, 1)
+    found.load_state_dict(found.moved(told(CEM(population=8).evolver(before, 1), 2).state_dict(), move))
+    assert np.sqrt(found.variance[0]) == CEM().gene_sigma
+
+
+@pytest.mark.parametrize("limit", [200, 3], ids=["full", "separable"])
+def test_paths_of_the_mean_are_moved_as_the_mean(limit: int) -> None:
+    hyper = CMAES(population=8, separable_above=limit)
+    before, now = told(hyper.evolver(BEFORE, 1), 3), hyper.evolver(NOW, 1)
+    state = before.state_dict()
+    now.load_state_dict(now.moved(state, MOVE))
+    np.testing.assert_allclose(now.cma._pc, MOVE.scaled(state["cma"]["_pc"], 1, 0.0))
+    roots = [np.sqrt(one.cma._C) if limit == 3 else linalg.sqrtm(one.cma._C) for one in (before, now)]
+    old, new = (np.diag(root) if root.ndim == 1 else root for root in roots)
+    moved = MOVE.scaled(old @ state["cma"]["_p_sigma"], 1, 0.0)
+    np.testing.assert_allclose(new @ now.cma._p_sigma, moved, atol=1e-8)
+    assert np.abs(moved).max() > 0.01
+
+
+def test_where_only_bounds_change_paths_keep_their_length() -> None:
+    wider = Space((Gene("lr", 1e-6, 1.0, log=True), Gene("a", 0, 80, integer=True), Gene("b", -9, 9), Gene("gone")), 3)
+    before, now = told(CMAES(population=8).evolver(BEFORE, 1), 3), CMAES(population=8).evolver(wider, 1)
+    now.load_state_dict(now.moved(before.state_dict(), Move(BEFORE, wider, {}, 1)))
+    assert np.linalg.norm(now.cma._p_sigma) == pytest.approx(np.linalg.norm(before.cma._p_sigma))
+
+
+def test_a_new_gene_takes_no_longer_steps_than_at_the_start() -> None:
+    hyper = OpenAIES(population=20, weight_decay=0.0)
+    before, now = told(hyper.evolver(BEFORE, 1), 40), hyper.evolver(NOW, 1)
+    now.load_state_dict(now.moved(before.state_dict(), MOVE))
+    for _ in range(5):
+        theta = now.centre.theta
+        told(now, 1)
+        assert np.abs(now.centre.theta - theta)[1] <= hyper.lr * 1.01
+
+
+def test_an_optimiser_goes_on_where_only_bounds_change() -> None:
+    wider = Space((*BEFORE.genes[:2], Gene("b", -2, 2), BEFORE.genes[3]), 3)
+    before = told(OpenAIES(population=6).evolver(BEFORE, 1), 5)
+    now = OpenAIES(population=6).evolver(wider, 1)
+    now.load_state_dict(now.moved(before.state_dict(), Move(BEFORE, wider, {}, 1)))
+    unit = np.array([1, 1, 2, 1, 1, 1, 1])  # a slope by units that are twice as wide
+    np.testing.assert_allclose(now.centre.m, before.centre.m * unit)
+    np.testing.assert_allclose(now.centre.v, before.centre.v * unit**2)
+    assert now.centre.powers == before.centre.powers
+
+
+@pytest.mark.parametrize("hyper", [PSO(population=6), CSO(population=6)])
+def test_a_swarm_flies_on(hyper: PSO | CSO) -> None:
+    before, now = told(hyper.evolver(BEFORE, 1), 3), hyper.evolver(NOW, 1)
+    now.load_state_dict(now.moved(before.state_dict(), MOVE))
+    was, here = (one.v if isinstance(one, Swarm) else np.array([*one.velocities.values()]) for one in (before, now))
+    np.testing.assert_allclose(here[:, [2, 3, 0, 4, 5, 6]], MOVE.scaled(was, 1, 0.0)[:, [2, 3, 0, 4, 5, 6]])
+    assert 0 < np.abs(here[:, 1]).max() <= 0.25 and len({*here[:, 1]}) == len(here)
+    told(now, 2)
+
+
+def test_a_value_beyond_a_new_range_is_no_place_to_begin() -> None:
+    """All would begin at the bound next to it, and those that only cross would stay there."""
+    move = Move(Space(), Space((Gene("x", 1, 2), Gene("n", 1, 9, integer=True))), {"x": 3.0, "n": 4}, 1)
+    drawn = [move.now.values(move.genes(np.empty(0), number)) for number in range(20)]
+    assert len({one["x"] for one in drawn}) == 20 and {one["n"] for one in drawn} == {4}
