@@ -36,6 +36,7 @@ from evorl.util import seed as seeds
 from evorl.util.types import Averaging, NonNegative, Positive, StateDict
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam, as in the authors' code
+KEPT_BYTES = 1 << 26  # of perturbations, between asking for a generation and its step
 SHAPINGS = {"centred_ranks": centred_ranks, "normalised": normalised}
 
 Noise = NDArray[np.float32]
@@ -89,7 +90,7 @@ class Centre:
         self.m, self.v = np.zeros((2, space.size))  # first and second moments of the gradient
         self.powers = [1.0, 1.0]  # of Adam's betas; products, since pow() may differ between processors
         self.decay = 1.0
-        self._last: tuple[tuple[int, ...], Noise] = ((), np.empty(0, np.float32))
+        self._kept: dict[tuple[int, int, int], Noise] = {}
 
     # -------------------------------------------------------------- individuals
 
@@ -114,10 +115,14 @@ class Centre:
         return Individual(birth + index, found, weights if whole else None, birth=birth, role="perturbed")
 
     def _noise(self, generation: int, draw: int, size: int) -> Noise:
-        """A perturbation; the last one is kept, since the next individual asked for is mostly its twin."""
-        if self._last[0] != (generation, draw, size):
-            self._last = (generation, draw, size), perturbation(self.seed, generation, draw, size)
-        return self._last[1]
+        """A perturbation. Those of a small generation are kept for its step, of a large one the last: the next
+        individual asked for is mostly its twin."""
+        key = (generation, draw, size)
+        if key not in self._kept:
+            if self.hyper.population * size * np.float32().itemsize > KEPT_BYTES:
+                self._kept.clear()
+            self._kept[key] = perturbation(self.seed, *key)
+        return self._kept[key]
 
     def _draw(self, index: int) -> tuple[int, float]:
         """Number and sign of an individual's perturbation."""
@@ -140,6 +145,7 @@ class Centre:
         self.theta = within(self.space, self.theta + moved)  # beyond, no difference would lead a gene back
         self.decay *= h.lr_decay
         self.generation += 1
+        self._kept.clear()
         return {
             "optimizer/grad_norm": float(np.linalg.norm(gradient)),
             "optimizer/update_ratio": float(np.linalg.norm(moved)) / max(size, 1e-12),
@@ -154,7 +160,7 @@ class Centre:
         g = np.zeros(self.space.size)
         for (generation, draw), utility in total.items():
             if utility:
-                g += np.float32(utility) * perturbation(self.seed, generation, draw, self.space.size)
+                g += np.float32(utility) * self._noise(generation, draw, self.space.size)
         return g / (len(places) * self.hyper.sigma)
 
     def _adam(self, g: Coordinates) -> Coordinates:
