@@ -77,7 +77,7 @@ def answered(evolution: Evolution, episodes: list[Episode], sides: int = 1) -> A
     result = {name: np.array([one.results[name] for one in episodes]) for name in found}
     result |= {"return": np.array([one.ret for one in episodes]), "length": np.array([one.length for one in episodes])}
     result.setdefault("fitness", result["return"])
-    cost = int(result["length"][::sides].sum())  # an advance of a game counts once for all its sides
+    cost = int(sum(one.length for one in episodes[::sides]))  # an advance of a game counts once for all its sides
     return Answer([objective(one, result) for one in evolution.objectives], cost, result, None, None, "")
 
 
@@ -98,7 +98,12 @@ def objective(term: Objective, result: Mapping[str, Array], key: str = "ec.objec
     for name in weights:
         if name not in result:
             raise unreported(name, result, key)
-    return float(sum(weight * result[name].mean() for name, weight in weights.items()))
+    return float(sum(weight * mean(result[name]) for name, weight in weights.items()))
+
+
+def mean(x: Array) -> float:
+    """Of a result in each episode [E]; NumPy's own takes twice as long, which tells with thousands of individuals."""
+    return float(np.add.reduce(x, dtype=np.float64) / len(x))
 
 
 def check_results(wanted: Mapping[str, str], world: World, more: Collection[str] = ()) -> None:

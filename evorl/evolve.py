@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from evorl.answers import check_results, evaluated
+from evorl.answers import check_results, evaluated, mean
 from evorl.couriers import BySeed, Courier, Follower, Task, Whole
 from evorl.ec.core import (
     Evaluation,
@@ -212,7 +212,7 @@ class Population:
     def _value(self, one: Evaluation) -> float:
         """What ranks individuals for a person."""
         fitness = one.result.get("fitness") if by_fitness(self.evolution.objectives) else None
-        return one.objectives[0] if fitness is None else float(fitness.mean())
+        return one.objectives[0] if fitness is None else mean(fitness)
 
     def _notice(self, failed: list[tuple[Evaluation, str]]) -> None:
         for one, reason in failed:
@@ -238,7 +238,7 @@ class Population:
             "id": this.id, "parents": list(this.parents), "role": this.role, "birth": this.birth,
             "genes": self.plan.space.values(this.genes), "cost": one.cost,
             "objectives": dict(zip(self.plan.names, one.objectives, strict=True)),  # what is not finite becomes null
-            "results": {name: float(x.mean()) for name, x in one.result.items()},
+            "results": {name: mean(x) for name, x in one.result.items()},
             "step": self.steps, "seconds": round(seconds, 6),
         }  # fmt: skip
 

@@ -4,7 +4,8 @@ An evaluation takes a time drawn from the exponential distribution, whose coeffi
 half a second; it sleeps meanwhile, so that what else the machine does counts little. The runs are whole ones but for
 their records: population based training whose members go to 4 worker processes (cluster=processes) and come back. The
 share is that of the workers' time within evaluations, from the first one's beginning to the end of the given number of
-them. Asynchronous and synchronous runs take turns; numbers are medians over the rounds.
+them. Asynchronous and synchronous runs take turns; numbers are medians over the rounds, whose numbers, from 1, are
+their seeds.
 
     python benchmarks/ec/busy.py [--rounds 3] [--evaluations 96] [--out DIR]
 """

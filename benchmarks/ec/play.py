@@ -6,7 +6,8 @@ timed. Ours is the whole run but for its directory: with ec.together=200 in one 
 tasks of the default, which workers can share. Rows whose episodes are over rest in both where the world lets them
 (CartPole; Pong's begin others), and both wait for the longest episode. CartPole's are the second to fourth generation,
 whose episodes are short, and later ones, whose episodes are long. Inputs are as they are (rl.normalize_inputs=false).
-They take turns on one thread; every number is a median over the rounds, of the ratio also the quartiles.
+They take turns on one thread; every number is a median over the rounds, of the ratio also the quartiles. A round's
+number, from 0, is its seed.
 
     python benchmarks/ec/play.py [--rounds 5] [--out DIR]
 """

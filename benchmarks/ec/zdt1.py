@@ -1,12 +1,12 @@
 """NSGA-II on ZDT1 (30 variables, population 100, 250 generations): seconds and hypervolume, ours against the peers'.
 
-Every round each contestant solves the problem once in a live process of its own, with the round's seed and one thread;
-contestants take turns, so whatever else the machine does hits all alike, and start-up counts for none. Measured is the
-whole loop of proposing, judging and learning; all judge a generation in one vectorised call. Ours is the bare ask and
-tell, individuals and all; pymoo's is `algorithm.next()`, evox's `StdWorkflow.step()` as it is, not compiled.
-Numbers are medians over the rounds, ratios too, but for the best time and the worst hypervolume of any round; seconds
-of CPU depend least on what else the machine does. Hypervolumes have the reference (1.1, 1.1), by moocore; the front
-itself has 1.21 - 1/3 = 0.8767.
+Every round each contestant solves the problem once in a live process of its own, with the round's number, from 0, as
+its seed, and one thread; contestants take turns, so whatever else the machine does hits all alike, and start-up counts
+for none. Measured is the whole loop of proposing, judging and learning; all judge a generation in one vectorised call.
+Ours is the bare ask and tell, individuals and all; pymoo's is `algorithm.next()`, evox's `StdWorkflow.step()` as it is,
+not compiled. Numbers are medians over the rounds, ratios too, but for the best time and the worst hypervolume of any
+round; seconds of CPU depend least on what else the machine does. Hypervolumes have the reference (1.1, 1.1), by
+moocore; the front itself has 1.21 - 1/3 = 0.8767.
 
     python benchmarks/ec/zdt1.py [--rounds 10] [--out DIR]
 """

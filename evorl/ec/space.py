@@ -151,6 +151,8 @@ class Space:
 
     def coordinates_of(self, vector: Coordinates) -> Coordinates:
         """The genes [G] of a vector [G + D], clipped to their bounds."""
+        if not self.genes:  # of hundreds of individuals in every generation
+            return np.empty(0)
         return self.clip(self.low + vector[: len(self.genes)] * self.range)
 
     def spread(self, x: Coordinates) -> float:

@@ -24,8 +24,8 @@ class Atari(Gymnasium):
     """An Atari game; `evorl.mdp.atari_game` tells what is seen and done. Needs the extra atari."""
 
     id: str = ID
-    kwargs: dict[str, Scalar] = field(default_factory=lambda: {"game": "pong", "sticky": 0.25})
-    """Of the environment: which game, and how often it does not heed an action."""
+    kwargs: dict[str, Scalar] = field(default_factory=lambda: {"game": "pong", "sticky": 0.25, "size": 84})
+    """Of the environment: which game, how often it does not heed an action, and the width of its pictures."""
     reward_clip: tuple[float, float] | None = (-1.0, 1.0)
     """As Mnih et al. 2015 have it, so that one learning rate suits all games."""
     budget: Count = 10_000_000

@@ -1,10 +1,10 @@
 """An Atari game as deep learning sees it, for gymnasium.
 
-Pictures are prepared as in Mnih et al. 2015 (Methods, "Preprocessing"): the brighter of two frames in a row, grey, 84 x
-84, the last four of them; an action holds for four frames. An episode begins with up to 30 frames without action,
-then with fire where the game has it, and goes on until the game is over (or half an hour of it has passed), whatever
-lives are lost. Actions are those that do something in the game, and with probability ``sticky`` the one before is taken
-instead in a frame (Machado et al. 2018, section 5). Rewards are points.
+Pictures are prepared as in Mnih et al. 2015 (Methods, "Preprocessing"): the brighter of two frames in a row, grey,
+``size`` x ``size`` (there 84), the last four of them; an action holds for four frames. An episode begins with up to 30
+frames without action, then with fire where the game has it, and goes on until the game is over (or half an hour of it
+has passed), whatever lives are lost. Actions are those that do something in the game, and with probability ``sticky``
+the one before is taken instead in a frame (Machado et al. 2018, section 5). Rewards are points.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ class Game(gymnasium.Env[Array, int]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012 (gymnasium's own form)
 
-    def __init__(self, game: str, sticky: float = 0.25, render_mode: str | None = None) -> None:
-        self._row = AtariVectorEnv(game, 1, repeat_action_probability=sticky, reward_clipping=False, num_threads=1)
+    def __init__(self, game: str, sticky: float = 0.25, size: int = 84, render_mode: str | None = None) -> None:
+        self._row = AtariVectorEnv(
+            game, 1, repeat_action_probability=sticky, img_height=size, img_width=size, reward_clipping=False,
+            num_threads=1,
+        )  # fmt: skip
         self.observation_space = self._row.single_observation_space
         self.action_space = self._row.single_action_space
         self.render_mode = render_mode
@@ -44,7 +47,7 @@ class Game(gymnasium.Env[Array, int]):
         return self._seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def render(self) -> Array:
-        """The newest picture that is seen, uint8 [84, 84, 3]."""
+        """The newest picture that is seen, uint8 [size, size, 3]."""
         return np.repeat(self._seen[-1][..., None], 3, axis=-1)
 
     def close(self) -> None:

@@ -34,6 +34,23 @@ def test_four_pictures_of_84_by_84_and_the_actions_that_do_something() -> None:
     breakout.close()
 
 
+def test_smaller_pictures_show_the_same_game() -> None:
+    small, large = (
+        gymnasium.make(ID, game="pong", sticky=0.0, size=size, disable_env_checker=True) for size in (42, 84)
+    )
+    assert small.observation_space.shape == (4, 42, 42)
+    seen, shown = (np.asarray(env.reset(seed=3)[0], float) for env in (small, large))
+    for step in range(200):
+        assert (
+            np.abs(shown.reshape(4, 42, 2, 42, 2).mean((2, 4)) - seen).mean() < 4
+        )  # of 255; by area, but for roundings
+        (seen, *a), (shown, *b) = (env.step(step // 9 % 6) for env in (small, large))
+        seen, shown = seen.astype(float), shown.astype(float)
+        assert a[:3] == b[:3]
+    small.close()
+    large.close()
+
+
 def test_a_step_adds_the_newest_picture_and_drops_the_oldest(env: Any) -> None:
     before, _ = env.reset(seed=1)
     assert not before[:3].any() and before[3].any()
