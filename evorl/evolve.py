@@ -23,7 +23,6 @@ from evorl.couriers import BySeed, Courier, Follower, Task, Whole
 from evorl.ec.core import (
     Evaluation,
     Evolution,
-    Generational,
     Individual,
     Seeding,
     genomes,
@@ -33,6 +32,7 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
+from evorl.ec.generational import Generational
 from evorl.ec.space import Value
 from evorl.experiment import Experiment
 from evorl.lifetime import plan

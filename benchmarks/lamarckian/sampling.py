@@ -1,15 +1,16 @@
 """PPO's sampling efficiency on Pendulum and on Atari's Pong from images: mean return over environment steps.
 
-Each run is one command of ``evorl.run``; its curve is the mean return of the deterministic policy over 60 episodes
-(on Pong 10) at every evaluation. Curves are means over seeds with their 95 % interval (Student's t) from 3 on; a
-threshold counts as reached at the first evaluation at or above it, and at least the run's length where there is none.
-Steps per second are those of training, of the median run. Pendulum is learned with our settings (conf/tuned) and with
-those of Lamarckian as near as they come (conf/experiment/lamarckian/ppo_pendulum). Runs that exist in the folder of
-runs are not made again but gone on with.
+Each run is one command of ``evorl.run``; its curve is the mean return of the deterministic policy over 60 episodes (on
+Pong 10) at every evaluation. Curves are means over seeds with their 95 % interval (Student's t) from 3 on; a threshold
+counts as reached at the first evaluation at or above it, and at least the run's length where there is none. Steps per
+second are those of training, of the median run. Pendulum is learned with our settings (conf/tuned) and with those of
+Lamarckian as near as they come (conf/experiment/lamarckian/ppo_pendulum); Pong from small pictures that heed every
+action, as there, with settings of ours (ppo_gym_pong, beside it). Runs that exist in the folder of runs are not made
+again but gone on with.
 
     python benchmarks/lamarckian/sampling.py profile=ci|paper [--seeds N] [--runs DIR] [--out DIR] [--draw]
 
-``profile=ci`` is some minutes on 2 cores, ``profile=paper`` 5 seeds of 100,000,000 steps each, which takes days.
+``profile=ci`` is some half hour on 2 cores, ``profile=paper`` 5 seeds of 100,000,000 steps each, which takes days.
 ``--draw`` makes no runs and shows those there are, as far as they are.
 """
 
@@ -25,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from common import ROOT, carry_on, machine, median, page, save
+from common import ROOT, carry_on, machine, median, of_runs, page, save
 
 from evorl.record.curves import Band, band, common_grid, half_width
 from evorl.record.runs import RunRecord, Series, read_run
@@ -56,8 +57,8 @@ CASES = {
         (5, ["budget.steps=2_000_000", "eval.every=100_000"]),
     ),
     "pong": Case(
-        "Pong from images", "evorl's settings", ["mdp=atari", "rl=ppo", "eval.episodes=10"], 0.0,
-        (1, ["budget.steps=100_000", "eval.every=25_000"]),
+        "Pong from images", "as Lamarckian's", ["+experiment=lamarckian/ppo_gym_pong"], 0.0,
+        (1, ["budget.steps=1_000_000", "eval.every=50_000"]),
     ),
 }  # fmt: skip
 PAPER = (5, ["budget.steps=100_000_000", "eval.every=1_000_000"])
@@ -154,6 +155,7 @@ def main() -> None:
             carry_on(place, [*case.words, f"seed={seed}"], words)
         found[name] = read(places)
     facts["load at the end"] = round(os.getloadavg()[0], 2)
+    facts |= of_runs(one.directory for runs in found.values() for one in runs)
     report(options.out, facts, {name: runs for name, runs in found.items() if runs})
 
 

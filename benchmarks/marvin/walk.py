@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from common import ROOT, carry_on, judge, machine, median, page, save
+from common import ROOT, carry_on, judge, machine, median, of_runs, page, save
 
 Curve = NDArray[np.float64]
 VARIANTS = ("original", "ours")
@@ -105,6 +105,7 @@ def main() -> None:
     found = {v: {one: both for one, both in each.items() if len(both[0])} for v, each in begun.items()}
     if not any(found.values()):
         raise SystemExit(f"{runs} holds no run with a whole generation")
+    facts |= of_runs(place for each in found.values() for place in each)
     report(options.out, facts, {v: each for v, each in found.items() if each})
 
 

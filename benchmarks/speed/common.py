@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -169,6 +169,17 @@ def machine() -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "platform": platform.platform(),
         "evorl": versions("torch", "numpy", "gymnasium"),
+    }
+
+
+def of_runs(places: Iterable[Path]) -> dict[str, str]:
+    """Commits and seeds of the runs that a page is drawn of, which may be older than the page."""
+    told = [json.loads((place / "provenance.json").read_text()) for place in places]
+    commits = {(one["git"] or {}).get("commit") or "unknown" for one in told}
+    seeds = {int(one["seed"]) for one in told}
+    return {
+        "commits of the runs": ", ".join(sorted(one[:7] for one in commits)),
+        "seeds of the runs": ", ".join(map(str, sorted(seeds))),
     }
 
 

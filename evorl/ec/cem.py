@@ -18,7 +18,8 @@ from typing import Literal
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, begun_anew
+from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.generational import Generational, begun_anew
 from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors

@@ -16,7 +16,8 @@ from typing import Any
 import cmaes
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, begun_anew
+from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.generational import Generational, begun_anew
 from evorl.ec.move import Move
 from evorl.ec.space import Space
 from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors, within

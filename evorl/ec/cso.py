@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.generational import Generational
 from evorl.ec.move import Move
 from evorl.ec.space import Space
 from evorl.ec.vectors import Vectors, drawn, fitness, nudge, vectors, within

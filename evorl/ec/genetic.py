@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, failed, genomes, objectives
+from evorl.ec.core import Evaluation, Evolution, Individual, Metrics, failed, genomes, objectives
+from evorl.ec.generational import Generational
 from evorl.ec.operators import beats, gaussian, layerwise, polynomial, sbx, tournament
 from evorl.util.types import Count, Fraction, NonNegative
 

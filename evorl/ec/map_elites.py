@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, unreported
+from evorl.ec.core import Evaluation, Evolution, Individual, Metrics, unreported
+from evorl.ec.generational import Generational
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.vectors import Vectors, drawn, fitness, scales, vectors
 from evorl.util.command import install

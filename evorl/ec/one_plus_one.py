@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics
+from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.generational import Generational
 from evorl.ec.space import Space
 from evorl.ec.vectors import drawn, fitness, scales, vectors
 from evorl.util.types import Count, Fraction, Positive, Shrinking, StateDict

@@ -27,7 +27,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, begun_anew
+from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.generational import Generational, begun_anew
 from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.vectors import drawn, fitness, knowledge, scales, within

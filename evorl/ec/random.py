@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Generational, Individual, Metrics, failed, objectives
+from evorl.ec.core import Evaluation, Evolution, Individual, Metrics, failed, objectives
+from evorl.ec.generational import Generational
 from evorl.ec.space import Space
 from evorl.ops import pareto
 

@@ -1,0 +1,139 @@
+"""Evolvers that propose and learn by generations: the barrier, the queue and what a checkpoint holds of both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from evorl.ec.core import (
+    Evaluation,
+    Evolution,
+    Individual,
+    Metrics,
+    check_asked,
+    pack,
+    pack_evaluations,
+    unpack,
+    unpack_evaluations,
+)
+from evorl.ec.move import Move
+from evorl.ec.space import Space
+from evorl.util import seed as seeds
+from evorl.util.types import StateDict
+
+
+class Generational(ABC):
+    """An evolver that proposes a generation, waits for all of it, and learns from it in the order it was asked.
+
+    With ``asynchronous`` it waits for nobody: once a first population was asked for it proposes one at a time, from
+    the population it has by then, and learns whenever a generation's number of evaluations has arrived.
+    """
+
+    def __init__(self, hyper: Evolution, space: Space, seed: int) -> None:
+        self.hyper, self.space, self.seed = hyper, space, seed
+        self.population: Sequence[Evaluation] = []
+        self.generation = 0  # learned from
+        self.proposed = 0  # broods
+        self.told = 0  # evaluations
+        self.next_id = 0
+        self._queue: list[Individual] = []  # proposed, not yet asked for
+        self._out: set[int] = set()  # ids asked for, not yet told
+        self._arrived: list[Evaluation] = []
+
+    @abstractmethod
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        """The next `brood` (of `self.new` individuals)."""
+
+    @abstractmethod
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        """Take in a generation's evaluations; `population` is what it leaves."""
+
+    def new(self, **fields: Any) -> Individual:
+        """An individual with an id of its own."""
+        self.next_id += 1
+        return Individual(self.next_id - 1, birth=self.told, **fields)
+
+    @property
+    def due(self) -> Set[int]:
+        return self._out
+
+    def ask(self, limit: int | None = None) -> list[Individual]:
+        asked: list[Individual] = []
+        while limit is None or len(asked) < limit:
+            if not self._queue and not self._may_propose(limit is None and bool(asked)):
+                break
+            if not self._queue:
+                self._queue = self.propose(seeds.generator(self.seed, "propose", self.proposed))
+                self.proposed += 1
+            take = len(self._queue) if limit is None else limit - len(asked)
+            asked += self._queue[:take]
+            self._queue = self._queue[take:]
+            self._out.update(one.id for one in asked)
+        return asked
+
+    def _may_propose(self, some: bool) -> bool:
+        """Whether another brood may begin now; never two at once for a caller who takes all there are."""
+        if self.hyper.asynchronous:
+            return not some
+        return not some and not self._out and not self._arrived
+
+    def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
+        check_asked(evaluations, self.due)
+        self._out -= {one.individual.id for one in evaluations}
+        self._arrived += evaluations
+        self.told += len(evaluations)
+        metrics: Metrics = {}
+        while self._complete():
+            size = self._size()
+            now, self._arrived = sorted(self._arrived[:size], key=lambda one: one.individual.id), self._arrived[size:]
+            metrics = self.learn(now, seeds.generator(self.seed, "learn", self.generation))
+            self.generation += 1
+        return metrics
+
+    @property
+    def brood(self) -> int:
+        """Individuals to propose at once: a generation, or, where nobody waits for one, one as soon as it is wanted."""
+        return 1 if self.hyper.asynchronous and self.next_id >= self.hyper.population else self.hyper.population
+
+    @property
+    def batch(self) -> int:
+        """Evaluations to learn from at once where it does not wait for a whole generation."""
+        return self.hyper.population
+
+    def _size(self) -> int:
+        return self.batch if self.hyper.asynchronous else len(self._arrived)
+
+    def _complete(self) -> bool:
+        if self.hyper.asynchronous:
+            return len(self._arrived) >= self.batch
+        return bool(self._arrived) and not self._queue and not self._out
+
+    def state_dict(self) -> StateDict:
+        return {
+            "generation": self.generation, "proposed": self.proposed, "told": self.told, "next_id": self.next_id,
+            "population": pack_evaluations(self.population),
+            "queue": pack(self._queue),
+            "out": sorted(self._out),
+            "arrived": pack_evaluations(self._arrived),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.generation, self.proposed = state["generation"], state["proposed"]
+        self.told, self.next_id = state["told"], state["next_id"]
+        self.population = unpack_evaluations(state["population"])
+        self._queue = unpack(state["queue"])
+        self._out = set(state["out"])
+        self._arrived = unpack_evaluations(state["arrived"])
+
+    def moved(self, state: StateDict, move: Move) -> StateDict:
+        people = {name: move.evaluations(state[name]) for name in ("population", "arrived")}
+        return {**state, **people, "queue": move.individuals(state["queue"])}
+
+
+def begun_anew(state: StateDict) -> StateDict:
+    """The state of a `Generational` without the generation under way, which it then proposes once more: what samples
+    of a distribution say nothing of, a gene that they do not have, they would narrow."""
+    return {**state, "queue": pack([]), "out": [], "arrived": pack_evaluations([])}
