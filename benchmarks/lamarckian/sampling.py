@@ -58,7 +58,7 @@ CASES = {
     ),
     "pong": Case(
         "Pong from images", "as Lamarckian's", ["+experiment=lamarckian/ppo_gym_pong"], 0.0,
-        (1, ["budget.steps=1_000_000", "eval.every=50_000"]),
+        (1, ["budget.steps=1_000_000", "eval.every=100_000"]),
     ),
 }  # fmt: skip
 PAPER = (5, ["budget.steps=100_000_000", "eval.every=1_000_000"])
