@@ -287,12 +287,11 @@ class Population:
     # -------------------------------------------------------------- what a session asks
 
     def judge(self) -> Metrics:
-        """Evaluate the best individual, once, on episodes of their own; a problem has the best of each objective."""
+        """Evaluate the best individual, once, on episodes of their own; a problem's is as it is."""
         if self.leader is None:
             return {"eval/return_mean": float("nan")}
         if self.plan.learner is None:
-            top = objectives([self.leader, *self.evolver.population]).max(axis=0)
-            return {f"eval/{name}_mean": float(x) for name, x in zip(self.plan.names, top, strict=True)}
+            return {f"eval/{n}_mean": x for n, x in zip(self.plan.names, self.leader.objectives, strict=True)}
         if self._judged is None or self._judged[0] is not self.leader:
             e, one = self.experiment, self.leader.individual
             try:

@@ -75,14 +75,20 @@ def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:
         return Gene(name, choices=tuple(given["choices"]))
     if not {"low", "high"} <= {*given} or "choices" in given:
         raise BadRequest("a range is [low, high], {low, high, log} or {choices}", at)
+    return _range(name, given, kinds, at)
+
+
+def _range(name: str, given: Mapping[str, Any], kinds: list[inspect.Type], at: str) -> Gene:
     numbers = [kind for kind in kinds if isinstance(kind, inspect.IntType | inspect.FloatType)]
     if not numbers:
         raise BadRequest("is no number; give {choices: [...]}", at)
+    whole = all(isinstance(kind, inspect.IntType) for kind in numbers)
+    low, high = (typed(given[end], float, f"{at}.{end}") for end in ("low", "high"))
+    for end in (low, high):
+        if whole and end % 1:
+            raise BadRequest(f"takes whole numbers, which {end:g} is not", at)
     try:
-        return Gene(
-            name, typed(given["low"], float, f"{at}.low"), typed(given["high"], float, f"{at}.high"),
-            typed(given.get("log", False), bool, f"{at}.log"), all(isinstance(k, inspect.IntType) for k in numbers),
-        )  # fmt: skip
+        return Gene(name, low, high, typed(given.get("log", False), bool, f"{at}.log"), whole)
     except ValueError as error:
         raise BadRequest(str(error), at) from None
 

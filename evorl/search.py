@@ -7,6 +7,7 @@ With ``hydra/sweeper=evorl`` ranges among the words of a command are genes, the 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,11 +83,13 @@ class Search:
         return tuple({name: -x for name, x in shares(term).items()} for term in terms)
 
     def extremes(self) -> list[list[str]]:
-        """The words of jobs that reach every end of every range, and every choice."""
+        """The words of jobs that reach every end of every range, every choice, and a place within all ranges, whose
+        fractions no key of whole numbers takes."""
+        within = self.space.low + (self.space.high - self.space.low) * (math.sqrt(5) - 1) / 2
         ends = {gene.name: gene.choices or tuple(map(gene.value, gene.bounds)) for gene in self.space.genes}
         first = {name: values[0] for name, values in ends.items()}
         rest = [{**first, name: value} for name, values in ends.items() for value in values[1:]]
-        return [self._written(values, {}) for values in (first, *rest)]
+        return [self._written(values, {}) for values in (first, *rest, self.space.values(within))]
 
     def job(self, one: Individual, number: int, parent: Path | None) -> list[str]:
         """The words of an individual's job."""

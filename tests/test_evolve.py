@@ -313,6 +313,9 @@ UNREPORTED = {
     ("mdp=pong", "ec.lifetime=train", "ec.objectives=[fitness,{lenght:-1}]"): "no result lenght; did you mean length?",
     ("mdp=pong", "mdp.opponent=self", "ec.objectives=[fitness,bussy]"): "no result bussy; did you mean busy?",
     ("mdp=cartpole", "ec.objectives=[fitness,lazy]"): "no result lazy; there are: fitness, length, return",
+    ("mdp=cartpole", "ec.objectives=[]"): "ec.objectives: needs a result to maximise",
+    ("mdp=cartpole", "ec.objectives=[fitness,{}]"): "ec.objectives: needs a result to maximise",
+    ("mdp=cartpole", "ec.objectives=[fitness,length,fitness]"): "ec.objectives: fitness is there twice",
     ("mdp=problem", "mdp.id=zdt1", "ec.objectives=[f1,g2]"): "no result g2; did you mean f2?",
 }
 

@@ -95,6 +95,7 @@ def test_extremes_reach_every_end_and_every_choice(hydra: Hydra) -> None:
     assert [words[1:] for words in found.extremes()] == [
         ["rl.gamma=0.5", "rl.passes=1"], ["rl.gamma=0.75", "rl.passes=1"],
         ["rl.gamma=0.5", "rl.passes=2"], ["rl.gamma=0.5", "rl.passes=3"],
+        ["rl.gamma=0.6545084971874737", "rl.passes=2"],
     ]  # fmt: skip
 
 
@@ -110,6 +111,11 @@ NSGA2 = "hydra.sweeper.evolver=nsga2"
         (["rl.lr=interval(2,1)"], "rl.lr: the gene rl.lr needs low <= high, both finite; got 2.0 and 1.0"),
         (["rl.lrr=interval(1,2)"], "rl.lrr: unknown key; did you mean rl.lr?"),
         (["rl.lr=0.1"], "hydra/sweeper: nothing to search; give a key a range: 'rl.lr=tag(log,interval(1e-5,1e-2))'"),
+        (["rl.passes=interval(2,4)"], "rl.passes: expected int, got 3.23606797749979"),
+        (
+            [LR, "hydra.sweeper.evolver.objectives=[]"],
+            "hydra.sweeper.evolver.objectives: needs a result to maximise, as [fitness]",
+        ),
         ([LR, "seed=1,2"], "seed: is no gene; give it one value"),
         ([LR, "hydra.sweeper.jobs=0"], "hydra.sweeper.jobs: expected int >= 1, got 0"),
         ([LR, "hydra.sweeper.direction=up"], "hydra.sweeper.direction: expected one of maximize, minimize, got 'up'"),

@@ -45,6 +45,7 @@ class CMAES(Evolution):
     """Dimensions beyond which the covariance is diagonal."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.population < 4:
             raise BadRequest("must be at least 4: fewer individuals say nothing about a covariance", "population")
 

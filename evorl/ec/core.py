@@ -159,6 +159,13 @@ class Evolution(ABC):
     genes: dict[str, Any] = field(default_factory=dict)
     """A tree that mirrors the config; a leaf is [low, high], {low, high, log} or {choices}."""
 
+    def __post_init__(self) -> None:
+        if not all(self.objectives) or not self.objectives:
+            raise BadRequest("needs a result to maximise, as [fitness]", "objectives")
+        for place, one in enumerate(self.objectives):
+            if one in self.objectives[:place]:
+                raise BadRequest(f"{one} is there twice", "objectives")
+
     @abstractmethod
     def evolver(self, space: Space, seed: int = 0) -> Evolver:
         """A fresh evolver of this kind."""
@@ -200,11 +207,15 @@ def genomes(evaluations: Sequence[Evaluation]) -> Coordinates:
 
 
 def check_asked(evaluations: Sequence[Evaluation], due: Set[int]) -> None:
-    """Raise ValueError, before anything is learned, where one is of none of the ids that are due, or comes twice."""
+    """Raise ValueError, before anything is learned, where one is of none of the ids that are due, or comes twice;
+    TypeError where its objectives are no tuple."""
     told = Counter(one.individual.id for one in evaluations)
     for number, times in told.items():
         if number not in due or times > 1:
             raise ValueError(f"individual {number} was not asked for, or was told of before")
+    for one in evaluations:
+        if not isinstance(one.objectives, tuple):
+            raise TypeError(f"objectives are a tuple, (x,) where there is one; got {one.objectives!r}")
 
 
 def pack(individuals: Sequence[Individual]) -> StateDict:

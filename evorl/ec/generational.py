@@ -134,6 +134,9 @@ class Generational(ABC):
 
 
 def begun_anew(state: StateDict) -> StateDict:
-    """The state of a `Generational` without the generation under way, which it then proposes once more: what samples
-    of a distribution say nothing of, a gene that they do not have, they would narrow."""
+    """The state of a `Generational` without the generation under way, which it then proposes once more.
+
+    For searches whose individuals are samples: those that all have one value of a new gene would say that it need not
+    vary.
+    """
     return {**state, "queue": pack([]), "out": [], "arrived": pack_evaluations([])}

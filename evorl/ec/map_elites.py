@@ -44,6 +44,7 @@ class MapElites(Evolution):
     """Standard deviation of the step along the line between two parents, in units of their distance."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, (low, high, _) in self.descriptors.items():
             if not low < high:
                 raise BadRequest(f"needs low < high; got {low} and {high}", f"descriptors.{name}")

@@ -60,6 +60,7 @@ class PBT(Evolution):
     """Evaluations of every member before any is taken over."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.slots is not None and self.slots > self.population:
             raise BadRequest(f"{self.slots} is more than the population, whose members train one at a time", "slots")
 

@@ -42,6 +42,7 @@ class PSO(Evolution):
     """Standard deviation of the weights' velocities at the start; genes have half of the way to a random point."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.asynchronous and self.slots is not None and self.slots > self.population:
             raise BadRequest(
                 f"{self.slots} is more than the population, whose particles are at one place each", "slots"

@@ -102,7 +102,7 @@ def _genes(census: Census) -> Figure:
     lines = -(-len(names) // columns)
     wide = 5.2 if columns == 1 else 3.2 * columns + 0.5
     figure = Figure(figsize=(wide, 2.7 * lines if lines > 1 else 3.2), layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False).ravel()
+    grid = figure.subplots(lines, columns, squeeze=False, sharex=True).ravel()
     scale, line = _scale(census), _line_of_best(census)
     for axes, name in zip(grid, names, strict=False):
         _gene(axes, census, name, scale, line)
