@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,12 @@ class Counter:
 
     def blocks(self) -> int:
         """Blocks of shared memory that it holds."""
-        fds = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]
-        return len({os.stat(fd).st_ino for fd in fds if os.readlink(fd).startswith("/memfd:evorl ")})
+        found = set()
+        for fd in os.listdir("/proc/self/fd"):
+            with suppress(FileNotFoundError):  # another thread has closed it meanwhile
+                if os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:evorl "):
+                    found.add(os.stat(f"/proc/self/fd/{fd}").st_ino)
+        return len(found)
 
     def pid(self, *_: Any) -> int:
         return os.getpid()
