@@ -53,10 +53,8 @@ def shortened(line: str) -> list[str]:
     """The words of a command that come after ``evorl``, made tiny."""
     words = shlex.split(re.sub(r"^(python -m evorl\.|evorl )", "", line))
     given = {word.partition("=")[0] for word in words}
-    tiny = {
-        **TINY,
-        "budget.steps": TINY["budget.steps"] * (2 if "resume" in given else 1),
-    }  # to go on
+    steps = TINY["budget.steps"] * (2 if "resume" in given else 1)  # to go on
+    tiny = {**TINY, "budget.steps": steps}
     words = [f"{key}={tiny[key]}" if (key := word.partition("=")[0]) in tiny else word for word in words]
     if words[0] != "run" or {"resume", "replay", "-h", "--help", "--cfg"} & given:
         return words

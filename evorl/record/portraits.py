@@ -108,6 +108,7 @@ def _genes(census: Census) -> Figure:
         _gene(axes, census, name, scale, line)
     for axes in grid[max(0, len(names) - columns) : len(names)]:  # the lowest of each column
         axes.set_xlabel(STEPS)
+        axes.tick_params(labelbottom=True)  # which a shared axis leaves to the last line alone
     for axes in grid[len(names) :]:
         axes.set_axis_off()
     bar(figure, list(grid[: len(names)]), scale, census.worth)

@@ -353,7 +353,7 @@ def test_strangers_and_repeats_are_refused(case: Case, space: Space) -> None:
     with pytest.raises(ValueError, match="was not asked for"):
         evolver.tell([one._replace(individual=one.individual._replace(id=10**6))])
     with pytest.raises(TypeError, match="objectives are a tuple"):
-        evolver.tell([one._replace(objectives=one.objectives[0])])  # type: ignore[arg-type]
+        evolver.tell([one._replace(objectives=one.objectives[0])])
     evolver.tell([one])
     with pytest.raises(ValueError, match="told of before"):
         evolver.tell([one])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from scipy import linalg
 
 from evorl.ec.cem import CEM
 from evorl.ec.cma_es import CMAES
-from evorl.ec.core import Evaluation, Evolver
+from evorl.ec.core import Evaluation
 from evorl.ec.cso import CSO
 from evorl.ec.move import Move, alike
 from evorl.ec.openai_es import OpenAIES
@@ -70,10 +72,10 @@ def test_a_choice_that_is_no_more_is_drawn_by_the_individuals_number() -> None:
     assert drawn == [move.now.values(move.genes(np.zeros(1), number))["c"] for number in range(60)]
 
 
-def told(evolver: Evolver, generations: int) -> Evolver:
+def told(evolver: Any, generations: int) -> Any:
     for _ in range(generations):
         asked = evolver.ask()
-        worth = [-float(((one.genes - evolver.space.low) ** 2).sum()) for one in asked]  # type: ignore[attr-defined]
+        worth = [-float(((one.genes - evolver.space.low) ** 2).sum()) for one in asked]
         evolver.tell([Evaluation(one, (f,)) for one, f in zip(asked, worth, strict=True)])
     return evolver
 
