@@ -108,7 +108,9 @@ class Illumination(Generational):
         described = np.array([self._descriptor(one) for one in evaluations])
         sound = np.isfinite(fitness(evaluations)) & np.isfinite(described).all(1)
         self._add([one for one, fine in zip(evaluations, sound, strict=True) if fine], described[sound])
-        return {"population/coverage": float(self.archive.stats.coverage)}
+        low, high = self.archive.lower_bounds, self.archive.upper_bounds
+        beyond = ((described < low) | (described > high)).any(1)  # pyribs puts them into the cells at the edge
+        return {"population/coverage": float(self.archive.stats.coverage), "population/beyond": float(beyond.mean())}
 
     def _add(self, evaluations: Sequence[Evaluation], described: Vectors) -> None:
         if not evaluations:

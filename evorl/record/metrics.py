@@ -69,8 +69,9 @@ METRICS: dict[str, Metric] = {
     "population/age": Metric("evaluations", "mean number of evaluations since the present individuals were made"),
     "population/survived": Metric("fraction", "individuals that outlived the last generation"),
     "population/exploits": Metric("individuals", "members that were taken over since the run began"),
-    "population/sigma": Metric("-", "width of the search distribution"),
+    "population/sigma": Metric("-", "of cma_es and one_plus_one the step size; of cem the mean deviation of a number"),
     "population/coverage": Metric("fraction", "cells of the archive that hold an individual"),
+    "population/beyond": Metric("fraction", "last generation's individuals beyond the archive's ranges, in edge cells"),
     "optimizer/update_ratio": Metric("fraction", "length of the last step of the parameters over their own"),
     # What it cost.
     "speed/steps_per_second": Metric("env steps/s", "since the row before, evaluation and saving aside"),

@@ -40,7 +40,9 @@ def test_each_cell_keeps_its_fittest(emitter: str) -> None:
         for one in now:
             if one.objectives[0] > slow.get(cell(one), -math.inf):
                 slow[cell(one)] = one.objectives[0]
-        coverage = evolver.tell(now)["population/coverage"]
+        told = evolver.tell(now)
+        coverage = told["population/coverage"]
+        assert told["population/beyond"] == sum(np.mean(one.result["height"]) > 2.0 for one in now) / len(now)
         kept = [(cell(one), one.objectives[0]) for one in evolver.population]
         assert kept == [(place, slow[place]) for place in sorted(slow)]
     assert coverage == len(slow) / 12 and len(slow) > 6
