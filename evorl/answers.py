@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Objective, shares, unreported
+from evorl.ec.core import Evaluation, Evolution, Individual, Objective, shares, title, unreported
 from evorl.mdp.core import World
 from evorl.mdp.problem import Problem
 from evorl.mdp.samples import reported
@@ -84,12 +84,6 @@ def answered(evolution: Evolution, episodes: list[Episode], sides: int = 1) -> A
 def names(evolution: Evolution) -> tuple[str, ...]:
     """Of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
     return tuple(title(term) for term in evolution.objectives)
-
-
-def title(term: Objective) -> str:
-    """What an objective is called: ``fitness``, ``fitness+0.5*lazy``."""
-    text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in shares(term).items())
-    return text.replace("+-", "-")
 
 
 def objective(term: Objective, result: Mapping[str, Array], key: str = "ec.objectives") -> float:

@@ -22,7 +22,7 @@ from hydra.types import HydraContext
 from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
-from evorl.ec.core import Evaluation, Individual
+from evorl.ec.core import Evaluation, Individual, title
 from evorl.ec.space import Value
 from evorl.record import sweeps
 from evorl.record.files import replace, write_json
@@ -147,7 +147,7 @@ class Course:
         } | ({"failed": failed} if failed else {})  # fmt: skip
 
     def _objectives(self, results: Mapping[str, float]) -> dict[str, float | None]:
-        from evorl.answers import objective, title
+        from evorl.answers import objective
 
         arrays = {name: np.array([x]) for name, x in results.items()}
         return {

@@ -32,7 +32,6 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
-from evorl.ec.generational import Generational
 from evorl.ec.space import Value
 from evorl.experiment import Experiment
 from evorl.lifetime import plan
@@ -73,7 +72,6 @@ class Population:
             self.evolver = evolution.evolver(self.plan.space, experiment.seed)
         if isinstance(self.evolver, Seeding):  # it begins around the best, and so do the workers who follow it
             self.origin.settle()
-        self.slots = evolution.slots or evolution.population
         self.steps = self.evaluations = self.failed = 0
         self.in_vain = 0  # evaluations since the last one that did not fail
         self.leader: Evaluation | None = None  # the best individual so far
@@ -92,7 +90,7 @@ class Population:
     def _courier(self) -> Courier:
         """By seed where the evolver allows it and processes lie between; else whole."""
         e, evolution, space = self.experiment, self.evolution, self.plan.space
-        tasks = max(1, self.slots // self.plan.together)
+        tasks = -(-evolution.flying // self.plan.together)  # the last one may be short
         spawn = partial(e.cluster.spawn, size=tasks, plain=(BadRequest, WorldError))
         travels = isinstance(self.evolver, Seeding) and evolution.lifetime == "play" and self.plan.learner is not None
         if not travels or evolution.asynchronous or e.cluster.here:
@@ -151,7 +149,7 @@ class Population:
 
     def _fill(self) -> None:
         """Ask and send until as many evaluations are in flight as may be, or the evolver waits."""
-        while (free := self.slots - sum(len(task.individuals) for task in self._flying)) > 0:
+        while (free := self.evolution.flying - sum(len(task.individuals) for task in self._flying)) > 0:
             asked = self.evolver.ask(min(free, self.plan.together))
             if not asked:
                 break
@@ -245,9 +243,7 @@ class Population:
     def _metrics(self) -> Metrics:
         population = self.evolver.population
         metrics: Metrics = {"population/evaluations": self.evaluations, "population/failed": self.failed}
-        metrics |= self.group.counters()
-        if isinstance(self.evolver, Generational):
-            metrics["population/generation"] = self.evolver.generation
+        metrics |= {"population/generation": self.evolver.generation, **self.group.counters()}
         if self.best is not None:
             metrics["population/best"] = self.best[0]
         worth = np.array([self._value(one) for one in population])

@@ -48,7 +48,7 @@ def with_values(experiment: Experiment, values: Mapping[str, Value]) -> Experime
 def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, node in tree.items():
         key = f"{prefix}.{name}" if prefix else str(name)
-        if isinstance(node, Mapping) and not LEAF & {*node}:
+        if isinstance(node, Mapping) and not LEAF & {*node} and (node or key in ROOMS):
             yield from _leaves(node, key)
         else:
             yield key, node

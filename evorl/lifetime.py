@@ -84,8 +84,10 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
         raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
+    if problem is not None and evolution.objectives != Evolution.objectives:
+        raise BadRequest(f"a problem's are all its own: {', '.join(problem.names)}", "ec.objectives")
     if not evolution.several and (len(evolution.objectives) if problem is None else problem.count) > 1:
-        raise BadRequest("this evolution takes one objective; ec=nsga2 and ec=nsga3 take several", "ec.objectives")
+        raise BadRequest("this evolution takes one; ec=nsga2, ec=nsga3 and ec=random take several", "ec.objectives")
 
 
 # ------------------------------------------------------------------ a function
@@ -93,7 +95,7 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
 
 def _function(problem: Problem, evolution: Evolution) -> Plan:
     low, high = problem.bounds
-    together = evolution.together or evolution.slots or evolution.population
+    together = evolution.together or evolution.flying
     return Plan(Space.box(low.tolist(), high.tolist()), partial(Function, problem), together, None, problem.names)
 
 
@@ -126,8 +128,7 @@ def _play(experiment: Experiment, evolution: Evolution) -> Plan:
     actor = Actor(world, experiment.rl.net)
     fresh = None if evolution.start == "zeros" else partial(actor.fresh, experiment.seed, "weights")
     space = Space(found, actor.size, fresh, tuple(actor.layout.sizes))
-    slots = evolution.slots or evolution.population
-    together = evolution.together or math.ceil(slots / TASKS)
+    together = evolution.together or math.ceil(evolution.flying / TASKS)
 
     def learner(individual: Individual) -> Learner:
         whole = experiment.rl.learner(world, experiment.seed, torch.device("cpu"))
@@ -188,9 +189,9 @@ class Play:
         e = self.evolution
         crowd = 1 if self.space.genes else self.together
         rows = [*individuals, *individuals[-1:] * (crowd - len(individuals))]
-        most = max(1, SLOTS // (crowd * world.sides))
-        width = min(e.episodes, most) * world.sides
-        episodes = fitness_episodes(self.experiment.seed, e, width // world.sides, [one.id for one in rows])
+        games = min(math.ceil(e.episodes / world.sides), max(1, SLOTS // (crowd * world.sides)))
+        width = games * world.sides  # each side of a game plays an episode
+        episodes = fitness_episodes(self.experiment.seed, e, games, [one.id for one in rows])
         arena = world.arena(crowd * width, episodes)
         try:
             if self.actor is None:

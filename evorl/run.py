@@ -19,8 +19,10 @@ if __name__ == "__main__":  # as the command evorl, which minds signals while it
 
 import argparse
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +119,11 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     if result.exists() and now["budget"] == past["budget"]:
         if _genes(now) != _genes(past):
             raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
-        return _finished(directory, json.loads(result.read_bytes()))
+        return _finished(directory, json.loads(result.read_bytes()), now)
 
     def amend() -> None:
         if result.exists():  # of a smaller budget; with the new config it would be taken for this one's
-            result.rename(result.with_suffix(f".{json.loads(result.read_bytes())['steps']}.json"))
+            _set_aside(result)
         if _genes(now) != _genes(past):
             replace(directory / ".hydra" / f"config.{len(_others(directory)) + 1}.yaml", job.config_yaml(past))
         if now != past:
@@ -132,12 +134,32 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     job.go_on(directory, now, experiment, amend, json.loads(_genes(past)))
 
 
-def _finished(directory: Path, result: dict[str, Any]) -> None:
+def _set_aside(result: Path) -> None:
+    """Name a result after its steps; where there is one of as many, with the next free number as well."""
+    steps = json.loads(result.read_bytes())["steps"]
+    names = (result.with_suffix(f".{steps}{f'.{n}' if n else ''}.json") for n in count())
+    result.rename(next(name for name in names if not name.exists()))
+
+
+def _finished(directory: Path, result: dict[str, Any], now: dict[str, Any]) -> None:
     from evorl.record.terminal import summary
 
     summary(result, directory)
-    again = command.run(f"resume={directory}", f"budget.steps={2 * result['steps']}")
+    again = command.run(f"resume={directory}", *_larger(result, now))
     print(f"finished; a larger budget goes on: {again}")
+
+
+def _larger(result: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """The words that raise the limits at which a run ended."""
+    budget, steps, reached = now["budget"], result["steps"], result["fitness"]
+    words = []
+    if None not in (budget["fitness"], reached) and reached >= budget["fitness"]:
+        words.append("budget.fitness=null")
+    if budget["seconds"] is not None and result["seconds"] >= budget["seconds"]:
+        words.append(f"budget.seconds={math.ceil(2 * result['seconds'])}")
+    if not words or steps >= (budget["steps"] or now["mdp"]["budget"]):
+        words.append(f"budget.steps={2 * steps}")
+    return words
 
 
 def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> None:

@@ -172,7 +172,7 @@ def _check(evolution: Evolution) -> None:
                 "is of a population within one run; here whole jobs are evaluated", f"{KEY}.evolver.{name}"
             )
     if len(evolution.objectives) > 1 and not evolution.several:
-        raise BadRequest("this evolver takes one objective; nsga2 and nsga3 take several", f"{KEY}.evolver.objectives")
+        raise BadRequest("this evolver takes one; nsga2, nsga3 and random take several", f"{KEY}.evolver.objectives")
 
 
 # ------------------------------------------------------------------ genes

@@ -184,8 +184,8 @@ class Faulty(BattleWorld):
     def spec(self) -> Spec:
         return Spec((Input("sight", (2,)),), Discrete(2), ("gain",))
 
-    def reset(self, *players: int, seed: int) -> Solo:
-        return Solo(_FaultySide(self))
+    def reset(self, *players: int, seed: int) -> Alone:
+        return Alone(*(_FaultySide(self) for _ in players))
 
 
 class _FaultySide:
@@ -221,8 +221,8 @@ class Recall(BattleWorld):
     def spec(self) -> Spec:
         return Spec((Input("cue", (2,)),), Discrete(2))
 
-    def reset(self, *players: int, seed: int) -> Solo:
-        return Solo(_RecallSide(self.wait, int(generator("cue", seed).integers(2))))
+    def reset(self, *players: int, seed: int) -> Alone:
+        return Alone(_RecallSide(self.wait, int(generator("cue", seed).integers(2))))
 
 
 class _RecallSide:
@@ -242,11 +242,11 @@ class _RecallSide:
         return {}
 
 
-class Solo:
-    """A battle of one side, without tasks of its own."""
+class Alone:
+    """A battle of sides that have nothing to do with each other, without tasks of its own."""
 
-    def __init__(self, side: Any) -> None:
-        self.controllers: Sequence[Controller] = [side]
+    def __init__(self, *sides: Any) -> None:
+        self.controllers: Sequence[Controller] = sides
 
     async def __aenter__(self) -> Self:
         return self

@@ -10,7 +10,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import QUICK, ROOT, Faulty, Solo, go, rows, start
+from harness import QUICK, ROOT, Alone, Faulty, go, rows, start
 
 from evorl.mdp.core import Array, State, Step
 
@@ -27,7 +27,7 @@ class Poisoned(Faulty):
     poison: str = ""
     budget: int = 6_000
 
-    def reset(self, *players: int, seed: int) -> Solo:
+    def reset(self, *players: int, seed: int) -> Alone:
         solo = super().reset(*players, seed=seed)
         if self.dose in self.poisonous and Path(self.poison).exists():
             solo.controllers = [_Sick(solo.controllers[0].state, Path(self.poison).read_text() == "deadly")]

@@ -70,7 +70,7 @@ def test_a_member_that_missed_generations_catches_up_or_is_sent_all(missed: int)
             group.members = members[1:]  # who has seen nothing so far
         task = courier.send(evolver.ask())
         answers = courier.answers(task)
-        whole = [evolver.individual_at(*divmod(one.id, 4)) for one in task.individuals]
+        whole = [evolver.centre.individual_at(*divmod(one.id, 4)) for one in task.individuals]
         same = members[0].lifetime.evaluate(pack(whole))
         assert [a.objectives for a in answers.each] == [a.objectives for a in same.each]
         told(courier, evolver, task.individuals, answers)
@@ -98,7 +98,7 @@ def test_a_member_whose_parameters_went_astray_is_named_and_mended(
         if generation == 1:
             members[2].centre.theta = members[2].centre.theta + noise
         tasks = [courier.send(evolver.ask(1)) for _ in range(8)]
-        lone = [evolver.individual_at(generation, place) for place in range(8)]
+        lone = [evolver.centre.individual_at(generation, place) for place in range(8)]
         true = [members[0].lifetime.evaluate(pack([one])).each[0].objectives for one in lone]
         answers = [courier.answers(task) for task in tasks]
         assert [one.each[0].objectives for one in answers] == true

@@ -71,6 +71,17 @@ def test_the_commands_of_a_page_in_their_order(page: Path, tmp_path: Path) -> No
         assert done.returncode == 0, (line, done.stderr)
 
 
+WRITTEN = re.compile(r"^[^`\n]*python -m evorl\..*$|(?<=`)python -m evorl\.[^`]+(?=`)", re.MULTILINE)
+"""Commands wherever they stand: in a block of any kind, after a prompt, or within a sentence."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_shell_can_read_what_stands_there(page: Path) -> None:
+    for line in WRITTEN.findall(page.read_text().replace("\\\n", " ")):
+        done = subprocess.run(["bash", "-n", "-c", line[line.index("python") :]], capture_output=True, text=True)
+        assert done.returncode == 0, (line, done.stderr)
+
+
 @pytest.mark.parametrize("line", MAKE)
 def test_a_target(line: str) -> None:
     done = subprocess.run([*shlex.split(line), "--dry-run"], cwd=ROOT, capture_output=True, text=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import select
 import signal
@@ -187,6 +188,39 @@ def test_resume_of_a_finished_run_tells_how_it_ended_and_how_to_go_on(finished: 
     )
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
     assert nothing_written(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (["budget.seconds=0.001"], [r"budget\.seconds=\d+"]),
+        (["budget.fitness=0"], [r"budget\.fitness=null"]),
+        (["budget.steps=1"], [r"budget\.steps=\d+"]),
+        (["budget.fitness=0", "budget.steps=1"], [r"budget\.fitness=null", r"budget\.steps=\d+"]),
+    ],
+)
+def test_the_words_that_go_on_raise_the_limits_that_were_met(
+    limits: list[str], words: list[str], tmp_path: Path
+) -> None:
+    """As they are printed they train on, and nothing that was found is lost."""
+    assert evorl(*TINY, "eval.every=1", "hydra.run.dir=run", *limits, cwd=tmp_path).returncode == 0
+    first = json.loads((tmp_path / "run" / "result.json").read_text())
+    last = evorl("resume=run", cwd=tmp_path).stdout.splitlines()[-1]
+    said = last.partition(" resume=run ")[2].split()
+    assert len(said) == len(words) and all(map(re.fullmatch, words, said)), last
+    on = evorl("resume=run", *said, *([] if "budget.steps" in last else ["budget.steps=600"]), cwd=tmp_path)
+    assert on.returncode == 0, on.stderr
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] > first["steps"]
+
+
+def test_results_of_as_many_steps_are_all_kept(tmp_path: Path) -> None:
+    words = ("budget.seconds=1000", "budget.seconds=2000", "budget.steps=1024")
+    assert evorl(*TINY, "hydra.run.dir=run", cwd=tmp_path).returncode == 0
+    for word in words:
+        assert evorl("resume=run", word, cwd=tmp_path).returncode == 0
+    kept = ("result.512.json", "result.512.1.json", "result.512.2.json", "result.json")
+    steps = [json.loads((tmp_path / "run" / name).read_text())["steps"] for name in kept]
+    assert steps == [512, 512, 512, 1024]
 
 
 @pytest.mark.parametrize(

@@ -182,8 +182,11 @@ def test_a_film_can_be_played(case: str, runs: Path, evaluate: Any) -> None:
 
     frames, seconds = imageio_ffmpeg.count_frames_and_secs(str(film))
     assert film.stem == str(report["step"])
-    assert frames == report["length_mean"] + 1 or case != "cartpole"  # the same episode: each decision, and the end
-    assert seconds == pytest.approx(frames / 30, rel=0.1) and frames > 5
+    if case == "cartpole":
+        assert frames == report["length_mean"] + 1  # the same episode: each decision, and the end
+    else:  # two rounds of at most 100 steps, in which rounding may lead elsewhere
+        assert 5 < frames <= 2 * 100 + 1
+    assert seconds == pytest.approx(frames / 30, rel=0.1)
 
 
 @pytest.mark.parametrize("world", ["halfcheetah", "bipedalwalker"])

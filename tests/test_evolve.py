@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -29,10 +29,11 @@ from evorl.evolve import Population
 from evorl.experiment import Experiment
 from evorl.genes import with_values
 from evorl.lifetime import Train, plan
-from evorl.mdp.core import WorldError
+from evorl.mdp.core import Arena, Spec, WorldError
 from evorl.rl.core import Episode, Learned
 from evorl.rl.ppo import Learner
 from evorl.util.errors import BadRequest
+from evorl.util.seed import Episodes
 
 QUICK = (
     *("record.tensorboard=false", "eval.episodes=2", "eval.every=0", "rl.slots=4", "rl.horizon=16"),
@@ -253,6 +254,8 @@ REFUSED = {
     "+ec.genes.rl.lrr=[0,1]": "ec.genes.rl.lrr: unknown key; did you mean ec.genes.rl.lr?",
     "+ec.genes.rll.lr=[0,1]": "ec.genes.rll: unknown key; did you mean ec.genes.rl?",
     "+ec.genes.seed=[0,1]": "ec.genes.seed",
+    "+ec.genes.rl.lrr={}": "ec.genes.rl.lrr: unknown key; did you mean ec.genes.rl.lr?",
+    "+ec.genes.rl.lr={}": "ec.genes.rl.lr: a range is",
     "+ec.genes.rl.lr=[1,0]": "needs low <= high",
     "+ec.genes.rl.lr={low:0,high:1,log:true}": "needs low > 0",
     "+ec.genes.rl.lr=[-1,1]": "ec.genes.rl.lr: its range reaches -1",
@@ -282,12 +285,12 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
         (("ec=sga", "rl.compile=true"), "rl.compile: nothing learns here"),
         (("ec=pbt", "rl.compile=true", "+ec.genes.rl.clip=[0.1,0.3]"), "ec.genes.rl.clip: with rl.compile each of its"),
         (("ec=pbt", "ec.start=zeros"), "ec.start: is for weights that only play"),
-        (("ec=sga", "ec.objectives=[fitness,length]"), "ec.objectives: this evolution takes one objective"),
+        (("ec=sga", "ec.objectives=[fitness,length]"), "ec.objectives: this evolution takes one; ec=nsga2"),
         (("ec=sga", "+ec.genes.rl.lr=[0,1]"), "lifetime=play learns nothing"),
         (("ec=map_elites",), "evorl: ec.descriptors: map_elites needs at least one"),
         (("ec=map_elites", "+ec.descriptors.lazy=[1,0,5]"), "evorl: ec.descriptors.lazy: needs low < high"),
         (("ec=sga", "mdp=problem", "+ec.genes.mdp.dimensions=[1,5]"), "a problem's numbers are the genes"),
-        (("ec=sga", "mdp=problem", "mdp.id=zdt1"), "ec.objectives: this evolution takes one objective"),
+        (("ec=sga", "mdp=problem", "mdp.id=zdt1"), "ec.objectives: this evolution takes one; ec=nsga2"),
         (("mdp=problem",), "it needs an evolution"),
     ],
 )
@@ -316,7 +319,9 @@ UNREPORTED = {
     ("mdp=cartpole", "ec.objectives=[]"): "ec.objectives: needs a result to maximise",
     ("mdp=cartpole", "ec.objectives=[fitness,{}]"): "ec.objectives: needs a result to maximise",
     ("mdp=cartpole", "ec.objectives=[fitness,length,fitness]"): "ec.objectives: fitness is there twice",
-    ("mdp=problem", "mdp.id=zdt1", "ec.objectives=[f1,g2]"): "no result g2; did you mean f2?",
+    ("mdp=cartpole", "ec.objectives=[fitness,{fitness:1}]"): "ec.objectives: fitness is there twice",
+    ("mdp=cartpole", "ec.objectives=[{length:0.1234567},{length:0.12345671}]"): "0.123457*length is there twice",
+    ("mdp=problem", "mdp.id=zdt1", "ec.objectives=[f1]"): "ec.objectives: a problem's are all its own: f1, f2",
 }
 
 
@@ -491,6 +496,35 @@ def test_a_run_in_which_everybody_fails_ends(monkeypatch: pytest.MonkeyPatch) ->
     population.close()
 
 
+# ------------------------------------------------------------------ who is in flight
+
+FLYING = {
+    ("ec.population=30",): [8, 8, 8, 6],
+    ("ec.population=7",): [2, 2, 2, 1],
+    ("ec.population=30", "ec.slots=60"): [8, 8, 8, 6],  # a generation has no more
+    ("ec.population=30", "ec.slots=12"): [3, 3, 3, 3],
+    ("ec.population=30", "ec.slots=60", "ec.asynchronous=true"): [15, 15, 15, 15],
+    ("ec.population=5", "ec.together=2"): [2, 2, 1],
+}
+
+
+@pytest.mark.parametrize("words", FLYING, ids=" ".join)
+def test_there_is_a_member_for_every_task(words: tuple[str, ...]) -> None:
+    experiment = experiment_of(*QUICK, "mdp=cartpole", "ec=cem", "ec.episodes=1", *words)
+    assert experiment.ec is not None
+    population, sent = Population(experiment, experiment.ec), list[int]()
+    send = population.courier.send
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(population.courier, "send", lambda each: sent.append(len(each)) or send(each))
+        population.iterate()
+    population.close()
+    assert sent == FLYING[words] and population.group.size == len(sent)
+
+
+def test_children_who_come_at_once_may_fly_at_once() -> None:
+    assert [SGA(population=4, offspring=n, slots=9).flying for n in (None, 1, 6, 12)] == [4, 4, 6, 9]
+
+
 # ------------------------------------------------------------------ what an evaluation costs
 
 
@@ -525,6 +559,34 @@ def test_it_costs_the_steps_of_its_games(words: tuple[str, ...]) -> None:
 def test_two_sides_of_a_game_cost_it_once() -> None:
     both = [Episode(1.0, length, (1.0,), {}) for length in (10.0, 9.0, 20.0, 20.0)]
     assert answers.answered(Random(), both, 2).cost == 30
+
+
+class Pair(Faulty):
+    """Both of whose sides are learned."""
+
+    asked: ClassVar[list[int]] = []
+    """Slots of its arenas."""
+
+    @property
+    def spec(self) -> Spec:
+        return dataclasses.replace(super().spec, players=2)
+
+    def arena(self, slots: int, episodes: Episodes) -> Arena:
+        self.asked.append(slots)
+        return super().arena(slots, episodes)
+
+
+@pytest.mark.parametrize(("episodes", "games"), [(4, 2), (5, 3), (1, 1), (600, 300)])
+def test_no_game_is_played_for_nothing(episodes: int, games: int) -> None:
+    """Where an individual holds both sides, each game is two of its episodes."""
+    experiment = dataclasses.replace(experiment_of(*QUICK, "mdp=cartpole", "ec=random"), mdp=Pair(length=2))
+    how = plan(experiment, Random(population=2, episodes=episodes, together=2))
+    Pair.asked.clear()
+    packed = pack([Individual(n, np.empty(0), how.space.weights_of(n)) for n in range(2)])
+    found = [Answer(*one) for one in how.make(0).evaluate(packed).each]
+    assert [len(one.result["length"]) for one in found] == [episodes] * 2
+    assert [one.cost for one in found] == [games * 2] * 2
+    assert Pair.asked == [2 * 2 * min(games, 64)]  # of two individuals, both sides of each game, not more than 256
 
 
 # ------------------------------------------------------------------ what is kept and told

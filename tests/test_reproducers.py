@@ -47,6 +47,7 @@ def test_a_threshold_is_passed_by_a_mean_and_not_by_a_spike() -> None:
 
 
 def test_a_median_is_known_where_those_who_are_not_there_lie_above_it() -> None:
+    from common import bound
     from walk import row
 
     there, longer, shorter = np.full(6, 150.0), np.full(9, 0.0), np.full(3, 0.0)
@@ -54,6 +55,8 @@ def test_a_median_is_known_where_those_who_are_not_there_lie_above_it() -> None:
     assert row("ours", [there, there, shorter])[3:6] == ["4, 4, > 3", ">= 4", ">= 150"]
     assert row("ours", [there, longer])[4] == ">= 6.5"
     assert row("ours", [there, longer, longer])[3:6] == ["4, > 9, > 9", ">= 9", ">= 300"]
+    assert bound([2.0, None, 1.0], [9.0, 2.0, 9.0]) == ""  # who ended when another was there was not there
+    assert bound([None, 3.0, 1.0], [2.0, 9.0, 9.0]) == bound([None, 3.0], [2.0, 9.0]) == ">= "
 
 
 def test_the_runs_of_a_profile_are_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -232,7 +235,7 @@ def test_whole_generations_are_weighed_heavier_than_seeds(monkeypatch: pytest.Mo
     import bytes as program
 
     monkeypatch.setattr(program, "GENERATIONS", 2)
-    (size, seeds), (same, whole) = (program.generations([64, 64], by_seed) for by_seed in (True, False))
+    (size, seeds), (same, whole) = (program.generations([64, 64], 1, by_seed) for by_seed in (True, False))
     assert size == same == 4610 and len(seeds) == len(whole) == 2
     assert seeds[1] < 20_000 and whole[1] > 40 * 4 * size  # the policies of float32 alone
 

@@ -129,7 +129,7 @@ NSGA2 = "hydra.sweeper.evolver=nsga2"
         ),
         (
             [LR, PBT, "hydra.sweeper.evolver.objectives=[fitness,length]"],
-            "hydra.sweeper.evolver.objectives: this evolver takes one objective; nsga2 and nsga3 take several",
+            "hydra.sweeper.evolver.objectives: this evolver takes one; nsga2, nsga3 and random take several",
         ),
         (
             [LR, "hydra.sweeper.evolver._target_=os.system"],

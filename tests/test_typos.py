@@ -34,8 +34,8 @@ NEEDED = {
 """Words without which a file means nothing."""
 UNTYPED = ("resume", "init", "replay", "trust")
 """Keys whose values are names of any kind."""
-FREE = ("hydra.run", "hydra.sweep.", "hydra.output_subdir", "hydra.job", "hydra.help", "mdp.kwargs.")
-"""What our main file sets of Hydra's own, which any word is, and what only the environment itself can judge."""
+FREE = ("hydra.run", "hydra.sweep.", "hydra.output_subdir", "hydra.job", "hydra.help")
+"""What our main file sets of Hydra's own, which any word is."""
 
 
 pytestmark = pytest.mark.filterwarnings(  # as config.opened() says

@@ -3,6 +3,7 @@
 Every call and answer between a run of `ec=openai_es` and the members that evaluate is counted as the bytes of its
 content (`evorl.cluster.line.dumps`). Members begin alike and see every generation's fitnesses, so none need ever be
 sent the parameters. What grows over the first eight generations is the memory of fitnesses that each call carries.
+Beside its fitness an individual's answer tells the results of each of its episodes, which records and tests want.
 
     python benchmarks/ec/bytes.py [--out DIR]
 """
@@ -29,7 +30,8 @@ from evorl.experiment import Experiment
 from evorl.lifetime import plan
 
 POPULATION, GENERATIONS, MEMBERS = 40, 5, 4
-HIDDEN = ([8], [64, 64], [256, 256], [512, 512, 512])
+CASES = [(hidden, 1) for hidden in ([8], [64, 64], [256, 256], [512, 512, 512])] + [([512, 512, 512], 60)]
+"""Hidden layers, and episodes of an individual."""
 
 
 class Counted:
@@ -54,9 +56,9 @@ def experiment(hidden: list[int]) -> Experiment:
         return config.experiment(config.resolved(config.compose(hydra, words)))
 
 
-def generations(hidden: list[int], by_seed: bool) -> tuple[int, list[int]]:
+def generations(hidden: list[int], episodes: int, by_seed: bool) -> tuple[int, list[int]]:
     """The number of parameters, and the bytes of each generation."""
-    evolution = OpenAIES(population=POPULATION, episodes=1, together=POPULATION // MEMBERS)
+    evolution = OpenAIES(population=POPULATION, episodes=episodes, together=POPULATION // MEMBERS)
     found = plan(replace(experiment(hidden), ec=evolution), evolution)
     evolver = evolution.evolver(found.space, 0)
     make = partial(Follower, found.make, partial(evolution.centre, found.space, 0)) if by_seed else found.make
@@ -79,16 +81,17 @@ def generations(hidden: list[int], by_seed: bool) -> tuple[int, list[int]]:
 
 def main() -> None:
     options = arguments(__doc__)
-    measured = [(hidden, *generations(hidden, True), generations(hidden, False)[1]) for hidden in HIDDEN]
-    rows = [
-        [f"{size:,}", f"{seeds[0]:,}", f"{seeds[-1]:,}", f"{whole[-1]:,}", f"{whole[-1] / seeds[-1]:,.0f}"]
-        for _, size, seeds, whole in measured
-    ]
-    header = ["parameters", "by seed, first generation", "by seed, fifth", "whole, fifth", "times"]
+    rows, samples = [], []
+    for hidden, episodes in CASES:
+        size, seeds = generations(hidden, episodes, True)
+        whole = generations(hidden, episodes, False)[1]
+        samples.append({"parameters": size, "episodes": episodes, "by seed": seeds, "whole": whole})
+        numbers = (size, episodes, seeds[0], seeds[-1], whole[-1], round(whole[-1] / seeds[-1]))
+        rows.append([f"{one:,}" for one in numbers])
+    header = ["parameters", "episodes", "by seed, first generation", "by seed, fifth", "whole, fifth", "times"]
     facts = machine()
     title = f"Bytes of a generation of {POPULATION} individuals in {MEMBERS} tasks"
-    data = {"samples": {size: {"by seed": seeds, "whole": whole} for _, size, seeds, whole in measured}}
-    save(options.out, facts, page(title, __doc__, header, rows), data)
+    save(options.out, facts, page(title, __doc__, header, rows), {"samples": samples})
 
 
 if __name__ == "__main__":

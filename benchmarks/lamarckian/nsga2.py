@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from common import ROOT, carry_on, judge, machine, page, save
+from common import ROOT, carry_on, judge, machine, of_runs, page, save
 
 from evorl.record.figures import render, style
 from evorl.record.fronts import fronts
@@ -88,7 +88,7 @@ def main() -> None:
     census = read_census(read_run(place))
     if census is None:
         raise SystemExit(f"{place} has evaluated nothing yet")
-    report(options.out, facts, census, options.seed)
+    report(options.out, facts | of_runs([place]), census, options.seed)
 
 
 if __name__ == "__main__":

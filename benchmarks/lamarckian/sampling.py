@@ -26,7 +26,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from common import ROOT, carry_on, machine, median, of_runs, page, save
+from common import ROOT, bound, carry_on, machine, median, of_runs, page, save
 
 from evorl.record.curves import Band, band, common_grid, half_width
 from evorl.record.runs import RunRecord, Series, read_run
@@ -76,7 +76,7 @@ def row(case: Case, runs: list[RunRecord]) -> list[str]:
     ends = [float(one.values[-1]) for one in curves]
     found = [threshold_steps(one, case.threshold) for one in curves]
     steps = [float(one.steps[-1]) if found[n] is None else found[n] for n, one in enumerate(curves)]
-    sign = ">= " if None in found else ""
+    sign = bound(found, steps)
     interval = f" ± {half_width(ends):.1f}" if len(ends) >= FEW else ""
     rates = [float(np.median(one.series["speed/steps_per_second"].values)) for one in runs]
     return [

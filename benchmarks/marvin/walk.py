@@ -18,7 +18,6 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from statistics import median_high
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
-from common import ROOT, carry_on, judge, machine, median, of_runs, page, save
+from common import ROOT, bound, carry_on, judge, machine, median, of_runs, page, save
 
 Curve = NDArray[np.float64]
 VARIANTS = ("original", "ours")
@@ -63,7 +62,7 @@ def row(variant: str, curves: list[Curve]) -> list[str]:
         known = [len(one) if g is None else g for one, g in zip(curves, found, strict=True)]
         each = ", ".join(f"> {len(one)}" if g is None else str(g) for one, g in zip(curves, found, strict=True))
         middle = median(known)
-        sign = ">= " if any(g is None and n <= median_high(known) for g, n in zip(found, known, strict=True)) else ""
+        sign = bound(found, known)
         cells += [each, f"{sign}{middle:g}", f"{sign}{POPULATION * (middle + 1):,.0f}"]
     return [*cells, ", ".join(f"{one[-10:].mean():.0f}" for one in curves)]
 

@@ -172,6 +172,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def bound(found: Sequence[float | None], ends: Sequence[float]) -> str:
+    """``>= `` where the median of when each was there, else of when it ended, is only a lower bound of the true one."""
+    known = sorted((end, True) if one is None else (one, False) for one, end in zip(found, ends, strict=True))
+    return ">= " if any(cut_off for _, cut_off in known[: len(known) // 2 + 1]) else ""
+
+
 def of_runs(places: Iterable[Path]) -> dict[str, str]:
     """Commits and seeds of the runs that a page is drawn of, which may be older than the page."""
     told = [json.loads((place / "provenance.json").read_text()) for place in places]

@@ -163,8 +163,20 @@ class Evolution(ABC):
         if not all(self.objectives) or not self.objectives:
             raise BadRequest("needs a result to maximise, as [fitness]", "objectives")
         for place, one in enumerate(self.objectives):
-            if one in self.objectives[:place]:
-                raise BadRequest(f"{one} is there twice", "objectives")
+            for other in self.objectives[:place]:
+                if shares(one) == shares(other) or title(one) == title(other):
+                    raise BadRequest(f"{title(one)} is there twice", "objectives")
+
+    @property
+    def largest(self) -> int:
+        """Individuals of the largest generation."""
+        return self.population
+
+    @property
+    def flying(self) -> int:
+        """Evaluations in flight at most: ``slots``, and never more than a generation where all wait for its end."""
+        slots = self.slots or self.population
+        return slots if self.asynchronous else min(slots, self.largest)
 
     @abstractmethod
     def evolver(self, space: Space, seed: int = 0) -> Evolver:
@@ -182,6 +194,12 @@ class Evolution(ABC):
 def shares(objective: Objective) -> Mapping[str, float]:
     """The weight of each result in an objective, by name."""
     return {objective: 1.0} if isinstance(objective, str) else objective
+
+
+def title(term: Objective) -> str:
+    """What an objective is called: ``fitness``, ``fitness+0.5*lazy``."""
+    text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in shares(term).items())
+    return text.replace("+-", "-")
 
 
 def unreported(name: str, known: Iterable[str], key: str) -> BadRequest:

@@ -235,13 +235,6 @@ class Strategy(Generational):
         """What it has been told of the generation under way."""
         return self._arrived
 
-    def individual_at(self, generation: int, index: int) -> Individual:
-        """The whole individual, its weights with it, of a place in the generation under way."""
-        return self.centre.individual_at(generation, index)
-
-    def hash(self) -> str:
-        return self.centre.hash()
-
     def state_dict(self) -> StateDict:
         return {**super().state_dict(), "centre": self.centre.state_dict()}
 

@@ -7,16 +7,31 @@ makes it anywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Annotated
 
 import gymnasium
+from msgspec import Meta
 
 from evorl.mdp.gymnasium import Gymnasium, Scalar
-from evorl.util.types import Count
+from evorl.util.errors import BadRequest, nearest
+from evorl.util.typed import typed
+from evorl.util.types import Count, Fraction
 
 ID = "evorl/Atari-v0"
 
 if ID not in gymnasium.registry:
     gymnasium.register(ID, "evorl.mdp.atari_game:Game")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keywords:
+    """What `evorl.mdp.atari_game.Game` takes."""
+
+    game: str
+    sticky: Fraction = 0.25
+    size: Annotated[int, Meta(ge=36)] = 84
+    """The network has no pixel left of a smaller picture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,3 +44,20 @@ class Atari(Gymnasium):
     reward_clip: tuple[float, float] | None = (-1.0, 1.0)
     """As Mnih et al. 2015 have it, so that one learning rate suits all games."""
     budget: Count = 10_000_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.id == ID:
+            game = typed(self.kwargs, Keywords, "kwargs").game
+            known = games()
+            if known and game not in known:
+                raise BadRequest(f"ale-py has no game {game}{nearest(game, known)}", "kwargs.game")
+
+
+def games() -> list[str]:
+    """The games of ale-py by name; none where it is missing, which is told when one is to be made."""
+    if find_spec("ale_py") is None:
+        return []
+    from ale_py.roms import get_all_rom_ids
+
+    return list(get_all_rom_ids())

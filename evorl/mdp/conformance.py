@@ -13,7 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from evorl.mdp.arena import BattleArena
-from evorl.mdp.core import MDP, Arena, Array, Battle, Controller, Decisions, Spec, State, Step, World, heads
+from evorl.mdp.core import (
+    MDP,
+    Arena,
+    Array,
+    Battle,
+    Controller,
+    Decisions,
+    Spec,
+    State,
+    Step,
+    World,
+    WorldError,
+    check_name,
+    heads,
+)
 from evorl.mdp.samples import any_action
 from evorl.util.seed import Episodes, generator
 
@@ -195,7 +209,11 @@ def _check_form(name: str, array: Any, shape: tuple[int, ...], dtype: str) -> No
 def _results(now: Decisions) -> dict[int, dict[str, float]]:
     for slot, result in now.results:
         for name, value in result.items():
-            fine = isinstance(name, str) and isinstance(value, int | float | np.number) and np.isfinite(value)
+            try:
+                check_name(name)
+            except WorldError as error:
+                raise Nonconformity(f"slot {slot}: {error}") from None
+            fine = isinstance(value, int | float | np.number) and np.isfinite(value)
             _require(fine, f"slot {slot}: the result {name!r} is not a finite number but {value!r}")
     return dict(now.results)
 

@@ -11,6 +11,7 @@ L legal-mask entries (all action heads side by side), K action components.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,22 @@ from evorl.util.types import Count
 from evorl.util.types import StateDict as StateDict  # part of what a world is written with
 
 Array = NDArray[Any]
+OWN = ("episodes", "episode_length")
+"""What runs report beside a world's results, under ``train/``."""
+
+
+class WorldError(RuntimeError):
+    """A world failed for good; the message ends with its own traceback where it raised one."""
+
+
+def check_name(name: object) -> None:
+    """Raise `WorldError` for a name that no metric can have: of a reward, or of a result."""
+    if not isinstance(name, str) or not re.fullmatch(r"[^/\s]+", name):
+        raise WorldError(f"{name!r} is no name for a reward or a result: a word without spaces and slashes is")
+    if name in OWN:
+        raise WorldError(
+            f"{name!r} is what every run calls something of its own; give a reward or a result another name"
+        )
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,10 @@ class Spec:
     rewards: tuple[str, ...] = ("reward",)
     players: int = 1
     masked: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.rewards:
+            check_name(name)
 
 
 # ------------------------------------------------------------------ worlds as coroutines
@@ -276,7 +297,3 @@ class World(ABC):
 
         Raises `BadRequest` for a world without episodes, which only an evolution can use: `evorl.mdp.problem`.
         """
-
-
-class WorldError(RuntimeError):
-    """A world failed for good; the message ends with its own traceback where it raised one."""

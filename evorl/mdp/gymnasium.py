@@ -23,7 +23,7 @@ from evorl.mdp.core import Arena, World, WorldError
 from evorl.mdp.lockstep import Engine, Lockstep, shaped
 from evorl.mdp.simulators import SIMULATORS, Simulated
 from evorl.util import command
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest, nearest, reason
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
 
@@ -215,7 +215,7 @@ class Gymnasium(World):
             raise _missing(self.id, str(spec.entry_point or spec.vector_entry_point), error) from error
         except Exception as error:
             key = "kwargs" if self.kwargs else "id"
-            raise BadRequest(f"{self.id} cannot be made: {type(error).__name__}: {error}", key) from error
+            raise BadRequest(f"{self.id} cannot be made: {reason(error)}", key) from error
 
 
 def _registered(id: str) -> Any:

@@ -19,6 +19,8 @@ from torch import Tensor
 
 from evorl.mdp.core import Action, Array, Box, Discrete, heads
 
+LOG_STD = (-5.0, 2.0)
+"""Between these a deviation that depends on the state is kept."""
 MASKED = -1e9  # a logit so low that its probability is exactly 0 and its log still finite
 
 
@@ -52,7 +54,7 @@ def _gaussian(action: Box, raw: Tensor, log_std: Tensor | None) -> tuple[Tensor,
     k = len(action.low)
     if log_std is not None:
         return raw, log_std.expand_as(raw)
-    return raw[..., :k], raw[..., k:].clamp(-5.0, 2.0)
+    return raw[..., :k], raw[..., k:].clamp(*LOG_STD)
 
 
 def sample(action: Action, raw: Tensor, log_std: Tensor | None, legal: Tensor | None, noise: Tensor) -> Tensor:

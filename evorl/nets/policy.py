@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from evorl.mdp.core import Box, Input, Spec
-from evorl.nets.distributions import outputs
+from evorl.nets.distributions import LOG_STD, outputs
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural
 
@@ -47,6 +47,9 @@ class Net:
             raise BadRequest("tanh would bound the deviation too, which std=state takes from the same head", "output")
         if self.std == "state" and not self.bias:
             raise BadRequest("std=state begins at log_std by a bias", "bias")
+        low, high = LOG_STD
+        if self.std == "state" and not low < self.log_std < high:
+            raise BadRequest(f"std=state keeps it between {low:g} and {high:g}, and {self.log_std:g} is not", "log_std")
 
 
 class Output(NamedTuple):

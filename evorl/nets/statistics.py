@@ -99,18 +99,18 @@ class RunningCovariance(Running):
 
 
 class Moments:
-    """Shifts and scales the float inputs of a policy; images pass unchanged.
+    """Shifts and scales the inputs of a policy; bytes, of which images are made, pass unchanged.
 
     ``whiten`` makes the numbers within an input uncorrelated too, so that small differences between them (a ball's
     velocity, from where it was) are as easy to learn from as their common part. It costs D x D numbers for D inputs.
     """
 
     def __init__(self, inputs: tuple[Input, ...], whiten: bool = False) -> None:
-        floats = {i: one.shape for i, one in enumerate(inputs) if one.dtype == "float32"}
+        numbers = {i: one.shape for i, one in enumerate(inputs) if one.dtype != "uint8"}
         self.whiten = whiten
         self.running: dict[int, Running] = {
             i: RunningCovariance((math.prod(shape),)) if whiten else RunningVariance(shape)
-            for i, shape in floats.items()
+            for i, shape in numbers.items()
         }
         self.count_tensors = 2 * len(self.running)
         self._tensors: dict[torch.device, tuple[Tensor, ...]] = {}  # until the numbers change
@@ -121,7 +121,7 @@ class Moments:
         return cls(inputs, how == "whiten") if how else None
 
     def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Mean and scaling of each float input, as `normalize` takes them."""
+        """Mean and scaling of each input that has such, as `normalize` takes them."""
         if device not in self._tensors:
             pairs = [(r.mean, r.scaling()) for r in self.running.values()]
             self._tensors[device] = tuple(x.float().to(device) for pair in pairs for x in pair)
@@ -134,13 +134,13 @@ class Moments:
     def normalize(self, statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         out = list(inputs)
         for k, i in enumerate(self.running):
-            x, (mean, scale) = inputs[i], statistics[2 * k : 2 * k + 2]
+            x, (mean, scale) = inputs[i].float(), statistics[2 * k : 2 * k + 2]
             scaled = ((x.reshape(-1, len(mean)) - mean) @ scale).view(x.shape) if self.whiten else (x - mean) * scale
             out[i] = scaled.clamp(-CLIP, CLIP)
         return tuple(out)
 
     def update(self, inputs: tuple[Tensor, ...] | Mapping[int, Tensor]) -> None:
-        """Merge a batch of inputs, each [T, B, ...] or [N, ...]; those that are no floats may be missing."""
+        """Merge a batch of inputs, each [T, B, ...] or [N, ...]; bytes may be missing."""
         self._tensors.clear()
         for i, running in self.running.items():
             running.update(inputs[i].reshape(-1, *running.mean.shape))

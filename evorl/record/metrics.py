@@ -60,7 +60,9 @@ METRICS: dict[str, Metric] = {
     "population/mean": Metric("fitness", "mean fitness of the current population"),
     "population/std": Metric("fitness", "its standard deviation"),
     "population/evaluations": Metric("individuals", "individuals evaluated since the run began"),
-    "population/generation": Metric("generations", "generations learned from since the run began"),
+    "population/generation": Metric(
+        "generations", "generations learned from; of pbt: evaluations that every member has had"
+    ),
     "population/failed": Metric("individuals", "individuals without a fitness since the run began"),
     "population/diversity": Metric(
         "fraction",

@@ -82,9 +82,18 @@ def _ffmpeg(path: Path, frame: Frame, fps: float) -> list[str]:
 
 
 def _write_gif(path: Path, frames: Iterator[Frame], fps: float) -> None:
-    """A GIF counts in hundredths of a second, and viewers slow down what is quicker than two of them."""
-    from PIL import Image
+    """One frame in memory at a time, where Pillow's own way to save several keeps them all.
 
-    first, *rest = (Image.fromarray(frame) for frame in frames)
+    A GIF counts in hundredths of a second, and viewers slow down what is quicker than two of them.
+    """
+    from PIL import Image
+    from PIL.GifImagePlugin import getdata, getheader
+
     duration = max(20, 10 * round(100 / fps))
-    first.save(path, save_all=True, append_images=rest, duration=duration, loop=0)
+    with path.open("wb") as file:
+        for number, frame in enumerate(frames):
+            image = Image.fromarray(frame).convert("P", palette=Image.Palette.ADAPTIVE)
+            if number == 0:
+                file.writelines(getheader(image, info={"loop": 0})[0])
+            file.writelines(getdata(image, duration=duration, include_color_table=True))
+        file.write(b";")

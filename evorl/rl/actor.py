@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, Decisions, Tied, WorldError, heads
+from evorl.mdp.core import Arena, Array, Decisions, Tied, WorldError, check_name, heads
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Acting, Batch, Decision, Episode, Learner, NotFinite
 from evorl.util import seed as seeds
@@ -122,6 +122,8 @@ class Player:
             if not math.isfinite(value):
                 raise NotFinite(f"slot {slot} reports the result {name!r}, which is not finite: {value}")
         if self.reported is None:
+            for name in result:
+                check_name(name)
             self.reported = set(result)
         for name in sorted(self.reported ^ set(result)):
             raise WorldError(

@@ -44,14 +44,19 @@ def second(scores: Sequence[float | Sequence[float]], **keys: object) -> list[In
 
 
 def test_truncation_replaces_the_worst_by_one_of_the_best() -> None:
-    after = second([5, 1, 4, 9, 3, 2, 8, 7, 6, 10], exploit="truncation", worst=0.2, pioneers=0.2)
+    hyper = PBT(population=10, asynchronous=False, exploit="truncation", worst=0.2, pioneers=0.2, resample=0.0)
+    evolver = hyper.evolver(SPACE, 3)
+    before = evolver.ask()
+    told(evolver, [5, 1, 4, 9, 3, 2, 8, 7, 6, 10], before)
+    after = evolver.ask()
     replaced = {place for place, one in enumerate(after) if one.role == "exploited"}
     assert replaced == {1, 5}
     assert all(after[place].parents[0] in (3, 9) for place in replaced)
     assert all(after[place].parents == (place,) for place in range(10) if place not in replaced)
     for place, one in enumerate(after):
         assert one.weights is not None and one.weights[0] == one.parents[0]
-        assert (one.genes != SPACE.coordinates({"rl.lr": LR.value(one.genes[0])}, one.genes)).sum() == 0
+        factor = LR.value(one.genes[0]) / LR.value(before[one.parents[0]].genes[0])
+        assert factor in (pytest.approx(0.8), pytest.approx(1.2)) if place in replaced else factor == 1.0
         assert place in replaced or one.role == "goes on"
 
 

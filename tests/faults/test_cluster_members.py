@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from cluster_victims import WAYS, Victim, lives
-from harness import Faulty, Solo, train_in
+from harness import Alone, Faulty, train_in
 
 from evorl import config
 from evorl.cluster import nursery
@@ -261,8 +261,8 @@ def test_many_groups_at_once_do_not_meet() -> None:
 class Deadly(Faulty):
     """Brings down its process at decision ``at`` of every episode."""
 
-    def reset(self, *players: int, seed: int) -> Solo:
-        return Solo(_DeadlySide(self.at))
+    def reset(self, *players: int, seed: int) -> Alone:
+        return Alone(_DeadlySide(self.at))
 
 
 class _DeadlySide:

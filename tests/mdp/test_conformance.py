@@ -182,6 +182,8 @@ class DiceArena:
             result = {"fitness": float(self.sums[slot]) if self.fault != "result" else np.nan}
             if self.fault == "odd results" and odd:
                 result["odd"] = 1.0
+            if self.fault == "result's name":
+                result["left wins"] = 1.0
             if self.fault != "no result":
                 rows.results.append((slot, result))
             self.episode[slot] += 1
@@ -232,6 +234,7 @@ FAULTS = {
     "both": r"the slots \[\d.*\] are terminated and truncated at once",
     "final": "final 'sum' is not finite",
     "result": "the result 'fitness' is not a finite number but nan",
+    "result's name": r"slot \d: 'left wins' is no name for a reward or a result",
     "odd results": r"slot \d: the results \['odd'\] are those of some episodes only",
     "no result": r"slot \d ended an episode without results",
     "early result": r"slot \d has an entry in results though its episode did not end",

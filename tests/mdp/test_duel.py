@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorl.mdp.duel import Duel
-from evorl.mdp.duel.characters import Archer, Ground, Knight
+from evorl.mdp.duel.characters import Archer, Ground, Knight, Skill
 from evorl.mdp.duel.fight import (
     ARCHER,
     BLOCK,
@@ -35,6 +35,7 @@ from evorl.mdp.duel.fight import (
 )  # fmt: skip
 from evorl.mdp.duel.rules import Command, play, shuffle
 from evorl.mdp.duel.view import heading, observe
+from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, generator
 
 EAST, NORTH, WEST, SOUTH = DIRECTIONS[::2]
@@ -411,3 +412,19 @@ def test_the_file_restates_the_defaults() -> None:
     assert data.pop("_target_") == "evorl.mdp.duel.Duel"
     assert data == asdict(Duel())
     assert msgspec.convert(data, Duel) == Duel()
+
+
+@pytest.mark.parametrize("kind", [Knight, Archer])
+def test_numbers_of_skills_that_mean_nothing_stay_zero(kind: type[Knight | Archer]) -> None:
+    """Each other one may change, and what costs no energy and never cools down is always legal."""
+    refused = set()
+    for skill in (one.name for one in fields(kind) if one.type == "Skill"):
+        for number in (one.name for one in fields(Skill) if one.name != "cast"):
+            changed = replace(getattr(kind(), skill), **{number: 0.5})
+            try:
+                kind(**{skill: changed})
+            except BadRequest as error:
+                assert str(error) == f"{skill}.{number}: {skill} has no {number}; it stays 0, not 0.5"
+                refused.add((skill, number))
+    always = {("wait", "range"), *((skill, n) for skill in ("wait", "step") for n in ("cooldown", "energy", "damage"))}
+    assert refused == always | ({("block", "range"), ("block", "damage")} if kind is Knight else {("roll", "damage")})

@@ -276,3 +276,17 @@ def test_one_image_alone() -> None:
     policy = build(Spec((Input("eye", (3, 40, 40), "uint8"),), Discrete(2)), Net())
     out = policy((torch.zeros(4, 3, 40, 40, dtype=torch.uint8),))
     assert out.raw.shape == (4, 2) and out.value.shape == (4, 1)
+
+
+@pytest.mark.parametrize("log_std", [-6.0, -5.0, 2.0, 3.0])
+def test_a_deviation_begins_where_it_can_learn(log_std: float) -> None:
+    """Beyond the bounds that a state's deviation is kept within no gradient would lead back."""
+    with pytest.raises(BadRequest, match=f"^log_std: std=state keeps it between -5 and 2, and {log_std:g} is not"):
+        Net(std="state", log_std=log_std)
+    assert Net(std="free", log_std=log_std).log_std == log_std
+    box = Box((-1.0,), (1.0,))
+    for inside in (-4.9, 0.0, 1.9):
+        policy = build(Spec((Input("x", (2,)),), box), Net(std="state", log_std=inside))
+        raw = policy((torch.ones(4, 2),)).raw
+        log_prob_entropy(box, raw, None, None, torch.full((4, 1), 0.3))[0].sum().backward()
+        assert policy.policy.bias.grad[1] != 0

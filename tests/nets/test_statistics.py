@@ -71,6 +71,18 @@ def test_what_others_saw_merges_to_all_rows_at_once(whiten: bool) -> None:
         torch.testing.assert_close(merged.running[i].m2, running.m2, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("whiten", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "int64", "int16"])
+def test_numbers_of_any_type_are_normalised_alike(dtype: str, whiten: bool) -> None:
+    rows = (100 * normals("numbers", shape=(50, 3))).round()
+    found = []
+    for kind, x in (("float32", rows), (dtype, rows.to(getattr(torch, dtype)))):
+        moments = Moments((Input("x", (3,), kind),), whiten)
+        moments.update((x,))
+        found.append(moments.normalize(moments.tensors(torch.device("cpu")), (x,))[0])
+    assert torch.equal(*found) and found[1].dtype == torch.float32 and found[0].abs().max() > 1
+
+
 def test_whitened_inputs_have_unit_covariance_and_turn_no_further_than_needed() -> None:
     mix = normals("mix", shape=(4, 4))
     walk = normals("walk", shape=(50, 8, 4)) @ mix + 7

@@ -60,6 +60,7 @@ def test_gif(tmp_path: Path, without_ffmpeg: None) -> None:
     with Image.open(path) as video:
         assert isinstance(video, GifImageFile)
         assert (video.n_frames, video.size, video.info["duration"]) == (7, (480, 630), 40)
+        assert video.info["loop"] == 0  # for ever
         for k in range(7):
             video.seek(k)
             assert abs(np.asarray(video.convert("RGB")).mean() - (20 + 10 * k)) < 4
@@ -73,8 +74,12 @@ def test_small_pictures_keep_their_pixels(tmp_path: Path, without_ffmpeg: None) 
     np.testing.assert_array_equal(large, checks.repeat(60, 0).repeat(60, 1))
 
 
-def test_frames_are_taken_one_at_a_time(tmp_path: Path) -> None:
-    pytest.importorskip("imageio_ffmpeg")
+@pytest.mark.parametrize("gif", [False, True])
+def test_frames_are_taken_one_at_a_time(tmp_path: Path, gif: bool, request: pytest.FixtureRequest) -> None:
+    if gif:
+        request.getfixturevalue("without_ffmpeg")
+    else:
+        pytest.importorskip("imageio_ffmpeg")
     alive = [0]
 
     class Counted(np.ndarray):

@@ -312,6 +312,16 @@ class Telling(Scripted):
         return self.told if self.slot == 1 and self.episode == 1 else {"fitness": 1.0}
 
 
+@pytest.mark.parametrize("name", ["left wins", "hits/shot", "", "episode_length", "episodes"])
+def test_names_that_no_metric_can_have(name: str) -> None:
+    """Of results when they are first told, of rewards as soon as there is a spec."""
+    game = type("Told", (Scripted,), {"result": lambda self: {"fitness": 1.0, name: 1.0}})
+    with pytest.raises(WorldError, match=f"^{name!r} is"):
+        actor_of(Simple(game.spec), Games(game, 3, episodes()), 60).collect(0)
+    with pytest.raises(WorldError, match=f"^{name!r} is"):
+        Spec((), Discrete(2), ("damage", name))
+
+
 @pytest.mark.parametrize("order", [None, 4])
 def test_a_mask_without_a_choice_is_named(order: int | None) -> None:
     learner = PPO().learner(Stuck.spec, 0, torch.device("cpu"))

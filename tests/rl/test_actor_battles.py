@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import Solo
+from harness import Alone
 from rl_toys import Games, Wandering, episodes
 
 from evorl.mdp.arena import BattleWorld
@@ -46,8 +46,8 @@ class Walks(BattleWorld):
     def spec(self) -> Spec:
         return Wandering.spec
 
-    def reset(self, *players: int, seed: int) -> Solo:
-        return Solo(Wanderer(seed))
+    def reset(self, *players: int, seed: int) -> Alone:
+        return Alone(Wanderer(seed))
 
 
 def played(arena: Arena, lstm: int) -> list[Any]:

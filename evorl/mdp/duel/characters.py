@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Fraction, NonNegative, Positive
@@ -38,6 +39,18 @@ class Character:
     step: Skill = Skill(cast=0.2, range=0.5)
     """Walk in the direction taken; always legal."""
 
+    without: ClassVar[dict[str, tuple[str, ...]]] = {
+        "wait": ("cooldown", "energy", "range", "damage"),
+        "step": ("cooldown", "energy", "damage"),
+    }
+    """The numbers of skills that mean nothing, or that would forbid what is always legal."""
+
+    def __post_init__(self) -> None:
+        for skill, numbers in self.without.items():
+            for number in numbers:
+                if value := getattr(getattr(self, skill), number):
+                    raise BadRequest(f"{skill} has no {number}; it stays 0, not {value:g}", f"{skill}.{number}")
+
     @property
     def skills(self) -> tuple[Skill, ...]:
         return tuple(value for each in fields(self) if isinstance(value := getattr(self, each.name), Skill))
@@ -59,6 +72,8 @@ class Knight(Character):
     absorbed: Fraction = 0.85
     """Share of the damage that the shield takes away."""
 
+    without: ClassVar = {**Character.without, "block": ("range", "damage")}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Archer(Character):
@@ -79,6 +94,8 @@ class Archer(Character):
     """Units per second."""
     arrow_radius: NonNegative = 0.1
     """Half the width of an arrow."""
+
+    without: ClassVar = {**Character.without, "roll": ("damage",)}
 
 
 @dataclass(frozen=True, kw_only=True)
