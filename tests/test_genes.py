@@ -75,7 +75,8 @@ def leaves(node: Any, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
         if name in FIXED:
             continue
         if is_dataclass(value):
-            yield from leaves(value, name)
+            idle = getattr(node, "without", {}).get(field.name, ())  # numbers that a skill has no use for
+            yield from (one for one in leaves(value, name) if one[0].rpartition(".")[2] not in idle)
         else:
             leaf = of(get_type_hints(type(node), include_extras=True)[field.name], value)
             if leaf:

@@ -21,7 +21,6 @@ import numpy as np
 from evorl.ec.core import Evaluation, objectives
 from evorl.ec.genetic import Breeder, Genetic, Indices, Key
 from evorl.ec.space import Space
-from evorl.util.errors import BadRequest
 from evorl.util.types import Fraction, Natural
 
 
@@ -35,11 +34,6 @@ class SGA(Genetic):
     """Parents win binary tournaments, or are drawn from the best."""
     truncation: Fraction = 0.2
     """Share of the population that truncation draws parents from, at least one."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.elites > self.population:
-            raise BadRequest(f"{self.elites} is more than the population they are counted within", "elites")
 
     def evolver(self, space: Space, seed: int = 0) -> Elitist:
         return Elitist(self, space, seed)

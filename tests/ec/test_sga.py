@@ -10,7 +10,6 @@ from evorl.ec.random import Random
 from evorl.ec.sga import SGA
 from evorl.ec.space import Space
 from evorl.mdp.problem import Problem
-from evorl.util.errors import BadRequest
 
 BOX = Space.box([0.0], [1.0])
 
@@ -41,11 +40,6 @@ def test_the_elite_stays_and_children_take_the_other_places() -> None:
     assert ids(evolver.survivors(members(9, 8, 7, 6), members(1, 2, 8, 10, first=10))) == [13, 0, 1, 12]
     evolver = SGA(population=4, elites=0).evolver(BOX)
     assert ids(evolver.survivors(members(9, 8, 7, 6), members(1, 2, 3, 4, first=10))) == [13, 12, 11, 10]
-
-
-def test_an_elite_is_no_larger_than_its_population() -> None:
-    with pytest.raises(BadRequest, match="elites: 5 is more than the population"):
-        SGA(population=4, elites=5)
 
 
 def test_in_steady_state_a_child_replaces_the_worst() -> None:
