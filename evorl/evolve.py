@@ -72,6 +72,7 @@ class Population:
             self.evolver = evolution.evolver(self.plan.space, experiment.seed)
         if isinstance(self.evolver, Seeding):  # it begins around the best, and so do the workers who follow it
             self.origin.settle()
+        self.slots = evolution.slots or evolution.population
         self.steps = self.evaluations = self.failed = 0
         self.in_vain = 0  # evaluations since the last one that did not fail
         self.leader: Evaluation | None = None  # the best individual so far
@@ -90,7 +91,7 @@ class Population:
     def _courier(self) -> Courier:
         """By seed where the evolver allows it and processes lie between; else whole."""
         e, evolution, space = self.experiment, self.evolution, self.plan.space
-        tasks = -(-evolution.flying // self.plan.together)  # the last one may be short
+        tasks = -(-self.slots // self.plan.together)  # the last one may be short
         spawn = partial(e.cluster.spawn, size=tasks, plain=(BadRequest, WorldError))
         travels = isinstance(self.evolver, Seeding) and evolution.lifetime == "play" and self.plan.learner is not None
         if not travels or evolution.asynchronous or e.cluster.here:
@@ -149,7 +150,7 @@ class Population:
 
     def _fill(self) -> None:
         """Ask and send until as many evaluations are in flight as may be, or the evolver waits."""
-        while (free := self.evolution.flying - sum(len(task.individuals) for task in self._flying)) > 0:
+        while (free := self.slots - sum(len(task.individuals) for task in self._flying)) > 0:
             asked = self.evolver.ask(min(free, self.plan.together))
             if not asked:
                 break

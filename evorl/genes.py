@@ -30,7 +30,8 @@ LEAF = {"low", "high", "log", "choices"}
 
 def genes(tree: Mapping[str, Any], experiment: Experiment) -> tuple[Gene, ...]:
     """The genes of ``ec.genes``. Raises `BadRequest` for a key that does not exist, and a range that it cannot have."""
-    found = [_gene(name, leaf, experiment) for name, leaf in _leaves(tree, "")]
+    given = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _holds(experiment, name))
+    found = [_gene(name, leaf, experiment) for name, leaf in given]
     usual = spec(experiment.mdp) if any(_of_world(gene.name) for gene in found) else None
     return tuple(_checked(gene, experiment, usual) for gene in found)
 
@@ -48,10 +49,18 @@ def with_values(experiment: Experiment, values: Mapping[str, Value]) -> Experime
 def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, node in tree.items():
         key = f"{prefix}.{name}" if prefix else str(name)
-        if isinstance(node, Mapping) and not LEAF & {*node} and (node or key in ROOMS):
+        if isinstance(node, Mapping) and node and not LEAF & {*node}:
             yield from _leaves(node, key)
         else:
             yield key, node
+
+
+def _holds(experiment: Experiment, name: str) -> bool:
+    """Whether a key holds others, so that the removal of a gene (``~ec.genes...``) may leave it empty."""
+    node: Any = experiment
+    for key in name.split("."):
+        node = node.get(key) if isinstance(node, Mapping) else getattr(node, key, None)
+    return is_dataclass(node) or isinstance(node, Mapping)
 
 
 def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:

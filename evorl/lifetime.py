@@ -84,7 +84,7 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
         raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
-    if problem is not None and evolution.objectives != Evolution.objectives:
+    if problem is not None and evolution.objectives not in (Evolution.objectives, problem.names):
         raise BadRequest(f"a problem's are all its own: {', '.join(problem.names)}", "ec.objectives")
     if not evolution.several and (len(evolution.objectives) if problem is None else problem.count) > 1:
         raise BadRequest("this evolution takes one; ec=nsga2, ec=nsga3 and ec=random take several", "ec.objectives")
@@ -95,7 +95,7 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
 
 def _function(problem: Problem, evolution: Evolution) -> Plan:
     low, high = problem.bounds
-    together = evolution.together or evolution.flying
+    together = evolution.together or evolution.slots or evolution.population
     return Plan(Space.box(low.tolist(), high.tolist()), partial(Function, problem), together, None, problem.names)
 
 
@@ -128,7 +128,8 @@ def _play(experiment: Experiment, evolution: Evolution) -> Plan:
     actor = Actor(world, experiment.rl.net)
     fresh = None if evolution.start == "zeros" else partial(actor.fresh, experiment.seed, "weights")
     space = Space(found, actor.size, fresh, tuple(actor.layout.sizes))
-    together = evolution.together or math.ceil(evolution.flying / TASKS)
+    slots = evolution.slots or evolution.population
+    together = evolution.together or math.ceil(slots / TASKS)
 
     def learner(individual: Individual) -> Learner:
         whole = experiment.rl.learner(world, experiment.seed, torch.device("cpu"))

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser
@@ -39,6 +39,9 @@ from evorl.record.files import replace
 from evorl.sweep import sweep
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
+
+if TYPE_CHECKING:
+    from evorl.experiment import Experiment
 
 AMENDABLE = ("budget", "record", "cluster")
 """Keys that a resumed run may change: whatever else it writes must be what one that never stopped would."""
@@ -119,7 +122,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     if result.exists() and now["budget"] == past["budget"]:
         if _genes(now) != _genes(past):
             raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
-        return _finished(directory, json.loads(result.read_bytes()), now)
+        return _finished(directory, json.loads(result.read_bytes()), experiment)
 
     def amend() -> None:
         if result.exists():  # of a smaller budget; with the new config it would be taken for this one's
@@ -141,23 +144,23 @@ def _set_aside(result: Path) -> None:
     result.rename(next(name for name in names if not name.exists()))
 
 
-def _finished(directory: Path, result: dict[str, Any], now: dict[str, Any]) -> None:
+def _finished(directory: Path, result: dict[str, Any], experiment: Experiment) -> None:
     from evorl.record.terminal import summary
 
     summary(result, directory)
-    again = command.run(f"resume={directory}", *_larger(result, now))
+    again = command.run(f"resume={directory}", *_larger(result, experiment))
     print(f"finished; a larger budget goes on: {again}")
 
 
-def _larger(result: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def _larger(result: dict[str, Any], experiment: Experiment) -> list[str]:
     """The words that raise the limits at which a run ended."""
-    budget, steps, reached = now["budget"], result["steps"], result["fitness"]
+    budget, steps, reached = experiment.budget, result["steps"], result["fitness"]
     words = []
-    if None not in (budget["fitness"], reached) and reached >= budget["fitness"]:
+    if None not in (budget.fitness, reached) and reached >= budget.fitness:
         words.append("budget.fitness=null")
-    if budget["seconds"] is not None and result["seconds"] >= budget["seconds"]:
+    if budget.seconds is not None and result["seconds"] >= budget.seconds:
         words.append(f"budget.seconds={math.ceil(2 * result['seconds'])}")
-    if not words or steps >= (budget["steps"] or now["mdp"]["budget"]):
+    if not words or steps >= (budget.steps or experiment.mdp.budget):
         words.append(f"budget.steps={2 * steps}")
     return words
 

@@ -211,6 +211,7 @@ def test_the_words_that_go_on_raise_the_limits_that_were_met(
     on = evorl("resume=run", *said, *([] if "budget.steps" in last else ["budget.steps=600"]), cwd=tmp_path)
     assert on.returncode == 0, on.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] > first["steps"]
+    assert json.loads((tmp_path / "run" / f"result.{first['steps']}.json").read_text()) == first
 
 
 def test_results_of_as_many_steps_are_all_kept(tmp_path: Path) -> None:

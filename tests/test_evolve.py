@@ -325,6 +325,11 @@ UNREPORTED = {
 }
 
 
+def test_a_problem_s_own_objectives_may_be_named() -> None:
+    experiment = experiment_of(*QUICK, "mdp=problem", "mdp.id=zdt1", "ec=nsga2", "ec.objectives=[f1,f2]")
+    assert experiment.ec is not None and plan(experiment, experiment.ec).names == ("f1", "f2")
+
+
 @pytest.mark.parametrize("words", UNREPORTED)
 def test_an_objective_that_the_world_does_not_report(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -501,7 +506,6 @@ def test_a_run_in_which_everybody_fails_ends(monkeypatch: pytest.MonkeyPatch) ->
 FLYING = {
     ("ec.population=30",): [8, 8, 8, 6],
     ("ec.population=7",): [2, 2, 2, 1],
-    ("ec.population=30", "ec.slots=60"): [8, 8, 8, 6],  # a generation has no more
     ("ec.population=30", "ec.slots=12"): [3, 3, 3, 3],
     ("ec.population=30", "ec.slots=60", "ec.asynchronous=true"): [15, 15, 15, 15],
     ("ec.population=5", "ec.together=2"): [2, 2, 1],
@@ -519,10 +523,6 @@ def test_there_is_a_member_for_every_task(words: tuple[str, ...]) -> None:
         population.iterate()
     population.close()
     assert sent == FLYING[words] and population.group.size == len(sent)
-
-
-def test_children_who_come_at_once_may_fly_at_once() -> None:
-    assert [SGA(population=4, offspring=n, slots=9).flying for n in (None, 1, 6, 12)] == [4, 4, 6, 9]
 
 
 # ------------------------------------------------------------------ what an evaluation costs

@@ -175,6 +175,18 @@ def test_another_world_is_refused_in_one_line(tmp_path: Path, capsys: pytest.Cap
     assert not there.exists()
 
 
+def test_the_removal_of_a_gene_may_leave_its_place_empty() -> None:
+    """``~ec.genes.mdp.archer.health`` does; where a gene itself is empty it is no gene."""
+    experiment = experiment_of(*PLACES["duel"])
+    lr = {"lr": [0.1, 0.2]}
+    found = genes({"mdp": {"archer": {"roll": {}}, "knight": {}}, "rl": {"net": {}, **lr}}, experiment)
+    assert [gene.name for gene in found] == ["rl.lr"] and genes({"mdp": {}, "rl": {}}, experiment) == ()
+    for name, said in (("archer.health", "a range is"), ("archer.helth", "did you mean")):
+        room, key = name.split(".")
+        with pytest.raises(BadRequest, match=rf"^ec\.genes\.mdp\.{name}: .*{said}"):
+            genes({"mdp": {room: {key: {}}}}, experiment)
+
+
 # ------------------------------------------------------------------ together
 
 

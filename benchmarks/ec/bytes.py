@@ -3,7 +3,7 @@
 Every call and answer between a run of `ec=openai_es` and the members that evaluate is counted as the bytes of its
 content (`evorl.cluster.line.dumps`). Members begin alike and see every generation's fitnesses, so none need ever be
 sent the parameters. What grows over the first eight generations is the memory of fitnesses that each call carries.
-Beside its fitness an individual's answer tells the results of each of its episodes, which records and tests want.
+An individual's answer tells its fitness and the results of each of its episodes.
 
     python benchmarks/ec/bytes.py [--out DIR]
 """

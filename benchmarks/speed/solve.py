@@ -27,7 +27,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import CLEANRL, OURS, PEERS, ROOT, Worker, alternate, arguments, machine, median, page, save, start
+from common import CLEANRL, OURS, PEERS, ROOT, Worker, alternate, arguments, bound, machine, median, page, save, start
 
 EPISODES = 100
 Outcome = dict[str, Any]
@@ -139,12 +139,12 @@ def rllib(case: Case, number: int) -> Outcome:
 
 
 def lines(world: str, found: dict[str, list[Outcome]]) -> list[list[str]]:
-    """One row for each contestant; a median over lower bounds is one itself."""
+    """One row for each contestant."""
     best = median(one["seconds"] for one in found["evorl"]) if all(one["reached"] for one in found["evorl"]) else None
     out = []
     for name, outcomes in found.items():
-        middle = median(one["seconds"] for one in outcomes)
-        sign = "" if all(one["reached"] for one in outcomes) else ">= "
+        taken = [one["seconds"] for one in outcomes]
+        middle, sign = median(taken), bound([one["seconds"] if one["reached"] else None for one in outcomes], taken)
         seeds = ", ".join(("" if one["reached"] else ">= ") + f"{one['seconds']:.1f}" for one in outcomes)
         ratio = "" if name == "evorl" else f"{sign}{middle / best:.2f}" if best else "evorl not there"
         aim = f"{CASES[world].aim:g}" if name.startswith("SB3") else ""

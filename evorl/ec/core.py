@@ -167,17 +167,6 @@ class Evolution(ABC):
                 if shares(one) == shares(other) or title(one) == title(other):
                     raise BadRequest(f"{title(one)} is there twice", "objectives")
 
-    @property
-    def largest(self) -> int:
-        """Individuals of the largest generation."""
-        return self.population
-
-    @property
-    def flying(self) -> int:
-        """Evaluations in flight at most: ``slots``, and never more than a generation where all wait for its end."""
-        slots = self.slots or self.population
-        return slots if self.asynchronous else min(slots, self.largest)
-
     @abstractmethod
     def evolver(self, space: Space, seed: int = 0) -> Evolver:
         """A fresh evolver of this kind."""

@@ -43,10 +43,6 @@ class Genetic(Evolution):
         return self.offspring or self.population
 
     @property
-    def largest(self) -> int:
-        return max(self.population, self.children)
-
-    @property
     def noise(self) -> float:
         """Standard deviation of the mutation of weights."""
         return (0.0 if self.lifetime == "train" else 0.02) if self.weight_std is None else self.weight_std

@@ -26,7 +26,7 @@ if ID not in gymnasium.registry:
 
 @dataclass(frozen=True, kw_only=True)
 class Keywords:
-    """What `evorl.mdp.atari_game.Game` takes."""
+    """What `evorl.mdp.atari_game.Game` takes for the game itself."""
 
     game: str
     sticky: Fraction = 0.25

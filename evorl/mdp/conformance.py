@@ -48,6 +48,7 @@ def check(world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, 
     an episode ended: shapes, dtypes, finite numbers, masks, ends, results, costs. Then the same keys have to give
     the same course, other keys another one (unless ``varied`` is False: a world without chance), a saved state has
     to go on bit for bit in a fresh arena, and nothing may be left behind. Battles are left early before all that.
+    A spec that no world can have raises `WorldError` itself.
     """
 
     def course(alike: bool = False, run: int = seed) -> _Course:

@@ -157,6 +157,8 @@ class Moments:
     def load_state_dict(self, state: StateDict) -> None:
         self._tensors.clear()
         for i, running in self.running.items():
+            if str(i) not in state:
+                raise ValueError(f"there are no statistics of input {i}")
             running.load_state_dict(state[str(i)])
 
 

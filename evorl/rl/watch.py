@@ -17,7 +17,7 @@ class Block(NamedTuple):
     """Inputs that some slots have decided on, by the number of the decision and by slot."""
 
     seen: Array  # bool [BLOCK, B]
-    inputs: dict[int, Array]  # the float inputs [BLOCK, B, ...], by their place in the spec
+    inputs: dict[int, Array]  # those with statistics [BLOCK, B, ...], by their place in the spec
 
 
 class Watch:

@@ -312,7 +312,9 @@ class Telling(Scripted):
         return self.told if self.slot == 1 and self.episode == 1 else {"fitness": 1.0}
 
 
-@pytest.mark.parametrize("name", ["left wins", "hits/shot", "", "episode_length", "episodes"])
+@pytest.mark.parametrize(
+    "name", ["left wins", "hits/shot", "", "episode_length", "episodes", "return_a", "stochastic_return"]
+)
 def test_names_that_no_metric_can_have(name: str) -> None:
     """Of results when they are first told, of rewards as soon as there is a spec."""
     game = type("Told", (Scripted,), {"result": lambda self: {"fitness": 1.0, name: 1.0}})

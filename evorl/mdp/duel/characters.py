@@ -43,7 +43,7 @@ class Character:
         "wait": ("cooldown", "energy", "range", "damage"),
         "step": ("cooldown", "energy", "damage"),
     }
-    """The numbers of skills that mean nothing, or that would forbid what is always legal."""
+    """The numbers that a skill has no use for; waiting and stepping cost no energy, so that they are always legal."""
 
     def __post_init__(self) -> None:
         for skill, numbers in self.without.items():
