@@ -73,6 +73,7 @@ class Population:
         if isinstance(self.evolver, Seeding):  # it begins around the best, and so do the workers who follow it
             self.origin.settle()
         self.slots = evolution.slots or evolution.population
+        self.by_fitness = by_fitness(evolution.objectives)  # whether that ranks individuals for a person
         self.steps = self.evaluations = self.failed = 0
         self.in_vain = 0  # evaluations since the last one that did not fail
         self.leader: Evaluation | None = None  # the best individual so far
@@ -210,7 +211,7 @@ class Population:
 
     def _value(self, one: Evaluation) -> float:
         """What ranks individuals for a person."""
-        fitness = one.result.get("fitness") if by_fitness(self.evolution.objectives) else None
+        fitness = one.result.get("fitness") if self.by_fitness else None
         return one.objectives[0] if fitness is None else mean(fitness)
 
     def _notice(self, failed: list[tuple[Evaluation, str]]) -> None:

@@ -25,8 +25,8 @@ from evorl.util.types import Count
 from evorl.util.types import StateDict as StateDict  # part of what a world is written with
 
 Array = NDArray[Any]
-OWN = ("episodes", "episode_length", "stochastic_return", "return_")
-"""What runs report beside a world's results, under ``train/`` and ``eval/``; ``return_`` before a reward's name."""
+OWN = ("episodes", "episode_length", "stochastic_return")
+"""What runs report beside a world's results, under ``train/`` and ``eval/``, and ``return_`` with a reward's name."""
 
 
 class WorldError(RuntimeError):
@@ -37,7 +37,7 @@ def check_name(name: object) -> None:
     """Raise `WorldError` for a name that no metric can have: of a reward, or of a result."""
     if not isinstance(name, str) or not re.fullmatch(r"[^/\s]+", name):
         raise WorldError(f"{name!r} is no name for a reward or a result: a word without spaces and slashes is")
-    if name.startswith(OWN[-1]) or name in OWN:
+    if name in OWN or name.startswith("return_"):
         raise WorldError(
             f"{name!r} is what every run calls something of its own; give a reward or a result another name"
         )
