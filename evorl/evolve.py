@@ -161,7 +161,9 @@ class Population:
 
     def _knowing(self, one: Individual) -> Individual:
         """An individual with what it is to know beside its weights."""
-        return one._replace(memory=self.origin.memory(one) if self.moments is None else {"moments": self.shared})
+        if self.moments is None:
+            return one._replace(memory=self.origin.memory(one))
+        return one._replace(memory={**(one.memory or {}), "moments": self.shared})
 
     def _learn(self, evaluations: list[Evaluation], seen: StateDict | None) -> Metrics:
         """Tell the evolver; what was seen is shared with everybody from the next generation on."""

@@ -82,12 +82,23 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
     problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
     if experiment.rl.compile and (evolution.lifetime == "play" or problem is not None):
         raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
+    if evolution.caps:
+        _check_caps(experiment, evolution)
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
     if problem is not None and evolution.objectives not in (Evolution.objectives, problem.names):
         raise BadRequest(f"a problem's are all its own: {', '.join(problem.names)}", "ec.objectives")
     if not evolution.several and (len(evolution.objectives) if problem is None else problem.count) > 1:
         raise BadRequest("this evolution takes one; ec=nsga2, ec=nsga3 and ec=random take several", "ec.objectives")
+
+
+def _check_caps(experiment: Experiment, evolution: Evolution) -> None:
+    if isinstance(experiment.mdp, Problem) or evolution.lifetime == "train":
+        raise BadRequest("is for episodes that weights play; there are none here", "ec.cap")
+    try:
+        experiment.mdp.judge().capped(1).ready()
+    except BadRequest as error:
+        raise BadRequest(str(error.args[0]), "ec.cap") from None
 
 
 # ------------------------------------------------------------------ a function
@@ -154,7 +165,8 @@ class Play:
     """Episodes played by weights that evolve; the policies of a task act in one forward pass.
 
     Where inputs are normalised, the individuals of a task all know the same statistics (their memory), by which they
-    see while they play; what they decide on goes into others, which the task's answers bring back.
+    see while they play; what they decide on goes into others, which the task's answers bring back. A cap, too, is that
+    of all of a task: no episode has more environment steps.
     """
 
     def __init__(
@@ -188,6 +200,8 @@ class Play:
     def _play(self, world: World, individuals: list[Individual]) -> list[Answer]:
         """Play a world; short tasks are filled up, so that a policy's bits never depend on how many there are."""
         e = self.evolution
+        known = individuals[0].memory or {}  # as all of a task
+        world = world.capped(known["cap"]) if "cap" in known else world
         crowd = 1 if self.space.genes else self.together
         rows = [*individuals, *individuals[-1:] * (crowd - len(individuals))]
         games = min(math.ceil(e.episodes / world.sides), max(1, SLOTS // (crowd * world.sides)))

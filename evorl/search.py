@@ -39,7 +39,7 @@ TOLD = "population.jsonl"
 """What the evolver was told, in the directory of the sweep."""
 NO_GENES = ("seed", "init", "init_optimizer", "resume", "replay", "trust")
 """Keys that say which repetition a job is, or where it comes from; luck is nothing to evolve."""
-OF_ONE_RUN = ("slots", "together", "start", "train_steps", "episodes", "genes")
+OF_ONE_RUN = ("slots", "together", "start", "train_steps", "episodes", "genes", "cap")
 """Keys of an evolution that mean nothing where whole jobs are evaluated."""
 JUDGED = ("episodes", *(
     name.removeprefix("eval/").removesuffix("_mean") for name in METRICS if name.startswith("eval/") and "<" not in name
@@ -167,7 +167,7 @@ def asked(base: DictConfig, hydra: Loads) -> Search:
 def _check(evolution: Evolution) -> None:
     usual = type(evolution)()
     for name in OF_ONE_RUN:
-        if getattr(evolution, name) != getattr(usual, name):
+        if getattr(evolution, name, None) != getattr(usual, name, None):
             raise BadRequest(
                 "is of a population within one run; here whole jobs are evaluated", f"{KEY}.evolver.{name}"
             )

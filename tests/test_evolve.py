@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -45,6 +46,7 @@ CASES = {
     "es": ("mdp=cartpole", "ec=openai_es", "budget.steps=2000"),
     "es-lstm": ("mdp=cartpole", "ec=openai_es", "rl.net.lstm=4", "budget.steps=1500"),
     "es-normal": ("mdp=cartpole", "ec=openai_es", "rl.normalize_inputs=true", "ec.slots=4", "budget.steps=2000"),
+    "es-cap": ("mdp=cartpole", "ec=openai_es", "ec.cap=1.2", "ec.slots=4", "budget.steps=2000"),
     "es-whiten": (*PONG, "ec=openai_es", "rl.normalize_inputs=whiten", "ec.together=2", "budget.steps=5000"),
     "front": (*PONG, "ec=nsga2", "ec.objectives=[{fitness:1,lazy:1},{fitness:1,busy:1}]", "budget.steps=5000"),
     "worlds": (*PONG, "ec=sga", "+ec.genes.mdp.bat_speed=[2,6]", "ec.seeds=fresh", "budget.steps=5000"),
@@ -56,6 +58,10 @@ CASES = {
 ASYNCHRONOUS = {
     "pbt": ("mdp=cartpole", "ec=pbt", "ec.train_steps=128", LR, "ec.inherit_optimizer=true", "budget.steps=4000"),
     "cem": ("mdp=cartpole", "ec=cem", "ec.asynchronous=true", "ec.together=1", "ec.slots=4", "budget.steps=1500"),
+    "es-cap-free": (
+        *("mdp=cartpole", "ec=openai_es", "ec.cap=1.2", "rl.normalize_inputs=true", "ec.asynchronous=true"),
+        *("ec.together=1", "ec.slots=4", "budget.steps=1500"),
+    ),
     "sga-normal": (
         *("mdp=cartpole", "ec=sga", "rl.normalize_inputs=true", "ec.asynchronous=true", "ec.together=1", "ec.slots=4"),
         "budget.steps=1500",
@@ -114,6 +120,17 @@ def test_workers_change_nothing(case: str, alone: Callable[[str], Path], tmp_pat
         evolved(there, *CASES[case], "cluster=processes", f"cluster.workers={workers}")
         assert journal(there) == journal(alone(case))
         assert judged(there) == judged(alone(case))
+
+
+def test_no_episode_is_longer_than_the_cap_of_its_generation(alone: Callable[[str], Path]) -> None:
+    lines, reached = journal(alone("es-cap")), 0
+    each = [[one["results"]["length"] for one in lines[at : at + 6]] for at in range(0, len(lines), 6)]
+    for before, lengths in pairwise(each):
+        cap = math.ceil(1.2 * sum(before) / 6)
+        assert max(lengths) <= cap
+        reached += max(lengths) > 1.1 * sum(before) / 6
+    assert len(each) > 3 and reached > 1  # some would have been longer
+    assert max(each[0]) > math.ceil(1.2 * min(each[0]))
 
 
 OTHERS = {
@@ -286,6 +303,10 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
         (("ec=pbt", "rl.compile=true", "+ec.genes.rl.clip=[0.1,0.3]"), "ec.genes.rl.clip: with rl.compile each of its"),
         (("ec=pbt", "ec.start=zeros"), "ec.start: is for weights that only play"),
         (("ec=sga", "ec.objectives=[fitness,length]"), "ec.objectives: this evolution takes one; ec=nsga2"),
+        (("ec=openai_es", "ec.cap=1"), "ec.cap: must be above 1, or episodes get shorter and shorter; got 1"),
+        (("ec=openai_es", "ec.cap=2", "ec.lifetime=train"), "ec.cap: is for episodes that weights play"),
+        (("ec=openai_es", "ec.cap=2", "mdp=problem"), "ec.cap: is for episodes that weights play"),
+        (("ec=openai_es", "ec.cap=2", "mdp=pong"), "ec.cap: episodes of Pong have no limit in environment steps"),
         (("ec=sga", "+ec.genes.rl.lr=[0,1]"), "lifetime=play learns nothing"),
         (("ec=map_elites",), "evorl: ec.descriptors: map_elites needs at least one"),
         (("ec=map_elites", "+ec.descriptors.lazy=[1,0,5]"), "evorl: ec.descriptors.lazy: needs low < high"),

@@ -29,6 +29,7 @@ SOURCES = {
     "one-normal": (*ALONE, *NORMAL, "budget.steps=256"),
     "play": (*QUICK, *NORMAL, "ec=sga", "budget.steps=1200"),
     "seeds": (*QUICK, *CART, "ec=openai_es", "budget.steps=900", "cluster=processes", "cluster.workers=1"),
+    "capped": (*QUICK, *CART, "ec=openai_es", "ec.cap=2", "budget.steps=900"),
     "train": (*QUICK, *NORMAL, *TRAIN, "ec.inherit_optimizer=true", "budget.steps=3000"),
     "plain": (*QUICK, *CART, *TRAIN, "budget.steps=2000"),
     "problem": (*QUICK, *SPHERE, "ec=sga", "budget.steps=60"),
@@ -80,6 +81,12 @@ def test_a_search_with_a_centre_begins_around_the_policy(evolver: str, sigma: fl
     asked = first(sources / "one", *QUICK, *CART, f"ec={evolver}", "ec.population=40")
     away = np.array([one.weights for one in asked]) - policy(sources / "one")
     assert abs(away.std() / sigma - 1) < 0.1 and abs(away.mean()) < sigma / 10
+
+
+def test_a_cap_is_of_its_own_run_alone(sources: Path) -> None:
+    assert any(one.memory and one.memory["cap"] for one in inhabitants(newest(sources / "capped")["run"]))
+    asked = first(sources / "capped", *QUICK, *CART, "ec=openai_es", "ec.cap=2")
+    assert asked and all(one.memory is None for one in asked)
 
 
 def test_learners_begin_with_the_policy_its_statistics_and_no_steps(sources: Path) -> None:

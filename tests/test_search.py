@@ -128,6 +128,10 @@ NSGA2 = "hydra.sweeper.evolver=nsga2"
             "hydra.sweeper.evolver.slots: is of a population within one run; here whole jobs are evaluated",
         ),
         (
+            [LR, "hydra.sweeper.evolver=openai_es", "hydra.sweeper.evolver.cap=2"],
+            "hydra.sweeper.evolver.cap: is of a population within one run; here whole jobs are evaluated",
+        ),
+        (
             [LR, PBT, "hydra.sweeper.evolver.objectives=[fitness,length]"],
             "hydra.sweeper.evolver.objectives: this evolver takes one; nsga2, nsga3 and random take several",
         ),

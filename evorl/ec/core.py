@@ -36,7 +36,7 @@ class Individual(NamedTuple):
     parents: tuple[int, ...] = ()
     birth: int = 0  # evaluations that its evolver had been told of
     role: str = ""  # how it came to be: initial, child, survivor, elite, ...
-    memory: StateDict | None = None  # what else it knows, such as statistics of its inputs, an optimiser's state
+    memory: StateDict | None = None  # what else it knows: statistics of its inputs, an optimiser's state, its cap
 
 
 class Evaluation(NamedTuple):
@@ -166,6 +166,11 @@ class Evolution(ABC):
             for other in self.objectives[:place]:
                 if shares(one) == shares(other) or title(one) == title(other):
                     raise BadRequest(f"{title(one)} is there twice", "objectives")
+
+    @property
+    def caps(self) -> bool:
+        """Whether it gives individuals a ``cap`` in their memory: the environment steps of their longest episode."""
+        return False
 
     @abstractmethod
     def evolver(self, space: Space, seed: int = 0) -> Evolver:

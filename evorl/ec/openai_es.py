@@ -20,6 +20,7 @@ knows, such as statistics of its inputs, the next one begins with.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -34,6 +35,7 @@ from evorl.ec.space import Coordinates, Space
 from evorl.ec.vectors import drawn, fitness, knowledge, scales, within
 from evorl.ops.ranks import centred_ranks, normalised
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 from evorl.util.types import Averaging, NonNegative, Positive, StateDict
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # of Adam, as in the authors' code
@@ -63,6 +65,17 @@ class OpenAIES(Evolution):
     """Whether individuals come in pairs theta +- sigma eps."""
     shaping: Literal["centred_ranks", "normalised"] = "centred_ranks"
     """What fitness counts for: its rank, or its distance from the mean in standard deviations (Marvin)."""
+    cap: Positive | None = None
+    """Longest episode, in mean lengths of the last generation's (2 in section 2.1); null: the world's own limit."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cap is not None and self.cap <= 1:
+            raise BadRequest(f"must be above 1, or episodes get shorter and shorter; got {self.cap:g}", "cap")
+
+    @property
+    def caps(self) -> bool:
+        return self.cap is not None
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)
@@ -215,6 +228,7 @@ class Strategy(Generational):
         super().__init__(hyper, space, seed)
         self.centre = hyper.centre(space, seed)
         self.whole = True
+        self.cap: int | None = None  # environment steps of the next generation's longest episode
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         """The next places; asynchronously, theta may have learned from more or fewer generations than theirs."""
@@ -222,13 +236,23 @@ class Strategy(Generational):
         self.next_id = numbers.stop
         made = (self.centre.sample(*divmod(i, self.hyper.population), self.whole) for i in numbers)
         memory = knowledge(self.population)
+        if self.cap is not None:
+            memory = {**(memory or {}), "cap": self.cap}
         return [one._replace(birth=self.told, memory=memory) for one in made]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         places = [divmod(one.individual.id, self.hyper.population) for one in evaluations]
         f = fitness(evaluations)
         self.population = [one for one, sound in zip(evaluations, np.isfinite(f), strict=True) if sound]
-        return self.centre.step(f, places)
+        return self.centre.step(f, places) | self._capped()
+
+    def _capped(self) -> Metrics:
+        """A cap for those proposed from now on, so that none waits for an episode many times as long (section 2.1)."""
+        if self.hyper.cap is None or not self.population:
+            return {}
+        length = float(np.mean(np.concatenate([one.result["length"] for one in self.population])))
+        self.cap = math.ceil(self.hyper.cap * length)
+        return {"population/cap": self.cap}
 
     @property
     def arrived(self) -> Sequence[Evaluation]:
@@ -236,11 +260,12 @@ class Strategy(Generational):
         return self._arrived
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "centre": self.centre.state_dict()}
+        return {**super().state_dict(), "centre": self.centre.state_dict(), "cap": self.cap}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.centre.load_state_dict(state["centre"])
+        self.cap = state.get("cap")  # not noted by runs of before
 
     def moved(self, state: StateDict, move: Move) -> StateDict:
         """Perturbations of the generation under way were of another length, so the next one begins."""

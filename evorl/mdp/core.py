@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 from numpy.typing import NDArray
 
+from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
 from evorl.util.types import StateDict as StateDict  # part of what a world is written with
@@ -290,6 +291,11 @@ class World(ABC):
     def judge(self) -> World:
         """The world that evaluations play: this one, unless training plays both sides of a game."""
         return self
+
+    def capped(self, steps: int) -> World:
+        """The world whose episodes end after so many environment steps at the latest, truncated. Raises `BadRequest`
+        where they have no such limit."""
+        raise BadRequest(f"episodes of {type(self).__name__} have no limit in environment steps")
 
     @abstractmethod
     def arena(self, slots: int, episodes: Episodes) -> Arena:

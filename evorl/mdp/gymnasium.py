@@ -115,6 +115,12 @@ class Gymnasium(World):
             why = str(error).strip().splitlines()[-1]
             raise BadRequest(f"{self.id} has one generator for all slots and cannot be saved: {why}", "id") from error
 
+    def capped(self, steps: int) -> World:
+        if "max_episode_steps" in self.kwargs:
+            raise BadRequest("max_episode_steps is a keyword of this environment; give mdp.time_limit instead")
+        own = self.time_limit or _registered(self.id).max_episode_steps
+        return replace(self, time_limit=min(steps, own or steps))
+
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         if not self.simulated and self.vectored:
             return self._vectored(slots, episodes)

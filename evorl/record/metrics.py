@@ -72,6 +72,9 @@ METRICS: dict[str, Metric] = {
     "population/survived": Metric("fraction", "individuals that outlived the last generation"),
     "population/exploits": Metric("individuals", "members that were taken over since the run began"),
     "population/sigma": Metric("-", "of cma_es and one_plus_one the step size; of cem the mean deviation of a number"),
+    "population/cap": Metric(
+        "environment steps", "of openai_es, the longest episode of the next generation (`ec.cap`)"
+    ),
     "population/coverage": Metric("fraction", "cells of the archive that hold an individual"),
     "population/beyond": Metric("fraction", "last generation's individuals beyond the archive's ranges, in edge cells"),
     "optimizer/update_ratio": Metric("fraction", "length of the last step of the parameters over their own"),

@@ -176,6 +176,26 @@ def test_an_individual_of_another_generation_is_refused() -> None:
         centre.individual_at(1, 0)
 
 
+def test_the_cap_follows_the_mean_length_of_those_who_did_not_fail() -> None:
+    evolver = OpenAIES(population=4, cap=2.0).evolver(MIXED, 0)
+
+    def told(*lengths: float) -> list[Any]:
+        asked = evolver.ask()
+        f = [math.nan if length < 0 else 1.0 for length in lengths]
+        evolver.tell([
+            Evaluation(one, (worth,), result={"length": np.array([length, length + 3])})
+            for one, worth, length in zip(asked, f, lengths, strict=True)
+        ])  # fmt: skip
+        return [None if one.memory is None else one.memory.get("cap") for one in asked]
+
+    assert told(10.0, 20.0, 31.0, -9.0) == [None] * 4
+    again = OpenAIES(population=4, cap=2.0).evolver(MIXED, 0)
+    again.load_state_dict(evolver.state_dict())
+    assert again.cap == math.ceil(2 * (61 / 3 + 1.5)) == 44
+    assert told(-1.0, -1.0, -1.0, -1.0) == [44] * 4  # of whom nothing is known
+    assert told(1.0, 1.0, 1.0, 1.0) == [44] * 4 and evolver.cap == 5
+
+
 def test_what_a_learner_did_to_the_weights_is_not_inherited() -> None:
     evolvers = [OpenAIES(population=6).evolver(MIXED, 0) for _ in range(2)]
     for change, evolver in enumerate(evolvers):

@@ -274,6 +274,30 @@ def test_the_time_limit_counts_repeats() -> None:
     assert [r["length"] for _, r in d.results] == [3, 3]
 
 
+@pytest.mark.parametrize(
+    ("world", "steps", "length"),
+    [
+        (Gymnasium(id="Pendulum-v1"), 30, 30),
+        (Gymnasium(id="Pendulum-v1"), 300, 200),  # as registered
+        (Gymnasium(id="Pendulum-v1", time_limit=20), 30, 20),
+        (Gymnasium(id="Pendulum-v1", frame_skip=4), 30, 30),  # environments of their own
+        (Gymnasium(id="Pendulum-v1", frame_skip=4), 300, 200),
+    ],
+)
+def test_a_cap_shortens_episodes_and_never_lengthens_them(world: Gymnasium, steps: int, length: int) -> None:
+    arena = world.capped(steps).arena(2, Episodes(0))
+    decisions = arena.recv()
+    while not decisions.results:
+        decisions = play(arena, [0, 0])
+    assert [result["length"] for _, result in decisions.results] == [length, length] and decisions.truncated.all()
+    arena.close()
+
+
+def test_a_limit_among_the_keywords_cannot_be_capped() -> None:
+    with pytest.raises(BadRequest, match="max_episode_steps is a keyword"):
+        Gymnasium(kwargs={"max_episode_steps": 9}).capped(3)
+
+
 def test_scale_and_clip_change_what_the_learner_sees_alone() -> None:
     raw, shaped = script(), script(reward_scale=0.5, reward_clip=(-0.5, 3.0))
     rng = np.random.default_rng(0)
