@@ -73,7 +73,7 @@ METRICS: dict[str, Metric] = {
     "population/exploits": Metric("individuals", "members that were taken over since the run began"),
     "population/sigma": Metric("-", "of cma_es and one_plus_one the step size; of cem the mean deviation of a number"),
     "population/cap": Metric(
-        "environment steps", "of openai_es, the longest episode of the next generation (`ec.cap`)"
+        "environment steps", "of openai_es, the next generation's longest episode, if its world's is not shorter"
     ),
     "population/coverage": Metric("fraction", "cells of the archive that hold an individual"),
     "population/beyond": Metric("fraction", "last generation's individuals beyond the archive's ranges, in edge cells"),
