@@ -240,12 +240,14 @@ def test_whole_generations_are_weighed_heavier_than_seeds(monkeypatch: pytest.Mo
     assert seeds[1] < 20_000 and whole[1] > 40 * 4 * size  # the policies of float32 alone
 
 
-def test_the_bare_loop_plays_what_an_evolution_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("episodes", [1, 3])
+def test_the_bare_loop_plays_what_an_evolution_plays(episodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     import play
 
+    monkeypatch.setattr("evorl.lifetime.SLOTS", 4)  # each policy has one row
     monkeypatch.setattr(play, "POPULATION", 4)
     monkeypatch.setattr(play, "GENERATIONS", 1)
-    contest = play.contest(*play.WORLDS["cartpole, at first"])
+    contest = play.contest(1, episodes, play.CARTPOLE)
     assert all(contest[name](0) > 0 for name in ("one task", "bare"))  # it compares the steps itself
 
 

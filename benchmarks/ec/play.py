@@ -3,9 +3,10 @@
 The bare loop plays the very episodes that ours has played, all 200 in one stacked forward pass, and does nothing else:
 no perturbations, no shaping, no step, no records, no checks; making its worlds and recording its forward pass are not
 timed. Ours is the whole run but for its directory: with ec.together=200 in one task as the bare loop, and in the four
-tasks of the default, which workers can share. Rows whose episodes are over rest in both where the world lets them
-(CartPole; Pong's begin others), and both wait for the longest episode. CartPole's are the second to fourth generation,
-whose episodes are short, and later ones, whose episodes are long. Inputs are as they are (rl.normalize_inputs=false).
+tasks of the default, which workers can share. Every policy plays one episode, or the 60 of the default: then a task of
+50 policies plays five of each at once. Rows whose episodes are over rest in both where the world lets them (CartPole;
+Pong's begin others), and both wait for the longest. CartPole's are the second to fourth generation, whose episodes are
+short, and later ones, whose episodes are long. Inputs are as they are (rl.normalize_inputs=false).
 They take turns on one thread; every number is a median over the rounds, of the ratio also the quartiles. A round's
 number, from 0, is its seed.
 
@@ -38,14 +39,16 @@ from evorl.nets.distributions import noise_size
 from evorl.rl.crowd import Actor, Crowd
 from evorl.util.seed import Grouped
 
-POPULATION, EPISODES, GENERATIONS = 200, 1, 3
+POPULATION, GENERATIONS = 200, 3
 CARTPOLE = ["mdp=cartpole", "rl.net.hidden=[32]"]
 WORLDS = {
-    "cartpole, at first": (1, CARTPOLE),
-    "cartpole, learned": (40, CARTPOLE),
-    "pong": (1, ["mdp=pong", "rl.net.hidden=[64,64]", "rl.normalize_inputs=false"]),
+    "cartpole, at first": (1, 1, CARTPOLE),
+    "cartpole, at first, 60 episodes": (1, 60, CARTPOLE),
+    "cartpole, learned": (40, 1, CARTPOLE),
+    "pong": (1, 1, ["mdp=pong", "rl.net.hidden=[64,64]", "rl.normalize_inputs=false"]),
 }
-"""Generations before those that are measured, the first of which builds the worlds and records the forward pass."""
+"""Generations before those that are measured, the first of which builds the worlds and records the forward pass, and
+episodes of each policy."""
 TASKS = {"one task": POPULATION, "four tasks": POPULATION // 4}
 """Policies of each."""
 
@@ -55,11 +58,11 @@ def experiment(words: list[str]) -> Experiment:
         return config.experiment(config.resolved(config.compose(hydra, words)))
 
 
-def contest(before: int, words: list[str]) -> dict[str, Callable[[int], float]]:
+def contest(before: int, episodes: int, words: list[str]) -> dict[str, Callable[[int], float]]:
     """Functions of a round's number: steps per second of an evolution, and of a bare loop over what it played."""
 
     def begun(number: int, together: int) -> Population:
-        evolution = OpenAIES(population=POPULATION, episodes=EPISODES, together=together)
+        evolution = OpenAIES(population=POPULATION, episodes=episodes, together=together)
         population = Population(replace(experiment(words), seed=number, ec=evolution), evolution)
         for _ in range(before):
             generation(population)
@@ -82,7 +85,7 @@ def contest(before: int, words: list[str]) -> dict[str, Callable[[int], float]]:
             people = [one.individual for one in population.evolver.population]
             weights.append(np.stack([one.weights for one in people if one.weights is not None]))
         population.close()
-        steps, seconds = loop(population.experiment, weights)
+        steps, seconds = loop(population.experiment, episodes, weights)
         assert steps == population.steps - already, "the bare loop played something else"
         return steps / seconds
 
@@ -95,8 +98,8 @@ def generation(population: Population) -> None:
         population.iterate()
 
 
-def loop(made: Experiment, generations: list[NDArray[np.float32]]) -> tuple[int, float]:
-    """Play one episode of every policy of each generation; the steps, and the seconds without the set-up."""
+def loop(made: Experiment, episodes: int, generations: list[NDArray[np.float32]]) -> tuple[int, float]:
+    """Play episodes of every policy of each generation; the steps, and the seconds without the set-up."""
     world, steps, seconds = made.mdp.judge(), 0, 0.0
     keys = Grouped(made.seed, evaluation=True, width=1, groups=("fitness",) * POPULATION)
     for weights in generations:
@@ -104,6 +107,7 @@ def loop(made: Experiment, generations: list[NDArray[np.float32]]) -> tuple[int,
         crowd = Crowd(Actor(arena.spec, made.rl.net), weights)
         noise = torch.zeros(POPULATION, noise_size(arena.spec.action))
         now, rows, alive = arena.recv(), np.arange(POPULATION), np.ones(POPULATION, bool)
+        left = np.full(POPULATION, episodes)
         crowd.act(tuple(torch.from_numpy(x) for x in now.inputs), None, noise, None, None)
         began = time.perf_counter()
         while alive.any():
@@ -111,10 +115,13 @@ def loop(made: Experiment, generations: list[NDArray[np.float32]]) -> tuple[int,
             arena.send(rows, decision.played.numpy())
             now = arena.recv()
             steps += int(alive.sum())
-            over = alive & (now.terminated | now.truncated)
-            alive &= ~over
-            for slot in np.flatnonzero(over).tolist() if isinstance(arena, Resting) else ():
-                arena.rest(slot)
+            ended = np.flatnonzero(alive & (now.terminated | now.truncated))
+            if ended.size:
+                left[ended] -= 1
+                over = ended[left[ended] == 0]
+                alive[over] = False
+                for slot in over.tolist() if isinstance(arena, Resting) else ():
+                    arena.rest(slot)
         seconds += time.perf_counter() - began
         arena.close()
     return steps, seconds
@@ -124,8 +131,8 @@ def main() -> None:
     options = arguments(__doc__, rounds=5)
     torch.set_num_threads(1)
     rows, samples = [], {}
-    for name, (before, words) in WORLDS.items():
-        found = alternate(contest(before, words), range(options.rounds))
+    for name, about in WORLDS.items():
+        found = alternate(contest(*about), range(options.rounds))
         for tasks in TASKS:
             share = [a / b for a, b in zip(found[tasks], found["bare"], strict=True)]
             low, middle, high = np.quantile(share, (0.25, 0.5, 0.75))
