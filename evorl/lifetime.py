@@ -184,14 +184,14 @@ class Play:
 
     def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
         if not self.space.genes:
-            return self._play(self.experiment.mdp.judge(), individuals)
+            return self._play(_capped(self.experiment.mdp.judge(), individuals[0]), individuals)
         return [answer for one in individuals for answer in self._alone(one)]
 
     def _alone(self, one: Individual) -> list[Answer]:
         """In a world of its own."""
         try:
             world = with_values(self.experiment, self.space.values(one.genes)).mdp
-            judged = world.judge()
+            judged = _capped(world.judge(), one)
         except BadRequest as error:
             return [nothing(self.evolution, str(error))]
         with closing(world):
@@ -200,8 +200,6 @@ class Play:
     def _play(self, world: World, individuals: list[Individual]) -> list[Answer]:
         """Play a world; short tasks are filled up, so that a policy's bits never depend on how many there are."""
         e = self.evolution
-        known = individuals[0].memory or {}  # as all of a task
-        world = world.capped(known["cap"]) if "cap" in known else world
         crowd = 1 if self.space.genes else self.together
         rows = [*individuals, *individuals[-1:] * (crowd - len(individuals))]
         games = min(math.ceil(e.episodes / world.sides), max(1, SLOTS // (crowd * world.sides)))
@@ -242,6 +240,12 @@ class Play:
             self.seen = seen
         else:
             self.seen.merge(seen.state_dict())
+
+
+def _capped(world: World, one: Individual) -> World:
+    """The world as an individual plays it."""
+    cap = (one.memory or {}).get("cap")
+    return world if cap is None else world.capped(cap)
 
 
 # ------------------------------------------------------------------ train

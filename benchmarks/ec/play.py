@@ -1,12 +1,12 @@
 """Steps per second of `ec=openai_es ec.lifetime=play`, against a bare loop over the same policies and worlds.
 
-The bare loop plays the very episodes that ours has played, all 200 in one stacked forward pass, and does nothing else:
-no perturbations, no shaping, no step, no records, no checks; making its worlds and recording its forward pass are not
-timed. Ours is the whole run but for its directory: with ec.together=200 in one task as the bare loop, and in the four
-tasks of the default, which workers can share. Every policy plays one episode, or the 60 of the default: then a task of
-50 policies plays five of each at once. Rows whose episodes are over rest in both where the world lets them (CartPole;
-Pong's begin others), and both wait for the longest. CartPole's are the second to fourth generation, whose episodes are
-short, and later ones, whose episodes are long. Inputs are as they are (rl.normalize_inputs=false).
+The bare loop plays the very episodes that ours plays in one task, 200 policies in one stacked forward pass, and does
+nothing else: no perturbations, no shaping, no step, no records, no checks; making its worlds and recording its forward
+pass are not timed. Ours is the whole run but for its directory: with ec.together=200 in one task as the bare loop, and
+in the four tasks of the default, which workers can share. Every policy plays one episode, or the 60 of the default:
+then a task of 50 policies plays five of each at once. Rows whose episodes are over rest in both where the world lets
+them (CartPole; Pong's begin others), and both wait for the longest. CartPole's are the second to fourth generation,
+whose episodes are short, and later ones, whose episodes are long. Inputs are as they are (rl.normalize_inputs=false).
 They take turns on one thread; every number is a median over the rounds, of the ratio also the quartiles. A round's
 number, from 0, is its seed.
 

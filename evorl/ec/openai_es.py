@@ -66,11 +66,12 @@ class OpenAIES(Evolution):
     shaping: Literal["centred_ranks", "normalised"] = "centred_ranks"
     """What fitness counts for: its rank, or its distance from the mean in standard deviations (Marvin)."""
     cap: Positive | None = None
-    """Longest episode, in mean lengths of the last generation's (2 in section 2.1); null: the world's own limit."""
+    """Longest episode, in mean lengths of the last generation's (2 in section 2.1), which evaluations have as their
+    result ``length``; null: the world's own limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.cap is not None and self.cap <= 1:
+        if self.cap is not None and not 1 < self.cap < math.inf:
             raise BadRequest(f"must be above 1, or episodes get shorter and shorter; got {self.cap:g}", "cap")
 
     @property
@@ -244,7 +245,7 @@ class Strategy(Generational):
         places = [divmod(one.individual.id, self.hyper.population) for one in evaluations]
         f = fitness(evaluations)
         self.population = [one for one, sound in zip(evaluations, np.isfinite(f), strict=True) if sound]
-        return self.centre.step(f, places) | self._capped()
+        return self._capped() | self.centre.step(f, places)
 
     def _capped(self) -> Metrics:
         """A cap for those proposed from now on, so that none waits for an episode many times as long (section 2.1)."""

@@ -118,6 +118,8 @@ class Gymnasium(World):
     def capped(self, steps: int) -> World:
         if "max_episode_steps" in self.kwargs:
             raise BadRequest("max_episode_steps is a keyword of this environment; give mdp.time_limit instead")
+        if _registered(self.id).additional_wrappers:
+            raise BadRequest(f"{self.id} is registered with wrappers beyond its limit, which may count other steps")
         own = self.time_limit or _registered(self.id).max_episode_steps
         return replace(self, time_limit=min(steps, own or steps))
 

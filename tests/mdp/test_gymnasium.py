@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -293,9 +293,14 @@ def test_a_cap_shortens_episodes_and_never_lengthens_them(world: Gymnasium, step
     arena.close()
 
 
-def test_a_limit_among_the_keywords_cannot_be_capped() -> None:
+def test_where_limits_are_elsewhere_there_is_no_cap(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadRequest, match="max_episode_steps is a keyword"):
         Gymnasium(kwargs={"max_episode_steps": 9}).capped(3)
+    spec = gymnasium.registry["Pendulum-v1"]
+    twice = gymnasium.wrappers.MaxAndSkipObservation.wrapper_spec(skip=2)
+    monkeypatch.setitem(gymnasium.registry, "Pendulum-v1", replace(spec, additional_wrappers=(twice,)))
+    with pytest.raises(BadRequest, match="wrappers beyond its limit"):
+        Gymnasium(id="Pendulum-v1", frame_skip=2).capped(3)
 
 
 def test_scale_and_clip_change_what_the_learner_sees_alone() -> None:
