@@ -304,6 +304,7 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
         (("ec=pbt", "ec.start=zeros"), "ec.start: is for weights that only play"),
         (("ec=sga", "ec.objectives=[fitness,length]"), "ec.objectives: this evolution takes one; ec=nsga2"),
         (("ec=openai_es", "ec.cap=1"), "ec.cap: must be above 1, or episodes get shorter and shorter; got 1"),
+        (("ec=openai_es", "ec.cap=-3"), "ec.cap: must be above 1, or episodes get shorter and shorter; got -3"),
         (("ec=openai_es", "ec.cap=2", "ec.lifetime=train"), "ec.cap: is for episodes that weights play"),
         (("ec=openai_es", "ec.cap=2", "mdp=problem"), "ec.cap: is for episodes that weights play"),
         (("ec=openai_es", "ec.cap=2", "mdp=pong"), "ec.cap: episodes of Pong have no limit in environment steps"),

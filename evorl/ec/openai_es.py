@@ -65,7 +65,7 @@ class OpenAIES(Evolution):
     """Whether individuals come in pairs theta +- sigma eps."""
     shaping: Literal["centred_ranks", "normalised"] = "centred_ranks"
     """What fitness counts for: its rank, or its distance from the mean in standard deviations (Marvin)."""
-    cap: Positive | None = None
+    cap: float | None = None
     """Longest episode, in mean lengths of the last generation's (2 in section 2.1), which evaluations have as their
     result ``length``; null: the world's own limit."""
 

@@ -9,6 +9,8 @@ since their weights are stacked: at small widths a network's time is the number 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -130,6 +132,17 @@ class LSTM(nn.Module):
         return torch.stack(outs), torch.stack([h, c])
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Orthogonal weights come from a QR decomposition, whose last bits depend on the number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 class Policy(nn.Module):
     """Actor and critic of one policy; see the module's docstring for the layout."""
 
@@ -153,6 +166,7 @@ class Policy(nn.Module):
             else None
         )
 
+    @_one_thread()
     def initialise(self, generator: torch.Generator) -> None:
         """Orthogonal weights (Saxe et al. 2014), zero biases; a policy head so small that all actions begin equal."""
         gain = math.sqrt(2)

@@ -125,6 +125,22 @@ def test_the_initial_deviation_is_the_one_asked_for(std: Any) -> None:
     assert out.raw.shape[-1] == (2 if std == "free" else 4)
 
 
+@pytest.mark.parametrize("net", [Net(), Net(hidden=(256, 256), shared=True), Net(lstm=128)], ids=str)
+def test_initial_weights_are_no_matter_of_threads(net: Net) -> None:
+    """Workers have other numbers of them than who has drawn the same weights before."""
+    spec, before, found = Spec((Input("x", (24,)),), Discrete(4)), torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            policy = Policy(spec, net)
+            policy.initialise(torch.Generator().manual_seed(0))
+            found.append(torch.cat([x.detach().flatten() for x in policy.parameters()]))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert found[0].equal(found[1]) and found[0].equal(found[2])
+
+
 def test_initial_weights_are_orthogonal() -> None:
     policy = build(Spec((Input("x", (32,)),), Discrete(3)), Net(hidden=(16, 16), lstm=16))
     (first, second) = policy.hidden
