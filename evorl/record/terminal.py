@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -214,10 +214,15 @@ _NO_RESULTS = ("eval/return_mean", "eval/length_mean", "eval/stochastic_return_m
 
 
 def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = None) -> None:
-    """Print how a run ended: ``result`` is what result.json holds."""
+    """Print how a run ended: ``result`` is what result.json holds. Of a population the fitness is that of its best
+    individual's own evaluation, on other episodes than those of the numbers below it."""
     stream = stream or sys.stdout
-    lines = [("fitness", f"{result['fitness']:.4g}")] if result.get("fitness") is not None else []
-    lines += _judged(result.get("eval", {}))
+    lines, best = list[tuple[str, str]](), result.get("best") or {}
+    if "individual" in best:
+        lines.append(("best fitness", f"{best['fitness']:.4g}, of individual {best['individual']} as it evolved"))
+    elif result.get("fitness") is not None:
+        lines.append(("fitness", f"{result['fitness']:.4g}"))
+    lines += _judged(result.get("eval", {}), () if "individual" in best else ("fitness_mean",))
     lines.append(("steps", f"{result['steps']:,} in {clock(result['seconds'])}"))
     lines.append(("kept in", str(directory)))
     width = max(len(name) for name, _ in lines)
@@ -230,12 +235,12 @@ def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = 
             print(f"{name:<{width}}  {value}", file=stream, flush=True)
 
 
-def _judged(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A line for each quantity: its mean, and where they are known its deviation and its range."""
+def _judged(numbers: Mapping[str, Any], known: Collection[str]) -> list[tuple[str, str]]:
+    """A line for each quantity that is not ``known``: its mean, and where they are, its deviation and its range."""
     lines = []
     for name, value in numbers.items():
         what, _, part = name.rpartition("_")
-        if name == "fitness_mean" or (part in ("std", "min", "max") and f"{what}_mean" in numbers):
+        if name in known or (part in ("std", "min", "max") and f"{what}_mean" in numbers):
             continue
         text, parts = _short(value), [numbers.get(f"{what}_{one}") for one in ("std", "min", "max")]
         if part == "mean" and None not in parts:

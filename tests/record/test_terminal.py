@@ -192,6 +192,16 @@ def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == told
 
 
+def test_summary_tells_a_population_s_fitness_from_its_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = {"steps": 5, "seconds": 1.0, "fitness": 0.5, "eval": {"return_mean": 2.0, "fitness_mean": 0.25}}
+    for best, told in {
+        None: ["fitness  0.5", "return   2"],
+        7: ["best fitness  0.5, of individual 7 as it evolved", "return        2", "fitness       0.25"],
+    }.items():
+        summary({**numbers, "best": {"fitness": 0.5, "step": 3} | ({"individual": best} if best else {})}, Path("x"))
+        assert capsys.readouterr().out.splitlines()[:-2] == told
+
+
 @pytest.mark.parametrize(
     ("number", "text"),
     [(0, "0"), (999, "999"), (1000, "1k"), (12_345, "12.3k"), (999_600, "1M"), (999_400, "999k"), (27.5e6, "27.5M")],
