@@ -10,11 +10,14 @@ where the mean is, so they neither draw it nor push it away.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import cmaes
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
 from evorl.ec.generational import Generational, begun_anew
@@ -31,6 +34,16 @@ MOVING = {cmaes.CMA: (*BOTH, "_B"), cmaes.SepCMA: BOTH}
 
 REDRAWS = 10  # in many dimensions hardly any sample is within all bounds
 SMALLEST = 1e-30  # step size, long after anything is left to find: the package divides by it
+
+
+BLAS = ThreadpoolController()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The last bits of matrix products and eigenvectors depend on the number of threads."""
+    with BLAS.limit(limits=1, user_api="blas"):
+        yield
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +78,7 @@ class Adaptation(Generational):
         start = drawn(space, seeds.generator(seed, "start"), 0) / self.scales
         self.cma = kind(start, 1.0, population_size=hyper.population)
 
+    @_one_thread()
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         pairs = map(self.space.individual, self._samples(generator))
         memory = knowledge(self.population)
@@ -88,6 +102,7 @@ class Adaptation(Generational):
         x: Vectors = (self.cma.mean + self.cma._sigma * y) * self.scales
         return x
 
+    @_one_thread()
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         f = fitness(evaluations)
         sound = np.isfinite(f)
@@ -106,6 +121,7 @@ class Adaptation(Generational):
         super().load_state_dict(state)
         vars(self.cma).update({name: copied(field) for name, field in state["cma"].items()})
 
+    @_one_thread()
     def moved(self, state: StateDict, move: Move) -> StateDict:
         """A new gene is independent of the others, and as wide as at the start; none becomes wider than that by a
         narrower range, since nearly all samples would be at its bounds."""

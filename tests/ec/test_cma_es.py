@@ -8,6 +8,7 @@ from typing import Any
 import cmaes
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from evorl.ec.cma_es import CMAES, Adaptation
 from evorl.ec.core import Evaluation
@@ -35,6 +36,17 @@ def test_it_learns_what_the_package_learns(kind: type) -> None:
         np.testing.assert_allclose(evolver.cma.mean, package.mean)
         np.testing.assert_allclose(evolver.cma._C, package._C)
         assert evolver.cma._sigma == pytest.approx(package._sigma)
+
+
+def test_threads_change_nothing() -> None:
+    def found(threads: int) -> Any:
+        with threadpool_limits(threads, user_api="blas"):
+            evolver = CMAES(population=40).evolver(Space(weights=150), 1)
+            for _ in range(6):
+                evolver.tell([Evaluation(o, (-float(((o.weights - 0.3) ** 2).sum()),)) for o in evolver.ask()])
+            return [one.weights for one in evolver.ask()]
+
+    assert np.array_equal(found(1), found(2))
 
 
 @pytest.mark.parametrize("separable", [False, True])
