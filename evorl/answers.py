@@ -96,8 +96,9 @@ def objective(term: Objective, result: Mapping[str, Array], key: str = "ec.objec
 
 
 def mean(x: Array) -> float:
-    """Of a result in each episode [E]; NumPy's own takes twice as long, which tells with thousands of individuals."""
-    return float(np.add.reduce(x, dtype=np.float64) / len(x))
+    """Of a result in each episode [E]; NumPy's own takes twice as long, which tells with thousands of individuals, and
+    where they play one episode each any sum does."""
+    return float(x[0]) if len(x) == 1 else float(np.add.reduce(x, dtype=np.float64) / len(x))
 
 
 def check_results(wanted: Mapping[str, str], world: World, more: Collection[str] = ()) -> None:

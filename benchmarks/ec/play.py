@@ -15,6 +15,7 @@ number, from 0, is its seed.
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -70,6 +71,7 @@ def contest(before: int, episodes: int, words: list[str]) -> dict[str, Callable[
 
     def ours(together: int, number: int) -> float:
         population = begun(number, together)
+        gc.collect()  # what the set-up has left behind
         steps, began = population.steps, time.perf_counter()
         for _ in range(GENERATIONS):
             generation(population)
@@ -109,6 +111,7 @@ def loop(made: Experiment, episodes: int, generations: list[NDArray[np.float32]]
         now, rows, alive = arena.recv(), np.arange(POPULATION), np.ones(POPULATION, bool)
         left = np.full(POPULATION, episodes)
         crowd.act(tuple(torch.from_numpy(x) for x in now.inputs), None, noise, None, None)
+        gc.collect()
         began = time.perf_counter()
         while alive.any():
             decision = crowd.act(tuple(torch.from_numpy(x) for x in now.inputs), None, noise, None, None)
