@@ -142,8 +142,8 @@ def _weights(one: Individual) -> NDArray[np.float32]:
 
 def _lean(memory: StateDict | None, optimizer: bool) -> StateDict | None:
     """What a memory hands on to another run, whose schedules begin anew."""
-    if memory is None or "learner" not in memory:  # a cap is of that run's own generations
-        return {"moments": memory["moments"]} if memory and "moments" in memory else None
+    if memory is None or "learner" not in memory:
+        return {"moments": memory["moments"]} if memory and "moments" in memory else None  # a cap is of its own run
     names = INHERITED if optimizer else INHERITED[:1]
     return {"steps": 0, "learner": {name: memory["learner"][name] for name in names}}
 

@@ -293,8 +293,8 @@ class World(ABC):
         return self
 
     def capped(self, steps: int) -> World:
-        """The world whose episodes end after so many environment steps at the latest, truncated. Raises `BadRequest`
-        where they have no such limit."""
+        """The world whose episodes end after so many environment steps at the latest, truncated; it is not closed, and
+        holds nothing that this one does not. Raises `BadRequest` where episodes have no such limit."""
         raise BadRequest(f"episodes of {type(self).__name__} have no limit in environment steps")
 
     @abstractmethod

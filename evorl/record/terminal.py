@@ -214,15 +214,15 @@ _NO_RESULTS = ("eval/return_mean", "eval/length_mean", "eval/stochastic_return_m
 
 
 def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = None) -> None:
-    """Print how a run ended: ``result`` is what result.json holds. Of a population the fitness is that of its best
-    individual's own evaluation, on other episodes than those of the numbers below it."""
+    """Print how a run ended: ``result`` is what result.json holds. The best of a population of policies is what it
+    was when it evolved, on other episodes than those of the numbers below it."""
     stream = stream or sys.stdout
-    lines, best = list[tuple[str, str]](), result.get("best") or {}
+    lines, best, judged = list[tuple[str, str]](), result.get("best") or {}, result.get("eval", {})
     if "individual" in best:
-        lines.append(("best fitness", f"{best['fitness']:.4g}, of individual {best['individual']} as it evolved"))
+        lines.append(("best", f"{best['fitness']:.4g}, individual {best['individual']} as it evolved"))
     elif result.get("fitness") is not None:
         lines.append(("fitness", f"{result['fitness']:.4g}"))
-    lines += _judged(result.get("eval", {}), () if "individual" in best else ("fitness_mean",))
+    lines += _judged(judged, () if "individual" in best and "return_mean" in judged else ("fitness_mean",))
     lines.append(("steps", f"{result['steps']:,} in {clock(result['seconds'])}"))
     lines.append(("kept in", str(directory)))
     width = max(len(name) for name, _ in lines)

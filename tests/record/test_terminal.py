@@ -194,11 +194,13 @@ def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_summary_tells_a_population_s_fitness_from_its_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
     numbers = {"steps": 5, "seconds": 1.0, "fitness": 0.5, "eval": {"return_mean": 2.0, "fitness_mean": 0.25}}
-    for best, told in {
-        None: ["fitness  0.5", "return   2"],
-        7: ["best fitness  0.5, of individual 7 as it evolved", "return        2", "fitness       0.25"],
-    }.items():
-        summary({**numbers, "best": {"fitness": 0.5, "step": 3} | ({"individual": best} if best else {})}, Path("x"))
+    one, best = {"fitness": 0.5, "step": 3}, "best     0.5, individual 7 as it evolved"
+    for more, told in [
+        ({"best": one}, ["fitness  0.5", "return   2"]),
+        ({"best": {**one, "individual": 7}}, [best, "return   2", "fitness  0.25"]),
+        ({"best": {**one, "individual": 7}, "eval": {"fitness_mean": 0.5, "f2_mean": 3.0}}, [best, "f2       3"]),
+    ]:
+        summary({**numbers, **more}, Path("x"))
         assert capsys.readouterr().out.splitlines()[:-2] == told
 
 
