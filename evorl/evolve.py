@@ -161,10 +161,9 @@ class Population:
 
     def _knowing(self, one: Individual) -> Individual:
         """An individual with what it is to know beside its weights."""
-        known = self.origin.memory(one)
-        if self.moments is not None:
-            known = {**(one.memory or {}), "moments": self.shared}
-        return one if known is one.memory else one._replace(memory=known)
+        if self.moments is None:
+            return one._replace(memory=self.origin.memory(one))
+        return one._replace(memory={**(one.memory or {}), "moments": self.shared})
 
     def _learn(self, evaluations: list[Evaluation], seen: StateDict | None) -> Metrics:
         """Tell the evolver; what was seen is shared with everybody from the next generation on."""

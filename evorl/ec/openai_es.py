@@ -229,31 +229,32 @@ class Strategy(Generational):
         super().__init__(hyper, space, seed)
         self.centre = hyper.centre(space, seed)
         self.whole = True
-        self.cap: int | None = None  # environment steps of the next generation's longest episode
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         """The next places; asynchronously, theta may have learned from more or fewer generations than theirs."""
         numbers = range(self.next_id, self.next_id + self.brood)
         self.next_id = numbers.stop
         made = (self.centre.sample(*divmod(i, self.hyper.population), self.whole) for i in numbers)
-        memory = knowledge(self.population)
-        if self.cap is not None:
-            memory = {**(memory or {}), "cap": self.cap}
+        memory, cap = knowledge(self.population), self.cap
+        if cap is not None:
+            memory = {**(memory or {}), "cap": cap}
         return [one._replace(birth=self.told, memory=memory) for one in made]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
         places = [divmod(one.individual.id, self.hyper.population) for one in evaluations]
         f = fitness(evaluations)
         self.population = [one for one, sound in zip(evaluations, np.isfinite(f), strict=True) if sound]
-        return self._capped() | self.centre.step(f, places)
+        metrics: Metrics = {} if self.cap is None else {"population/cap": self.cap}
+        return metrics | self.centre.step(f, places)
 
-    def _capped(self) -> Metrics:
-        """A cap for those proposed from now on, so that none waits for an episode many times as long (section 2.1)."""
+    @property
+    def cap(self) -> int | None:
+        """Environment steps of the longest episode of those proposed now, so that none waits for one many times as long
+        as the others (section 2.1); None where it is the world's own."""
         if self.hyper.cap is None or not self.population:
-            return {}
+            return None
         length = float(np.mean(np.concatenate([one.result["length"] for one in self.population])))
-        self.cap = math.ceil(self.hyper.cap * length)
-        return {"population/cap": self.cap}
+        return math.ceil(self.hyper.cap * length)
 
     @property
     def arrived(self) -> Sequence[Evaluation]:
@@ -261,12 +262,11 @@ class Strategy(Generational):
         return self._arrived
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "centre": self.centre.state_dict(), "cap": self.cap}
+        return {**super().state_dict(), "centre": self.centre.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.centre.load_state_dict(state["centre"])
-        self.cap = state.get("cap")  # not noted by runs of before
 
     def moved(self, state: StateDict, move: Move) -> StateDict:
         """Perturbations of the generation under way were of another length, so the next one begins."""

@@ -192,8 +192,8 @@ def test_the_cap_follows_the_mean_length_of_those_who_did_not_fail() -> None:
     again = OpenAIES(population=4, cap=2.0).evolver(MIXED, 0)
     again.load_state_dict(evolver.state_dict())
     assert again.cap == math.ceil(2 * (61 / 3 + 1.5)) == 44
-    assert told(-1.0, -1.0, -1.0, -1.0) == [44] * 4  # of whom nothing is known
-    assert told(1.0, 1.0, 1.0, 1.0) == [44] * 4 and evolver.cap == 5
+    assert told(-1.0, -1.0, -1.0, -1.0) == [44] * 4
+    assert told(1.0, 1.0, 1.0, 1.0) == [None] * 4 and evolver.cap == 5  # of those before nothing is known
 
 
 def test_what_a_learner_did_to_the_weights_is_not_inherited() -> None:
