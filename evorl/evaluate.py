@@ -25,7 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from evorl import config
+from evorl.cli import config
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.types import Count, Natural, Positive
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     import torch
 
     from evorl.ec.core import Evolution, Individual
-    from evorl.experiment import Experiment
-    from evorl.lifetime import Plan
     from evorl.mdp.core import Arena, Array, World
+    from evorl.population.evaluation import Plan
     from evorl.rl.core import Learner
+    from evorl.training.experiment import Experiment
 
 NEAR = 8
 """Ids that a refusal names."""
@@ -94,7 +94,7 @@ def evaluate(request: Request) -> None:
     elif request.individual is not None:
         raise BadRequest("this run has no population", "individual")
     learner = _learner(experiment, policy, _device(experiment, request.device))
-    from evorl.rl.judge import fitness, judge
+    from evorl.rl.evaluation import fitness, judge
 
     episodes = request.episodes or experiment.eval.episodes
     seed = experiment.seed if request.seed is None else request.seed
@@ -137,9 +137,9 @@ def _individual(
     experiment: Experiment, evolution: Evolution, run: dict[str, Any], which: str
 ) -> tuple[Individual, Plan]:
     """One that a checkpoint's population holds, and how such are evaluated. Raises `BadRequest`."""
-    from evorl.couriers import rebuilt
     from evorl.ec.core import Seeding, unpack_evaluations
-    from evorl.lifetime import plan
+    from evorl.population.dispatch import rebuilt
+    from evorl.population.evaluation import plan
 
     evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # those of then
     how = plan(experiment, evolution)
@@ -173,8 +173,8 @@ def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
 
 def _evaluate_point(one: Individual, how: Plan, about: dict[str, Any], request: Request) -> None:
     """Evaluate the individual of a problem, which has no policy."""
-    from evorl.answers import Answer
     from evorl.ec.core import pack
+    from evorl.population.results import Answer
 
     if request.video:
         raise BadRequest("a problem has no policy to film", "video")
@@ -187,7 +187,7 @@ def _evaluate_point(one: Individual, how: Plan, about: dict[str, Any], request: 
 
 
 def _device(experiment: Experiment, asked: str | None) -> torch.device:
-    from evorl.train import device
+    from evorl.training.train import device
 
     return device(asked or ("cpu" if experiment.device == "cpu" else "auto"))
 
@@ -195,7 +195,7 @@ def _device(experiment: Experiment, asked: str | None) -> torch.device:
 def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.device) -> Learner:
     import torch
 
-    from evorl.train import spec
+    from evorl.training.train import spec
 
     torch.set_num_threads(experiment.rl.threads)
     learner = experiment.rl.learner(spec(experiment.mdp.judge()), experiment.seed, device)

@@ -20,10 +20,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from evorl import __version__, config
-from evorl.record import files
-from evorl.record.runs import find_runs, read_runs
-from evorl.record.sweeps import Waiting, searches, waiting
+from evorl import __version__
+from evorl.analysis.runs import find_runs, read_runs
+from evorl.analysis.sweeps import Waiting, searches, waiting
+from evorl.cli import config
+from evorl.util import files
 from evorl.util.errors import BadRequest, nearest
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR]   (--help tells more)"
@@ -73,15 +74,17 @@ def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], searched:
 
     Nothing is written before everything is computed.
     """
-    from evorl.record.population import read_search
-    from evorl.record.printed import print_tables
+    from evorl.analysis.population import read_search
+    from evorl.analysis.terminal_tables import print_tables
 
     runs, left_out = read_runs(directories)
     for note in left_out:
         print(f"evorl: {note}", file=sys.stderr)
     print_tables(runs, jobs)
     sys.stdout.flush()
-    from evorl.record.digest import compose  # brings Matplotlib, which draws for seconds: the tables are read meanwhile
+    from evorl.analysis.report import (
+        compose,  # brings Matplotlib, which draws for seconds: the tables are read meanwhile
+    )
 
     content = compose(runs, jobs, left_out, [one for one in map(read_search, searched) if one])
     out.mkdir(parents=True, exist_ok=True)

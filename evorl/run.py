@@ -33,15 +33,17 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from evorl import __version__, config, job
-from evorl.overrides import FOLDERS, ROOMS, TUNED, check_room, parse, require, written
-from evorl.record.files import replace
-from evorl.sweep import sweep
+from evorl import __version__
+from evorl.cli import config
+from evorl.cli.overrides import FOLDERS, ROOMS, TUNED, check_room, parse, require, written
+from evorl.jobs import job
+from evorl.jobs.sweep import sweep
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
+from evorl.util.files import replace
 
 if TYPE_CHECKING:
-    from evorl.experiment import Experiment
+    from evorl.training.experiment import Experiment
 
 AMENDABLE = ("budget", "record", "cluster")
 """Keys that a resumed run may change: whatever else it writes must be what one that never stopped would."""
@@ -88,7 +90,7 @@ def _opened(args: argparse.Namespace) -> AbstractContextManager[Hydra]:
 
 
 def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> None:
-    from evorl.help import page
+    from evorl.cli.help import page
 
     print(page(hydra, composed, words, name))
 
@@ -195,7 +197,7 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
 
 def _end(directory: Path) -> int:
     """The step at which a run's journal ends."""
-    from evorl.origin import journal
+    from evorl.population.warm_start import journal
 
     if step := journal(directory, "replay")[-1].step:
         return step

@@ -1,4 +1,4 @@
-"""Where Hydra finds ``hydra/sweeper=evorl``; the search itself is `evorl.course`, imported when one begins."""
+"""Where Hydra finds ``hydra/sweeper=evorl``; `evorl.jobs.search_loop` runs the search."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ class EvorlSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        from evorl.course import carry_on
+        from evorl.jobs.search_loop import carry_on
 
         return carry_on(self.config, self.hydra_context, self.launcher)

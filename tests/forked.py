@@ -15,7 +15,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parent.parent
-PRELOADED = ("evorl.run", "evorl.evaluate", "evorl.report", "evorl.evolve", "evorl.record.figures", "evorl.rl.ppo")
+PRELOADED = (
+    "evorl.run",
+    "evorl.evaluate",
+    "evorl.report",
+    "evorl.population.loop",
+    "evorl.analysis.figures",
+    "evorl.rl.ppo",
+)
 
 
 class Forked:

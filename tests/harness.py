@@ -20,13 +20,13 @@ import numpy as np
 import pytest
 import torch
 
-from evorl import config
-from evorl.experiment import Experiment
+from evorl.cli import config
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.record import checkpoint
-from evorl.session import Opened, carried_out
-from evorl.train import Start, prepared
+from evorl.training.experiment import Experiment
+from evorl.training.session import Opened, carried_out
+from evorl.training.train import Start, prepared
 from evorl.util.seed import generator
 
 ROOT = Path(__file__).parent.parent

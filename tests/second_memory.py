@@ -85,10 +85,10 @@ def evorl(*commands: tuple[str, ...], captured: bool = True) -> tuple[int, Count
 
 
 def _commands(commands: tuple[tuple[str, ...], ...], told: Path, captured: bool) -> None:
-    from evorl import train
     from evorl.nets.capture import Records
     from evorl.rl.policy_gradient import PolicyGradient
     from evorl.run import main
+    from evorl.training import train
 
     _setup_privateuseone_for_python_backend("second")
     kernels = library.Library("_", "IMPL")

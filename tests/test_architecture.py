@@ -89,13 +89,22 @@ IN_PLACE = {"normal_", "uniform_", "bernoulli_", "exponential_", "random_", "cau
 IN_PLACE |= {"orthogonal_", "kaiming_normal_", "kaiming_uniform_", "xavier_normal_", "xavier_uniform_", "trunc_normal_"}
 KEYED = {
     # file: (what it may use, why)
-    "evorl/cluster/crew.py": ({"secrets", "secrets.token_bytes"}, "a group's password, which no result depends on"),
-    "evorl/cluster/relay.py": ({"secrets", "secrets.token_bytes"}, "what the driver seals parcels with"),
-    "evorl/cluster/nursery.py": ({"secrets", "secrets.token_hex"}, "a directory's name"),
+    "evorl/cluster/workers/pool.py": (
+        {"secrets", "secrets.token_bytes"},
+        "a group's password, which no result depends on",
+    ),
+    "evorl/cluster/transport/broadcast_relay.py": (
+        {"secrets", "secrets.token_bytes"},
+        "what the driver seals parcels with",
+    ),
+    "evorl/cluster/processes/launcher.py": ({"secrets", "secrets.token_hex"}, "a directory's name"),
     "evorl/util/seed.py": ({"np.random.Generator", "np.random.Philox"}, "the one source of generators"),
-    "evorl/mdp/simulators.py": ({"np.random.Generator", "np.random.PCG64"}, "gymnasium's own bits from a keyed seed"),
-    "evorl/mdp/snapshot.py": ({"np.random.Generator"}, "its state is part of a simulator's; none is made"),
-    "evorl/rl/crowd.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),
+    "evorl/mdp/gymnasium/classic_control.py": (
+        {"np.random.Generator", "np.random.PCG64"},
+        "gymnasium's own bits from a keyed seed",
+    ),
+    "evorl/mdp/gymnasium/snapshot.py": ({"np.random.Generator"}, "its state is part of a simulator's; none is made"),
+    "evorl/rl/stacked_policies.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),
     "evorl/rl/policy_gradient.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),
 }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import forked
 import pytest
 
-from evorl import config
+from evorl.cli import config
 
 FEW = ("+debug=tiny", "mdp=cartpole", "record.tensorboard=false")
 TINY = (*FEW, "budget.steps=512")
@@ -355,7 +355,7 @@ def test_the_first_line_comes_within_two_seconds(tmp_path: Path) -> None:
 def test_directories_of_runs_that_start_at_the_same_time(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib, concurrent.futures as f\n"
-        "from evorl.job import place\n"
+        "from evorl.jobs.job import place\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "with f.ThreadPoolExecutor(8) as pool:\n"
         "    for one in [pool.submit(place, 'runs/a/20260101-s0', 'k', []) for _ in range(8)]: print(one.result())\n"

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from harness import QUICK, WORLDS, go, newest, rows
 
-from evorl import config
+from evorl.cli import config
 from evorl.evaluate import _frames, _game, main
 from evorl.mdp.core import World
 from evorl.mdp.pong import Pong
 from evorl.rl.core import Learner
-from evorl.rl.judge import judge, play
-from evorl.train import device
+from evorl.rl.evaluation import judge, play
+from evorl.training.train import device
 from evorl.util.seed import Episodes
 
 CASES = {
@@ -240,7 +240,7 @@ def test_the_last_picture_of_a_duel_is_of_its_end(runs: Path, monkeypatch: pytes
 def test_a_world_without_pictures_says_so(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    from evorl.mdp.pong import PongArena
+    from evorl.mdp.pong.world import PongArena
 
     monkeypatch.setattr(PongArena, "render", lambda *_: None)
     shutil.copytree(runs / "pong-self", tmp_path / "run", ignore=shutil.ignore_patterns("videos"))

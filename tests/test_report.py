@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evorl.record.printed import print_tables
-from evorl.record.runs import read_run
-from evorl.record.sweeps import index
+from evorl.analysis.runs import read_run
+from evorl.analysis.sweeps import index
+from evorl.analysis.terminal_tables import print_tables
 from evorl.report import main
 
 T975 = {1: 12.706204736, 2: 4.302652730}
@@ -217,7 +217,7 @@ def test_globs_and_runs_named_twice(sweep: Path, tmp_path: Path, capsys: pytest.
 def test_the_tables_are_printed_before_anything_is_drawn(
     sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("evorl.record.digest.compose", lambda *_: {"index.html": print("drawn") or b""})
+    monkeypatch.setattr("evorl.analysis.report.compose", lambda *_: {"index.html": print("drawn") or b""})
     assert main([str(sweep), f"out={tmp_path / 'report'}"]) == 0
     groups, runs, end = capsys.readouterr().out.split("\n\n")
     assert end.startswith("drawn\n")

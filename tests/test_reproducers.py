@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from forked import evorl
 
-from evorl.evolve import Population
 from evorl.mdp.problem import Problem
+from evorl.population.loop import Population
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -190,7 +190,7 @@ def test_workers_are_busy_from_the_first_beginning_to_the_end_of_so_many() -> No
 def test_a_threshold_of_a_curve_is_met_at_the_first_evaluation_there() -> None:
     from sampling import threshold_steps
 
-    from evorl.record.runs import Series
+    from evorl.analysis.runs import Series
 
     steps, values = np.array([10.0, 20.0, 30.0]), np.array([-5.0, -1.0, -3.0])
     curve = Series(steps, steps, values)
@@ -244,7 +244,7 @@ def test_whole_generations_are_weighed_heavier_than_seeds(monkeypatch: pytest.Mo
 def test_the_bare_loop_plays_what_an_evolution_plays(episodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     import play
 
-    monkeypatch.setattr("evorl.lifetime.SLOTS", 4)  # each policy has one row
+    monkeypatch.setattr("evorl.population.evaluation.SLOTS", 4)  # each policy has one row
     monkeypatch.setattr(play, "POPULATION", 4)
     monkeypatch.setattr(play, "GENERATIONS", 1)
     contest = play.contest(1, episodes, play.CARTPOLE)
@@ -260,7 +260,7 @@ def test_a_generation_of_ours_beside_evotorch(monkeypatch: pytest.MonkeyPatch) -
         populations.append(Population(*what))
         return populations[-1]
 
-    monkeypatch.setattr("evorl.evolve.Population", made)
+    monkeypatch.setattr("evorl.population.loop.Population", made)
     monkeypatch.setattr(cartpole, "POPULATION", 4)
     generation = cartpole.ours()
     try:

@@ -181,8 +181,8 @@ def test_a_spoiled_manifest_is_refused(spoil: Any) -> None:
 
 
 def test_the_words_of_the_job_compose() -> None:
+    from evorl.cli.config import compose, experiment, opened, resolved
     from evorl.cluster.ray import Ray
-    from evorl.config import compose, experiment, opened, resolved
 
     job = manifest(yaml.safe_load((SCRIPTS / "kubernetes" / "rayjob.yaml").read_text()))
     assert isinstance(job, RayJob)

@@ -49,7 +49,7 @@ def test_it_trains_from_another_directory(clean: Path, tmp_path: Path) -> None:
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True)
 
-    where = run(str(clean / "python"), "-c", "import evorl.config; print(evorl.config.CONF)")
+    where = run(str(clean / "python"), "-c", "import evorl.cli.config; print(evorl.cli.config.CONF)")
     assert Path(where.stdout.strip()).is_relative_to(clean.parent), where
     done = run(str(clean / "evorl"), "run", "+debug=tiny", "mdp=cartpole", "budget.steps=512", "hydra.run.dir=here")
     assert done.returncode == 0, done.stderr

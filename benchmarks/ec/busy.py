@@ -30,12 +30,12 @@ from common import alternate, arguments, machine, median, page, save
 
 from evorl.cluster.processes import Processes
 from evorl.ec.pbt import PBT
-from evorl.evolve import Population
-from evorl.experiment import Experiment
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Battle, Discrete, Input, Spec, State, Step
 from evorl.nets.policy import Net
+from evorl.population.loop import Population
 from evorl.rl.ppo import PPO
+from evorl.training.experiment import Experiment
 from evorl.util.seed import generator
 
 WORKERS, MEAN_S = 4, 0.5

@@ -1,8 +1,8 @@
 """What a generation of OpenAI's evolution strategy sends, against the number of parameters: by seed, and whole.
 
 Every call and answer between a run of `ec=openai_es` and the members that evaluate is counted as the bytes of its
-content (`evorl.cluster.line.dumps`). Members begin alike and see every generation's fitnesses, so none need ever be
-sent the parameters. What grows over the first eight generations is the memory of fitnesses that each call carries.
+content (`evorl.cluster.transport.connection.dumps`). Members begin alike and see every generation's fitnesses, so none need
+ever be sent the parameters. What grows over the first eight generations is the memory of fitnesses that each call carries.
 An individual's answer tells its fitness and the results of each of its episodes.
 
     python benchmarks/ec/bytes.py [--out DIR]
@@ -20,14 +20,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 from common import arguments, machine, page, save
 
-from evorl import config
-from evorl.answers import evaluated
-from evorl.cluster.line import dumps
+from evorl.cli import config
 from evorl.cluster.local import Local
-from evorl.couriers import BySeed, Courier, Follower, Whole
+from evorl.cluster.transport.connection import dumps
 from evorl.ec.openai_es import OpenAIES
-from evorl.experiment import Experiment
-from evorl.lifetime import plan
+from evorl.population.dispatch import BySeed, Courier, Follower, Whole
+from evorl.population.evaluation import plan
+from evorl.population.results import evaluated
+from evorl.training.experiment import Experiment
 
 POPULATION, GENERATIONS, MEMBERS = 40, 5, 4
 CASES = [(hidden, 1) for hidden in ([8], [64, 64], [256, 256], [512, 512, 512])] + [([512, 512, 512], 60)]

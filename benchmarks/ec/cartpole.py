@@ -32,8 +32,8 @@ Generation = Callable[[], int]
 
 
 def ours() -> Generation:
-    from evorl import config
-    from evorl.evolve import Population
+    from evorl.cli import config
+    from evorl.population.loop import Population
 
     words = [
         "mdp=cartpole", "ec=openai_es", f"ec.population={POPULATION}", "ec.episodes=1", f"rl.net.hidden=[{HIDDEN}]",

@@ -31,13 +31,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 from common import alternate, arguments, machine, median, page, save
 
-from evorl import config
+from evorl.cli import config
 from evorl.ec.openai_es import OpenAIES
-from evorl.evolve import Population
-from evorl.experiment import Experiment
 from evorl.mdp.core import Resting
 from evorl.nets.distributions import noise_size
-from evorl.rl.crowd import Actor, Crowd
+from evorl.population.loop import Population
+from evorl.rl.stacked_policies import Actor, Crowd
+from evorl.training.experiment import Experiment
 from evorl.util.seed import Grouped
 
 POPULATION, GENERATIONS = 200, 3

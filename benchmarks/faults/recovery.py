@@ -29,7 +29,7 @@ from common import arguments, machine, median, page, save
 from ours import experiment
 
 from evorl.cluster.processes import Processes
-from evorl.train import Run
+from evorl.training.train import Run
 
 DEADLINE_S = 5.0
 WORDS = f"rl.members=4 cluster=processes cluster.workers=2 cluster.deadline_s={DEADLINE_S}"

@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 from common import alternate, machine, page, save
 
-from evorl import config
-from evorl.evolve import Population
+from evorl.cli import config
+from evorl.population.loop import Population
 
 WORKERS, STEPS, EPISODES = 2, 131_072, 16
 MODES = {True: "asynchronous", False: "synchronous"}

@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 from common import ROOT, carry_on, judge, machine, of_runs, page, save
 
-from evorl.record.figures import render, style
-from evorl.record.fronts import fronts
-from evorl.record.population import Census, Line, read_census
-from evorl.record.runs import read_run
+from evorl.analysis.figures import render, style
+from evorl.analysis.fronts import fronts
+from evorl.analysis.population import Census, Line, read_census
+from evorl.analysis.runs import read_run
 
 PROFILES = {"ci": ["ec.population=8", "ec.train_steps=500_000", "budget.steps=43_000_000"], "paper": []}
 """Words beside the experiment's own."""

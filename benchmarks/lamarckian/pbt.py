@@ -33,7 +33,7 @@ from ours import experiment
 from solve import rows
 
 from evorl.cluster.local import Local
-from evorl.train import Run
+from evorl.training.train import Run
 
 OUR_NAME, PEER_NAME = "evorl", "Ray Tune + RLlib"
 FITNESS, ROUNDS = 0.8, 20

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 from common import ROOT, bound, carry_on, machine, median, of_runs, page, save
 
-from evorl.record.curves import Band, band, common_grid, half_width
-from evorl.record.runs import RunRecord, Series, read_run
+from evorl.analysis.runs import RunRecord, Series, read_run
+from evorl.analysis.statistics import Band, band, common_grid, half_width
 from evorl.util.errors import BadRequest
 
 METRIC = "eval/return_mean"

@@ -14,7 +14,7 @@ import argparse
 import numpy as np
 
 from evorl.mdp.core import Array
-from evorl.mdp.pong_rules import (
+from evorl.mdp.pong.rules import (
     BALL,
     MIDDLE_X,
     MIDDLE_Y,

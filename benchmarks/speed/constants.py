@@ -17,15 +17,15 @@ from crowd import Crowd
 from ours import experiment
 from scaling import Cost, Place, Work
 
-from evorl.cluster.child import fork
+from evorl.cluster.processes.fork import fork
 
 FEW, MANY = 16, 256  # workers between which the driver's costs are taken to grow in a straight line
 
 
 def work(words: str, seconds: float) -> Work:
     """Of one member and its learner, in one process."""
-    from evorl.cluster.wire import Packed
-    from evorl.train import Run
+    from evorl.cluster.transport.wire import Packed
+    from evorl.training.train import Run
 
     run = Run(experiment(words.split()))
     try:
@@ -97,7 +97,7 @@ def line(few: float, many: float) -> Cost:
 
 def messages(workers: int, weights: int, seconds: float) -> dict[str, float]:
     """Seconds of the driver's thread for one call of `all`, and for one answer of `gather` with weights sent back."""
-    from evorl.cluster.group import RemoteGroup
+    from evorl.cluster.workers.group import RemoteGroup
 
     group = RemoteGroup(Crowd(Echo, workers), workers, 120.0, ())
     given = np.zeros(weights, np.uint8)
@@ -167,7 +167,7 @@ def take(socket: Any, name: bytes, flight: int) -> None:
 
 def ran(words: str, workers: int, seconds: float) -> float:
     """Environment steps per second of a whole run here, that many members on that many workers."""
-    from evorl.train import Run
+    from evorl.training.train import Run
 
     where = f"cluster=processes cluster.workers={workers} rl.members={workers}"
     run = Run(experiment([*words.split(), *where.split()]))

@@ -10,15 +10,15 @@ import threading
 from functools import partial
 from typing import Any
 
-from evorl.cluster.child import die_with_parent, fork
 from evorl.cluster.core import Make
-from evorl.cluster.host import here
-from evorl.cluster.launch import Exit
-from evorl.cluster.serve import serve
+from evorl.cluster.processes.fork import die_with_parent, fork
+from evorl.cluster.transport.host import here
+from evorl.cluster.workers.launcher import Exit
+from evorl.cluster.workers.worker import serve
 
 
 class Crowd:
-    """See `evorl.cluster.launch`. Nobody in it dies or is replaced."""
+    """See `evorl.cluster.workers.launcher`. Nobody in it dies or is replaced."""
 
     def __init__(self, make: Make, workers: int) -> None:
         self.make, self.workers, self.host = make, workers, here()

@@ -27,7 +27,7 @@ from ppo import OUR_PONG, SB3_DEFAULTS
 from evorl.mdp.core import Arena, Box, Spec, heads
 from evorl.nets.distributions import outputs
 from evorl.rl.core import Batch
-from evorl.train import Run
+from evorl.training.train import Run
 from evorl.util.seed import Episodes
 
 CASES = {"Pong, our defaults": OUR_PONG, "CartPole-v1, SB3's defaults": f"mdp=cartpole {SB3_DEFAULTS}"}

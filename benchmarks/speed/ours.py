@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from common import serve
 
-from evorl import config
+from evorl.cli import config
 
 if TYPE_CHECKING:
-    from evorl.experiment import Experiment
+    from evorl.training.experiment import Experiment
 
 
 def experiment(words: Sequence[str]) -> Experiment:
@@ -22,7 +22,7 @@ def experiment(words: Sequence[str]) -> Experiment:
 
 def learn(whole: Experiment, playing: bool = False) -> None:
     """``playing``: count the seconds of playing, not the steps; their rate is the share of time that playing takes."""
-    from evorl.train import Run
+    from evorl.training.train import Run
 
     run = Run(whole)
 

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from evorl.cluster.relay import FAN
+from evorl.cluster.transport.broadcast_relay import FAN
 
 Fan = Literal["star", "tree", "none"]
 """Where the weights of a synchronous run go: from the driver to every worker, along a tree of hosts (what evorl does),

@@ -20,8 +20,8 @@ import numpy as np
 
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
 from evorl.ec.generational import Generational, begun_anew
-from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Space
+from evorl.ec.space_change import Move
 from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors
 from evorl.ops.ranks import log_weights
 from evorl.util import seed as seeds

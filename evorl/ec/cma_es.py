@@ -21,8 +21,8 @@ from threadpoolctl import ThreadpoolController
 
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
 from evorl.ec.generational import Generational, begun_anew
-from evorl.ec.move import Move
 from evorl.ec.space import Space
+from evorl.ec.space_change import Move
 from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors, within
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Space
+from evorl.ec.space_change import Move
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.types import Count, StateDict
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
 from evorl.ec.generational import Generational
-from evorl.ec.move import Move
 from evorl.ec.space import Space
+from evorl.ec.space_change import Move
 from evorl.ec.vectors import Vectors, drawn, fitness, nudge, vectors, within
 from evorl.util import seed as seeds
 from evorl.util.types import NonNegative, StateDict

@@ -19,8 +19,8 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
-from evorl.ec.move import Move
 from evorl.ec.space import Space
+from evorl.ec.space_change import Move
 from evorl.util import seed as seeds
 from evorl.util.types import StateDict
 

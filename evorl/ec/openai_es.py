@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
 from evorl.ec.generational import Generational, begun_anew
-from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Space
+from evorl.ec.space_change import Move
 from evorl.ec.vectors import drawn, fitness, knowledge, scales, within
 from evorl.ops.ranks import centred_ranks, normalised
 from evorl.util import seed as seeds

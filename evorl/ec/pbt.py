@@ -30,8 +30,8 @@ from evorl.ec.core import (
     unpack,
     unpack_evaluations,
 )
-from evorl.ec.move import Move
 from evorl.ec.space import Coordinates, Gene, Space
+from evorl.ec.space_change import Move
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Fraction, Natural, Positive, StateDict

@@ -34,7 +34,7 @@ from evorl.mdp.core import (
     WorldError,
 )
 from evorl.mdp.delay import Delayed
-from evorl.mdp.quiet import QuietLoop
+from evorl.mdp.event_loop import QuietLoop
 from evorl.mdp.rows import action_form, blank, restore_seen, saved_seen, seen, show, show_final
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes

@@ -28,7 +28,7 @@ from evorl.mdp.core import (
     check_name,
     heads,
 )
-from evorl.mdp.samples import any_action
+from evorl.mdp.random_play import any_action
 from evorl.util.seed import Episodes, generator
 
 LONGEST = 100_000

@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from evorl import __version__
 from evorl.nets.capture import Record, Result, named
-from evorl.record.files import replace
 from evorl.util.errors import BadRequest
+from evorl.util.files import replace
 
 
 def compiled(function: Callable[..., Result], *example: Tensor) -> Callable[..., Result]:

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 import evorl
-from evorl.record import files, tensors
+from evorl.record import tensors
+from evorl.util import files
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 

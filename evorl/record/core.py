@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from evorl.record import metrics
-from evorl.record.lines import Lines
+from evorl.record.json_lines import Lines
 from evorl.util.types import StateDict
 
 _log = logging.getLogger("evorl")

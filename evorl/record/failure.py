@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from evorl.record.files import write_json
 from evorl.util.errors import reason
+from evorl.util.files import write_json
 
 NAME = "failure.json"
 

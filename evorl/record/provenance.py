@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import evorl
-from evorl.record.files import write_json
+from evorl.util.files import write_json
 
 _PACKAGES = (
     *("torch", "numpy", "gymnasium", "hydra-core", "omegaconf", "ray", "pyzmq", "msgspec", "safetensors"),

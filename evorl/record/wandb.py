@@ -26,9 +26,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evorl.record import files
 from evorl.record.follow import follow
-from evorl.util.readable import readable
+from evorl.util import files
+from evorl.util.poll import readable
 
 if TYPE_CHECKING:
     from evorl.record.core import Record

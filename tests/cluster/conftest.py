@@ -13,7 +13,7 @@ from harness import relatives, title
 @pytest.fixture(scope="session")
 def kept_ray() -> Iterator[tuple[str, Path]]:
     """Its address, and the folder that all its processes have for temporary files."""
-    from evorl.cluster.keeper import STORE, Keeper
+    from evorl.cluster.ray.own_ray import STORE, Keeper
 
     with tempfile.TemporaryDirectory(prefix="evorl-test-", dir="/tmp") as name:
         place = Path(name)
@@ -32,7 +32,7 @@ def address(kept_ray: tuple[str, Path]) -> Iterator[str]:
     """Of the Ray that this process is part of, as long as the tests of one file run."""
     import ray
 
-    from evorl.cluster.keeper import on_loopback
+    from evorl.cluster.ray.own_ray import on_loopback
 
     with on_loopback():
         ray.init(kept_ray[0], log_to_driver=False, logging_level="ERROR")

@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 
 import zmq
 
-from evorl.cluster.child import die_with_parent, fork, why
 from evorl.cluster.core import Cluster, Group, Make
-from evorl.cluster.curve import Keys, Pass
-from evorl.cluster.gate import listen
-from evorl.cluster.group import RemoteGroup
-from evorl.cluster.launch import Exit
-from evorl.cluster.serve import serve
+from evorl.cluster.processes.fork import die_with_parent, fork, why
+from evorl.cluster.transport.authentication import listen
+from evorl.cluster.transport.curve import Keys, Pass
+from evorl.cluster.workers.group import RemoteGroup
+from evorl.cluster.workers.launcher import Exit
+from evorl.cluster.workers.worker import serve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Islands(Cluster):
 
 
 class Ferry:
-    """A launcher (see `evorl.cluster.launch`)."""
+    """A launcher (see `evorl.cluster.workers.launcher`)."""
 
     host = "the driver's"
 

@@ -11,11 +11,11 @@ from contextlib import suppress
 import grpc
 import pytest
 
-from evorl.cluster import head
-from evorl.cluster.address import PORT, host_port, one_word
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.ray import Ray
+from evorl.cluster.ray.address import PORT, host_port, one_word
+from evorl.cluster.ray.cluster import head
 from evorl.util.errors import BadRequest
 
 

@@ -27,13 +27,13 @@ from hostile import mutated, payloads, reshaped
 from islands import Islands
 
 from evorl.cluster.core import Cluster, MemberError
-from evorl.cluster.crew import Crew
-from evorl.cluster.gate import USER, present
-from evorl.cluster.group import RemoteGroup
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
-from evorl.cluster.seats import Call, Seat
-from evorl.cluster.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
+from evorl.cluster.transport.authentication import USER, present
+from evorl.cluster.transport.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
+from evorl.cluster.workers.group import RemoteGroup
+from evorl.cluster.workers.handle import Call, Seat
+from evorl.cluster.workers.pool import Crew
 
 MEMORY = 100 << 10  # KiB that an attack may cost at most
 

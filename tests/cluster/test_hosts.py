@@ -21,13 +21,13 @@ import zmq
 from harness import QUICK, WORLDS, experiment_of, fingerprint, train_in
 from islands import Islands, crew
 
-from evorl.cluster import parcels
 from evorl.cluster.core import Group
-from evorl.cluster.curve import Pass
-from evorl.cluster.gate import present
-from evorl.cluster.parcels import KEPT
-from evorl.cluster.relay import FAN, Leg, Parcel, Relay, branches, seal
-from evorl.cluster.wire import Bulk, Header, Kind
+from evorl.cluster.transport.authentication import present
+from evorl.cluster.transport.broadcast_relay import FAN, Leg, Parcel, Relay, branches, seal
+from evorl.cluster.transport.curve import Pass
+from evorl.cluster.transport.wire import Bulk, Header, Kind
+from evorl.cluster.workers import broadcast
+from evorl.cluster.workers.broadcast import KEPT
 
 torch.set_num_threads(1)
 HOSTS = ("a", "b", "c", "d", "e", "f")
@@ -72,7 +72,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine is no reason to send anything twice."""
-    monkeypatch.setattr(parcels, "LATE_S", 60.0)
+    monkeypatch.setattr(broadcast, "LATE_S", 60.0)
 
 
 @pytest.mark.usefixtures("patient")
@@ -165,7 +165,7 @@ def test_a_relay_that_dies_loses_nothing(
 ) -> None:
     """Killed with a parcel on its way to it; or having said where it is, before anybody has read it there."""
     group = spawn()
-    kept, shipped = parcels.Parcels.confirmed, parcels.Parcels.ship
+    kept, shipped = broadcast.Parcels.confirmed, broadcast.Parcels.ship
     struck: set[int] = set()
 
     def strike(seat: Any) -> None:
@@ -183,8 +183,8 @@ def test_a_relay_that_dies_loses_nothing(
         if moment == "kept":
             strike(seat)
 
-    monkeypatch.setattr(parcels.Parcels, "ship", ship)
-    monkeypatch.setattr(parcels.Parcels, "confirmed", confirmed)
+    monkeypatch.setattr(broadcast.Parcels, "ship", ship)
+    monkeypatch.setattr(broadcast.Parcels, "confirmed", confirmed)
     sums = [0] * 12
     for n in range(6):
         array = np.full(LARGE // 80, n)
@@ -232,7 +232,7 @@ def test_hosts_that_others_do_not_reach_are_sent_to_directly(
     while len(crew(group).parcels._apart) < len(HOSTS) - FAN:
         assert group.all("digest", array := next(arrays)) == [toys.digest(array)] * 12
     assert caplog.text.count("sent to directly") == 1
-    monkeypatch.setattr(parcels, "LATE_S", 60.0)
+    monkeypatch.setattr(broadcast, "LATE_S", 60.0)
     news()
     assert group.all("digest", array := next(arrays)) == [toys.digest(array)] * 12
     assert news() == (len(HOSTS) * LARGE // 10, 0)

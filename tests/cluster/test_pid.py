@@ -11,9 +11,9 @@ from contextlib import suppress
 
 import pytest
 
-from evorl.cluster import strays
-from evorl.cluster.pid import Pid
-from evorl.cluster.strays import NURSES, Roll
+from evorl.cluster.processes import orphans
+from evorl.cluster.processes.orphans import NURSES, Roll
+from evorl.cluster.processes.pid import Pid
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_number_that_is_anothers_is_left_alone(other: subprocess.Popen[bytes])
         gone.open()
     before = os.listdir("/proc/self/fd")
     gone.kill()
-    strays.end(gone)
+    orphans.end(gone)
     roll = Roll(1)
     roll.worker(0, gone)
     roll.end_workers()
@@ -69,7 +69,7 @@ def test_who_is_gone_is_struck_off(other: subprocess.Popen[bytes]) -> None:
 def test_its_own_process_is_ended_with_its_group(other: subprocess.Popen[bytes]) -> None:
     pid = Pid.of(other.pid)
     handle = pid.open()
-    strays.end(pid)
+    orphans.end(pid)
     assert select.select([handle], [], [], 5.0)[0]
     os.close(handle)
     assert other.stdout is not None and other.stdout.read() == b""  # the other one had it, too
@@ -82,7 +82,7 @@ def test_who_is_gone_leaves_its_group_to_be_ended() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 1000 & echo"], stdout=subprocess.PIPE, process_group=0) as leader:
         pid = Pid.of(leader.pid)
         leader.wait()
-        strays.end(pid)
+        orphans.end(pid)
         assert leader.stdout is not None and leader.stdout.read() == b"\n"  # which ends with the last who had it
 
 

@@ -28,18 +28,18 @@ import zmq
 from harness import QUICK, ROOT, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, title, train_in
 from ray.exceptions import RayActorError
 
-from evorl.cluster import session
 from evorl.cluster.core import Group, Make
-from evorl.cluster.curve import Pass
-from evorl.cluster.fleet import RETRY_S, Bell, Fleet
-from evorl.cluster.group import RemoteGroup
-from evorl.cluster.head import HeadLost
-from evorl.cluster.launch import Exit
 from evorl.cluster.local import Local
 from evorl.cluster.ray import Ray
-from evorl.cluster.serve import serve
+from evorl.cluster.ray.cluster import session
+from evorl.cluster.ray.head import HeadLost
+from evorl.cluster.ray.launcher import RETRY_S, Bell, Fleet
+from evorl.cluster.transport.curve import Pass
+from evorl.cluster.workers.group import RemoteGroup
+from evorl.cluster.workers.launcher import Exit
+from evorl.cluster.workers.worker import serve
 from evorl.ec.core import Evaluation
-from evorl.evolve import Population
+from evorl.population.loop import Population
 from evorl.util.errors import BadRequest
 
 MEMBERS = 3
@@ -167,7 +167,7 @@ def test_who_is_killed_is_the_carrier_there_is_now(monkeypatch: pytest.MonkeyPat
     fleet._carriers, fleet._places, fleet._lives = {}, {}, {}
     fleet._session = SimpleNamespace(place=lambda worker, again: {}, lost=False)
     fleet._kind = SimpleNamespace(options=lambda **given: SimpleNamespace(remote=lambda *given: actor()))
-    monkeypatch.setattr("evorl.cluster.fleet.ray.kill", lambda carrier: None)
+    monkeypatch.setattr("evorl.cluster.ray.launcher.ray.kill", lambda carrier: None)
     answers: list[Future[Any]] = []
     killed: list[str] = []
 
@@ -195,7 +195,7 @@ def test_a_carrier_that_never_was_is_not_asked_for_again_at_once(monkeypatch: py
         pauses.append((seconds, partial(then, *given)))
         return SimpleNamespace(start=lambda: None)
 
-    monkeypatch.setattr("evorl.cluster.fleet.threading.Timer", timer)
+    monkeypatch.setattr("evorl.cluster.ray.launcher.threading.Timer", timer)
     fleet: Any = Fleet.__new__(Fleet)
     fleet._ended, fleet._bell, fleet._places = deque(), Bell(), {0: Future(), 1: Future(), 2: Future()}
     fleet._lives = {worker: SimpleNamespace(number=7) for worker in range(4)}
@@ -316,7 +316,7 @@ def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tm
     assert {str(ip) for pid in relatives(tmp_path / "tmp") for ip in listening(pid)} == {"127.0.0.1"}
     titles = b"\n".join(title(pid) for pid in relatives(tmp_path / "tmp"))
     (address,) = {found.decode() for found in re.findall(rb"--gcs-address=([\d.:]+)", titles)}
-    asked = [sys.executable, "-c", f"from evorl.cluster.head import reached; reached({address!r})"]
+    asked = [sys.executable, "-c", f"from evorl.cluster.ray.head import reached; reached({address!r})"]
     stranger = subprocess.run(asked, env={"HOME": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True)
     assert "PermissionError: it asks for a token" in stranger.stderr
     os.killpg(run.pid, signal.SIGTERM)  # Ray is in another session

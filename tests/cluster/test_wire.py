@@ -16,8 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from evorl.cluster.line import Letter, Line, bulk, dumps, loads
-from evorl.cluster.wire import HEADER, MOST_BULK, Bulk, Header, Kind, Packed, ProtocolError, check_outcomes, unpack
+from evorl.cluster.transport.connection import Letter, Line, bulk, dumps, loads
+from evorl.cluster.transport.wire import (
+    HEADER,
+    MOST_BULK,
+    Bulk,
+    Header,
+    Kind,
+    Packed,
+    ProtocolError,
+    check_outcomes,
+    unpack,
+)
 
 TOKEN = bytes(range(16))
 DTYPES = ["bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8"]

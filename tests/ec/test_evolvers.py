@@ -20,7 +20,6 @@ from evorl.ec.cma_es import CMAES
 from evorl.ec.core import Evaluation, Evolution, Evolver, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.map_elites import MapElites
-from evorl.ec.move import Move
 from evorl.ec.nsga2 import NSGA2
 from evorl.ec.nsga3 import NSGA3
 from evorl.ec.one_plus_one import OnePlusOne
@@ -30,6 +29,7 @@ from evorl.ec.pso import PSO
 from evorl.ec.random import Random
 from evorl.ec.sga import SGA
 from evorl.ec.space import Gene, Space
+from evorl.ec.space_change import Move
 
 CONF = Path(__file__).parents[2] / "conf" / "ec"
 GENES = (

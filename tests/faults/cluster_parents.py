@@ -9,8 +9,8 @@ import time
 from itertools import chain
 from typing import Any
 
-from evorl.cluster.group import RemoteGroup
 from evorl.cluster.processes import Processes
+from evorl.cluster.workers.group import RemoteGroup
 
 
 class Parent:

@@ -10,7 +10,7 @@ import forked
 import pytest
 from harness import QUICK, rows
 
-from evorl.record.runs import read_run
+from evorl.analysis.runs import read_run
 
 SHIP = '''
 from collections import Counter

@@ -141,7 +141,7 @@ def test_a_driver_killed_at_random_moments_leaves_nothing_and_goes_on(run: Calla
 
 WITHOUT_WORKERS = """
 import os, signal
-from evorl.cluster.nursery import Nursery
+from evorl.cluster.processes.launcher import Nursery
 print(Nursery(print, 2).directory, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -17,14 +17,14 @@ import torch
 from cluster_victims import WAYS, Victim, lives
 from harness import Alone, Faulty, train_in
 
-from evorl import config
-from evorl.cluster import nursery
+from evorl.cli import config
 from evorl.cluster.core import MemberLost
-from evorl.cluster.group import RemoteGroup
 from evorl.cluster.processes import Processes
-from evorl.experiment import Experiment
+from evorl.cluster.processes.cluster import launcher
+from evorl.cluster.workers.group import RemoteGroup
 from evorl.mdp.core import Array, State, Step
 from evorl.rl.ppo import PPO
+from evorl.training.experiment import Experiment
 
 Spawn = Callable[..., RemoteGroup]
 MEMBERS = 3
@@ -179,7 +179,7 @@ def test_nurses_are_replaced_whoever_of_them_is_killed(spawn: Spawn) -> None:
 
 
 def test_a_stopped_nurse_is_replaced_when_it_is_needed(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nursery, "ANSWER_S", 0.5)
+    monkeypatch.setattr(launcher, "ANSWER_S", 0.5)
     group = spawn()
     for pid in nurses(group):
         os.kill(pid, signal.SIGSTOP)

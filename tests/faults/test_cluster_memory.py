@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from harness import ROOT
 
-from evorl.cluster import shortage
+from evorl.cluster.processes import out_of_memory
 
 LIMIT = 400 << 20  # bytes, of which a driver and its nurses need a third
 TOP = Path("/sys/fs/cgroup")
@@ -97,5 +97,5 @@ def test_the_kernels_count_is_found(
     for name, text in {"proc/self/cgroup": groups, **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(shortage, "Path", lambda name: tmp_path / name.removeprefix("/"))
-    assert shortage.counted() == (7 if files else 0)
+    monkeypatch.setattr(out_of_memory, "Path", lambda name: tmp_path / name.removeprefix("/"))
+    assert out_of_memory.counted() == (7 if files else 0)

@@ -18,7 +18,7 @@ from cluster_victims import relatives, send
 from harness import fingerprint, go, start
 from test_evolve import CASES, QUICK, journal, judged
 
-from evorl.lifetime import Train
+from evorl.population.evaluation import Train
 
 WORDS = {
     "es": (*CASES["es"][:-1], "ec.population=24", "checkpoint.every=4000", "budget.steps=60000"),

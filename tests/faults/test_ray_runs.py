@@ -36,7 +36,7 @@ from cluster_runs import (
 from cluster_victims import send
 from harness import ROOT, fingerprint, relatives, title
 
-from evorl.cluster import keeper
+from evorl.cluster.ray.cluster import own_ray
 
 pytestmark = pytest.mark.fault
 
@@ -98,8 +98,8 @@ def test_a_driver_that_dies_before_it_hears_of_its_ray_leaves_nothing(moment: st
     ours, theirs = socket.socketpair()
     private = short_path / "private"
     private.mkdir()
-    options = json.dumps({"num_cpus": 1, "object_store_memory": keeper.STORE})
-    words = [sys.executable, "-m", keeper.__name__, str(theirs.fileno()), options, str(private)]
+    options = json.dumps({"num_cpus": 1, "object_store_memory": own_ray.STORE})
+    words = [sys.executable, "-m", own_ray.__name__, str(theirs.fileno()), options, str(private)]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(short_path)}
     with theirs, subprocess.Popen(words, pass_fds=[theirs.fileno()], env=env) as process:
         theirs.close()
@@ -111,7 +111,7 @@ def test_a_driver_that_dies_before_it_hears_of_its_ray_leaves_nothing(moment: st
         else:
             assert select.select([ours], [], [], 60)[0]
         ours.close()
-        assert process.wait(keeper.CLOSE_S) == 0
+        assert process.wait(own_ray.CLOSE_S) == 0
     assert not private.exists() and not relatives(short_path)
 
 

@@ -12,7 +12,7 @@ import pytest
 from harness import QUICK, WORLDS, fingerprint, relatives, rows, start
 from sweeping import Sweep, trained_once
 
-from evorl.record.runs import is_held
+from evorl.analysis.runs import is_held
 
 pytestmark = pytest.mark.fault
 

@@ -14,7 +14,7 @@ import pytest
 from harness import fingerprint
 from sweeping import Sweep, trained_once
 
-from evorl.record.runs import is_held
+from evorl.analysis.runs import is_held
 
 SOUP = "RuntimeError: the soup was off"
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from harness import Recall, experiment_of, go, newest, train_in
 
-from evorl.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.mdp.duel.world import SPEC
 from evorl.nets.policy import Net
 from evorl.record.core import Record
-from evorl.rl.judge import judge
+from evorl.rl.evaluation import judge
 from evorl.rl.ppo import PPO
+from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
 
 
 def learned(tmp_path: Path, *words: str) -> dict[str, Any]:

@@ -236,10 +236,10 @@ def test_a_polling_battle_holds_nobody_up() -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Silence is long at once, and the only thread is ours whatever other tests left."""
-    monkeypatch.setattr("evorl.mdp.quiet.STALL_S", 0.01)
+    monkeypatch.setattr("evorl.mdp.event_loop.STALL_S", 0.01)
     before = threading.active_count()
     monkeypatch.setattr(
-        "evorl.mdp.quiet.threading.active_count", lambda count=threading.active_count: count() - before + 1
+        "evorl.mdp.event_loop.threading.active_count", lambda count=threading.active_count: count() - before + 1
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from harness import QUICK, fingerprint, go
 
-from evorl.mdp.atari import ID, Atari
+from evorl.mdp.atari.world import ID, Atari
 from evorl.mdp.core import Discrete, Input
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -98,7 +98,7 @@ def test_a_run_learns_from_images_and_resumes_to_the_bit(tmp_path: Path) -> None
 def test_without_ale_py_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "ale_py"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "evorl.mdp.atari_game", raising=False)
+    monkeypatch.delitem(sys.modules, "evorl.mdp.atari.game", raising=False)
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(BadRequest, match=r"evorl/Atari-v0 needs more than is installed: .* -e '\.\[atari\]'") as caught:
         Atari().ready()

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from evorl.mdp.duel import Duel
 from evorl.mdp.duel.characters import Archer, Ground, Knight, Skill
-from evorl.mdp.duel.fight import (
+from evorl.mdp.duel.observation import heading, observe
+from evorl.mdp.duel.rule_player import Command, play, shuffle
+from evorl.mdp.duel.rules import (
     ARCHER,
     BLOCK,
     CHARGE,
@@ -33,8 +35,6 @@ from evorl.mdp.duel.fight import (
     Fight,
     Vector,
 )  # fmt: skip
-from evorl.mdp.duel.rules import Command, play, shuffle
-from evorl.mdp.duel.view import heading, observe
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, generator
 

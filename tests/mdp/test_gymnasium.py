@@ -20,12 +20,11 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from harness import go
 from hydra.utils import get_class
 
-from evorl.mdp import spaces
 from evorl.mdp.core import Arena, Array, Box, Decisions, Discrete, Input, MultiDiscrete, Resting, WorldError, heads
-from evorl.mdp.gymnasium import Gymnasium
+from evorl.mdp.gymnasium import Gymnasium, spaces
+from evorl.mdp.gymnasium.classic_control import SIMULATORS, Simulated
+from evorl.mdp.gymnasium.env_per_slot import Stepped
 from evorl.mdp.lockstep import Lockstep
-from evorl.mdp.simulators import SIMULATORS, Simulated
-from evorl.mdp.stepped import Stepped
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, Keys, seed31
 
@@ -704,7 +703,7 @@ def test_classic_control_runs_without_importing_gymnasium() -> None:
     """Start-up time counts: a run of CartPole needs our simulator alone."""
     code = (
         "import sys; import numpy as np;"
-        "from evorl.mdp.gymnasium import Gymnasium; from evorl.util.seed import Episodes;"
+        "from evorl.mdp.gymnasium.world import Gymnasium; from evorl.util.seed import Episodes;"
         "world = Gymnasium(); world.ready(); arena = world.arena(2, Episodes(0));"
         "arena.send(arena.recv().slots, np.zeros((2, 1), np.int64)); assert 'gymnasium' not in sys.modules"
     )

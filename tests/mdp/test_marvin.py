@@ -17,7 +17,7 @@ from gymnasium.utils.env_checker import check_env
 
 from evorl.mdp import check
 from evorl.mdp.core import Array, Box, Input, Spec
-from evorl.mdp.marvin import ID, LIMIT, Marvin
+from evorl.mdp.marvin.world import ID, LIMIT, Marvin
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 
@@ -69,7 +69,7 @@ def test_masses_are_those_of_the_table(env: Any) -> None:
 
 
 def test_joints_are_those_of_the_table(env: Any) -> None:
-    from evorl.mdp.marvin_body import build, new_world
+    from evorl.mdp.marvin.body import build, new_world
 
     world = new_world()
     body = build(world, 0.0, START)
@@ -98,7 +98,7 @@ def test_it_meets_nothing_but_the_ground(env: Any) -> None:
 
 def test_the_drawn_shapes_are_convex_and_do_not_overlap() -> None:
     """Box2D takes a polygon's hull and adds masses up, so a dent or an overlap would change the mass unseen."""
-    from evorl.mdp.marvin_body import FOOT, HEAD, SHIN, THIGH, TORSO
+    from evorl.mdp.marvin.body import FOOT, HEAD, SHIN, THIGH, TORSO
 
     for polygon in (*TORSO, HEAD, THIGH, SHIN, FOOT):
         edges = np.diff(np.array([*polygon, *polygon[:2]]), axis=0)
@@ -109,7 +109,7 @@ def test_the_drawn_shapes_are_convex_and_do_not_overlap() -> None:
 
 
 def test_the_ground_is_level_at_first_and_then_uneven() -> None:
-    from evorl.mdp.marvin_walker import terrain
+    from evorl.mdp.marvin.walker import terrain
 
     grounds = np.array([terrain(np.random.default_rng(seed)) for seed in range(50)])
     steps = np.diff(grounds, axis=1)

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorl.mdp.core import Array
-from evorl.mdp.pong import SPEC, Pong, PongArena
-from evorl.mdp.pong_match import Match, result
-from evorl.mdp.pong_rules import DOWN, SIZE, STAY, TOP, UP, Behaviour, Games, Rules, advance, rule_moves
+from evorl.mdp.pong.match import Match, result
+from evorl.mdp.pong.rules import DOWN, SIZE, STAY, TOP, UP, Behaviour, Games, Rules, advance, rule_moves
+from evorl.mdp.pong.world import SPEC, Pong, PongArena
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from evorl.mdp.core import Array, Step
-from evorl.mdp.pong import Pong, PongArena
-from evorl.mdp.pong_battle import PongBattle
-from evorl.mdp.pong_rules import Behaviour
+from evorl.mdp.pong.battle import PongBattle
+from evorl.mdp.pong.rules import Behaviour
+from evorl.mdp.pong.world import Pong, PongArena
 from evorl.util.seed import Episodes
 
 SHORT = Pong(rounds=4, round_steps=150)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorl.mdp.problem import PROBLEMS, Problem
-from evorl.train import spec
+from evorl.training.train import spec
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 

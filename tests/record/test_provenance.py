@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from evorl.record.files import write_json
 from evorl.record.provenance import git, provenance, write_provenance
+from evorl.util.files import write_json
 
 
 def test_holds_what_it_takes_to_know_a_run_again(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from evorl.mdp.core import Arena, Array, Spec, State, Step
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch
-from evorl.rl.judge import play
+from evorl.rl.evaluation import play
 from evorl.rl.ppo import PPO
 
 torch.set_num_threads(1)

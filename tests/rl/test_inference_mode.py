@@ -18,10 +18,10 @@ from evorl.mdp.core import World
 from evorl.mdp.pong import Pong
 from evorl.nets.distributions import noise_size
 from evorl.nets.policy import Net
-from evorl.rl import crowd
+from evorl.rl import stacked_policies
 from evorl.rl.actor import Actor, Player
 from evorl.rl.core import Batch, Decision
-from evorl.rl.judge import play
+from evorl.rl.evaluation import play
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.util.seed import Episodes
@@ -125,8 +125,8 @@ def test_memory_of_inference_mode_is_saved_as_plain_tensors() -> None:
 @pytest.mark.parametrize("lstm", [0, 8])
 def test_a_crowd_acts_in_inference_mode_too(lstm: int) -> None:
     world = GameWorld(game=Wandering)
-    actor = crowd.Actor(Wandering.spec, Net(lstm=lstm, hidden=(8,)))
-    many = crowd.Crowd(actor, np.stack([actor.fresh("crowd", n) for n in range(3)]))
+    actor = stacked_policies.Actor(Wandering.spec, Net(lstm=lstm, hidden=(8,)))
+    many = stacked_policies.Crowd(actor, np.stack([actor.fresh("crowd", n) for n in range(3)]))
     player = Player(world.arena(6, Episodes(0)), many)
     noise = torch.zeros(6, noise_size(Wandering.spec.action))
     for _ in range(5):

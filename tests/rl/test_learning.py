@@ -13,7 +13,7 @@ from evorl.nets.policy import Net
 from evorl.rl.a2c import A2C
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, Learner
-from evorl.rl.judge import judge
+from evorl.rl.evaluation import judge
 from evorl.rl.ppo import PPO
 from evorl.rl.reinforce import Reinforce
 from evorl.util.seed import Episodes, uniform

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
-from evorl.mdp.pong import SPEC, Pong
+from evorl.mdp.pong.world import SPEC, Pong
 from evorl.nets.policy import Net
 from evorl.rl.core import Batch
 from evorl.rl.ppo import PPO

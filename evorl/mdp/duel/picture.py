@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from evorl.mdp.core import Array
-from evorl.mdp.duel.fight import ARCHER, BLOCK, KNIGHT, ROLL, Fight, Fighter
+from evorl.mdp.duel.rules import ARCHER, BLOCK, KNIGHT, ROLL, Fight, Fighter
 
 PIXELS = 240
 BAR = 12  # height of the strip with health and energy, above the field

@@ -1,106 +1,263 @@
-"""A simple player for each fighter: what it would do now, from the state of the fight alone."""
+"""The rules of the duel: a real-time fight in ticks of simulated time, a pure function of seed and commands."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass, field
 
-import numpy as np
+from evorl.mdp.duel.characters import Archer, Character, Ground, Knight, Skill
+from evorl.util.seed import generator
 
-from evorl.mdp.duel.fight import (
-    ARCHER,
-    BLOCK,
-    CHARGE,
-    DIRECTIONS,
-    KNIGHT,
-    ROLL,
-    SHOOT,
-    STEP,
-    STRIKE,
-    VOLLEY,
-    WAIT,
-    Fight,
-    Fighter,
-    Vector,
-)
-
-SLIP = 0.3
-"""Chance that a rule player does something at random instead."""
-CLOSE = 2.2  # an archer's distance to flee at
-NEAR = 4.5  # an archer's distance for a volley
-ARRIVING = 2.5  # an arrow's distance for the shield
-
-Command = tuple[int, Vector]
+KNIGHT, ARCHER = 0, 1
+SKILLS = ("wait", "step", "strike | shoot", "charge | volley", "block | roll")
+WAIT, STEP = 0, 1
+STRIKE, CHARGE, BLOCK = 2, 3, 4
+SHOOT, VOLLEY, ROLL = 2, 3, 4
+Vector = tuple[float, float]
+DIRECTIONS: tuple[Vector, ...] = tuple((math.cos(k * math.pi / 4), math.sin(k * math.pi / 4)) for k in range(8))
+STILL = 0.0, 0.0
 
 
-def play(fight: Fight, side: int, draw: np.random.Generator) -> Command:
-    """The rule player's (skill, heading)."""
-    if draw.random() < SLIP:
-        return shuffle(fight, side, draw)
-    return RULES[side](fight)
+@dataclass(slots=True)
+class Fighter:
+    """One side's changing state; times in ticks."""
+
+    character: Character
+    skills: tuple[Skill, ...]
+    casts: tuple[int, ...]
+    cooldowns: tuple[int, ...]
+    gain: float  # energy per tick
+    x: float
+    y: float
+    health: float
+    energy: float
+    ready: list[int] = field(default_factory=lambda: [0] * len(SKILLS))  # the tick from which the skill may be used
+    skill: int = WAIT  # the present or last one
+    left: int = 0  # until it ends; free to decide at 0
+    heading: Vector = STILL
+    vx: float = 0.0
+    vy: float = 0.0
+    moved: Vector = STILL  # in the last tick, walls and all
+    spent: bool = False  # this charge has hit
+    dealt: float = 0.0
+    taken: float = 0.0
 
 
-def shuffle(fight: Fight, side: int, draw: np.random.Generator) -> Command:
-    """Any legal skill in any direction."""
-    skills = [skill for skill, may in enumerate(fight.legal(side)) if may]
-    return skills[draw.integers(len(skills))], DIRECTIONS[draw.integers(len(DIRECTIONS))]
+@dataclass(slots=True)
+class Arrow:
+    x: float
+    y: float
+    vx: float
+    vy: float
+    left: int
+    damage: float
 
 
-def knight(fight: Fight) -> Command:
-    """Come near, behind the shield when arrows do; charge and strike."""
-    may, gap, toward = fight.legal(KNIGHT), fight.distance(), nearer(fight, KNIGHT)
-    if gap <= fight.knight.strike.range and may[STRIKE]:
-        return STRIKE, toward
-    if may[BLOCK] and gap > ARRIVING and _arrow_near(fight):
-        return BLOCK, toward
-    if may[CHARGE] and gap <= fight.knight.charge.range and fight.clear():
-        return CHARGE, toward
-    return STEP, toward
+class Fight:
+    """Knight (side 0) against archer (side 1). Between two calls of `advance` at least one side is free."""
+
+    def __init__(self, knight: Knight, archer: Archer, ground: Ground, seed: int) -> None:
+        self.ground, self.knight, self.archer = ground, knight, archer
+        self.limit = max(1, round(ground.limit / ground.dt))
+        self.tick = 0
+        self.arrows: list[Arrow] = []
+        self._hurts: list[tuple[int, float]] = []
+        self._low, self._high, self._half = ground.body, ground.size - ground.body, ground.size / 2
+        self._around = ground.pillar + ground.body if ground.pillar else 0.0
+        draw = generator("duel", seed, "start")
+        left, right = draw.uniform(0.15, 0.25) * ground.size, draw.uniform(0.75, 0.85) * ground.size
+        if draw.random() < 0.5:
+            left, right = right, left
+        low, high = draw.uniform(0.2, 0.8, 2) * ground.size
+        self.fighters = (self._fighter(knight, left, float(low)), self._fighter(archer, right, float(high)))
+
+    def _fighter(self, character: Character, x: float, y: float) -> Fighter:
+        skills, dt = character.skills, self.ground.dt
+        casts = tuple(max(1, round(skill.cast / dt)) for skill in skills)
+        cooldowns = tuple(round(skill.cooldown / dt) for skill in skills)
+        gain = character.regeneration * dt
+        return Fighter(character, skills, casts, cooldowns, gain, x, y, character.health, character.energy)
+
+    @property
+    def terminated(self) -> bool:
+        return self.fighters[0].health <= 0 or self.fighters[1].health <= 0
+
+    @property
+    def over(self) -> bool:
+        return self.tick >= self.limit or self.terminated
+
+    def legal(self, side: int) -> list[bool]:
+        """Which skills the side may use now; waiting and stepping always."""
+        me = self.fighters[side]
+        return [r <= self.tick and me.energy >= s.energy for r, s in zip(me.ready, me.skills, strict=True)]
+
+    def clear(self) -> bool:
+        """Whether the pillar leaves the line between the two free."""
+        a, b = self.fighters
+        half = self.ground.size / 2
+        return _gap(a.x, a.y, b.x, b.y, half, half) > self.ground.pillar
+
+    def distance(self) -> float:
+        a, b = self.fighters
+        return math.hypot(a.x - b.x, a.y - b.y)
+
+    def toward(self, side: int) -> Vector:
+        """The unit vector from a side to its foe."""
+        me, foe, gap = self.fighters[side], self.fighters[1 - side], self.distance()
+        return ((foe.x - me.x) / gap, (foe.y - me.y) / gap) if gap else DIRECTIONS[0]
+
+    def command(self, side: int, skill: int, heading: Vector) -> None:
+        """Begin a skill, heading along a unit vector. Raises ValueError when it is not legal or the side is busy."""
+        me = self.fighters[side]
+        if me.left or me.ready[skill] > self.tick or me.energy < me.skills[skill].energy:
+            raise ValueError(f"side {side} cannot use skill {skill} ({SKILLS[skill]}) now")
+        chosen = me.skills[skill]
+        me.skill, me.left, me.heading, me.spent = skill, me.casts[skill], heading, False
+        me.energy -= chosen.energy
+        if skill > STEP:
+            me.ready[skill] = self.tick + me.casts[skill] + me.cooldowns[skill]
+        self._set_off(side, me, chosen)
+
+    def _set_off(self, side: int, me: Fighter, chosen: Skill) -> None:
+        """The velocity for this cast: a dash or a walk, or strafing while something else is done."""
+        pace = me.character.strafe * me.character.step.range / me.casts[STEP]
+        if me.skill == WAIT:
+            pace = 0.0
+        elif me.skill == STEP or me.skill == (CHARGE, ROLL)[side]:
+            pace = chosen.range / me.left
+        if side == KNIGHT and me.skill == CHARGE:
+            me.heading = self.toward(KNIGHT)
+        me.vx, me.vy = pace * me.heading[0], pace * me.heading[1]
+
+    def advance(self) -> None:
+        """Let time pass until a side is free or the fight is over."""
+        while True:
+            self._pass_tick()
+            if not self.fighters[0].left or not self.fighters[1].left or self.over:
+                return
+
+    def _pass_tick(self) -> None:
+        for side in (KNIGHT, ARCHER):
+            self._move(side)
+        if self.arrows:
+            self.arrows = [arrow for arrow in self.arrows if self._fly(arrow)]
+        for side, me in enumerate(self.fighters):
+            if me.left == 1:
+                self._release(side)
+        if self._hurts:
+            for hurt in self._hurts:
+                self._hurt(*hurt)
+            self._hurts.clear()
+        for me in self.fighters:
+            me.left -= 1
+            me.energy = min(me.character.energy, me.energy + me.gain)
+        self.tick += 1
+        if self.tick * self.ground.dt > self.ground.storm:
+            self._burn()
+
+    def _burn(self) -> None:
+        for me in self.fighters:
+            full = me.character.health
+            me.health -= self.ground.burn * self.ground.dt * full
+            if me.health <= 1e-9 * full:  # rounding must not part two who fall together
+                me.health = 0.0
+
+    # -------------------------------------------------------------- moving
+
+    def _move(self, side: int) -> None:
+        me, foe = self.fighters[side], self.fighters[1 - side]
+        if me.vx or me.vy:
+            x, y = self.slide(me.x + me.vx, me.y + me.vy)
+            if side == KNIGHT or me.skill != ROLL:
+                x, y = self._stop(me, foe, x, y)
+            me.moved = x - me.x, y - me.y
+            me.x, me.y = x, y
+        else:
+            me.moved = STILL
+        if side == KNIGHT and me.skill == CHARGE and not me.spent:
+            self._charge(me, foe)
+
+    def _stop(self, me: Fighter, foe: Fighter, x: float, y: float) -> Vector:
+        """Where a move to (x, y) ends: there, or where the bodies touch."""
+        touch = 2 * self.ground.body
+        after = math.hypot(x - foe.x, y - foe.y)
+        if after >= touch or after >= (before := math.hypot(me.x - foe.x, me.y - foe.y)):
+            return x, y
+        return self.slide(foe.x + (me.x - foe.x) * touch / before, foe.y + (me.y - foe.y) * touch / before)
+
+    def slide(self, x: float, y: float) -> Vector:
+        """The nearest place to (x, y) outside the walls and the pillar."""
+        low, high, half = self._low, self._high, self._half
+        x = low if x < low else high if x > high else x
+        y = low if y < low else high if y > high else y
+        dx, dy = x - half, y - half
+        gap = math.hypot(dx, dy)
+        if gap >= self._around:
+            return x, y
+        if gap < 1e-9:
+            return half + self._around, half
+        return half + dx * self._around / gap, half + dy * self._around / gap
+
+    def _charge(self, me: Fighter, foe: Fighter) -> None:
+        if self.distance() <= 2 * self.ground.body + self.knight.charge_reach:
+            self._hurts.append((ARCHER, self.knight.charge.damage))
+            me.spent, me.vx, me.vy = True, 0.0, 0.0
+
+    # -------------------------------------------------------------- arrows
+
+    def _fly(self, arrow: Arrow) -> bool:
+        """Move an arrow by a tick; whether it is still in the air."""
+        x, y = arrow.x + arrow.vx, arrow.y + arrow.vy
+        size, foe = self.ground.size, self.fighters[KNIGHT]
+        half = size / 2
+        if self.ground.pillar and _gap(arrow.x, arrow.y, x, y, half, half) <= self.ground.pillar:
+            return False
+        if _gap(arrow.x, arrow.y, x, y, foe.x, foe.y) <= self.ground.body + self.archer.arrow_radius:
+            self._hurts.append((KNIGHT, arrow.damage))
+            return False
+        arrow.x, arrow.y, arrow.left = x, y, arrow.left - 1
+        return arrow.left > 0 and 0 <= x <= size and 0 <= y <= size
+
+    def _loose(self, me: Fighter, skill: int, turn: float) -> None:
+        """Let an arrow fly at where the foe will be if it goes on as it does, turned by an angle."""
+        foe, chosen, pace = self.fighters[KNIGHT], me.skills[skill], self.archer.arrow_speed * self.ground.dt
+        flight = self.distance() / pace
+        dx, dy = foe.x + foe.moved[0] * flight - me.x, foe.y + foe.moved[1] * flight - me.y
+        angle = math.atan2(dy, dx) + turn
+        left = max(1, round(chosen.range / pace))
+        self.arrows.append(Arrow(me.x, me.y, pace * math.cos(angle), pace * math.sin(angle), left, chosen.damage))
+
+    # -------------------------------------------------------------- hurting
+
+    def _release(self, side: int) -> None:
+        """What happens at the end of a cast."""
+        me = self.fighters[side]
+        if side == KNIGHT and me.skill == STRIKE:
+            if self.distance() <= self.knight.strike.range:
+                self._hurts.append((ARCHER, self.knight.strike.damage))
+        elif side == ARCHER and me.skill == SHOOT:
+            self._loose(me, SHOOT, 0.0)
+        elif side == ARCHER and me.skill == VOLLEY:
+            count, between = self.archer.volley_arrows, math.radians(self.archer.volley_angle)
+            for arrow in range(count):
+                self._loose(me, VOLLEY, (arrow - (count - 1) / 2) * between)
+
+    def _hurt(self, side: int, damage: float) -> None:
+        """Take health, unless the skill under way spares it."""
+        me, other = self.fighters[side], self.fighters[1 - side]
+        if side == ARCHER and me.skill == ROLL:
+            return
+        if side == KNIGHT and me.skill == BLOCK:
+            damage *= 1 - self.knight.absorbed
+        damage = min(damage, me.health)
+        me.health -= damage
+        me.taken += damage
+        other.dealt += damage
 
 
-def archer(fight: Fight) -> Command:
-    """Keep away, but within range; shoot whenever the line is free."""
-    may, gap, away = fight.legal(ARCHER), fight.distance(), farther(fight, ARCHER)
-    if gap < CLOSE:
-        return (ROLL if may[ROLL] else STEP), away
-    if not fight.clear() or gap > fight.archer.shoot.range - 1:
-        return STEP, nearer(fight, ARCHER)
-    if may[VOLLEY] and gap < NEAR:
-        return VOLLEY, away
-    if may[SHOOT]:
-        return SHOOT, away
-    return (STEP if gap < NEAR else WAIT), away
-
-
-RULES: tuple[Callable[[Fight], Command], Callable[[Fight], Command]] = (knight, archer)
-
-
-def nearer(fight: Fight, side: int) -> Vector:
-    """The direction of the step that brings the side nearest to its foe, around the pillar."""
-    me, foe = fight.fighters[side], fight.fighters[1 - side]
-
-    def gap(direction: Vector) -> float:
-        x, y = _after(fight, me, direction)
-        return math.hypot(x - foe.x, y - foe.y)
-
-    return min(DIRECTIONS, key=gap)
-
-
-def farther(fight: Fight, side: int) -> Vector:
-    """The direction of a dash that ends far from the foe, and not in a corner."""
-    me, foe, middle = fight.fighters[side], fight.fighters[1 - side], fight.ground.size / 2
-
-    def worth(direction: Vector) -> float:
-        x, y = _after(fight, me, direction)
-        return math.hypot(x - foe.x, y - foe.y) - 0.3 * math.hypot(x - middle, y - middle)
-
-    return max(DIRECTIONS, key=worth)
-
-
-def _after(fight: Fight, me: Fighter, direction: Vector) -> Vector:
-    return fight.slide(me.x + 2 * direction[0], me.y + 2 * direction[1])
-
-
-def _arrow_near(fight: Fight) -> bool:
-    me = fight.fighters[KNIGHT]
-    return any(math.hypot(arrow.x - me.x, arrow.y - me.y) < ARRIVING for arrow in fight.arrows)
+def _gap(ax: float, ay: float, bx: float, by: float, px: float, py: float) -> float:
+    """Distance of the point p from the segment a-b."""
+    dx, dy = bx - ax, by - ay
+    square = dx * dx + dy * dy
+    t = 0.0 if square == 0 else min(1.0, max(0.0, ((px - ax) * dx + (py - ay) * dy) / square))
+    return math.hypot(ax + t * dx - px, ay + t * dy - py)

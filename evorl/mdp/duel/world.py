@@ -17,10 +17,10 @@ import numpy as np
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Input, MultiDiscrete, Spec, State, Step
 from evorl.mdp.duel.characters import Archer, Ground, Knight
-from evorl.mdp.duel.fight import ARCHER, DIRECTIONS, KNIGHT, SKILLS, Fight, Vector
+from evorl.mdp.duel.observation import SIZE, heading, observe
 from evorl.mdp.duel.picture import picture
-from evorl.mdp.duel.rules import Command, play
-from evorl.mdp.duel.view import SIZE, heading, observe
+from evorl.mdp.duel.rule_player import Command, play
+from evorl.mdp.duel.rules import ARCHER, DIRECTIONS, KNIGHT, SKILLS, Fight, Vector
 from evorl.mdp.ticks import Ticks
 from evorl.util.seed import generator, uniform
 from evorl.util.types import Count

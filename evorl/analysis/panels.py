@@ -1,0 +1,86 @@
+"""What a picture of learning shows, before anything is drawn: one metric of several groups of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from evorl.analysis.groups import Group
+from evorl.analysis.runs import Series
+from evorl.analysis.statistics import Band, Floats, band, common_grid, smooth
+from evorl.record.metrics import METRICS
+
+Points = tuple[Floats, Floats]
+
+SMOOTHING = 1 / 40
+"""Width of a run's moving mean as a part of the horizontal range that the run itself has gone through."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Curve:
+    """One group's part: its place among the groups, each run's points (x, y) as recorded, and the band over them."""
+
+    label: str
+    rank: int
+    raw: Sequence[Points]
+    band: Band
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Panel:
+    """One metric of all groups that recorded it, against environment steps or time in a readable unit."""
+
+    title: str
+    """The metric and its unit."""
+    unit: str
+    """What the horizontal axis counts."""
+    curves: Sequence[Curve]
+
+    @property
+    def at_end_only(self) -> bool:
+        """Whether no run has more than one value, so that there is no curve to draw."""
+        return all(len(x) == 1 for curve in self.curves for x, _ in curve.raw)
+
+
+def panel(groups: Sequence[Group], metric: str, axis: Literal["steps", "seconds"] = "steps") -> Panel:
+    """Smooth a metric of each run, then take mean and interval over the runs of each group.
+
+    At least one run must have recorded the metric.
+    """
+    series = [[run.series[metric] for run in group.runs if metric in run.series] for group in groups]
+    span = max(float(one.seconds.max()) for several in series for one in several)
+    scale, unit = (1.0, "environment steps") if axis == "steps" else _time_unit(span)
+    raw = [[_points(one, axis, scale) for one in several] for several in series]
+    curves = [
+        Curve(label=f"{group.label} (n={len(points)})", rank=rank, raw=points, band=_band(points))
+        for rank, (group, points) in enumerate(zip(groups, raw, strict=True))
+        if points
+    ]
+    return Panel(title=_title(metric), unit=unit, curves=curves)
+
+
+def _title(metric: str) -> str:
+    unit = METRICS[metric].unit if metric in METRICS else "-"
+    return metric if unit == "-" or "," in unit else f"{metric} ({unit})"
+
+
+def _points(series: Series, axis: Literal["steps", "seconds"], scale: float) -> Points:
+    x = (series.steps if axis == "steps" else series.seconds) / scale
+    order = np.argsort(x, kind="stable")
+    return x[order], series.values[order]
+
+
+def _band(points: Sequence[Points]) -> Band:
+    """From where every run has begun: a mean that the later ones are still missing from would jump as they come in."""
+    grid = common_grid([x for x, _ in points])
+    begun = max(x[0] for x, _ in points)
+    return band([(x, smooth(x, y, SMOOTHING * float(np.ptp(x)))) for x, y in points], grid[grid >= begun])
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    if seconds < 300:
+        return 1.0, "time (seconds)"
+    return (60.0, "time (minutes)") if seconds < 3 * 3600 else (3600.0, "time (hours)")

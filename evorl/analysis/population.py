@@ -1,0 +1,221 @@
+"""A population, or a search, read back from ``population.jsonl``: who was evaluated, when, from whom, and how well.
+
+Letters in shapes: N individuals in the order in which their evolver was told of them, M objectives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.analysis.groups import Group
+from evorl.analysis.runs import RunRecord, flatten, is_number, read_json
+from evorl.analysis.statistics import Floats
+from evorl.analysis.sweeps import ASKED
+from evorl.analysis.tables import Row, measures
+from evorl.ops.pareto import front
+
+MOST = 6
+"""Groups of which a population is shown."""
+SHOWN = 10
+"""Individuals in a table for people."""
+
+
+def by_fitness(objectives: Sequence[str | Mapping[str, float]]) -> bool:
+    """Whether individuals with these ``ec.objectives`` are ranked for a person by the world's fitness.
+
+    So they are where it is one of several, or has a share in one; else the first objective ranks them, or the only one.
+    """
+    shares = [{one: 1.0} if isinstance(one, str) else one for one in objectives]
+    return len(shares) > 1 and any(one.get("fitness", 0.0) > 0 for one in shares)
+
+
+class Line(msgspec.Struct):
+    """A line of the file, as `evorl.population.loop` writes it; null stands for what is not finite."""
+
+    id: int
+    parents: tuple[int, ...]
+    role: str
+    birth: int
+    genes: dict[str, float | str | bool]
+    objectives: dict[str, float | None]
+    step: int
+    cost: int = 0
+    results: dict[str, float | None] = {}
+    seconds: float | None = None
+    job: str | None = None
+    """Of a search: the directory of the run that it was."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Census:
+    """The N >= 1 individuals of a run, or jobs of a search, that were evaluated."""
+
+    run: RunRecord
+    """Of a search its directory, and its evolver and genes where a run has them: at ``ec``."""
+    lines: Sequence[Line]
+    searched: bool = False
+    """Whether each is a whole job, which its evolver knew by nothing but objectives."""
+    damaged: int = 0
+    """Complete lines that are none of the file's."""
+
+    @cached_property
+    def steps(self) -> Floats:
+        """Environment steps [N] of the run when each was told."""
+        return np.array([line.step for line in self.lines], np.float64)
+
+    @cached_property
+    def fitness(self) -> Floats:
+        """What ranks them for a person [N]: `worth`; NaN failed."""
+        found = [line.objectives.get(self.worth, line.results.get(self.worth)) for line in self.lines]
+        return np.array([math.nan if value is None else value for value in found], np.float64)
+
+    @cached_property
+    def worth(self) -> str:
+        """What `fitness` is: an objective, or the world's fitness (see `by_fitness`).
+
+        Of a search the first objective, since what it asks for may be the least fitness.
+        """
+        fit = not self.searched and by_fitness(self.run.config.get("ec.objectives") or ())
+        return "fitness" if fit and any("fitness" in line.results for line in self.lines) else self.names[0]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the objectives."""
+        return list(self.lines[0].objectives)
+
+    @cached_property
+    def objectives(self) -> Floats:
+        """[N, M]; an individual that failed in one has failed in all, -inf."""
+        rows = [[line.objectives.get(name) for name in self.names] for line in self.lines]
+        f = np.array([[math.nan if x is None else x for x in row] for row in rows], np.float64)
+        return np.where(np.isnan(f).any(axis=1, keepdims=True), -np.inf, f)
+
+    @cached_property
+    def genes(self) -> dict[str, list[Any]]:
+        """The values [N] of each gene; None where an individual has none of this name."""
+        names = dict.fromkeys(name for line in self.lines for name in line.genes)
+        return {name: [line.genes.get(name) for line in self.lines] for name in names}
+
+    @cached_property
+    def rows(self) -> dict[int, int]:
+        """The row of each id; of an individual that was evaluated more than once the last."""
+        return {line.id: row for row, line in enumerate(self.lines)}
+
+    @property
+    def size(self) -> int:
+        """Individuals of a generation."""
+        given = self.run.config.get("ec.population")
+        return max(1, int(given)) if given is not None and is_number(given) else 1
+
+    def mean(self, values: Floats) -> Floats:
+        """The mean [N] of a generation's number of values [N], each and those before it; NaN counts for none."""
+        known = np.isfinite(values)
+        sums = np.cumsum(np.r_[0.0, np.where(known, values, 0.0)])
+        counts = np.cumsum(np.r_[0, known])
+        here = np.arange(1, len(sums))
+        before = np.maximum(here - self.size, 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray((sums[here] - sums[before]) / (counts[here] - counts[before]))
+
+    @cached_property
+    def front(self) -> NDArray[np.intp]:
+        """Rows that no other dominates, by the first objective; of equal ones the first."""
+        return self.front_of(len(self.lines))
+
+    def front_of(self, count: int) -> NDArray[np.intp]:
+        """`front` of the first ``count``."""
+        f = self.objectives[:count]
+        sound = np.flatnonzero(np.isfinite(f).all(axis=1))
+        _, first = np.unique(f[sound], axis=0, return_index=True)
+        rows = sound[first]
+        return rows[front(f[rows])] if len(rows) else rows
+
+    @property
+    def chosen(self) -> list[int]:
+        """The rows worth a table: the front of several objectives, else the ten best."""
+        if len(self.names) > 1:
+            return [int(row) for row in self.front]
+        order = np.argsort(-self.fitness, kind="stable")
+        return [int(row) for row in order[:SHOWN] if np.isfinite(self.fitness[row])]
+
+
+def read_census(run: RunRecord) -> Census | None:
+    """What the run wrote of its population so far; None where that is nothing.
+
+    A last line that is still being written is left to its writer.
+    """
+    return _census(run, searched=False)
+
+
+def read_search(directory: Path) -> Census | None:
+    """What a search over whole jobs was told of them so far; None where that is nothing."""
+    asked = read_json(directory / ASKED) or {}
+    evolver = asked.get("hydra.sweeper", {}).get("evolver", {})
+    genes = {name.lstrip("+"): gene for name, gene in asked.get("genes", {}).items()}
+    config = flatten({"ec": {**evolver, "genes": genes}})
+    return _census(RunRecord(directory=directory, config=config), searched=True)
+
+
+def _census(run: RunRecord, searched: bool) -> Census | None:
+    path = run.directory / "population.jsonl"
+    if not path.is_file():
+        return None
+    decoder = msgspec.json.Decoder(Line)
+    complete = path.read_bytes().split(b"\n")[:-1]
+    found = [_decoded(decoder, text) for text in complete if text.strip()]
+    lines = [line for line in found if line is not None]
+    return Census(run=run, lines=lines, searched=searched, damaged=len(found) - len(lines)) if lines else None
+
+
+def _decoded(decoder: msgspec.json.Decoder[Line], text: bytes) -> Line | None:
+    try:
+        line = decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return line if line.objectives else None
+
+
+def censuses(groups: Sequence[Group]) -> dict[str, Census]:
+    """The population of the fittest run of each of the first groups that have one, by what it is called."""
+    found: dict[str, Census] = {}
+    for group in groups:
+        runs = [run for run in group.runs if (run.directory / "population.jsonl").is_file()]
+        for run in sorted(runs, key=lambda run: -measures(run).get("fitness", -math.inf))[:1]:
+            if len(found) < MOST and (population := read_census(run)):
+                which = f" ({Path(run.directory).name})" if len(group.runs) > 1 else ""
+                found[(group.label if len(groups) > 1 else "Population") + which] = population
+    return found
+
+
+def rows(census: Census) -> list[Row]:
+    """A row per individual worth a table, with every gene."""
+    return [_row(census, number) for number in census.chosen]
+
+
+def few(census: Census, genes: int = 8) -> list[Row]:
+    """Some of `rows`, for people: as many as a page has room for, evenly chosen, and the first few genes."""
+    chosen = census.chosen
+    places = np.linspace(0, len(chosen) - 1, min(SHOWN, len(chosen))).round().astype(int)
+    return [_row(census, chosen[place], genes) for place in places]
+
+
+def _row(census: Census, number: int, genes: int | None = None) -> Row:
+    line = census.lines[number]
+    values: Mapping[str, Any] = {name: census.genes[name][number] for name in list(census.genes)[:genes]}
+    results = {name: line.results.get(name) for name in census.lines[0].results if name not in line.objectives}
+    left_out = {"…": "…"} if genes is not None and len(census.genes) > genes else {}
+    return {
+        "individual": str(line.id), **({"job": line.job} if census.searched else {}),
+        "parents": " ".join(map(str, line.parents)), "role": line.role,
+        "step": line.step, **line.objectives, **results, **values, **left_out,
+        "cost": line.cost, "seconds": line.seconds,
+    }  # fmt: skip

@@ -1,0 +1,230 @@
+"""Run directories read back as typed objects: what a finished, stopped or still going run left on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from evorl.analysis.statistics import Floats
+from evorl.record import failure
+from evorl.util.errors import BadRequest
+
+State = Literal["finished", "running", "interrupted", "failed", "not begun"]
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One metric of one run: K finite values in the order written, at environment steps and seconds."""
+
+    steps: Floats
+    seconds: Floats
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunRecord:
+    """What one run directory holds."""
+
+    directory: Path
+    config: Mapping[str, Any]
+    """The composed config as dotted leaves."""
+    choices: Mapping[str, str] = field(default_factory=dict)
+    """Which file of each config group was chosen (``mdp``: ``pong``); empty where it was not recorded."""
+    series: Mapping[str, Series] = field(default_factory=dict)
+    result: Mapping[str, Any] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    state: State = "interrupted"
+    reason: str = ""
+    """Why it failed."""
+    damaged: int = 0
+    """Complete lines of metrics.jsonl that are no JSON object."""
+    steps: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def seed(self) -> Any:
+        return self.config.get("seed")
+
+    def last(self, metric: str) -> float | None:
+        """The newest value of a metric; None where it was never written."""
+        series = self.series.get(metric)
+        return float(series.values[-1]) if series else None
+
+
+def find_runs(places: Sequence[Path]) -> list[Path]:
+    """The run directories at or below the given places, each once, in a stable order.
+
+    Raises `BadRequest` where there is none.
+    """
+    found = {directory.resolve(): directory for place in places for directory in _runs_below(place)}
+    if not found:
+        names = ", ".join(map(str, places))
+        raise BadRequest(f"no run in {names or 'no directory'}: a run holds .hydra/config.yaml")
+    return list(found.values())
+
+
+def read_run(directory: Path) -> RunRecord:
+    """Read one run directory; a run without a result still goes while a process holds its lock.
+
+    Raises `BadRequest` where the config cannot be read.
+    """
+    lines, damaged = _read_lines(directory / "metrics.jsonl")
+    series = _gather(lines)
+    result = read_json(directory / "result.json")
+    steps = max((float(line["step"]) for line in lines), default=0.0)
+    if result is not None and _number(result.get("steps"), 0.0) < steps:
+        result = None  # of an earlier end: the run was continued with a larger budget
+    seconds = max((float(line["time"]) for line in lines), default=0.0)
+    state, reason = _state(directory, result)
+    return RunRecord(
+        directory=directory,
+        config=flatten(_read_yaml(directory / ".hydra" / "config.yaml")),
+        choices=_read_choices(directory / ".hydra" / "hydra.yaml"),
+        series=series,
+        result=result,
+        provenance=read_json(directory / "provenance.json") or {},
+        state=state,
+        reason=reason,
+        damaged=damaged,
+        steps=_number((result or {}).get("steps"), steps),
+        seconds=_number((result or {}).get("seconds"), seconds),
+    )
+
+
+def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
+    """The runs that can be read, and a note on each that cannot. Raises `BadRequest` or OSError where none can."""
+    runs, left_out = [], []
+    for directory in directories:
+        try:
+            runs.append(read_run(directory))
+        except (BadRequest, OSError) as error:
+            if directory == directories[-1] and not runs:
+                raise
+            left_out.append(f"left out: {directory} ({str(error).replace(f'{directory}/', '')})")
+    return runs, left_out
+
+
+def _state(directory: Path, result: Mapping[str, Any] | None) -> tuple[State, str]:
+    if result is not None:
+        return "finished", ""
+    if is_held(directory):
+        return "running", ""
+    noted = read_json(directory / failure.NAME)
+    return ("interrupted", "") if noted is None else ("failed", str(noted.get("reason", "")))
+
+
+def is_held(directory: Path) -> bool:
+    """Whether a process writes this run (`evorl.record.checkpoint.lock`). Nothing is made or changed in the run.
+
+    Asks for a share of the lock and lets go of it at once: the system knows no other way to ask.
+    """
+    import fcntl
+
+    try:
+        with (directory / ".lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no run of ours began here, or a file system without locks: nobody can be seen to write
+        return False
+    return False
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as dotted leaves; an empty mapping is a leaf of its own."""
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            leaves |= flatten(value, f"{name}.")
+        else:
+            leaves[name] = value
+    return leaves
+
+
+def _runs_below(place: Path) -> Iterator[Path]:
+    for root, folders, _ in os.walk(place):
+        if (Path(root) / ".hydra" / "config.yaml").is_file():
+            yield Path(root)
+            folders.clear()  # what a run keeps inside is its own
+        folders[:] = sorted((name for name in folders if not name.startswith(".")), key=_natural)
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return (int(name), "") if name.isdecimal() else (-1, name)  # multirun jobs are numbered: 2 before 10
+
+
+def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The metric lines and how many complete ones are damaged; an unfinished last line is left to its writer."""
+    if not path.is_file():
+        return [], 0
+    complete = path.read_bytes().split(b"\n")[:-1]
+    parsed = [_parse(line) for line in complete if line.strip()]
+    good = [line for line in parsed if line is not None]
+    return good, len(parsed) - len(good)
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    stamped = isinstance(found, dict) and is_number(found.get("step")) and is_number(found.get("time"))
+    return found if stamped else None
+
+
+def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
+    points: dict[str, list[tuple[float, float, float]]] = {}
+    for line in lines:
+        for name, value in line.items():
+            if name not in ("step", "time") and is_number(value):
+                points.setdefault(name, []).append((line["step"], line["time"], value))
+    return {name: Series(*np.array(rows, np.float64).T) for name, rows in points.items()}
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None where there is none that can be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _read_yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        found = msgspec.yaml.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"cannot read {path}: {str(error).splitlines()[0]}") from error
+    if not isinstance(found, dict):
+        raise BadRequest(f"cannot read {path}: not a mapping of keys")
+    return found
+
+
+def _read_choices(path: Path) -> dict[str, str]:
+    """Hydra's record of the chosen files, by group; its own groups are left out."""
+    if not path.is_file():
+        return {}
+    choices = flatten(_read_yaml(path)).items()
+    prefix = "hydra.runtime.choices."
+    named = {key.removeprefix(prefix): str(value) for key, value in choices if key.startswith(prefix)}
+    return {group: choice for group, choice in named.items() if not group.startswith("hydra/")}
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value read from a file is a finite number (a boolean is none)."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
+
+
+def _number(value: Any, default: float) -> float:
+    return float(value) if is_number(value) else default

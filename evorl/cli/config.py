@@ -1,0 +1,293 @@
+"""What the doors share: where conf/ is, composing it, checking it, and turning it into a typed experiment.
+
+Config stops here. Hydra composes; `experiment` makes frozen dataclasses of the result, once. Nothing
+that a config says is executed: a ``_target_`` names a dataclass of ours (or of a package that the command
+line itself trusts), and every failure is a `BadRequest` with the dotted key and the nearest valid name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import signal
+import sys
+import traceback
+import typing
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy, deepcopy
+from dataclasses import MISSING, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import msgspec
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.default_element import ResultDefault
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from evorl.cli.overrides import (
+    REFUSALS,
+    ROOMS,
+    TUNED,
+    check_group,
+    check_left_out,
+    explained,
+    first_line,
+    parse,
+    unknown_word,
+    written,
+)
+from evorl.util import command
+from evorl.util.errors import BadRequest, reason
+from evorl.util.typed import documented, typed
+
+if TYPE_CHECKING:
+    from evorl.training.experiment import Experiment
+
+T = TypeVar("T")
+
+_PACKAGE = Path(__file__).parents[1]
+CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+"""Our config files: inside the package in a wheel, beside it in a checkout."""
+
+IMPORTED = ("gymnasium", "ale_py")
+"""Root modules that a world may name as the one that registers it, without trust."""
+DOOR = ("resume", "init", "init_optimizer", "replay", "trust")
+"""Top-level keys that are no field of `Experiment`."""
+
+
+@contextmanager
+def opened(path: Path = CONF, extra: str | None = None) -> Iterator[Hydra]:
+    """Hydra's composer over ``path`` and, like its --config-dir, an ``extra`` folder; one at a time in a process."""
+    if extra is not None and not Path(extra).is_dir():
+        raise BadRequest(f"there is no folder {extra}", "--config-dir")
+    version.setbase("1.3")
+    # our launcher's file has the name of its plugin's own, which Hydra takes for its schema, rightly
+    warnings.filterwarnings("ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema")
+    search = create_config_search_path(str(path.absolute()))
+    if extra is not None:
+        search.prepend("command-line", f"file://{Path(extra).absolute()}", SearchPathQuery(provider="schema"))
+    GlobalHydra.instance().clear()
+    try:
+        hydra = Hydra("evorl", _Loader(search))
+        GlobalHydra.instance().initialize(hydra)
+        yield hydra
+    finally:
+        GlobalHydra.instance().clear()
+
+
+class _Loader(ConfigLoaderImpl):
+    """Hydra's loader, which reads each file and merges the same files once: a sweep composes for every job."""
+
+    def __init__(self, search: ConfigSearchPath) -> None:
+        super().__init__(search)
+        self.repository: ConfigRepository = _Files(search)
+        self.merged: dict[str, DictConfig] = {}
+
+    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+        files = repr((defaults, repo.get_sources()))
+        if files not in self.merged:
+            self.merged[files] = super()._compose_config_from_defaults_list(defaults, deepcopy(repo))
+        return deepcopy(self.merged[files])  # values of a command line are put into it
+
+
+class _Files(ConfigRepository):
+    """Hydra's repository, which looks for each file and reads it once."""
+
+    def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
+        super().initialize_sources(config_search_path)
+        self.read: dict[str, ConfigResult | None] = {}
+        self.homes: dict[tuple[str, ObjectType | None], ConfigSource | None] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        if config_path not in self.read:
+            self.read[config_path] = super().load_config(config_path)
+        return self.read[config_path]
+
+    def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> ConfigSource | None:
+        sought = config_path, object_type
+        if sought not in self.homes:
+            self.homes[sought] = super()._find_object_source(config_path, object_type)
+        return self.homes[sought]
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """For a composition, which may give its copy other sources, and knows the rest."""
+        return copy(self)
+
+
+def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: RunMode = RunMode.RUN) -> DictConfig:
+    """The config of one job, Hydra's own node included. Raises `BadRequest`."""
+    given = parse(overrides)
+    for one in given:
+        check_group(hydra, one)
+    try:
+        composed = hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
+    except REFUSALS as error:
+        single = [one for one in given if mode == RunMode.RUN or not one.is_sweep_override()]
+        raise explained(hydra, single, name, error) from None
+    for one in given:
+        check_left_out(one)
+    return composed
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """A composed config as plain data: every value there, interpolations resolved, without Hydra's own node."""
+    ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    try:
+        missing = sorted(OmegaConf.missing_keys(ours))
+        data = OmegaConf.to_container(ours, resolve=True)
+    except OmegaConfBaseException as error:
+        raise BadRequest(first_line(error), str(error.full_key or "")) from None
+    if missing:
+        raise BadRequest(f"a value is needed: give {missing[0]}=...", missing[0])
+    assert isinstance(data, dict)
+    return {str(key): value for key, value in data.items()}
+
+
+def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experiment:
+    """A plain config as the typed experiment; ``trust`` names root modules outside evorl that may define classes.
+
+    Raises `BadRequest` for whatever cannot be run, with the dotted key.
+    """
+    from evorl.training.experiment import Experiment
+
+    kinds = typing.get_type_hints(Experiment, include_extras=True)
+    for name in config:
+        if name not in kinds and name not in DOOR:
+            raise unknown_word(name, [*kinds, *DOOR])
+    rooms = {name: chosen(config.get(name), kinds[name], name, trust) for name in ROOMS if name != "ec"}
+    rooms["ec"] = _evolution(config.get("ec") or {}, trust)
+    rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - rooms}
+    for root in rooms["mdp"].imports():
+        if root not in (*IMPORTED, *trust):
+            raise BadRequest(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id")
+    try:
+        rooms["mdp"].ready()
+    except BadRequest as error:
+        raise error.under("mdp") from None
+    return Experiment(**rooms, **rest)
+
+
+def chosen(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
+    """The object that a room's config describes, of the class its ``_target_`` names. Raises `BadRequest`."""
+    if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
+        raise BadRequest(f"names no _target_; choose a file: {room}=NAME", room)
+    kind = _located(node["_target_"], base, f"{room}._target_", trust)
+    return typed({name: value for name, value in node.items() if name != "_target_"}, kind, room)
+
+
+def tuned(config: DictConfig) -> bool:
+    """Whether a file of tuned settings has part in a composed config; a choice is noted even of a file not there."""
+    name = config.hydra.runtime.choices.get(TUNED)
+    paths = [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
+    return any((path / TUNED / f"{name}.yaml").is_file() for path in paths)
+
+
+def trusted(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The root modules that this very command line trusts; a config file cannot give trust. Raises `BadRequest`."""
+    given = next((one.value() for one in reversed(parse(overrides)) if one.key_or_group == "trust"), [])
+    if config.get("trust") not in (None, [], given):
+        raise BadRequest("is taken from the command line only", "trust")
+    return tuple(str(name) for name in given) if isinstance(given, list) else (str(given),)
+
+
+def recorded(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
+    """What a run directory's ``.hydra/`` holds, as data. Raises `BadRequest` (at ``key``) where there is none."""
+    path = directory / ".hydra" / f"{name}.yaml"
+    try:
+        data = msgspec.yaml.decode(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise BadRequest(f"{directory} is no run (it has no .hydra/{name}.yaml)", key) from None
+    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+        raise BadRequest(f"cannot read {path}: {first_line(error)}", key) from None
+    if not isinstance(data, dict):
+        raise BadRequest(f"cannot read {path}: it holds no keys", key)
+    return {str(name): value for name, value in data.items()}
+
+
+def stored(directory: Path, trust: Sequence[str] = ()) -> Experiment:
+    """The experiment of a run directory. Raises `BadRequest`."""
+    return experiment(recorded(directory, "run"), trust)
+
+
+def request(kind: type[T], words: Sequence[str]) -> T:
+    """The KEY=VALUE words of a smaller door as its dataclass; strings are taken as they are. Raises `BadRequest`."""
+    if {"-h", "--help"} & {*words}:
+        print((sys.modules[kind.__module__].__doc__ or "").strip(), *_keys(kind), sep="\n")
+        raise SystemExit(0)
+    kinds = typing.get_type_hints(kind)
+    pairs = {key: (word, text) for word in words for key, _, text in [word.partition("=")]}
+    values = {key: text if kinds.get(key) is str else parse([word])[0].value() for key, (word, text) in pairs.items()}
+    return typed(values, kind)
+
+
+def _keys(kind: type) -> list[str]:
+    """A line for each key of a smaller door: its name, its default as a command line writes it, and its meaning."""
+    rows = [(key, "" if value is MISSING else written(value), said) for key, value, said in documented(kind)]
+    wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return ["", *(f"{key:{wide[0]}}  {value:{wide[1]}}  {said}" for key, value, said in rows)]
+
+
+def door(work: Callable[[], object]) -> int:
+    """Do the work of a door; return its exit code, with one line for a bad request and the true cause for a failure."""
+    try:
+        work()
+    except BadRequest as error:
+        print(f"evorl: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except OmegaConfBaseException as error:  # a value that refers to nothing, wherever it is first read
+        print(f"evorl: {BadRequest(first_line(error), str(error.full_key or ''))}", file=sys.stderr)
+        return 2
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in command.NEEDED:
+            print(f"evorl: {command.lacking(error.name)}", file=sys.stderr)
+            return 2
+        from evorl.training.session import Interrupted
+
+        if isinstance(error, Interrupted):
+            print(f"evorl: {error}", file=sys.stderr)
+            return 128 + error.signal
+        print(f"evorl: {reason(error)}", file=sys.stderr)
+        traceback.print_exception(error)
+        return 1
+    return 0
+
+
+def _evolution(node: Mapping[str, Any], trust: Sequence[str]) -> Any:
+    """The evolution of a config; None for the empty one of ec=none, to which nothing belongs."""
+    from evorl.ec.core import Evolution
+
+    if "_target_" in node:
+        return chosen(node, Evolution, "ec", trust)
+    for name in node:
+        raise BadRequest("unknown key: ec=none has none; choose an evolution, such as ec=pbt", f"ec.{name}")
+    return None
+
+
+def _located(path: str, base: type, key: str, trust: Sequence[str]) -> type:
+    """The dataclass at a dotted path, a subclass of ``base``."""
+    root, (module, _, name) = path.partition(".")[0], path.rpartition(".")
+    if root not in ("evorl", *trust):
+        raise BadRequest(f"{path} is outside evorl; to run its code add 'trust=[{root}]' to the command line", key)
+    try:
+        found = getattr(import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name and not f"{module}.".startswith(f"{error.name}."):
+            raise BadRequest(f"{path} needs {error.name}, which is not installed", key) from error
+        raise BadRequest(f"there is no module {module}", key) from None
+    if not (inspect.isclass(found) and issubclass(found, base) and is_dataclass(found)) or inspect.isabstract(found):
+        raise BadRequest(f"{path} is no {base.__name__} dataclass", key)
+    return found

@@ -1,0 +1,356 @@
+"""The KEY=VALUE words of a command line: what they say, and in one line what is wrong with one.
+
+Hydra's own refusals name neither the key nor what to write instead; so where it refuses, `explained` looks for the
+word at fault.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Protocol, cast
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.hydra import Hydra
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.default_element import ConfigDefault
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf._utils import split_key
+from omegaconf.errors import OmegaConfBaseException
+
+from evorl.cli.descriptions import meanings
+from evorl.util.errors import BadRequest, abbreviates, nearest, one_edit
+from evorl.util.typed import shown, unknown
+
+ROOMS = ("mdp", "rl", "ec", "cluster", "record")
+"""Keys of `Experiment` whose class a config file names."""
+FOLDERS = ("debug", "experiment")
+"""Folders of conf/ that are added with a plus: +debug=tiny."""
+TUNED = "tuned"
+"""The folder whose file for a pair of world and algorithm is taken by itself; ~tuned leaves it out."""
+PLACE = {"hydra.run.dir": "run output dir directory"}
+"""Hydra's own key that people look for under other names, made of these words."""
+ALIKE = 0.8
+"""How like a key of another choice must be to be the one that was meant; difflib's measure."""
+REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
+"""What Hydra raises for words that it cannot compose."""
+
+
+Said = Callable[[], Mapping[str, str]]
+"""Tells the comment of each dotted key: reading all files takes a moment, so only where it is needed."""
+
+
+class Loads(Protocol):
+    """Hydra, or what it hands to its plugins."""
+
+    config_loader: ConfigLoader
+
+
+def parse(overrides: Sequence[str], hydra: Loads | None = None) -> list[Override]:
+    """Command-line words as Hydra understands them; with ``hydra``, a glob(*) of choices can be listed.
+
+    Raises `BadRequest` for a word that Hydra does not understand.
+    """
+    return [_parse(text, hydra) for text in overrides]
+
+
+def check_group(hydra: Hydra, one: Override) -> None:
+    """Raise `BadRequest` where a word chooses of a folder what is not there, or nothing of one that every run needs.
+
+    Hydra would pass over a wrong choice of an optional folder.
+    """
+    if not _is_group(hydra, one) or one.is_sweep_override():
+        return
+    group, value = one.key_or_group, one.value()
+    if one.is_delete():
+        if group not in (*FOLDERS, TUNED):
+            raise BadRequest("every run has one", group)
+        return
+    if isinstance(value, list) and group not in FOLDERS:
+        raise BadRequest(f"takes one choice, got {written(value)}", group)
+    for choice in value if isinstance(value, list) else [value]:
+        _check_choice(hydra, one, choice)
+
+
+def check_left_out(one: Override) -> None:
+    """Raise `BadRequest` where a word has taken away what every run has."""
+    key = one.key_or_group
+    if one.is_delete() and key not in (*FOLDERS, TUNED) and (key.startswith("hydra.") or "." not in key):
+        raise BadRequest("every run has one", key)
+
+
+def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Exception) -> BadRequest:
+    """Why Hydra refused these words: the first one at fault; else Hydra's own words."""
+    groups = [one for one in given if _is_group(hydra, one)]
+    try:
+        for one in given:
+            if one.is_sweep_override():
+                raise BadRequest("several values; add --multirun to run each, or [..] for a list", one.key_or_group)
+        try:
+            base = _composed(hydra, name, groups)
+        except REFUSALS:
+            _check_forms(_composed(hydra, name, []), groups)
+            raise
+        words = [str(one.input_line) for one in groups]
+        for one in given:
+            if one not in groups:
+                check_room(hydra, base, base.hydra.runtime.choices, one)
+                _check_key(base, one, lambda: said(hydra, base, words, name))
+    except BadRequest as found:
+        return found
+    except REFUSALS as other:
+        error = other
+    return BadRequest(first_line(error))
+
+
+def said(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str) -> dict[str, str]:
+    """What the files of a config say of each of its keys."""
+    return {key: comment for key, (comment, _) in meanings(hydra, base, words, name).items()}
+
+
+def require(config: DictConfig, key: str, said: Said = dict) -> Any:
+    """What stands at the dotted ``key`` of ``config``, unresolved; ``said`` tells what its keys mean, if need be.
+
+    Raises `BadRequest` where there is no such key.
+    """
+    node: Any = config
+    names = split_key(key)
+    for depth, name in enumerate(names):
+        parent = ".".join(names[:depth])
+        if not OmegaConf.is_dict(node):
+            raise BadRequest(f"{parent} is a value; it has no keys", key)
+        if name not in node:
+            raise _unknown_key(config, node, parent, name, said, whole=len(names) == 1)
+        node = node._get_node(name)  # as it stands: a missing value or an interpolation is fine here
+    return node if OmegaConf.is_config(node) else node._value()
+
+
+def unknown_word(name: str, names: Iterable[str], said: Said = dict) -> BadRequest:
+    """The refusal of a first word of a key, with the nearest valid one as it is to be written: +debug has a plus."""
+    error = unknown(name, [*names, *FOLDERS, TUNED], said=lambda: {**said(), **PLACE})
+    return BadRequest(re.sub(rf"\b({'|'.join(FOLDERS)})\b", r"+\1", error.args[0]), error.key)
+
+
+def written(value: Any) -> str:
+    """A value as a command line writes it."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {written(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(written, value)) + "]"
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value) or "''"
+
+
+def quoted(text: str) -> str:
+    """Text as a command line writes it, whatever its signs."""
+    return "'" + text.replace("'", "\\'") + "'"
+
+
+def first_line(error: Exception) -> str:
+    """What an error of many lines says first."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+# ------------------------------------------------------------------ choices of a folder
+
+
+def _is_group(hydra: Hydra, one: Override) -> bool:
+    return one.key_or_group in FOLDERS or bool(_options(hydra, one.key_or_group))
+
+
+def _check_choice(hydra: Hydra, one: Override, choice: Any) -> None:
+    group = one.key_or_group
+    folder, _, name = f"{group}/{choice}".rpartition("/")
+    if name in (_options(hydra, folder) or _options(hydra, group)):
+        return
+    there = _nested(hydra, group)
+    options = _options(hydra, folder) or _options(hydra, group)
+    close = nearest(str(choice), there) or nearest(name, options) or f"; there are: {', '.join(there) or 'none'}"
+    raise BadRequest(f"no choice {shown(choice)}{close}{_plus(one)}", group)
+
+
+def _check_forms(base: DictConfig, groups: Sequence[Override]) -> None:
+    """Refuse the first choice whose signs (a plus, ~, @) do not fit what is chosen without it."""
+    chosen = base.hydra.runtime.choices
+    for one in groups:
+        group, value = one.key_or_group, written(one.value())
+        if one.is_delete():
+            what = "nothing is chosen" if one.value() is None else f"{value} is not chosen"
+            raise BadRequest(f"{what}, so there is nothing to leave out", group)
+        if _plus(one):
+            raise BadRequest(_plus(one).removeprefix("; "), group)
+        if one.package is not None:
+            raise BadRequest(f"has its place; write {group}={value} without the @", group)
+        if (one.is_add() or one.is_force_add()) and group in chosen:
+            raise BadRequest(f"has a choice already; write {group}={value} without the plus", group)
+
+
+def _plus(one: Override) -> str:
+    """How to choose of a folder that no default chooses of, where a command line leaves the plus out."""
+    group = one.key_or_group
+    return f"; choose with a plus: +{group}=NAME" if group in FOLDERS and not one.is_add() else ""
+
+
+def _nested(hydra: Hydra, group: str) -> list[str]:
+    """Every choice of a group, those in its folders as folder/name."""
+    folders = _listed(hydra, group, ObjectType.GROUP)
+    return [
+        *_options(hydra, group),
+        *(f"{folder}/{name}" for folder in folders for name in _nested(hydra, f"{group}/{folder}")),
+    ]
+
+
+def _options(hydra: Hydra, group: str) -> list[str]:
+    return _listed(hydra, group, ObjectType.CONFIG) if group else []
+
+
+def _listed(hydra: Hydra, group: str, kind: ObjectType) -> list[str]:
+    return _repository(hydra).get_group_options(group, kind)
+
+
+def _repository(hydra: Hydra) -> ConfigRepository:
+    """Who reads the files; asked itself, the loader would copy all that it knows first."""
+    return cast(ConfigLoaderImpl, hydra.config_loader).repository
+
+
+# ------------------------------------------------------------------ keys and values
+
+
+def check_room(hydra: Hydra, base: DictConfig, choices: Mapping[str, Any], one: Override) -> None:
+    """Raise `BadRequest` for a key that the chosen world, algorithm or cluster lacks, where others have it.
+
+    Or one like it. ``choices`` are the files that ``base`` was made of.
+    """
+    room, _, name = one.key_or_group.partition(".")
+    if room not in ROOMS or _has(base, one.key_or_group) or one.is_add() or one.is_force_add():
+        return
+    mine = f"{room}={choices.get(room)}"
+    if homes := _homes(hydra, room, name):
+        raise BadRequest(f"unknown key of {mine}; it belongs to {', '.join(homes)}", one.key_or_group)
+    others = {key for choice in _options(hydra, room) for key in _keys_of(hydra, room, choice)}
+    like = [] if "." in name or nearest(name, _keys(base, room)) else get_close_matches(name, others, 1, ALIKE)
+    if like:
+        homes = _homes(hydra, room, like[0])
+        raise BadRequest(
+            f"unknown key of {mine}; did you mean {room}.{like[0]} of {', '.join(homes)}?", one.key_or_group
+        )
+
+
+def _homes(hydra: Hydra, room: str, key: str) -> list[str]:
+    """The choices of a room that have a key."""
+    return [f"{room}={choice}" for choice in _options(hydra, room) if _knows(hydra, room, choice, key)]
+
+
+def _keys_of(hydra: Hydra, room: str, choice: str) -> set[str]:
+    """The keys of a file of a folder, with those of the ones that it builds on; without what they hold."""
+    return {str(key) for config in _layers(hydra, room, choice) for key in config} - {"_target_"}
+
+
+def _knows(hydra: Hydra, room: str, choice: str, key: str) -> bool:
+    """Whether a file of a folder, or one that it builds on, has a key."""
+    return any(_has(config, key) for config in _layers(hydra, room, choice))
+
+
+def _layers(hydra: Hydra, room: str, choice: str) -> Iterator[DictConfig]:
+    """A file of a folder, and those that it builds on."""
+    file = _repository(hydra).load_config(f"{room}/{choice}")
+    if file is None:
+        return
+    yield cast(DictConfig, file.config)
+    for one in file.defaults_list or []:
+        if isinstance(one, ConfigDefault) and not one.is_self():
+            yield from _layers(hydra, room, str(one.path))
+
+
+def _check_key(base: DictConfig, one: Override, said: Said) -> None:
+    """Refuse a key that is not there or, with a plus, is; and a value that cannot stand in its place."""
+    key, value = one.key_or_group, one.value()
+    if (one.is_add() or one.is_force_add()) and not _has(base, key):
+        return
+    old = require(base, key, said)
+    if one.is_add():
+        raise BadRequest(f"is there already; write {key}={written(value)} without the plus", key)
+    if one.is_delete():
+        check_left_out(one)
+        _check_delete(old, value, key)
+        return
+    if not one.is_force_add():
+        _check_names(base, key, value)
+    try:
+        OmegaConf.update(base, key, value, force_add=True)
+    except OmegaConfBaseException:
+        raise BadRequest(f"expected a value like {written(old)}, got {written(value)}", key) from None
+
+
+def _check_names(base: DictConfig, key: str, value: Any) -> None:
+    """Refuse a name in a mapping that the config's own one does not have."""
+    if isinstance(value, dict) and OmegaConf.is_dict(require(base, key)):
+        for name, inner in value.items():
+            require(base, f"{key}.{name}")
+            _check_names(base, f"{key}.{name}", inner)
+
+
+def _check_delete(old: Any, value: Any, key: str) -> None:
+    if old is None:
+        raise BadRequest("is null, so there is nothing to leave out", key)
+    if value not in (None, old):
+        raise BadRequest(f"is {written(old)}, not {written(value)}", key)
+
+
+def _has(base: Container, key: str) -> bool:
+    if not isinstance(base, DictConfig):
+        return False
+    try:
+        require(base, key)
+    except BadRequest:
+        return False
+    return True
+
+
+def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, said: Said, whole: bool) -> BadRequest:
+    key = f"{parent}.{name}" if parent else name
+    names = [str(one) for one in node]
+    if parent in ROOMS and not {*names} - {"_target_"} and not nearest(name, names):
+        return BadRequest(f"unknown key; this {parent} has none, another may: --help lists them", key)
+    if not names:
+        return BadRequest(f"no such key yet; +{key}=... adds it", key)
+    if parent:
+        return unknown(name, names, parent, lambda: {one: said().get(f"{parent}.{one}", "") for one in names})
+    keys = [(room, one) for room in names if whole for one in _keys(config, room)]
+    typo = any(one_edit(name, one) for one in names)  # of a first word; else it may be short for a second one
+    homes = [f"{room}.{one}" for room, one in keys if one == name or (abbreviates(one, name) and not typo)]
+    if homes:
+        return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
+    return unknown_word(name, names, said)
+
+
+def _keys(config: DictConfig, room: str) -> list[str]:
+    node = config._get_node(room)
+    return [str(one) for one in node] if isinstance(node, DictConfig) else []
+
+
+# ------------------------------------------------------------------ Hydra
+
+
+def _parse(text: str, hydra: Loads | None = None) -> Override:
+    try:
+        found = OverridesParser.create(hydra.config_loader if hydra else None).parse_overrides([text])[0]
+    except (HydraException, ValueError):
+        raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
+    if not found.key_or_group:
+        raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
+    return found
+
+
+def _composed(hydra: Hydra, name: str, words: Sequence[Override]) -> DictConfig:
+    lines = [str(one.input_line) for one in words]
+    return hydra.compose_config(name, lines, RunMode.RUN, with_log_configuration=False)

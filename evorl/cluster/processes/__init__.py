@@ -1,0 +1,3 @@
+"""TODO."""
+
+from evorl.cluster.processes.cluster import Processes as Processes

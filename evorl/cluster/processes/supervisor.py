@@ -1,0 +1,235 @@
+"""The process that forks the workers of a group, waits for their ends and cleans up after the driver."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from evorl.cluster.core import Make
+from evorl.cluster.processes import orphans, out_of_memory
+from evorl.cluster.processes.fork import die_with_parent, fork
+from evorl.cluster.processes.orphans import Roll
+from evorl.cluster.processes.pid import Pid
+from evorl.cluster.workers.crash_trace import DUMP, MOST_TRACE, BlackBox
+from evorl.cluster.workers.worker import serve
+from evorl.util.poll import readable
+
+NOTE = struct.Struct("<BIIiiB")  # what, worker, life, exit status, member, cause; BORN and ALIVE: then a `Pid`
+FORK, KILL, HIRE, BORN, ALIVE, GONE = range(6)
+ITSELF, STOPPED, STARVED = range(3)  # causes of an end, as far as the exit status does not tell them
+NOBODY = 0xFFFFFFFF  # the worker that a nurse is
+DUMP_S = 0.1  # seconds that a hung worker gets to say where it hangs
+SWEEP_MS = 50  # without anything else to do, after which programs are looked for that an ended worker has left
+HEIR_S = 1.0  # seconds that one nurse gets to clean up after the driver before the other does, and ends it
+
+
+class Plan(NamedTuple):
+    """What is the same for all nurses of a group."""
+
+    make: Make
+    endpoint: str
+    directory: str  # of the endpoint; no other group's has this name
+    driver: Pid
+    roll: Roll
+
+
+class Child(NamedTuple):
+    """A process that a nurse has forked."""
+
+    pid: Pid
+    worker: int  # NOBODY: another nurse
+    life: int
+    box: BlackBox | None
+
+
+class Nurse:
+    """The nurse's own process."""
+
+    def __init__(self, plan: Plan, place: int, driver: socket.socket) -> None:
+        self.plan, self.place, self.driver = plan, place, driver
+        self.at_work = False  # the other one waits
+        self.poller = select.poll()
+        self.children: dict[int, Child] = {}  # by pidfd
+        self.stopped: set[Pid] = set()  # processes that hung because a signal had stopped them
+        self.leavers: list[str] = []  # names of ended workers whose programs have not been looked for
+        self.starved = 0  # processes that the kernel had ended when it was last asked
+
+    def begin(self) -> Pid:
+        """Fork it."""
+        pid = Pid.of(fork(self._run, self.driver.fileno()))
+        self.plan.roll.nurse(self.place, pid)
+        return pid
+
+    def _run(self) -> None:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer; so it is in all that is forked here
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        faulthandler.disable()  # the file that it would write to is closed
+        self.starved = out_of_memory.counted()
+        self._tell(ALIVE, NOBODY, more=Pid.of(os.getpid()).pack())
+        gc.freeze()  # so that collections in the workers leave these pages shared, and end nothing of the driver's
+        with suppress(ProcessLookupError):  # its end may not close its socket: a child may have been stopped with it
+            self._attend(self.plan.driver.open())
+            self._attend(self.driver.fileno())
+            self._serve()
+        self._end()
+
+    def _attend(self, fd: int) -> None:
+        self.poller.register(fd, select.POLLIN)
+
+    def _serve(self) -> None:
+        """Until the driver is gone."""
+        while True:
+            ready = self.poller.poll(SWEEP_MS if self.leavers else None)
+            if not ready:
+                orphans.end_marked(*self.leavers)
+                self.leavers.clear()
+            for fd, _ in ready:
+                if fd in self.children:
+                    self._bury(fd)
+                elif fd != self.driver.fileno() or not self._heed():
+                    return
+
+    def _tell(
+        self, what: int, worker: int, life: int = 0, status: int = 0, member: int = -1, how: int = ITSELF,
+        more: bytes = b"",
+    ) -> None:  # fmt: skip
+        with suppress(OSError):
+            self.driver.send(NOTE.pack(what, worker, life, status, member, how) + more[:MOST_TRACE])
+
+    def _heed(self) -> bool:
+        """Do what the driver says; False when it is gone."""
+        try:
+            note, hand, *_ = socket.recv_fds(self.driver, NOTE.size + 16, 1)
+        except OSError:
+            return False
+        if not note:
+            return False
+        what, worker, life, *_ = NOTE.unpack_from(note)
+        if what == FORK:
+            self._fork(worker, life, note[NOTE.size :])
+        elif what == KILL:
+            self._kill(worker, life)
+        elif what == HIRE:
+            self._hire(worker, hand[0])
+        return True
+
+    def _hire(self, place: int, hand: int) -> None:
+        """Fork another nurse, and say who it is for the case that it does not."""
+        with socket.socket(fileno=hand) as theirs:
+            pid = Nurse(self.plan, place, theirs).begin()
+            with suppress(OSError):
+                theirs.send(NOTE.pack(BORN, NOBODY, 0, 0, -1, ITSELF) + pid.pack())
+        self._watch(Child(pid, NOBODY, 0, None))
+
+    def _fork(self, worker: int, life: int, token: bytes) -> None:
+        nurse, box, plan = os.getpid(), BlackBox(), self.plan
+        self.at_work = True
+
+        def work() -> None:
+            os.setpgid(0, 0)
+            die_with_parent(nurse)
+            out_of_memory.offer_oneself()
+            orphans.mark(_name(plan, worker, life))
+            alive = lambda: os.getppid() == nurse  # noqa: E731
+            box.record(lambda: serve(plan.make, plan.endpoint, token, worker, life, alive, mark=box.mark))
+
+        try:
+            pid = Pid.of(fork(work, box.fd))
+        except OSError as error:  # too many processes, too little memory
+            self._tell(GONE, worker, life, 1, more=str(error).encode())
+            box.close()
+            return
+        plan.roll.worker(worker, pid)
+        self._watch(Child(pid, worker, life, box))
+
+    def _watch(self, child: Child) -> None:
+        fd = child.pid.open()
+        self.children[fd] = child
+        self._attend(fd)
+
+    def _kill(self, worker: int, life: int) -> None:
+        """End a worker that hangs, once it has said where."""
+        for fd, child in self.children.items():
+            if (child.worker, child.life) == (worker, life) and child.box is not None:
+                if _is_stopped(child.pid.number):  # its own: a child that is not waited for
+                    self.stopped.add(child.pid)
+                else:
+                    _ask_where(fd, child.box)
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+
+    def _bury(self, fd: int) -> None:
+        child = self.children.pop(fd)
+        self.poller.unregister(fd)
+        os.close(fd)
+        orphans.end(child.pid)  # what its world has started
+        if child.box is not None:
+            self.plan.roll.strike(child.worker, child.pid)
+        _, status = os.waitpid(child.pid.number, 0)  # a child of ours: until here the number was its own
+        status = os.waitstatus_to_exitcode(status)
+        if child.box is None:
+            return
+        member = -1 if child.box.member is None else child.box.member
+        how, trace = self._how(child, status), child.box.trace.encode()
+        self._tell(GONE, child.worker, child.life, status, member, how, trace)
+        child.box.close()
+        if status:
+            self.leavers.append(_name(self.plan, child.worker, child.life))
+
+    def _how(self, child: Child, status: int) -> int:
+        before, self.starved = self.starved, out_of_memory.counted()
+        if child.pid in self.stopped:
+            self.stopped.remove(child.pid)
+            return STOPPED
+        return STARVED if status == -signal.SIGKILL and self.starved > before else ITSELF
+
+    def _end(self) -> None:
+        """The driver is gone: end all that is the group's."""
+        if not self.at_work:
+            self._await_other(HEIR_S * (1 + self.place))  # where neither is at work they must not end each other
+        for pid in self._others():
+            orphans.end(pid)
+        for fd in self.children:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+        for fd in list(self.children):
+            self._bury(fd)
+        self.plan.roll.end_workers()
+        orphans.end_marked(f"{self.plan.directory}/")
+        shutil.rmtree(self.plan.directory, ignore_errors=True)
+
+    def _others(self) -> list[Pid]:
+        return [pid for pid in self.plan.roll.nurses() if pid.number != os.getpid()]
+
+    def _await_other(self, patience_s: float) -> None:
+        for pid in self._others():
+            with suppress(ProcessLookupError):
+                fd = pid.open()
+                readable([fd], patience_s)
+                os.close(fd)
+
+
+def _name(plan: Plan, worker: int, life: int) -> str:
+    return f"{plan.directory}/{worker}/{life}/"
+
+
+def _is_stopped(pid: int) -> bool:
+    """By a signal, or by whoever debugs it."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt"
+
+
+def _ask_where(pidfd: int, box: BlackBox) -> None:
+    """Have a worker write down where it is, if it can."""
+    signal.pidfd_send_signal(pidfd, DUMP)
+    ends = time.monotonic() + DUMP_S
+    while not box.trace and time.monotonic() < ends:
+        time.sleep(0.005)

@@ -1,0 +1,3 @@
+"""TODO."""
+
+from evorl.cluster.ray.cluster import Ray as Ray

@@ -1,0 +1,119 @@
+"""The head of a Ray cluster that is joined: whether it listens, whether it lets us in, and when it is gone.
+
+Ray itself would try again and again, give up without the reason, and a minute after the end of its head the driver's.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import ray._raylet
+from ray._private import grpc_utils, services
+
+from evorl.cluster.ray.address import host_port, one_word
+from evorl.cluster.ray.own_ray import ask_for_token
+from evorl.util.poll import readable
+
+REACH_S = 10.0  # seconds in which it must take a connection, and answer
+GONE_S = 30.0  # without a connection; a head that is started again in time has not been gone
+AGAIN_S = 1.0  # between two tries
+SILENT_S = 5  # without a packet, after which each of a few more such times asks for one
+NO_RAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
+QUESTION = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # the first that Ray asks who joins; empty
+
+
+def reached(address: str) -> str:
+    """The address with Ray's own port where it names none; of auto that of the Ray which this machine is part of.
+
+    Raises OSError where no Ray listens, PermissionError where a token is asked for and ours is missing or another.
+    """
+    host, port = host_port(_here() if address == "auto" else address)
+    found = one_word(host, port)
+    try:
+        socket.create_connection((host, port), REACH_S).close()
+    except OSError as error:
+        raise error if address != "auto" else ConnectionError(f"that is {found}: {error}") from None
+    _ask(found)
+    return found
+
+
+def _here() -> str:
+    """What RAY_ADDRESS says, one that runs, or what ``ray start`` noted last. Raises ConnectionError without any."""
+    untyped: Any = services
+    tokens: Any = ray._raylet
+    token = tokens.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+    if token and not {"RAY_AUTH_MODE", "RAY_ADDRESS"} & os.environ.keys():
+        ask_for_token()  # as Ray does for this machine's own, but without a page of words
+    try:
+        found = str(untyped.get_ray_address_from_environment("auto", None))
+    except ConnectionError:
+        raise ConnectionError("no Ray runs on this machine; null starts one, HOST:PORT names another's") from None
+    if "://" in found:
+        raise ConnectionError(f"RAY_ADDRESS is {found}, which is no HOST:PORT")
+    return found
+
+
+def _ask(address: str) -> None:
+    """Raises PermissionError, or ConnectionError where it is no Ray, which Ray would ask for ever.
+
+    What else may be wrong Ray will say when it joins.
+    """
+    try:
+        channel: Any = grpc_utils.init_grpc_channel(address)
+        with channel:
+            channel.unary_unary(QUESTION)(b"", timeout=REACH_S)
+    except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+            raise PermissionError(
+                "it asks for a token, and ours is missing or another: set RAY_AUTH_MODE=token, and have the head's "
+                "~/.ray/auth_token here too (or its content in RAY_AUTH_TOKEN)"
+            ) from None
+        if error.code() in NO_RAY:
+            raise ConnectionError("what listens there does not answer as Ray does") from None
+
+
+class HeadLost(RuntimeError):
+    """The head of the cluster is gone, and with it all that could begin, end or replace a worker."""
+
+
+class Watch:
+    """Keeps a connection to the head; calls ``gone`` from a thread of its own when there has been none for long."""
+
+    def __init__(self, address: str, gone: Callable[[], None]) -> None:
+        self._address, self._gone = host_port(address), gone
+        self._end = os.eventfd(0, os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._watch, name="evorl head", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        seen = time.monotonic()
+        while not readable([self._end], AGAIN_S):
+            try:
+                with socket.create_connection(self._address, AGAIN_S) as head:
+                    self._listen(head)
+                seen = time.monotonic()
+            except OSError:
+                if time.monotonic() - seen > GONE_S:
+                    return self._gone()
+
+    def _listen(self, head: socket.socket) -> None:
+        """Until it hangs up, which it also does now and then with one who says nothing."""
+        head.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+            head.setsockopt(socket.IPPROTO_TCP, option, SILENT_S)
+        head.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+        with suppress(OSError):
+            while self._end not in readable([head, self._end]) and head.recv(4096):
+                pass
+
+    def close(self) -> None:
+        os.eventfd_write(self._end, 1)
+        self._thread.join()
+        os.close(self._end)

@@ -1,0 +1,276 @@
+"""Workers in processes that Ray places.
+
+Ray's actors carry the workers: each imports what its members need, forks the worker, waits for its end and tells how
+it ended. So a worker that dies is replaced by a fork, within milliseconds and on the same machine. A carrier dies
+with its machine, and its worker with it (PR_SET_PDEATHSIG); then Ray places another.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections import deque
+from collections.abc import Collection
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import ray
+import zmq
+from ray.exceptions import RayActorError
+
+from evorl.cluster.core import Make
+from evorl.cluster.processes.fork import die_with_parent, fork, why
+from evorl.cluster.processes.pid import Pid
+from evorl.cluster.ray.head import GONE_S, HeadLost, Watch
+from evorl.cluster.ray.own_ray import gist
+from evorl.cluster.ray.session import Session
+from evorl.cluster.transport.authentication import listen
+from evorl.cluster.transport.curve import Keys, Pass
+from evorl.cluster.transport.host import here
+from evorl.cluster.workers.crash_trace import BlackBox
+from evorl.cluster.workers.launcher import Exit
+from evorl.cluster.workers.worker import serve
+
+if TYPE_CHECKING:
+    from evorl.cluster.ray import Ray
+
+
+RETRY_S = 1.0  # before Ray is asked for a carrier again that never was: it may not know yet that a machine is gone
+NEWS_S = 0.2  # within which the end of Ray itself is known, once it is known of an actor
+
+End = tuple[int, int | None, str]
+"""How a worker ended: its exit status, the member it was busy with and where it was."""
+
+
+class Carrier:
+    """The actor: forks a worker, and waits for it."""
+
+    def __init__(self, make: Make, endpoint: str, driver: str) -> None:
+        self.make, self.endpoint, self.driver = make, endpoint, driver
+
+    def where(self) -> tuple[str, Pid]:
+        """Whose memory it can read, and which process it is."""
+        return here(), Pid.of(os.getpid())
+
+    def carry(self, token: bytes, worker: int, life: int, keys: Pass | None) -> End:
+        """A worker's life: how it ended."""
+        carrier, box = os.getpid(), BlackBox()
+
+        def work() -> None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            die_with_parent(carrier)
+            alive = partial(_is_parent, carrier)
+            serve(self.make, self.endpoint, token, worker, life, alive, driver=self.driver, keys=keys, mark=box.mark)
+
+        try:
+            pid = fork(partial(box.record, work), keep=box.fd)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # its own child's number, till here
+            return status, box.member, box.trace
+        finally:
+            box.close()
+
+
+def _is_blameless(end: End | Exception) -> bool:
+    """Whether a carrier is gone, and was not ended by what it imports or makes as it begins."""
+    return isinstance(end, RayActorError) and not end.actor_init_failed
+
+
+def _is_parent(pid: int) -> bool:
+    return os.getppid() == pid
+
+
+class Bell:
+    """Rung by any thread, also by one that comes too late; heard by who polls it."""
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._lock = threading.Lock()  # once it is closed the number may be another file's
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def ring(self) -> None:
+        with self._lock:
+            if self._fd >= 0:
+                os.eventfd_write(self._fd, 1)
+
+    def hush(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
+
+    def close(self) -> None:
+        with self._lock:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Life(NamedTuple):
+    """A worker that runs."""
+
+    number: int
+    keys: Pass | None
+
+
+class Fleet:
+    """A launcher (see `evorl.cluster.workers.launcher`) of workers in Ray's actors, one in each."""
+
+    def __init__(self, make: Make, workers: int, config: Ray) -> None:
+        """Raises `BadRequest` where Ray does not start, is not there or has no room."""
+        self.workers, self.config, self.host = workers, config, here()
+        self.endpoint = ""
+        self._keys: Keys | None = None
+        self._carriers: dict[int, Any] = {}
+        self._places: dict[int, Future[tuple[str, Pid]]] = {}  # what carriers say of where they are
+        self._lives: dict[int, Life] = {}
+        self._ended: deque[tuple[int, int, Any]] = deque()  # worker, life, what its call gave; from Ray's threads
+        self.make = make
+        self._session = Session(config, workers)
+        self._bell, self._epoll = Bell(), select.epoll()
+        self._head: Watch | None = None
+        try:
+            self._epoll.register(self._bell, select.EPOLLIN)
+            if not self._session.alone:
+                self._head = Watch(self._session.head, self._headless)
+            self._settle()
+        except BaseException:
+            self.close()
+            raise
+
+    def _settle(self) -> None:
+        self._made = ray.put(self.make)
+        self._kind: Any = ray.remote(Carrier)  # once: Ray asks the head to keep it, and would wait for one that is gone
+        if self._session.keeper is not None:
+            self._epoll.register(self._session.keeper, select.EPOLLIN)
+
+    @property
+    def watch(self) -> int:
+        return self._epoll.fileno()
+
+    # -------------------------------------------------------------- the endpoint
+
+    def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes] | None:
+        """In a private directory where all workers are on this machine; else on the network, for holders of keys."""
+        if self._session.alone:
+            self.endpoint = f"ipc://{self._session.directory}/group"
+            socket.bind(self.endpoint)
+            return None
+        self._keys = Keys(socket)
+        self.endpoint = listen(socket, self._session.ip)
+        return self._keys.admitted
+
+    # -------------------------------------------------------------- lives
+
+    def start(self, token: bytes, worker: int, life: int) -> None:
+        keys = None if self._keys is None else self._keys.admit()
+        self._lives[worker] = Life(life, keys)
+        if worker not in self._carriers:
+            self._carriers[worker] = carrier = self._carrier(worker, again=life > 0)
+            self._places[worker] = carrier.where.remote().future()
+        call = self._carriers[worker].carry.remote(token, worker, life, keys)
+        call.future().add_done_callback(partial(self._over, worker, life))
+
+    def _carrier(self, worker: int, again: bool) -> Any:
+        options = self._session.place(worker, again)
+        return self._kind.options(max_restarts=0, **options).remote(self._made, self.endpoint, self.host)
+
+    def _over(self, worker: int, life: int, answer: Any) -> None:
+        """Called by one of Ray's threads when a worker has ended, or its carrier is gone."""
+        end = answer.exception() or answer.result()
+        if self._never_was(worker, end):
+            pause = threading.Timer(RETRY_S, self._note, (worker, life, end))
+            pause.daemon = True
+            pause.start()
+        else:
+            self._note(worker, life, end)
+
+    def _note(self, worker: int, life: int, end: End | Exception) -> None:
+        if life == self._lives[worker].number:
+            self._ended.append((worker, life, end))
+            self._bell.ring()
+
+    def _never_was(self, worker: int, end: End | Exception) -> bool:
+        """Whether Ray could not even begin a worker's carrier, and what that imports or makes is not to blame."""
+        place = self._places.get(worker)  # None: it was ended by us
+        return _is_blameless(end) and place is not None and not (place.done() and place.exception() is None)
+
+    def _headless(self) -> None:
+        """Called by a thread of ours when the head of a cluster that was joined is gone."""
+        self._session.lost = True
+        self._bell.ring()
+
+    def exits(self) -> list[Exit]:
+        """Raises `HeadLost`."""
+        self._bell.hush()
+        if self._session.lost:
+            raise HeadLost(f"the Ray at {self._session.head} is gone: its head has not been there for {GONE_S:g} s")
+        if self._without_ray():
+            return self._renew()
+        gone = []
+        while self._ended:
+            worker, life, end = self._ended.popleft()
+            if life == self._lives[worker].number:
+                gone.append(self._exit(worker, life, end))
+        return gone
+
+    def _without_ray(self) -> bool:
+        """Whether our own Ray is gone; where a carrier is, that may be why, and Ray must not be spoken to any more."""
+        keeper = self._session.keeper
+        suspect = any(isinstance(end, Exception) for _, _, end in self._ended.copy())  # at once: Ray's threads add
+        return keeper is not None and keeper.gone(NEWS_S if suspect else 0.0)
+
+    def _renew(self) -> list[Exit]:
+        """Our own Ray is gone, and all that it carried: begin another."""
+        gone = [
+            Exit(worker, life.number, "lost the Ray that carried it", blameless=True)
+            for worker, life in self._lives.items()
+        ]
+        self._carriers.clear()
+        self._places.clear()
+        self._session.renew()
+        self._ended.clear()
+        self._settle()
+        return gone
+
+    def _exit(self, worker: int, life: int, end: End | Exception) -> Exit:
+        self._dismiss(worker)
+        if not isinstance(end, Exception):
+            status, member, trace = end
+            return Exit(worker, life, why(status), status == -signal.SIGKILL, member, trace)
+        self._forget(worker)
+        return Exit(worker, life, f"lost the process that carried it ({gist(end)})", blameless=_is_blameless(end))
+
+    def kill(self, worker: int, life: int) -> None:
+        """Ends the carrier, and its worker with it; Ray alone would wait for one that is stopped."""
+        if life == self._lives[worker].number:
+            place = self._places.get(worker)
+            self._dismiss(worker)
+            self._forget(worker)
+            if place is not None and place.done() and place.exception() is None:
+                host, pid = place.result()
+                if host == self.host:
+                    pid.kill()
+
+    def _dismiss(self, worker: int) -> None:
+        keys = self._lives[worker].keys
+        if self._keys is not None and keys is not None:
+            self._keys.dismiss(keys)
+
+    def _forget(self, worker: int) -> None:
+        if worker in self._carriers and not self._session.lost:
+            ray.kill(self._carriers.pop(worker))
+            self._places.pop(worker, None)
+
+    def close(self) -> None:
+        for worker in [*self._carriers]:
+            self._dismiss(worker)
+            self._forget(worker)
+        if self._head is not None:
+            self._head.close()
+        self._session.close()
+        self._epoll.close()
+        self._bell.close()

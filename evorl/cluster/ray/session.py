@@ -1,0 +1,199 @@
+"""The Ray that a group's workers are placed by."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from evorl.cluster.ray.address import host_port
+from evorl.cluster.ray.head import reached
+from evorl.cluster.ray.own_ray import STORE, Keeper, gist, on_loopback
+from evorl.cluster.transport.socket_path import shallow
+from evorl.util.errors import BadRequest
+
+if TYPE_CHECKING:
+    from evorl.cluster.ray import Ray
+
+
+UNTYPED: Any = ray  # some of its functions have no annotations
+DRIVERS = (
+    "log_to_driver", "logging_level", "logging_format", "logging_config", "configure_logging", "namespace",
+    "runtime_env", "job_config", "ignore_reinit_error", "_driver_object_store_memory", "_skip_env_hook",
+)  # fmt: skip
+"""Options of ``ray.init`` that are its driver's; the others are those of the Ray that begins."""
+
+
+class Session:
+    """A Ray of the run's own, one that was joined, or the one that this very process is part of already."""
+
+    def __init__(self, config: Ray, workers: int) -> None:
+        """Raises `BadRequest` where it does not start, is not there or has no room."""
+        self.config = config
+        self.found, self._workers = ray.is_initialized(), workers
+        self.alone = config.address is None  # all workers are on this machine
+        self.directory = _private() if self.alone else ""
+        self.keeper: Keeper | None = None
+        self.lost = False  # the head, and Ray must not be spoken to any more
+        self._group: Any = None
+        try:
+            with _signals_kept():
+                self._open(workers)
+            self.ip = str(UNTYPED.util.get_node_ip_address())
+            self.head = str(ray.get_runtime_context().gcs_address)
+            if self.keeper is not None:
+                self._check_gpus(workers)
+            elif not self.alone:
+                self._reserve(workers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, workers: int) -> None:
+        c = self.config
+        if self.found:
+            return self._check_found()
+        with _errors_told(c.address, "cluster.address"):
+            if c.address is None:
+                cores = math.ceil(workers * c.cpus)
+                self.keeper = Keeper({"num_cpus": cores, "object_store_memory": STORE}, self.directory)
+                with on_loopback():
+                    ray.init(self.keeper.address, log_to_driver=False, logging_level=logging.ERROR)
+            else:
+                ray.init(reached(c.address), log_to_driver=False, logging_level=logging.ERROR)
+
+    def _check_found(self) -> None:
+        joined, asked = ray.get_runtime_context().gcs_address, self.config.address
+        if asked not in (None, "auto") and host_port(asked) != host_port(joined):
+            raise BadRequest(f"this process is part of the Ray at {joined} already, not of {asked}", "cluster.address")
+
+    def _check_gpus(self, workers: int) -> None:
+        """Of a Ray of one's own, which has as many CPUs as workers ask for, and no more GPUs than there are."""
+        each, here = self.config.gpus, _there()["GPU"]
+        if not each:
+            return
+        room = here * int(1 / each + 1e-9) if each < 1 else here // each  # no worker has parts of two
+        if workers > room:
+            raise BadRequest(f"this machine has {here:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
+
+    def _reserve(self, workers: int) -> None:
+        """Room for all workers at once, so that two runs never wait for each other with half of theirs."""
+        c = self.config
+        self._group = placement_group([self._needs()] * workers, strategy=c.placement.upper())
+        if not self._group.wait(c.deadline_s):
+            has = _there()
+            raise BadRequest(
+                f"no room for {workers} workers of {c.cpus:g} CPUs and {c.gpus:g} GPUs within {c.deadline_s:g} s; the "
+                f"cluster has {has['CPU']:g} CPUs and {has['GPU']:g} GPUs",
+                "cluster.gpus" if workers * c.gpus > has["GPU"] else "cluster.workers",
+            )
+
+    def _needs(self) -> dict[str, float]:
+        needs = {"CPU": self.config.cpus, "GPU": self.config.gpus}
+        return {name: amount for name, amount in needs.items() if amount} or {"CPU": 0.001}
+
+    def place(self, worker: int, again: bool) -> dict[str, Any]:
+        """Where Ray is to put the carrier of a worker, as options of an actor.
+
+        One that is placed ``again`` has lost its machine: it takes any where there is one, however full, rather than
+        let the run wait.
+        """
+        c = self.config
+        options: dict[str, Any] = {"num_cpus": c.cpus, "num_gpus": c.gpus}
+        if self._group is not None and not again:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, worker)
+        elif self.alone and self.found:
+            here = ray.get_runtime_context().get_node_id()
+            options |= {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(here, soft=False)}
+        elif again:
+            options |= {"num_cpus": 0, "scheduling_strategy": "SPREAD" if c.placement == "spread" else "DEFAULT"}
+        return options
+
+    def renew(self) -> None:
+        """Another Ray in the place of one that is gone. Raises `BadRequest` where it does not start."""
+        self._leave(replaced=True)
+        with _signals_kept():
+            self._open(self._workers)
+
+    def close(self) -> None:
+        if self._group is not None and not self.lost:
+            remove_placement_group(self._group)
+        self._leave()
+        if self.directory:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _leave(self, replaced: bool = False) -> None:
+        if not (self.found or self.lost):
+            ray.shutdown()
+        if self.keeper is not None:
+            self.keeper.close(replaced)
+            self.keeper = None
+
+
+def begin(key: str, address: str | None, **more: Any) -> None:
+    """``ray.init(address, **more)``, where this process has no Ray yet; its answer to SIGTERM stays its own.
+
+    Without an address a Ray of its own, which ends with this process: Ray itself would join whatever runs here, and go
+    down with it.
+
+    Raises `BadRequest` under ``key`` where it does not start or is not there.
+    """
+    if ray.is_initialized():
+        return
+    with _signals_kept(), _errors_told(address, key):
+        if own := address in (None, "local"):
+            keeper = Keeper({name: more.pop(name) for name in [*more] if name not in DRIVERS})
+            atexit.register(_end, keeper)
+            address = keeper.address
+        elif "://" not in address:
+            address = reached(address)
+        with on_loopback() if own else nullcontext():
+            UNTYPED.init(address, **{"logging_level": logging.ERROR, **more})
+
+
+def _end(keeper: Keeper) -> None:
+    UNTYPED.shutdown(_exiting_interpreter=True)  # which waits for the last lines of jobs
+    keeper.close()
+
+
+def _there() -> dict[str, float]:
+    """What the whole Ray has, used or not."""
+    found: dict[str, float] = UNTYPED.cluster_resources()
+    return {name: found.get(name, 0.0) for name in ("CPU", "GPU")}
+
+
+def _private() -> str:
+    """A directory for the group's socket that nobody else can read."""
+    return tempfile.mkdtemp(prefix="evorl-", dir=shallow("evorl-12345678/group"))
+
+
+@contextmanager
+def _errors_told(address: str | None, key: str) -> Iterator[None]:
+    """Whatever keeps Ray from being there is a `BadRequest`."""
+    try:
+        yield
+    except Exception as error:  # of many kinds, some of them plain RuntimeErrors
+        what = "does not start here" if address in (None, "local") else f"at {address} cannot be joined"
+        raise BadRequest(f"Ray {what}: {gist(error)}", key) from error
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Ray puts a handler of its own in the place of ours."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)

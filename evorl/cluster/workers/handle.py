@@ -1,0 +1,193 @@
+"""A worker's place: the calls that it has to answer, and what its process says of them and of itself."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from evorl.cluster.transport.broadcast_relay import NOWHERE, SECRET, Door
+from evorl.cluster.transport.connection import Letter, Line, bulk
+from evorl.cluster.transport.shared_memory import Pool, Reader
+from evorl.cluster.transport.wire import Bulk, Header, ProtocolError, check_outcomes, unpack
+from evorl.cluster.workers.failure_policy import Past
+
+AHEAD_S = 0.005  # so much work is sent ahead to a worker
+MOST_AHEAD = 64  # calls
+
+
+States = Sequence[bytes | None]
+"""Of a call's members, packed."""
+Outcomes = list[tuple[bool, Any]]
+"""By member: (True, answer) or (False, `Failure`)."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call to some members of one worker."""
+
+    number: int
+    method: str
+    members: list[int]
+    letter: Letter  # the arguments; the newest ones of a stream
+    stateful: bool  # its members' states are asked for
+    copy: bool = True  # arrays of the answer, out of the worker's memory
+    alone: bool = False  # nobody else reads its letter
+    lent: int | None = None  # our block that it reads its arguments from
+    into: deque[Call] | None = None  # where it is put once it is answered
+    block: tuple[Seat, int, int] | None = None  # whose, of which life, and the block that views of the answer lie in
+    outcomes: Outcomes | None = None
+    states: States = ()  # where asked for
+
+    def lend(self, pool: Pool) -> None:
+        """Keep what its worker will read, until it is given back."""
+        former, self.lent = self.lent, self.letter.block
+        if self.lent is not None:
+            pool.lend(self.lent)
+        if former is not None:
+            pool.give(former)
+
+    def give_back(self, pool: Pool) -> None:
+        """Nobody reads its arguments any more."""
+        for block in (self.lent, self.letter.block if self.alone else None):
+            if block is not None:
+                pool.give(block)
+        self.lent = None
+
+
+class Greeting(NamedTuple):
+    """What a worker says first."""
+
+    pid: int
+    host: str  # whose memory it can read
+    address: str  # where it takes parcels from others, and its key: see `Door`
+    key: str
+    secret: Annotated[bytes, msgspec.Meta(max_length=SECRET)]  # what these are sealed with
+
+
+@dataclass(slots=True)
+class Seat:
+    """A worker's place: the process that holds it now, and what it has to do.
+
+    What takes a message raises `ProtocolError` where it is not the next of its worker, and then nothing has changed.
+    """
+
+    number: int
+    members: list[int]
+    line: Line
+    life: int = 0
+    ready: bool = False  # its members are made
+    since: float = 0.0  # when it last said or began something
+    began: float = 0.0  # when it began the calls that it is at, whatever it says meanwhile
+    overdue: bool = False  # past its deadline, and being killed
+    reader: Reader | None = None  # of its process's blocks
+    host: str = ""  # whose memory it can read
+    pid: int = 0
+    door: Door = NOWHERE  # where it takes parcels from others
+    secret: bytes = b""  # that these are sealed with
+    lacks: int = 0  # a call whose arrays were gone from its host before it could read them
+    sent: deque[Call] = field(default_factory=deque)  # not yet answered, in order
+    unsent: deque[Call] = field(default_factory=deque)  # the last of these, which are not on their way yet
+    released: list[int] = field(default_factory=list)  # its blocks that we have read
+    pace: float = 0.0  # seconds a call takes it, smoothed
+    past: Past = field(default_factory=Past)
+
+    @property
+    def name(self) -> bytes:
+        """What its process is called at the socket."""
+        return b"%d.%d" % (self.number, self.life)
+
+    @property
+    def told(self) -> int:
+        """Calls that it has been sent and has not answered."""
+        return len(self.sent) - len(self.unsent)
+
+    @property
+    def under_way(self) -> int:
+        return len(self.sent)
+
+    @property
+    def room(self) -> int:
+        """Calls for a moment's work."""
+        if not self.ready:
+            return 0
+        return min(MOST_AHEAD, max(1, int(AHEAD_S / self.pace))) if self.pace else 1
+
+    def late(self, deadline_s: float) -> float:
+        """Seconds by which it is past its deadline, where something is expected of it; else nothing."""
+        return time.monotonic() - self.since - deadline_s if self.told or not self.ready else 0.0
+
+    @property
+    def doing(self) -> str:
+        """What its process was at when it ended."""
+        if not self.ready:
+            return "it began"
+        return f"{self.sent[0].method} ran" if self.sent else "it waited"
+
+    def succeed(self) -> None:
+        """The place is another process's now, and with it the calls; all else was the former one's."""
+        self.life += 1
+        self.line = Line(self.line.token, self.number, self.life)
+        self.reader, self.host, self.door, self.secret = None, "", NOWHERE, b""
+        self.overdue, self.released, self.lacks = False, [], 0
+
+    def leave(self) -> None:
+        """Nothing is asked of it any more."""
+        self.reader = None
+        self.sent.clear()
+        self.unsent.clear()
+
+    # -------------------------------------------------------------- what its process says
+
+    def greet(self, header: Header, said: Greeting) -> None:
+        if self.host or not 0 < said.pid < 1 << 31 or not said.host:
+            raise ProtocolError("a worker says once which process it is, and where")
+        self.line.accept(header)
+        self.pid, self.host, self.secret = said.pid, said.host, said.secret
+        self.door = Door(self.number, self.life, said.address, said.key)
+
+    def lack(self, header: Header, number: int) -> None:
+        """The arrays of a call were gone before they could be read: from this call on all have to come again."""
+        told = [*islice(self.sent, self.told)]
+        if not self.ready or number == self.lacks or number not in [call.number for call in told]:
+            raise ProtocolError(f"call {number} is none of its own, or came with its arrays")
+        self.line.accept(header)
+        self.lacks = number
+        self.unsent.extendleft(call for call in reversed(told) if call.number >= number)
+
+    def answer(self, header: Header, frames: list[bytes]) -> list[tuple[Call, States, Outcomes]]:
+        """Answers to the next calls, or that its members are made: to call 0."""
+        heads = unpack(frames[1], form=list[tuple[int, list[bytes | None]]])
+        calls = self._next([number for number, _ in heads])
+        memory, block = bulk(header, frames, self.reader)
+        copy = calls[0].copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
+        bodies = unpack(frames[2], memory, copy, list[list[tuple[bool, Any]]])
+        if len(bodies) != len(calls) or (header.size and len(calls) > 1):
+            raise ProtocolError(f"{len(bodies)} answers to {len(calls)} calls, with {header.size} bytes of arrays")
+        for call, (_, states), outcomes in zip(calls, heads, bodies, strict=True):
+            check_outcomes(outcomes, len(call.members))
+            if len(states) != len(call.members):
+                raise ProtocolError(f"{len(states)} states of {len(call.members)} members")
+        self.line.accept(header)
+        now = time.monotonic()
+        if self.ready:  # else it has made its members, which says nothing of calls
+            self.pace += 0.2 * ((now - self.began) / len(calls) - self.pace)
+        self.since = self.began = now
+        if block is not None and not calls[0].copy:
+            calls[0].block = (self, self.life, block)
+        elif block is not None:
+            self.released.append(block)
+        return [(call, states, body) for call, (_, states), body in zip(calls, heads, bodies, strict=True)]
+
+    def _next(self, numbers: list[int]) -> list[Call]:
+        if numbers == [0] and not self.ready:
+            return [Call(0, "", self.members, Letter(None), stateful=True)]
+        calls = [*islice(self.sent, len(numbers))]
+        if not 0 < len(numbers) <= self.told or numbers != [call.number for call in calls]:
+            raise ProtocolError(f"answers to calls {numbers}, which are not the next")
+        return calls

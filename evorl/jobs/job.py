@@ -1,0 +1,235 @@
+"""One run in its directory: begun, or gone on with; its config as it is written there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from evorl.cli import config
+from evorl.util.errors import BadRequest
+from evorl.util.files import replace
+from evorl.util.typed import typed
+
+if TYPE_CHECKING:
+    from evorl.training.experiment import Experiment
+    from evorl.training.session import Opened, Work
+    from evorl.training.train import Start
+
+
+def checked(
+    resolved: Mapping[str, Any], words: Sequence[str], group: str | None = None
+) -> tuple[dict[str, Any], Experiment]:
+    """The run as plain data and as a typed experiment; ``group``: its W&B group, unless it names one.
+
+    Raises `BadRequest`.
+    """
+    data = dict(resolved)
+    if data["replay"] is not None:
+        raise BadRequest("repeats one run, alone on the command line", "replay")
+    if data["resume"] is not None:
+        raise BadRequest("goes on with one run, alone on the command line", "resume")
+    if data["init"] is not None:
+        source = Path(str(data["init"]))
+        config.recorded(source, "init")
+        data["init"] = str(source.absolute())  # a resume may begin again, from elsewhere
+    if typed(data["init_optimizer"], bool, "init_optimizer") and data["init"] is None:
+        raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
+    made = config.experiment(data, config.trusted(words, data))
+    if group is not None and made.record.group is None:
+        data["record"] = {**data["record"], "group": group}
+        made = config.experiment(data, config.trusted(words, data))
+    return data, made
+
+
+def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]) -> float:
+    """Train in the new directory that ``choose`` makes once all else is well; return the fitness."""
+    from evorl.training.session import carried_out
+
+    with fitting(composed, data["init"]):
+        _announce(experiment.cluster.begins)
+        run, source = _made(data, experiment, data["replay"])
+        _announce(experiment.rl.begins)
+        return float(carried_out(run, lambda: _begun(choose(), data, experiment, source))["fitness"])
+
+
+def _announce(begins: str) -> None:
+    if begins:
+        print(begins, flush=True)
+
+
+def _made(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:
+    """A run at its start, and the step of the checkpoint that it starts from: that which the run ``before`` noted."""
+    from evorl.population.loop import work
+    from evorl.record.provenance import source_step
+
+    begins = start(data, None if before is None else source_step(Path(before)))
+    return work(experiment, begins, data.get("replay")), None if begins is None else int(begins.past["steps"])
+
+
+@contextmanager
+def _begun(directory: Path, data: dict[str, Any], experiment: Experiment, source: int | None) -> Iterator[Opened]:
+    from evorl.record.checkpoint import lock
+
+    with lock(directory):
+        (directory / "provenance.json").unlink(missing_ok=True)  # of one that was killed before it was a run
+        with _attempt(directory, experiment, source):
+            _write_config(directory, data)
+            print(directory, flush=True)
+            yield directory, None
+
+
+def go_on(
+    directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None], genes: Any = None
+) -> float:
+    """Continue a run from its newest checkpoint, or from its start where there is none; return the fitness.
+
+    ``amend`` is called once the directory is this process's own and can be gone on with; ``genes`` is what ``ec.genes``
+    was until now. Raises `BadRequest`, nothing written, where another process writes it, no checkpoint is whole, or the
+    genes of then are no more valid.
+    """
+    from evorl.population.loop import Population, work
+    from evorl.population.remap import remapped
+    from evorl.record.checkpoint import lock, newest, steps
+    from evorl.training.session import carried_out
+
+    @contextmanager
+    def opened() -> Iterator[Opened]:
+        with lock(directory):
+            found = newest(directory)
+            state = None if found is None else found[1]
+            if state is not None and isinstance(run, Population):
+                state["run"] = remapped(state["run"], experiment, run.evolver, run.plan.space, genes)
+            with _attempt(directory, experiment):
+                amend()
+                yield directory, state
+
+    _announce(experiment.cluster.begins)
+    run: Work
+    if steps(directory):
+        run = work(experiment, None, data.get("replay"))
+    else:  # it was stopped before its first checkpoint
+        run, _ = _made(data, experiment, directory)
+    _announce(experiment.rl.begins)
+    return float(carried_out(run, opened)["fitness"])
+
+
+def start(data: Mapping[str, Any], step: int | None = None) -> Start | None:
+    """What a run's config says that it starts from, as that was at a step; None is the newest."""
+    from evorl.training.train import Start
+
+    source = data.get("init")
+    return None if source is None else Start(Path(str(source)), bool(data.get("init_optimizer")), step)
+
+
+@contextmanager
+def _attempt(directory: Path, experiment: Experiment, source: int | None = None) -> Iterator[None]:
+    from evorl.record import failure
+    from evorl.record.provenance import write_provenance
+    from evorl.training.session import Interrupted
+
+    with failure.noted(directory, but=Interrupted):
+        write_provenance(directory, experiment.seed, source=source)
+        yield
+
+
+@contextmanager
+def fitting(composed: DictConfig, source: str | None) -> Iterator[None]:
+    """Says of a policy that does not fit which world to choose, where that is the cause."""
+    try:
+        yield
+    except BadRequest as error:
+        if source is None or error.key != "init":
+            raise
+        world = choices(Path(source), "init")["mdp"]
+        if world == composed.hydra.runtime.choices["mdp"]:
+            raise
+        raise BadRequest(f"{source} is a run of {world}, whose policy does not fit: add mdp={world}", "init") from error
+
+
+def choices(directory: Path, key: str = "resume") -> dict[str, Any]:
+    """The file that a run took of each group of its config. Raises `BadRequest` at ``key``."""
+    hydra = config.recorded(directory, key, "hydra")
+    try:
+        return dict(hydra["hydra"]["runtime"]["choices"])
+    except (KeyError, TypeError, ValueError):
+        raise BadRequest(f"{directory / '.hydra' / 'hydra.yaml'} is damaged: it has no choices", key) from None
+
+
+def rechoose(directory: Path, choices: Mapping[str, Any]) -> None:
+    """Note another file taken of a group."""
+    hydra = config.recorded(directory, "resume", "hydra")
+    hydra["hydra"]["runtime"]["choices"] = dict(choices)
+    replace(directory / ".hydra" / "hydra.yaml", config_yaml(hydra))
+
+
+# ------------------------------------------------------------------ its directory
+
+
+def is_begun(directory: Path) -> bool:
+    """Whether a directory is a run: its config is written last."""
+    return (directory / ".hydra" / "config.yaml").exists()
+
+
+def is_unborn(directory: Path) -> bool:
+    """Whether a directory is empty, or left by a run that was killed before its config was written."""
+    names = {path.name for path in directory.iterdir()}
+    return not names or (".lock" in names and names <= _BEFORE and not is_begun(directory))
+
+
+_BEFORE = {".lock", ".hydra", "provenance.json", ".provenance.json.partial"}
+
+
+def as_written(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as it comes back from the file that it is written to."""
+    return cast(dict[str, Any], msgspec.yaml.decode(config_yaml(data)))
+
+
+def config_yaml(data: Mapping[str, Any]) -> bytes:
+    return OmegaConf.to_yaml(OmegaConf.create(dict(data))).encode()
+
+
+def _write_config(directory: Path, data: dict[str, Any]) -> None:
+    """``.hydra/`` as Hydra would write it, but resolved, and config.yaml last: it makes the directory a run."""
+    folder = directory / ".hydra"
+    folder.mkdir(exist_ok=True)  # a job that was killed just here begins again
+    hydra = cast(DictConfig, HydraConfig.instance().cfg)
+    with read_write(hydra.hydra.runtime), open_dict(hydra.hydra.runtime):
+        hydra.hydra.runtime.output_dir = str(directory.absolute())
+    replace(folder / "hydra.yaml", OmegaConf.to_yaml(hydra).encode())
+    replace(folder / "overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
+    replace(folder / "config.yaml", config_yaml(data))
+
+
+def place(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:
+    """A new, empty directory: the one that the command line names, or the usual one with a number where it is taken.
+
+    A named one may be `is_unborn`, or hold something where ``ours`` says so. Raises `BadRequest` at ``key``.
+    """
+    place = Path(path)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if any(word.startswith(f"{key}=") for word in words):
+            place.mkdir(exist_ok=True)
+            if not (is_unborn(place) or ours(place)):
+                raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", key)
+            return place
+        return _numbered(place)
+    except OSError as error:
+        raise BadRequest(f"cannot make {place}: {error.strerror}", key) from error
+
+
+def _numbered(place: Path) -> Path:
+    for number in count(1):
+        try:
+            place.mkdir()  # exclusive: of many processes, one gets it
+            return place
+        except FileExistsError:
+            place = place.with_name(f"{place.name.removesuffix(f'-{number - 1}')}-{number}")
+    raise AssertionError

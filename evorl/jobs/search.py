@@ -1,0 +1,236 @@
+"""What a command asks to be searched: an evolver, the genes and the words that every job has.
+
+With ``hydra/sweeper=evorl`` ranges among the words of a command are genes, the other words are the same for every job.
+`evorl.jobs.search_loop` carries the search on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
+from omegaconf import DictConfig, OmegaConf
+
+from evorl.analysis.runs import flatten, read_json
+from evorl.analysis.sweeps import ASKED
+from evorl.cli import config
+from evorl.cli.overrides import Loads, parse, quoted
+from evorl.cluster.local import Local
+from evorl.ec.core import Evolution, Individual, Objective, shares
+from evorl.ec.space import Gene, Space, Value
+from evorl.mdp.problem import Problem
+from evorl.record.metrics import METRICS
+from evorl.training.experiment import Experiment
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.typed import typed
+from evorl.util.types import Count
+
+KEY = "hydra.sweeper"
+PLACE = "hydra.sweep.dir"
+TARGET = "hydra_plugins.evorl_sweeper.EvorlSweeper"
+TOLD = "population.jsonl"
+"""What the evolver was told, in the directory of the sweep."""
+NO_GENES = ("seed", "init", "init_optimizer", "resume", "replay", "trust")
+"""Keys that say which repetition a job is, or where it comes from; luck is nothing to evolve."""
+OF_ONE_RUN = ("slots", "together", "start", "train_steps", "episodes", "genes", "cap")
+"""Keys of an evolution that mean nothing where whole jobs are evaluated."""
+JUDGED = ("episodes", *(
+    name.removeprefix("eval/").removesuffix("_mean") for name in METRICS if name.startswith("eval/") and "<" not in name
+))  # fmt: skip
+"""Numbers of any judged policy in a result.json, means without their _mean."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """The keys of ``conf/hydra/sweeper/evorl.yaml`` beside its evolver."""
+
+    jobs: Count = 100
+    """In all."""
+    parallel: Count | None = None
+    """Jobs that are given to the launcher at once; null is the evolver's population."""
+    direction: Literal["maximize", "minimize"] = "maximize"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What a command asks to be searched."""
+
+    keys: Keys
+    evolution: Evolution
+    space: Space
+    words: Mapping[str, str]
+    """The words of every job, by their keys."""
+    seed: int
+
+    @property
+    def inherits(self) -> bool:
+        """Whether a child's job starts from its parent's run, as in-run children do from what was learned."""
+        return self.evolution.lifetime == "train"
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Of the evolver, so that more is better."""
+        terms = self.evolution.objectives
+        if self.keys.direction == "maximize":
+            return terms
+        return tuple({name: -x for name, x in shares(term).items()} for term in terms)
+
+    def extremes(self) -> list[list[str]]:
+        """The words of jobs that reach every end of every range, every choice, and a place within all ranges, whose
+        fractions no key of whole numbers takes."""
+        within = self.space.low + (self.space.high - self.space.low) * (math.sqrt(5) - 1) / 2
+        ends = {gene.name: gene.choices or tuple(map(gene.value, gene.bounds)) for gene in self.space.genes}
+        first = {name: values[0] for name, values in ends.items()}
+        rest = [{**first, name: value} for name, values in ends.items() for value in values[1:]]
+        return [self._written(values, {}) for values in (first, *rest, self.space.values(within))]
+
+    def job(self, one: Individual, number: int, parent: Path | None) -> list[str]:
+        """The words of an individual's job."""
+        own = {}
+        if self.inherits or self.evolution.seeds == "fresh":
+            own["seed"] = str(seeds.key(self.seed, "job", number) >> 33)
+        if parent is not None:
+            own["init"] = quoted(str(parent))
+            own |= {"init_optimizer": "true"} if self.evolution.inherit_optimizer else {}
+        return self._written(self.space.values(one.genes), own)
+
+    def _written(self, values: Mapping[str, Value], own: Mapping[str, str]) -> list[str]:
+        words = {**self.words, **{key: str(value) for key, value in values.items()}, **own}
+        return [f"{key}={value}" for key, value in words.items()]
+
+    def identity(self) -> dict[str, Any]:
+        """What may not change when a search is given again, as plain data."""
+        evolver = {"kind": type(self.evolution).__name__, **msgspec.to_builtins(self.evolution)}
+        genes = {gene.name: msgspec.to_builtins(gene) for gene in self.space.genes}
+        return {KEY: {"direction": self.keys.direction, "evolver": evolver}, "genes": genes, "words": dict(self.words)}
+
+    def check(self, directory: Path, experiments: Sequence[Experiment]) -> None:
+        """Whether these extreme jobs can be searched between, and in this directory. Raises `BadRequest`."""
+        self.check_place(directory)
+        if self.inherits:
+            _check_heirs(experiments)
+        try:
+            self.evolution.evolver(self.space, self.seed)
+            _check_results(self.evolution.wanted(self.space), experiments)
+        except BadRequest as error:
+            raise error.under(f"{KEY}.evolver") from None
+
+    def check_place(self, directory: Path) -> None:
+        """Raise `BadRequest` where a directory holds another search of which an evolver was told, or whose jobs lie
+        where later ones of this search are to be."""
+        past = read_json(directory / ASKED)
+        first = max(self.keys.parallel or 0, self.evolution.population)
+        if past is None or not ((directory / TOLD).exists() or (directory / str(first)).exists()):
+            return
+        there, here = flatten(past), flatten(msgspec.json.decode(msgspec.json.encode(self.identity())))
+        for key in dict.fromkeys([*here, *there]):
+            if there.get(key) != here.get(key):
+                name = key.removeprefix("words.")
+                was = f"the search in {directory} was begun with {there.get(key, 'nothing')}"
+                raise BadRequest(f"{was}, and has {here.get(key, 'nothing')} now", name)
+
+
+def wanted(base: DictConfig) -> bool:
+    return str(base.hydra.sweeper.get("_target_")) == TARGET
+
+
+def asked(base: DictConfig, hydra: Loads) -> Search:
+    """What a composed command asks to be searched. Raises `BadRequest`."""
+    node = OmegaConf.to_container(base.hydra.sweeper)
+    assert isinstance(node, dict)
+    given = {one.get_key_element(): one for one in parse(base.hydra.overrides.task, hydra)}  # the last one counts
+    if node.get("_recursive_") is not False:
+        raise BadRequest("stays false: the evolver is made of its keys by evorl, not by Hydra", f"{KEY}._recursive_")
+    keys = {str(key): value for key, value in node.items() if key not in ("_target_", "_recursive_", "evolver")}
+    evolution = config.chosen(
+        node["evolver"], Evolution, f"{KEY}.evolver", config.trusted(base.hydra.overrides.task, {})
+    )
+    _check(evolution)
+    genes = tuple(_gene(one) for one in given.values() if one.is_sweep_override())
+    if not genes:
+        raise BadRequest("nothing to search; give a key a range: 'rl.lr=tag(log,interval(1e-5,1e-2))'", "hydra/sweeper")
+    if base.hydra._get_node("sweep")._get_node("subdir")._value() != "${hydra:job.num}":
+        raise BadRequest("the jobs of a search are numbered", "hydra.sweep.subdir")
+    words = {key: one.get_value_element_as_str() for key, one in given.items() if not one.is_sweep_override()}
+    return Search(
+        keys=typed(keys, Keys, KEY), evolution=evolution, space=Space(genes), words=words, seed=int(base.seed)
+    )
+
+
+def _check(evolution: Evolution) -> None:
+    usual = type(evolution)()
+    for name in OF_ONE_RUN:
+        if getattr(evolution, name, None) != getattr(usual, name, None):
+            raise BadRequest(
+                "is of a population within one run; here whole jobs are evaluated", f"{KEY}.evolver.{name}"
+            )
+    if len(evolution.objectives) > 1 and not evolution.several:
+        raise BadRequest("this evolver takes one; nsga2, nsga3 and random take several", f"{KEY}.evolver.objectives")
+
+
+# ------------------------------------------------------------------ genes
+
+
+def _gene(one: Override) -> Gene:
+    """The gene of a key with a range: an interval, whole numbers, or the words of a list in their order."""
+    key, sweep = one.get_key_element(), one.value()
+    if one.key_or_group in NO_GENES:
+        raise BadRequest("is no gene; give it one value", one.key_or_group)
+    try:
+        if isinstance(sweep, IntervalSweep):
+            low, high = sweep.start, sweep.end
+            assert low is not None and high is not None
+            return Gene(key, low, high, "log" in sweep.tags, isinstance(low, int) and isinstance(high, int))
+        if isinstance(sweep, RangeSweep) and sweep.step == 1 and isinstance(sweep.start, int):
+            assert sweep.stop is not None
+            return Gene(key, sweep.start, sweep.stop - 1, "log" in sweep.tags, True)
+    except ValueError as error:
+        raise BadRequest(str(error), one.key_or_group) from None
+    choices = tuple(_choice(text) for text in one.sweep_string_iterator())
+    if not choices:
+        raise BadRequest("has no choice", one.key_or_group)
+    return Gene(key, choices=choices)
+
+
+def _choice(text: str) -> Value:
+    """A number as such, anything else as it is written."""
+    value = parse([f"x={text}"])[0].value()
+    return value if isinstance(value, int | float) else text
+
+
+# ------------------------------------------------------------------ before the first job
+
+
+def _check_results(wanted: Mapping[str, str], experiments: Iterable[Experiment]) -> None:
+    """Raise `BadRequest` where results are wanted, each named at a key, that no result.json will have."""
+    from evorl.population.results import check_results
+
+    for world in {repr(one.mdp): one.mdp for one in experiments}.values():
+        judged = () if isinstance(world, Problem) else JUDGED
+        check_results(wanted, world, ("steps", "seconds", *judged))
+
+
+def _check_heirs(experiments: Iterable[Experiment]) -> None:
+    """Raise `BadRequest` where the policy of one of these would not fit another, which might start from its run."""
+    from evorl.training.train import prepared
+
+    state = None
+    for one in experiments:
+        if one.ec is not None:
+            raise BadRequest("jobs that start from their parents' runs train one learner each; leave it out", "ec")
+        run = prepared(dataclasses.replace(one, mdp=dataclasses.replace(one.mdp), cluster=Local()))
+        try:
+            state = state or run.learner.state_dict()
+            run.learner.load_policy(state)
+        except (KeyError, ValueError) as error:
+            why = f"train: jobs start from their parents' runs, whose policies would not all fit ({error})"
+            raise BadRequest(why, f"{KEY}.evolver.lifetime") from error
+        finally:
+            run.close()

@@ -1,0 +1,225 @@
+"""The course of a search over whole runs: an evolver proposes jobs, Hydra's launcher runs them, it is told of them.
+
+``population.jsonl`` in the directory of the sweep keeps what the evolver was told, and is all of its memory: given
+again, the search tells a fresh evolver the same and goes on with the same proposals. What was under way when it was
+killed is launched again, where finished jobs answer at once. Batches are told as wholes, so nothing depends on which
+job of one ends first.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext
+from numpy.typing import NDArray
+from omegaconf import DictConfig, OmegaConf
+
+from evorl.analysis import sweeps
+from evorl.analysis.runs import is_number, read_json
+from evorl.ec.core import Evaluation, Individual, title
+from evorl.ec.space import Value
+from evorl.jobs.search import KEY, PLACE, TOLD, Search, asked
+from evorl.util.errors import BadRequest
+from evorl.util.files import replace, write_json
+
+
+def carry_on(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[Any]:
+    """Go on with a search in its directory until it has its number of jobs; return what the launcher returned.
+
+    It ends sooner where every job so far has failed. Raises `BadRequest` where the directory holds another search.
+    """
+    search, directory = asked(base, hydra), Path(base.hydra.sweep.dir).absolute()
+    search.check_place(directory)
+    course = Course(search, directory)
+    write_json(directory / sweeps.ASKED, search.identity())
+    replace(directory / "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
+    returned = []
+    while (batch := course.next()) is not None:
+        first = len(course.rows)
+        sweeps.index(directory, {str(first + n): words for n, words in enumerate(batch)})
+        returned.append(launcher.launch(batch, initial_job_idx=first))
+        for one in returned[-1]:
+            _ = one.return_value  # raises what ended a job that did not merely fail
+        if not course.take():
+            break
+    return returned
+
+
+def upcoming(search: Search, directory: Path) -> dict[int, list[str]]:
+    """The words of the jobs that a search in a directory would launch next, by their numbers. Raises `BadRequest`."""
+    course = Course(search, directory)
+    return dict(enumerate(course.next() or [], len(course.rows)))
+
+
+class Course:
+    """Where a search stands: its evolver, and the rows of population.jsonl that the evolver was told."""
+
+    def __init__(self, search: Search, directory: Path) -> None:
+        self.search, self.directory = search, directory
+        self.evolver = search.evolution.evolver(search.space, search.seed)
+        self.rows: list[dict[str, Any]] = []
+        self.homes: dict[int, Path] = {}  # the job of each individual that has a fitness
+        self._worth: dict[int, float] = {}
+        self._asked: list[Individual] = []
+        self._batch = 0
+        self._recall(_settled(told(directory), directory))
+
+    def next(self) -> list[list[str]] | None:
+        """The words of the jobs to launch now; None where the search is over."""
+        keys, number = self.search.keys, len(self.rows)
+        if number >= keys.jobs:
+            return None
+        self._asked = self.evolver.ask(min(keys.jobs - number, keys.parallel or self.search.evolution.population))
+        return [self.search.job(one, number + n, self._parent(one)) for n, one in enumerate(self._asked)]
+
+    def take(self) -> bool:
+        """Tell the evolver what became of the jobs; False, and nothing told, where every job so far has failed.
+
+        Raises `BadRequest` for a result that they do not have, nothing kept; the jobs stay and answer a mended command.
+        """
+        rows = self.results()
+        if not self.homes and all("failed" in row for row in rows):
+            return False
+        self._tell(self._asked, rows)
+        replace(self.directory / TOLD, b"".join(msgspec.json.encode(row) + b"\n" for row in self.rows))
+        return True
+
+    def results(self) -> list[dict[str, Any]]:
+        """What became of the jobs: the lines of population.jsonl about them. Raises `BadRequest` as `take` does."""
+        number = len(self.rows)
+        rows: list[dict[str, Any]] = []
+        for n, one in enumerate(self._asked):
+            before = [*self.rows[-1:], *rows[-1:]]
+            rows.append(self._row(one, str(number + n), before[-1]["step"] if before else 0))
+        return rows
+
+    def _recall(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Tell a fresh evolver all that it was told before. Raises `BadRequest` where it proposes something else."""
+        for _, group in groupby(rows, key=lambda row: row["batch"]):
+            batch = list(group)
+            asked = self.evolver.ask(len(batch))
+            if [self._proposal(one) for one in asked] != [(row["id"], row["genes"]) for row in batch]:
+                raise BadRequest(f"{self.directory / TOLD} is of another search or another version of evorl", PLACE)
+            self._tell(asked, batch)
+
+    def _tell(self, asked: Sequence[Individual], rows: Sequence[dict[str, Any]]) -> None:
+        evaluations = [_evaluation(one, row) for one, row in zip(asked, rows, strict=True)]
+        for one, row in zip(evaluations, rows, strict=True):
+            if "failed" not in row:
+                self.homes[one.individual.id] = self.directory / row["job"]
+                self._worth[one.individual.id] = one.objectives[0]
+        try:
+            self.evolver.tell(evaluations)
+        except BadRequest as error:
+            raise error.under(f"{KEY}.evolver") from None
+        self.rows += rows
+        self._batch += 1
+
+    def _parent(self, one: Individual) -> Path | None:
+        """The run that an individual's job starts from: its best parent's."""
+        parents = [number for number in one.parents if number in self.homes] if self.search.inherits else []
+        return self.homes[max(parents, key=self._worth.__getitem__)] if parents else None
+
+    def _proposal(self, one: Individual) -> tuple[int, dict[str, Value]]:
+        return one.id, {name.lstrip("+"): value for name, value in self.search.space.values(one.genes).items()}
+
+    def _row(self, one: Individual, job: str, steps: int) -> dict[str, Any]:
+        """A line of population.jsonl: as in a run that evolves one, and which job it was."""
+        results, failed = outcome(self.directory / job)
+        if math.isnan(results.get("return", 0.0)):  # its policy could not be judged: whatever is asked for is not known
+            results = dict.fromkeys(self.search.evolution.wanted(self.search.space), math.nan) | results
+        cost = int(results.get("steps", 0))
+        number, genes = self._proposal(one)
+        objectives = self._objectives(results)
+        failed = failed or next((f"its {name} is no number" for name, x in objectives.items() if not is_number(x)), "")
+        return {
+            "id": number, "parents": list(one.parents), "role": one.role, "birth": one.birth, "genes": genes,
+            "cost": cost, "objectives": objectives, "results": results,
+            "step": steps + cost, "seconds": results.get("seconds"), "job": job, "batch": self._batch,
+        } | ({"failed": failed} if failed else {})  # fmt: skip
+
+    def _objectives(self, results: Mapping[str, float]) -> dict[str, float | None]:
+        from evorl.population.results import objective
+
+        arrays = {name: np.array([x]) for name, x in results.items()}
+        return {
+            title(term): objective(term, arrays, f"{KEY}.evolver.objectives") if results else None
+            for term in self.search.objectives
+        }
+
+
+def _evaluation(one: Individual, row: Mapping[str, Any]) -> Evaluation:
+    result = {name: np.array([math.nan if x is None else x]) for name, x in row["results"].items()}
+    if {"return", "return_std", "episodes"} <= result.keys():  # only of returns is the spread recorded
+        episodes = _alike(*(result[name].item() for name in ("return", "return_std", "episodes")))
+        result |= {name: episodes for name in ("fitness", "return") if result[name] == result["return"]}
+    objectives = tuple(math.nan if x is None else float(x) for x in row["objectives"].values())
+    return Evaluation(one, objectives, row["cost"], result)
+
+
+def _alike(mean: float, std: float, count: float) -> NDArray[np.float64]:
+    """So many numbers of this mean and deviation [E], which is all that a t-test asks of a job's episodes."""
+    x = np.linspace(-1, 1, int(count))
+    return mean + std * x / x.std() if count > 1 else np.array([mean])
+
+
+# ------------------------------------------------------------------ what became of the jobs
+
+
+def outcome(job: Path) -> tuple[dict[str, float], str]:
+    """The numbers of a job's result by name, means without their _mean, NaN where one is not finite; and why it failed,
+    "" where it did not."""
+    result = read_json(job / "result.json")
+    if result is None:
+        return {}, sweeps.failed(job) or "it has no result"
+    if not is_number(result.get("fitness")):
+        return {}, "its fitness is no number"
+    found = {name.removesuffix("_mean"): x for name, x in result["eval"].items()}
+    found |= {name: result[name] for name in ("fitness", "steps", "seconds")}
+    return {name: float(x) if is_number(x) else math.nan for name, x in found.items()}, ""
+
+
+def told(directory: Path) -> list[dict[str, Any]]:
+    """The rows of a search's population.jsonl; none where no batch has been told."""
+    path = directory / TOLD
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+def _settled(rows: Sequence[dict[str, Any]], directory: Path) -> Sequence[dict[str, Any]]:
+    """The rows without a last batch in which jobs failed: they may run again as long as nothing was proposed since."""
+    last = [row for row in rows if row["batch"] == rows[-1]["batch"]]
+    again = any("failed" in row for row in last) and not (directory / str(len(rows))).exists()
+    return rows[: -len(last)] if again else rows
+
+
+def conclude(search: Search, directory: Path) -> None:
+    """Say what was found, and which jobs failed. Raises SystemExit where all of them did."""
+    rows = told(directory)
+    if not rows:  # all jobs of the first batch failed
+        course = Course(search, directory)
+        course.next()
+        rows = course.results()
+    lines = [f"  {row['job']}: {row['failed']}" for row in rows if "failed" in row]
+    best = max(
+        (row for row in rows if "failed" not in row),
+        key=lambda row: next(iter(row["objectives"].values())),
+        default=None,
+    )
+    if best is None:
+        head = f"evorl: all of {len(rows)} jobs failed, and so the search ends; with {PLACE}={directory} they run again"
+        print("\n".join([head, *lines]), file=sys.stderr)
+        raise SystemExit(1)
+    if lines:
+        print("\n".join([f"evorl: {len(lines)} jobs failed, and have no fitness:", *lines]), file=sys.stderr)
+    genes = " ".join(f"{name}={value}" for name, value in best["genes"].items())
+    if len(search.evolution.objectives) == 1:
+        print(f"best: job {best['job']}, fitness {best['results']['fitness']:.4g}: {genes}")
+    print(f"{len(rows)} of {search.keys.jobs} jobs evaluated: python -m evorl.report {directory}")

@@ -1,0 +1,3 @@
+"""TODO."""
+
+from evorl.mdp.atari.world import Atari as Atari

@@ -1,0 +1,106 @@
+"""A simple player for each fighter: what it would do now, from the state of the fight alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from evorl.mdp.duel.rules import (
+    ARCHER,
+    BLOCK,
+    CHARGE,
+    DIRECTIONS,
+    KNIGHT,
+    ROLL,
+    SHOOT,
+    STEP,
+    STRIKE,
+    VOLLEY,
+    WAIT,
+    Fight,
+    Fighter,
+    Vector,
+)
+
+SLIP = 0.3
+"""Chance that a rule player does something at random instead."""
+CLOSE = 2.2  # an archer's distance to flee at
+NEAR = 4.5  # an archer's distance for a volley
+ARRIVING = 2.5  # an arrow's distance for the shield
+
+Command = tuple[int, Vector]
+
+
+def play(fight: Fight, side: int, draw: np.random.Generator) -> Command:
+    """The rule player's (skill, heading)."""
+    if draw.random() < SLIP:
+        return shuffle(fight, side, draw)
+    return RULES[side](fight)
+
+
+def shuffle(fight: Fight, side: int, draw: np.random.Generator) -> Command:
+    """Any legal skill in any direction."""
+    skills = [skill for skill, may in enumerate(fight.legal(side)) if may]
+    return skills[draw.integers(len(skills))], DIRECTIONS[draw.integers(len(DIRECTIONS))]
+
+
+def knight(fight: Fight) -> Command:
+    """Come near, behind the shield when arrows do; charge and strike."""
+    may, gap, toward = fight.legal(KNIGHT), fight.distance(), nearer(fight, KNIGHT)
+    if gap <= fight.knight.strike.range and may[STRIKE]:
+        return STRIKE, toward
+    if may[BLOCK] and gap > ARRIVING and _arrow_near(fight):
+        return BLOCK, toward
+    if may[CHARGE] and gap <= fight.knight.charge.range and fight.clear():
+        return CHARGE, toward
+    return STEP, toward
+
+
+def archer(fight: Fight) -> Command:
+    """Keep away, but within range; shoot whenever the line is free."""
+    may, gap, away = fight.legal(ARCHER), fight.distance(), farther(fight, ARCHER)
+    if gap < CLOSE:
+        return (ROLL if may[ROLL] else STEP), away
+    if not fight.clear() or gap > fight.archer.shoot.range - 1:
+        return STEP, nearer(fight, ARCHER)
+    if may[VOLLEY] and gap < NEAR:
+        return VOLLEY, away
+    if may[SHOOT]:
+        return SHOOT, away
+    return (STEP if gap < NEAR else WAIT), away
+
+
+RULES: tuple[Callable[[Fight], Command], Callable[[Fight], Command]] = (knight, archer)
+
+
+def nearer(fight: Fight, side: int) -> Vector:
+    """The direction of the step that brings the side nearest to its foe, around the pillar."""
+    me, foe = fight.fighters[side], fight.fighters[1 - side]
+
+    def gap(direction: Vector) -> float:
+        x, y = _after(fight, me, direction)
+        return math.hypot(x - foe.x, y - foe.y)
+
+    return min(DIRECTIONS, key=gap)
+
+
+def farther(fight: Fight, side: int) -> Vector:
+    """The direction of a dash that ends far from the foe, and not in a corner."""
+    me, foe, middle = fight.fighters[side], fight.fighters[1 - side], fight.ground.size / 2
+
+    def worth(direction: Vector) -> float:
+        x, y = _after(fight, me, direction)
+        return math.hypot(x - foe.x, y - foe.y) - 0.3 * math.hypot(x - middle, y - middle)
+
+    return max(DIRECTIONS, key=worth)
+
+
+def _after(fight: Fight, me: Fighter, direction: Vector) -> Vector:
+    return fight.slide(me.x + 2 * direction[0], me.y + 2 * direction[1])
+
+
+def _arrow_near(fight: Fight) -> bool:
+    me = fight.fighters[KNIGHT]
+    return any(math.hypot(arrow.x - me.x, arrow.y - me.y) < ARRIVING for arrow in fight.arrows)

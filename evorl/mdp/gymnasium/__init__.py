@@ -1,0 +1,3 @@
+"""TODO."""
+
+from evorl.mdp.gymnasium.world import Gymnasium as Gymnasium

@@ -1,0 +1,354 @@
+"""Simulators that gymnasium registers with a vector entry point: all slots are rows of one environment.
+
+Where it is reset by ``reset_mask`` with a seed for each row, every slot's episode is its own: `Seeded` plays the keys
+of the slots. Where one generator serves all rows, an episode's chance depends on when the others end, and only the
+whole is repeatable: `Shared` is seeded once, by the first slot's first key, and saves the whole.
+
+Letters in shapes: B slots.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from evorl.mdp.core import Action, Array, Box, Decisions, Filmed, Tied, WorldError
+from evorl.mdp.gymnasium import snapshot, spaces
+from evorl.mdp.gymnasium.action_log import Log
+from evorl.mdp.gymnasium.camera import Camera, drawn, draws
+from evorl.mdp.rows import action_form, blank
+from evorl.util.errors import BadRequest
+from evorl.util.seed import Episodes, seed31
+from evorl.util.types import StateDict
+
+
+class Rows:
+    """A vector environment in our terms: `inputs` shows every row as it was last seen.
+
+    ``limit`` truncates an episode after so many steps, beside what the environment does of its own.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], slots: int, limit: int | None) -> None:
+        self.env, self.slots, self.limit = env, slots, limit
+        self.mode = AutoresetMode(env.metadata["autoreset_mode"])
+        self.spec, self._read = spaces.game(env.single_observation_space, env.single_action_space)
+        self.inputs = blank(self.spec, slots).inputs
+        self.lengths = np.zeros(slots, np.int64)
+
+    def reset(self, seed: Any, mask: Array) -> None:
+        """Begin the masked rows' episodes; ``seed`` is one for all, one for each, or None for what comes next."""
+        everyone = mask.all()
+        before = [row[~mask].tobytes() for row in self.inputs]
+        with self._named():
+            seen, _ = self.env.reset(seed=seed, options=None if everyone else {"reset_mask": mask.copy()})
+            self._show(seen)
+        if before != [row[~mask].tobytes() for row in self.inputs]:
+            raise WorldError(f"{name(self.env)} does not heed reset_mask: other rows changed as well")
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, dict[str, Any]]:
+        """Rewards, terminations and truncations [B] after actions [B, K], and infos; shows what is seen then."""
+        return self.act(spaces.encode_all(self.env.single_action_space, actions))
+
+    def act(self, actions: Any) -> tuple[Array, Array, Array, dict[str, Any]]:
+        """The same for actions as the environment takes them."""
+        with self._named():
+            seen, reward, terminated, truncated, infos = self.env.step(actions)
+            self._show(seen)
+        self.lengths += 1
+        terminated = np.array(terminated, bool)
+        late = np.zeros(self.slots, bool) if self.limit is None else self.lengths >= self.limit
+        return np.array(reward, np.float64), terminated, (np.asarray(truncated, bool) | late) & ~terminated, infos
+
+    def _show(self, seen: Any) -> None:
+        for row, read in zip(self.inputs, self._read, strict=True):
+            row[:] = np.reshape(read(seen), row.shape)
+
+    def final(self, infos: dict[str, Any]) -> list[Array]:
+        """What ended episodes saw last, [B, ...] of each input, of an environment that resets in the same step.
+
+        Gymnasium gives an array of observations, or a batch of them; rows that did not end mean nothing.
+        """
+        seen = infos["final_obs"]
+        if not isinstance(seen, np.ndarray) or seen.dtype != object:
+            return [np.reshape(read(seen), row.shape) for read, row in zip(self._read, self.inputs, strict=True)]
+        finals = [row.copy() for row in self.inputs]
+        for slot, each in enumerate(seen):
+            for final, read in zip(finals, self._read, strict=True):
+                if each is not None:
+                    final[slot] = read(each)
+        return finals
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """All rows fall with one: whatever the environment raises ends the world, with its cause."""
+        try:
+            yield
+        except Exception as error:
+            trace = "".join(traceback.format_exception(error))
+            raise WorldError(f"{name(self.env)}, all {self.slots} slots in one environment:\n{trace}") from error
+
+
+def name(env: VectorEnv[Any, Any, Any]) -> str:
+    spec = env.unwrapped.spec
+    return type(env).__name__ if spec is None else spec.id
+
+
+# ------------------------------------------------------------------ a seed for each row
+
+
+class Seeded:
+    """The engine of a `Lockstep` arena. A state holds seeds and actions, and loading plays them again.
+
+    ``film()`` gives what draws an episode from its seed and its actions, or None.
+    """
+
+    def __init__(self, rows: Rows, film: Callable[[], Camera | None] = lambda: None) -> None:
+        self._film: Callable[[], Camera | None] | None = film  # until it was asked for
+        self._camera: Camera | None = None
+        self._reads: list[spaces.Read] = []  # of what the camera sees, where that has the form of our inputs
+        self._rows, self.spec, self.inputs, self.lengths = rows, rows.spec, rows.inputs, rows.lengths
+        self.reward = np.zeros(rows.slots)
+        self.terminated = self.truncated = np.zeros(rows.slots, bool)
+        self.cost = 0
+        self.broken: set[int] = set()
+        self._seeds = [0] * rows.slots
+        self._log = Log(rows.spec.action, rows.slots)
+
+    def step(self, actions: Array) -> None:
+        self._log.append(actions)
+        self.reward, self.terminated, self.truncated, _ = self._rows.step(actions)
+        self.cost = self._rows.slots
+
+    def reset(self, slots: Array, seeds: list[int]) -> None:
+        for slot, seed in zip(slots.tolist(), seeds, strict=True):
+            self._seeds[slot] = seed
+        self._begin(np.isin(np.arange(self._rows.slots), slots))
+        self._log.begin(slots.tolist())
+
+    def _begin(self, mask: Array) -> None:
+        self._rows.reset(list(self._seeds), mask)
+        self.lengths[mask] = 0
+
+    def rest(self, slot: int) -> None:
+        """All rows step together."""
+
+    def render(self, slot: int) -> Array | None:
+        """From another environment in which the slot's seed and actions are played. Raises `BadRequest` where they
+        lead elsewhere there."""
+        if self._film is not None:
+            self._camera, self._film = self._film(), None
+            self._reads = [] if self._camera is None else self._readable(self._camera.env)
+        if self._camera is None:
+            return None
+        log, camera = self._log.of(slot), self._camera
+        if self._reads:
+            picture = camera.follow(self._seeds[slot], spaces.encode(camera.env.action_space, log))
+            shown = [(np.asarray(read(camera.seen)), row) for read, row in zip(self._reads, self.inputs, strict=True)]
+            if all(seen.astype(row.dtype).tobytes() == row[slot].tobytes() for seen, row in shown):
+                return picture
+        raise BadRequest(
+            f"there is no film of {name(self._rows.env)}: its vector environment draws nothing, and its ordinary one, "
+            f"which does, plays another episode ({len(log)} decisions after the same seed)"
+        )
+
+    def _readable(self, env: Any) -> list[spaces.Read]:
+        """What reads our inputs out of another environment's observations; nothing where those are not its inputs."""
+        spec, reads = spaces.game(env.observation_space, env.action_space)
+        return reads if spec == self.spec else []
+
+    def state_dict(self) -> StateDict:
+        inputs = {str(i): row.copy() for i, row in enumerate(self.inputs)}
+        return {"seeds": list(self._seeds), **self._log.state_dict(), "inputs": inputs}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Each slot's episode begins where it did relative to the others; before that its row plays at random.
+
+        Raises `WorldError` when the replay leads elsewhere.
+        """
+        self._seeds = list(state["seeds"])
+        self._log.load_state_dict(state)
+        begins = len(self._log) - np.asarray(state["lengths"])
+        self._begin(np.ones(self._rows.slots, bool))
+        for time, actions in enumerate(self._log.rows(idle(self.spec.action))):
+            if time and (due := begins == time).any():
+                self._begin(due)
+            _, terminated, truncated, _ = self._rows.step(actions)
+            over = terminated | truncated
+            if over[begins <= time].any():
+                raise WorldError(f"{name(self._rows.env)} cannot be resumed: its actions ended an episode early")
+            if over.any():
+                self._begin(over)
+        if (due := begins == len(self._log)).any():
+            self._begin(due)
+        if any(row.tobytes() != state["inputs"][str(i)].tobytes() for i, row in enumerate(self.inputs)):
+            raise WorldError(f"{name(self._rows.env)} cannot be resumed: replaying its actions led to another state")
+
+    def close(self) -> None:
+        self._rows.env.close()
+        if self._camera is not None:
+            self._camera.close()
+
+
+class Single(gymnasium.Env[Any, Any]):
+    """A vector environment of one row, as an ordinary environment; what is seen is a batch of one."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self._rows: Any = env  # whose own types know no seed for each row
+        self.spec = env.spec
+        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        seen, infos = self._rows.reset(seed=[seed], options=options)
+        return seen, infos
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        seen, reward, terminated, truncated, infos = self._rows.step(np.asarray(action)[None])
+        return seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), infos
+
+    def render(self) -> Any:
+        pictures = self._rows.render()
+        return None if pictures is None else pictures[0]
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+def idle(action: Action) -> Array:
+    """Some action [K] that is allowed."""
+    dtype, width = action_form(action)
+    if isinstance(action, Box):
+        return np.clip(np.zeros(width), action.low, action.high).astype(dtype)
+    return np.zeros(width, dtype)
+
+
+# ------------------------------------------------------------------ one generator for all rows
+
+
+class Shared(Filmed, Tied):
+    """The `Arena` of an environment whose rows share their chance; its state is the environment's own.
+
+    Where the environment resets an ended row in its next step, that row has no decision to make in it: it waits
+    again one step later than the others. The results of an episode are its raw "return" and its "length".
+    """
+
+    sides = 1
+
+    def __init__(
+        self, rows: Rows, episodes: Episodes, shape: Callable[[Array], Array], draw: Callable[[], Any]
+    ) -> None:
+        self.spec, self.slots = rows.spec, rows.slots
+        self._rows, self._shape, self._draw = rows, shape, draw
+        self._drawn: VectorEnv[Any, Any, Any] | None = None
+        self._returns = np.zeros(rows.slots)
+        self._resetting = np.zeros(rows.slots, bool)  # in the next step, which is none of the row's episode
+        self._answered = np.zeros(rows.slots, bool)
+        self._actions = np.tile(idle(rows.spec.action), (rows.slots, 1))
+        self._results: dict[int, dict[str, float]] = {}  # of episodes whose slots do not wait yet
+        everyone = np.arange(rows.slots)
+        self._now = replace(blank(rows.spec, rows.slots), slots=everyone, inputs=rows.inputs)
+        rows.reset(seed31(int(episodes(0, 0))), np.ones(rows.slots, bool))
+
+    def send(self, slots: Array, actions: Array) -> None:
+        self._actions[slots] = actions
+        self._answered[slots] = True
+
+    def recv(self) -> Decisions:
+        if self._answered.any():
+            if not self._answered[self._now.slots].all():
+                raise ValueError("the slots of one environment take their actions all at once")
+            self._answered[:] = False
+            self._advance()
+        return self._now
+
+    def _advance(self) -> None:
+        """Step until some slot waits."""
+        now = self._now
+        now.cost = 0
+        self._step()
+        while self._resetting.all():
+            self._step()
+        now.slots = np.flatnonzero(~self._resetting)
+        now.results = [(slot, self._results.pop(slot)) for slot in now.slots.tolist() if slot in self._results]
+
+    def _step(self) -> None:
+        rows, now, live = self._rows, self._now, ~self._resetting
+        reward, terminated, truncated, infos = rows.step(self._actions)
+        rows.lengths[~live] = 0
+        self._returns[live] += reward[live]
+        now.reward[live, 0] = self._shape(reward)[live]
+        now.terminated[live], now.truncated[live] = terminated[live], truncated[live]
+        now.cost += int(live.sum())
+        ended = live & (now.terminated | now.truncated)
+        self._resetting[:] = ended & (rows.mode is AutoresetMode.NEXT_STEP)
+        if ended.any():
+            self._end(np.flatnonzero(ended), infos)
+
+    def _end(self, ended: Array, infos: dict[str, Any]) -> None:
+        rows, now = self._rows, self._now
+        for slot in ended.tolist():
+            self._results[slot] = {"return": float(self._returns[slot]), "length": float(rows.lengths[slot])}
+        self._returns[ended] = 0.0
+        finals = rows.inputs if rows.mode is not AutoresetMode.SAME_STEP else rows.final(infos)
+        for final, seen in zip(now.final, finals, strict=True):
+            final[ended] = seen[ended]
+        if rows.mode is not AutoresetMode.SAME_STEP:
+            self._ended()
+        if rows.mode is AutoresetMode.DISABLED:
+            rows.reset(None, np.isin(np.arange(rows.slots), ended))
+        if rows.mode is not AutoresetMode.NEXT_STEP:
+            rows.lengths[ended] = 0
+
+    def render(self, slot: int = 0) -> Array | None:
+        """From an environment that draws, put into this one's state."""
+        if not draws(self._rows.env):
+            return None
+        if self._drawn is None:
+            self._drawn = self._draw()
+            self._drawn.reset(seed=0)
+        snapshot.restore(self._drawn, snapshot.save(self._rows.env))
+        pictures = drawn(self._drawn, name(self._rows.env))
+        return None if pictures is None else np.ascontiguousarray(pictures[slot])
+
+    def state_dict(self) -> StateDict:
+        now = self._now
+        return {
+            "world": snapshot.save(self._rows.env),
+            "results": {str(slot): dict(result) for slot, result in self._results.items()},
+            **{name: array.copy() for name, array in self._arrays().items()},
+            **{f"input {i}": row.copy() for i, row in enumerate(now.inputs)},
+            **{f"final {i}": row.copy() for i, row in enumerate(now.final)},
+        }
+
+    def _arrays(self) -> dict[str, Array]:
+        now = self._now
+        return {
+            "returns": self._returns, "lengths": self._rows.lengths, "resetting": self._resetting,
+            "actions": self._actions, "reward": now.reward, "terminated": now.terminated, "truncated": now.truncated,
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Raises ValueError for a state of another number of slots."""
+        if len(state["returns"]) != self.slots:
+            raise ValueError(f"the state is of {len(state['returns'])} slots, the arena has {self.slots}")
+        snapshot.restore(self._rows.env, state["world"])
+        now = self._now
+        kept = self._arrays() | {f"input {i}": row for i, row in enumerate(now.inputs)}
+        for name, array in (kept | {f"final {i}": row for i, row in enumerate(now.final)}).items():
+            array[:] = state[name]
+        self._results = {int(slot): dict(result) for slot, result in state["results"].items()}
+        self._answered[:] = False
+        waiting = ~self._resetting
+        now.reward[waiting], now.terminated[waiting], now.truncated[waiting] = 0, False, False
+        now.slots, now.results, now.cost = np.flatnonzero(waiting), [], 0
+
+    def close(self) -> None:
+        for env in (self._rows.env, self._drawn):
+            if env is not None:
+                env.close()

@@ -1,0 +1,3 @@
+"""TODO."""
+
+from evorl.mdp.marvin.world import Marvin as Marvin

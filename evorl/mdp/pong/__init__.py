@@ -1,0 +1,3 @@
+"""TODO."""
+
+from evorl.mdp.pong.world import Pong as Pong

@@ -1,0 +1,170 @@
+"""Two-sided vector Pong (rules: `evorl.mdp.pong.rules`), all games stepping together in arrays.
+
+The learner plays one side against the rule player, which follows the ball and never stops its
+bat, or against a random one, or it plays both sides. The same games also run as battles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from evorl.mdp.arena import BattleWorld
+from evorl.mdp.core import Arena, Array, Decisions, Discrete, Filmed, Input, Spec
+from evorl.mdp.pong.battle import PongBattle
+from evorl.mdp.pong.match import VIEW, Match, Opponent
+from evorl.mdp.pong.picture import picture
+from evorl.mdp.pong.rules import Behaviour, Games, Rules, begin, draw_serves
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.seed import Episodes
+from evorl.util.types import Count, StateDict
+
+SPEC = Spec(inputs=(Input("game", (VIEW,)),), action=Discrete(3), rewards=("score",), players=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pong(Rules, BattleWorld):
+    """Pong; the actions are up, stay and down, an episode is ``rounds`` rounds.
+
+    With ``delay_ms`` the games run as battles, each in its own time, else all together in arrays;
+    what happens in an episode is the same.
+    """
+
+    opponent: Opponent = "rule"
+    """Who plays the other side; self: the learner plays both, as slots 2g (left) and 2g + 1 (right) of game g."""
+    side: Literal["random", "left", "right"] = "random"
+    """The learner's side; random: drawn for each episode."""
+    budget: Count = 26_000_000
+
+    def __post_init__(self) -> None:
+        Rules.__post_init__(self)
+        BattleWorld.__post_init__(self)
+        if self.opponent == "self" and self.side != "random":
+            raise BadRequest(f"{self.side} contradicts opponent=self, which plays both sides", "side")
+
+    @property
+    def spec(self) -> Spec:
+        return SPEC
+
+    def judge(self) -> Pong:
+        """Who learned from playing both sides is judged against the rule player."""
+        return replace(self, opponent="rule") if self.opponent == "self" else self
+
+    def arena(self, slots: int, episodes: Episodes) -> Arena:
+        """Raises `BadRequest` for an odd number of slots with opponent=self."""
+        if self.opponent == "self" and slots % 2:
+            raise BadRequest(f"self needs an even number of slots, not {slots}", "rl.slots")
+        return PongArena(self, slots, episodes) if self.delay_ms is None else super().arena(slots, episodes)
+
+    def reset(self, *players: int, seed: int) -> PongBattle:
+        return PongBattle(self, self.opponent, players, seed)
+
+    def players(self, seed: int) -> tuple[int, ...]:
+        return tuple(self.own_sides(np.array([seed], np.uint64)).tolist())
+
+    def own_sides(self, keys: Array) -> Array:
+        """The learner's sides in the episodes with the given keys [n], game by game: int64 [n], or [2n] with self."""
+        if self.opponent == "self":
+            return np.tile([0, 1], len(keys))
+        if self.side == "random":
+            return (seeds.uniform(keys, 0) >= 0.5).astype(np.int64)
+        return np.full(len(keys), int(self.side == "right"), np.int64)
+
+
+class PongArena(Filmed):
+    """B slots in lockstep: every `recv` returns them all, every `send` answers them all."""
+
+    def __init__(self, world: Pong, slots: int, episodes: Episodes) -> None:
+        self.world, self.slots, self.episodes, self.spec = world, slots, episodes, SPEC
+        self.sides = world.sides
+        self._shaped = world.reward != Behaviour()
+        self._episode = np.zeros(slots // self.sides, np.int64)
+        keys = episodes(np.arange(len(self._episode)), self._episode)
+        self._match = Match(world, world.opponent, keys, np.arange(slots) // self.sides, world.own_sides(keys))
+        view = self._match.seats.view
+        self._decisions = Decisions(
+            slots=np.arange(slots),
+            inputs=(view,),
+            legal=None,
+            reward=np.zeros((slots, 1), np.float32),
+            terminated=np.zeros(slots, np.bool_),
+            truncated=np.zeros(slots, np.bool_),
+            final=(view,),  # never valid: no episode is truncated
+        )
+
+    def recv(self) -> Decisions:
+        """All slots; the same until they are answered."""
+        return self._decisions
+
+    def send(self, slots: Array, actions: Array) -> None:
+        """Advance every game by one step; ``slots`` must be all of them, rising. Raises ValueError otherwise."""
+        if len(slots) != self.slots:
+            raise ValueError(f"Pong advances all {self.slots} slots together, {len(slots)} were answered")
+        ended, point = self._match.advance(actions[:, 0])
+        self._clear(cost=len(self._episode))
+        if len(ended):
+            self._reward(ended, point)
+        if self._shaped:
+            self._decisions.reward[:, 0] += self._match.seats.behaviour(self.world.reward)
+        self._match.seats.look(self._match.games)
+
+    def _clear(self, cost: int) -> None:
+        now = self._decisions
+        now.reward.fill(0)
+        now.terminated.fill(False)
+        now.results, now.cost = [], cost
+
+    def _reward(self, ended: Array, point: Array) -> None:
+        """Hand out the points of the games whose round ended."""
+        rows = self._rows(ended)
+        sign = 1 - 2 * self._match.seats.side[rows]
+        self._decisions.reward[rows, 0] = point.repeat(self.sides) * sign
+        over = ended[self._match.games.round[ended] >= self.world.rounds]
+        if len(over):
+            self._restart(over)
+
+    def _restart(self, over: Array) -> None:
+        """End the episodes of the given games and begin their next ones."""
+        self._ended()
+        rows = self._rows(over)
+        self._decisions.terminated[rows] = True
+        self._decisions.results = list(zip(rows.tolist(), self._match.results(rows), strict=True))
+        self._episode[over] += 1
+        keys = self.episodes(over, self._episode[over])
+        begin(self.world, self._match.games, over, keys)
+        self._match.seats.sit(rows, self.world.own_sides(keys), self._match.games)
+
+    def _rows(self, games: Array) -> Array:
+        """The slots of the given games, rising with them."""
+        return (games[:, None] * self.sides + np.arange(self.sides)).reshape(-1)
+
+    def render(self, slot: int = 0) -> Array:
+        return picture(self.world, self._match.games, slot // self.sides)
+
+    def state_dict(self) -> StateDict:
+        games, seats = self._match.games, self._match.seats
+        return {
+            "games": {name: getattr(games, name).copy() for name in Games.SAVED},
+            "seats": {"side": seats.side.copy(), "view": seats.view.copy(), "counts": seats.counts.copy()},
+            "episode": self._episode.copy(),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Raises ValueError for a state of another number of slots."""
+        games, seats, saved = self._match.games, self._match.seats, state["seats"]
+        if saved["view"].shape != seats.view.shape or len(state["episode"]) != len(self._episode):
+            raise ValueError(f"the state holds {len(saved['view'])} slots, this arena {self.slots}")
+        for name in Games.SAVED:
+            getattr(games, name)[...] = state["games"][name]
+        games.serves[...] = draw_serves(self.world, games.key)
+        self._episode[...] = state["episode"]
+        seats.sit(np.arange(self.slots), saved["side"], games)
+        seats.view[...] = saved["view"]
+        seats.counts[...] = saved["counts"]
+        self._clear(cost=0)
+
+    def close(self) -> None:
+        """Nothing is held open."""

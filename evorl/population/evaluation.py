@@ -1,0 +1,358 @@
+"""What evaluating an individual means: members of a run's group that turn individuals into objectives.
+
+An evaluation is a pure function of the individual (its id, genes, weights and memory) and the experiment, so it may
+run anywhere, and again where its process was killed. Letters in shapes: K individuals of one task, E episodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from evorl.cluster.local import Local
+from evorl.ec.core import Evolution, Individual, unpack
+from evorl.ec.space import Gene, Space
+from evorl.mdp.core import StateDict, World
+from evorl.mdp.problem import Problem
+from evorl.nets.flat import Layout
+from evorl.nets.statistics import Moments
+from evorl.population.genes import genes, with_values
+from evorl.population.results import Answer, Answers, answered, fitness_episodes, names, nothing, timed
+from evorl.rl.core import Acting, Episode, Learner, NotFinite
+from evorl.rl.evaluation import EvaluationNoise, in_order, played, shares
+from evorl.rl.observation_statistics import Watch
+from evorl.rl.stacked_policies import Actor, Crowd
+from evorl.training.experiment import Experiment
+from evorl.training.train import Run, spec
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+
+Array = NDArray[Any]
+SLOTS = 256  # episodes at once in a task of lifetime=play, about; a constant, since it decides the last bits
+TASKS = 4  # tasks that the evaluations in flight make where ec.together is not given
+
+
+class Lifetime(Protocol):
+    """A member of the group that evaluates."""
+
+    def evaluate(self, packed: StateDict) -> Answers:
+        """What becomes of the individuals that `evorl.ec.core.pack` took."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an experiment's individuals are made and evaluated."""
+
+    space: Space
+    make: Callable[[int], Lifetime]
+    """The factory of the group's members."""
+    together: int
+    """Individuals of one task."""
+    learner: Callable[[Individual], Learner] | None
+    """The individual as a policy that can be judged and saved; None where there is none."""
+    names: tuple[str, ...]
+    """Of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
+    begin: Callable[[StateDict], tuple[NDArray[np.float32], StateDict | None]] | None = None
+    """The weights and the memory that an individual takes over from a learner's state; None where there is no policy.
+    Raises ValueError or KeyError for what does not fit."""
+    moments: Callable[[], Moments | None] = lambda: None
+    """Makes statistics of inputs for the whole population to share, of nothing yet; None where it shares none."""
+
+
+def plan(experiment: Experiment, evolution: Evolution) -> Plan:
+    """Raises `BadRequest` for what cannot be evolved."""
+    _check(experiment, evolution)
+    if isinstance(experiment.mdp, Problem):
+        return _function(experiment.mdp, evolution)
+    return (_train if evolution.lifetime == "train" else _play)(experiment, evolution)
+
+
+def _check(experiment: Experiment, evolution: Evolution) -> None:
+    if evolution.start == "zeros" and evolution.lifetime == "train":
+        raise BadRequest("is for weights that only play; a learner begins with a network's", "ec.start")
+    problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
+    if experiment.rl.compile and (evolution.lifetime == "play" or problem is not None):
+        raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
+    if evolution.caps:
+        _check_caps(experiment, evolution)
+    if problem is not None and evolution.genes:
+        raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
+    if problem is not None and evolution.objectives not in (Evolution.objectives, problem.names):
+        raise BadRequest(f"a problem's are all its own: {', '.join(problem.names)}", "ec.objectives")
+    if not evolution.several and (len(evolution.objectives) if problem is None else problem.count) > 1:
+        raise BadRequest("this evolution takes one; ec=nsga2, ec=nsga3 and ec=random take several", "ec.objectives")
+
+
+def _check_caps(experiment: Experiment, evolution: Evolution) -> None:
+    if isinstance(experiment.mdp, Problem) or evolution.lifetime == "train":
+        raise BadRequest("is for episodes that weights play; there are none here", "ec.cap")
+    try:
+        experiment.mdp.judge().capped(1).ready()
+    except BadRequest as error:
+        raise BadRequest(str(error.args[0]), "ec.cap") from None
+
+
+# ------------------------------------------------------------------ a function
+
+
+def _function(problem: Problem, evolution: Evolution) -> Plan:
+    low, high = problem.bounds
+    together = evolution.together or evolution.slots or evolution.population
+    return Plan(Space.box(low.tolist(), high.tolist()), partial(Function, problem), together, None, problem.names)
+
+
+class Function:
+    """The genes are what is evaluated, and the objectives are the function's own; one step each."""
+
+    def __init__(self, problem: Problem, member: int) -> None:
+        self.problem = problem
+
+    def evaluate(self, packed: StateDict) -> Answers:
+        return Answers(timed(self._evaluate, unpack(packed)))
+
+    def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
+        values = self.problem.evaluate(np.array([one.genes for one in individuals]))
+        return [Answer(row, 1, self._named(row), None, None, "") for row in values.tolist()]
+
+    def _named(self, row: list[float]) -> dict[str, Array]:
+        return {name: np.array([x]) for name, x in zip(self.problem.names, row, strict=True)}
+
+
+# ------------------------------------------------------------------ play
+
+
+def _play(experiment: Experiment, evolution: Evolution) -> Plan:
+    found = genes(evolution.genes, experiment)
+    for gene in found:
+        if gene.name.startswith("rl."):
+            raise BadRequest("lifetime=play learns nothing, so no key of rl can be a gene", f"ec.genes.{gene.name}")
+    world = spec(experiment.mdp.judge())
+    actor = Actor(world, experiment.rl.net)
+    fresh = None if evolution.start == "zeros" else partial(actor.fresh, experiment.seed, "weights")
+    space = Space(found, actor.size, fresh, tuple(actor.layout.sizes))
+    slots = evolution.slots or evolution.population
+    together = evolution.together or math.ceil(slots / TASKS)
+
+    def learner(individual: Individual) -> Learner:
+        whole = experiment.rl.learner(world, experiment.seed, torch.device("cpu"))
+        state = whole.state_dict()
+        assert individual.weights is not None
+        own = {"policy": actor.whole(individual.weights, state["policy"])}
+        whole.load_policy({**state, **(individual.memory or {}), **own})
+        return whole
+
+    def begin(state: StateDict) -> tuple[NDArray[np.float32], StateDict | None]:
+        whole = experiment.rl.learner(world, experiment.seed, torch.device("cpu"))
+        whole.load_policy(state)
+        own = whole.state_dict()
+        return actor.share(own["policy"]), None if own["moments"] is None else {"moments": own["moments"]}
+
+    moments = partial(Moments.of, world.inputs, experiment.rl.normalize_inputs)
+    make = partial(Play, experiment, evolution, found, together)
+    return Plan(space, make, together, learner, names(evolution), begin, moments)
+
+
+class Play:
+    """Episodes played by weights that evolve; the policies of a task act in one forward pass.
+
+    Where inputs are normalised, the individuals of a task all know the same statistics (their memory), by which they
+    see while they play; what they decide on goes into others, which the task's answers bring back. A cap, too, is that
+    of all of a task: no episode has more environment steps.
+    """
+
+    def __init__(
+        self, experiment: Experiment, evolution: Evolution, found: tuple[Gene, ...], together: int, member: int
+    ) -> None:
+        torch.set_num_threads(experiment.rl.threads)
+        self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(found), together
+        self.actor: Actor | None = None
+        self.seen: Moments | None = None  # by the individuals of this task so far
+
+    def evaluate(self, packed: StateDict) -> Answers:
+        self.seen = None
+        answers = timed(self._evaluate, unpack(packed))
+        return Answers(answers, None if self.seen is None else self.seen.state_dict())
+
+    def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
+        if not self.space.genes:
+            return self._play(_capped(self.experiment.mdp.judge(), individuals[0]), individuals)
+        return [answer for one in individuals for answer in self._alone(one)]
+
+    def _alone(self, one: Individual) -> list[Answer]:
+        """In a world of its own."""
+        try:
+            world = with_values(self.experiment, self.space.values(one.genes)).mdp
+            judged = _capped(world.judge(), one)
+        except BadRequest as error:
+            return [nothing(self.evolution, str(error))]
+        with closing(world):
+            return self._play(judged, [one])
+
+    def _play(self, world: World, individuals: list[Individual]) -> list[Answer]:
+        """Play a world; short tasks are filled up, so that a policy's bits never depend on how many there are."""
+        e = self.evolution
+        crowd = 1 if self.space.genes else self.together
+        rows = [*individuals, *individuals[-1:] * (crowd - len(individuals))]
+        games = min(math.ceil(e.episodes / world.sides), max(1, SLOTS // (crowd * world.sides)))
+        width = games * world.sides  # each side of a game plays an episode
+        episodes = fitness_episodes(self.experiment.seed, e, games, [one.id for one in rows])
+        arena = world.arena(crowd * width, episodes)
+        try:
+            if self.actor is None:
+                self.actor = Actor(arena.spec, self.experiment.rl.net)
+            weights = np.stack([one.weights for one in rows if one.weights is not None])
+            policies = Crowd(self.actor, weights, self._known(self.actor, rows[0]))
+            seen = self._moments(self.actor)
+            watch = None if seen is None else Watch(seen, arena.slots)
+            numbers = [*shares(e.episodes, width) * len(individuals), *[0] * width * (crowd - len(individuals))]
+            done = played(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers, watch)
+        except NotFinite as error:  # the world's: one row's poisons no other, but which is not known
+            if len(individuals) == 1:
+                return [nothing(e, str(error))]
+            return [answer for one in individuals for answer in self._play(world, [one])]
+        finally:
+            arena.close()
+        self._saw(seen)
+        groups = [done[k * width : (k + 1) * width] for k in range(len(individuals))]
+        return [answered(e, in_order(group, e.episodes), world.sides) for group in groups]
+
+    def _moments(self, actor: Actor) -> Moments | None:
+        return Moments.of(actor.spec.inputs, self.experiment.rl.normalize_inputs)
+
+    def _known(self, actor: Actor, one: Individual) -> Moments | None:
+        """The statistics by which an individual sees."""
+        moments = self._moments(actor)
+        if moments is not None and one.memory is not None:
+            moments.load_state_dict(one.memory["moments"])
+        return moments
+
+    def _saw(self, seen: Moments | None) -> None:
+        if self.seen is None or seen is None:
+            self.seen = seen
+        else:
+            self.seen.merge(seen.state_dict())
+
+
+def _capped(world: World, one: Individual) -> World:
+    """The world as an individual plays it."""
+    cap = (one.memory or {}).get("cap")
+    return world if cap is None else world.capped(cap)
+
+
+# ------------------------------------------------------------------ train
+
+
+def _train(experiment: Experiment, evolution: Evolution) -> Plan:
+    found = genes(evolution.genes, experiment)
+    world = spec(experiment.mdp)
+
+    def begun(seed: int) -> Learner:
+        return experiment.rl.learner(world, seed, torch.device("cpu"))
+
+    layout = _layout(begun(0))
+
+    def fresh(number: int) -> NDArray[np.float32]:
+        policy = begun(seeds.key(experiment.seed, "weights", number) >> 33).state_dict()["policy"]
+        return layout.flatten(policy).numpy()
+
+    def learner(individual: Individual) -> Learner:
+        one = begun(experiment.seed)
+        _inherit(one, layout, individual.weights, individual.memory)
+        return one
+
+    def begin(state: StateDict) -> tuple[NDArray[np.float32], StateDict | None]:
+        one = begun(experiment.seed)
+        one.load_policy(state)
+        own = one.state_dict()
+        learned = {"moments": own["moments"], "optimizer": state["optimizer"]}
+        return layout.flatten(own["policy"]).numpy(), {"steps": 0, "learner": learned}
+
+    space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
+    make = partial(Train, experiment, evolution, found)
+    return Plan(space, make, evolution.together or 1, learner, names(evolution), begin)
+
+
+class Train:
+    """A learner trains the individual's weights under its genes, then plays; the weights go back changed."""
+
+    def __init__(self, experiment: Experiment, evolution: Evolution, found: tuple[Gene, ...], member: int) -> None:
+        self.experiment, self.evolution, self.space = experiment, evolution, Space(found)
+
+    def evaluate(self, packed: StateDict) -> Answers:
+        return Answers([answer for one in unpack(packed) for answer in timed(self._evaluate, [one])])
+
+    def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
+        return [self._live(one) for one in individuals]
+
+    def _live(self, one: Individual) -> Answer:
+        try:
+            own = with_values(self.experiment, self.space.values(one.genes))
+            own = replace(own, mdp=replace(own.mdp))  # which the end of this life closes
+            run = Run(replace(own, seed=seeds.key(own.seed, "life", one.id) >> 33, cluster=Local(), ec=None))
+        except BadRequest as error:
+            if not self.space.genes:  # then nobody's life is possible
+                raise
+            return nothing(self.evolution, str(error))
+        try:
+            return self._trained(run, one)
+        except NotFinite as error:
+            return nothing(self.evolution, str(error), run.steps - (one.memory["steps"] if one.memory else 0))
+        finally:
+            run.close()
+
+    def _trained(self, run: Run, one: Individual) -> Answer:
+        e = self.evolution
+        layout = _layout(run.learner)
+        run.steps = began = one.memory["steps"] if one.memory else 0  # schedules go on along a line of descent
+        _inherit(run.learner, layout, one.weights, one.memory)
+        while run.steps < began + e.train_steps:
+            run.iterate()
+        episodes = _judged(run.experiment.mdp, run.learner, self.experiment.seed, e, one.id)
+        state = run.learner.state_dict()
+        kept = {name: part for name, part in state.items() if name != "policy"}
+        if not e.inherit_optimizer:
+            kept.pop("optimizer")
+        answer = answered(e, episodes, run.experiment.mdp.judge().sides)
+        return answer._replace(
+            cost=answer.cost + run.steps - began,
+            weights=layout.flatten(state["policy"]).numpy(),
+            memory={"steps": run.steps, "learner": kept},
+        )
+
+
+def _layout(learner: Learner) -> Layout:
+    policy = learner.state_dict()["policy"]
+    return Layout(tuple(policy), tuple(x.shape for x in policy.values()))
+
+
+def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Mapping[str, Any] | None) -> None:
+    """Give a learner an individual's weights, and whatever else the individual hands on.
+
+    What nobody has handed on begins anew, and so do episodes: no returns of those in flight are taken over.
+    """
+    assert weights is not None
+    known = {name: part for name, part in (memory["learner"] if memory else {}).items() if part is not None}
+    if "reward_scale" in known:
+        known["reward_scale"] = {**known["reward_scale"], "returns": None}
+    state = {**learner.state_dict(), **known}
+    learner.load_state_dict({**state, "policy": layout.unflatten(torch.tensor(weights))})
+
+
+def _judged(world: World, learner: Acting, seed: int, evolution: Evolution, number: int) -> list[Episode]:
+    world = world.judge()
+    width = math.ceil(min(evolution.episodes, SLOTS) / world.sides) * world.sides
+    arena = world.arena(width, fitness_episodes(seed, evolution, width // world.sides, [number]))
+    try:
+        noise = EvaluationNoise(arena, 0, deterministic=True)
+        return in_order(played(arena, learner, noise, shares(evolution.episodes, width)), evolution.episodes)
+    finally:
+        arena.close()

@@ -1,0 +1,183 @@
+"""Which config values evolve: a tree of ranges becomes genes, and genes become an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import reduce
+from typing import Any, cast, get_type_hints
+
+from msgspec import inspect
+
+from evorl.ec.space import Gene, Value
+from evorl.mdp.core import Spec, World
+from evorl.training.experiment import Experiment
+from evorl.training.train import spec
+from evorl.util.errors import BadRequest
+from evorl.util.typed import typed, unknown
+
+ROOMS = ("mdp", "rl")
+"""The rooms whose keys may evolve; what is outside them belongs to the run, not to an individual."""
+FIXED = ("rl.net", "rl.normalize_inputs", "rl.members", "rl.threads", "rl.compile", "mdp.budget")
+"""Keys that an individual cannot have for its own: weights that it inherits must fit, and bits must not change."""
+FROZEN = (
+    "rl.slots", "rl.horizon", "rl.minibatch", "rl.clip", "rl.value_clip", "rl.max_grad_norm", "rl.adam_epsilon",
+    "rl.normalize_advantage",
+)  # fmt: skip
+"""Keys that a compiled gradient step holds in its code."""
+LEAF = {"low", "high", "log", "choices"}
+
+
+def genes(tree: Mapping[str, Any], experiment: Experiment) -> tuple[Gene, ...]:
+    """The genes of ``ec.genes``. Raises `BadRequest` for a key that does not exist, and a range that it cannot have."""
+    given = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _holds(experiment, name))
+    found = [_gene(name, leaf, experiment) for name, leaf in given]
+    usual = spec(experiment.mdp) if any(_of_world(gene.name) for gene in found) else None
+    return tuple(_checked(gene, experiment, usual) for gene in found)
+
+
+def with_values(experiment: Experiment, values: Mapping[str, Value]) -> Experiment:
+    """The experiment of an individual. Raises `BadRequest` for a combination that is impossible."""
+    tree: dict[str, Any] = {}
+    for name, value in values.items():
+        *path, last = name.split(".")
+        reduce(lambda node, key: node.setdefault(key, {}), path, tree)[last] = value
+    changed: Experiment = _replaced(experiment, tree)
+    return changed
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, node in tree.items():
+        key = f"{prefix}.{name}" if prefix else str(name)
+        if isinstance(node, Mapping) and node and not LEAF & {*node}:
+            yield from _leaves(node, key)
+        else:
+            yield key, node
+
+
+def _holds(experiment: Experiment, name: str) -> bool:
+    """Whether a key holds others, so that the removal of a gene (``~ec.genes...``) may leave it empty."""
+    node: Any = experiment
+    for key in name.split("."):
+        node = node.get(key) if isinstance(node, Mapping) else getattr(node, key, None)
+    return is_dataclass(node) or isinstance(node, Mapping)
+
+
+def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:
+    at = f"ec.genes.{name}"
+    room = name.partition(".")[0]
+    if room not in ROOMS:
+        raise unknown(room, ROOMS, "ec.genes")
+    for key in FIXED:
+        if f"{name}.".startswith(f"{key}."):
+            raise BadRequest(f"{key} is the same for all individuals", at)
+    if experiment.rl.compile and name in FROZEN:
+        raise BadRequest("with rl.compile each of its values would be compiled anew, half a minute", at)
+    kinds = _kinds(experiment, name.split("."), at)
+    given = dict(leaf) if isinstance(leaf, Mapping) else {"low": leaf[0], "high": leaf[1]} if _pair(leaf) else {}
+    for key in given:
+        if key not in LEAF:
+            raise unknown(str(key), sorted(LEAF), at)
+    if "choices" in given and len(given) == 1 and isinstance(given["choices"], list | tuple) and given["choices"]:
+        if not all(isinstance(one, float | int | str | bool) for one in given["choices"]):
+            raise BadRequest("a choice is a number, a word, true or false", at)
+        return Gene(name, choices=tuple(given["choices"]))
+    if not {"low", "high"} <= {*given} or "choices" in given:
+        raise BadRequest("a range is [low, high], {low, high, log} or {choices}", at)
+    return _range(name, given, kinds, at)
+
+
+def _range(name: str, given: Mapping[str, Any], kinds: list[inspect.Type], at: str) -> Gene:
+    numbers = [kind for kind in kinds if isinstance(kind, inspect.IntType | inspect.FloatType)]
+    if not numbers:
+        raise BadRequest("is no number; give {choices: [...]}", at)
+    whole = all(isinstance(kind, inspect.IntType) for kind in numbers)
+    low, high = (typed(given[end], float, f"{at}.{end}") for end in ("low", "high"))
+    for end in (low, high):
+        if whole and end % 1:
+            raise BadRequest(f"takes whole numbers, which {end:g} is not", at)
+    try:
+        return Gene(name, low, high, typed(given.get("log", False), bool, f"{at}.log"), whole)
+    except ValueError as error:
+        raise BadRequest(str(error), at) from None
+
+
+def _pair(leaf: Any) -> bool:
+    return isinstance(leaf, list | tuple) and len(leaf) == 2
+
+
+def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
+    """What a key may hold. Raises `BadRequest` where there is none."""
+    first, *rest = path
+    if isinstance(node, Mapping):
+        if first not in node or rest:
+            raise unknown(first, list(node), at.rpartition(".")[0])
+        return [inspect.type_info(type(node[first]))]
+    names = [one.name for one in fields(node)]
+    if first not in names:
+        raise unknown(first, names, at[: at.rindex(f".{first}")])
+    value = getattr(node, first)
+    if rest:
+        if not (is_dataclass(value) or isinstance(value, Mapping)):
+            raise unknown(rest[0], [], at[: at.rindex(f".{rest[0]}")])
+        return _kinds(value, rest, at)
+    kind = inspect.type_info(get_type_hints(type(node), include_extras=True)[first])
+    return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
+
+
+def _checked(gene: Gene, experiment: Experiment, usual: Spec | None) -> Gene:
+    """The gene, its choices as its key has them. Raises `BadRequest` where it reaches a value that cannot be."""
+    ends = gene.choices or (gene.value(gene.bounds[0]), gene.value(gene.bounds[1]))
+    found = []
+    for end in ends:
+        try:
+            found.append(_fitted(experiment, gene.name, end))
+            world = with_values(experiment, {gene.name: found[-1]}).mdp
+            if usual is not None and _of_world(gene.name):
+                _check_world(world, experiment.mdp, usual)
+        except (BadRequest, ValueError) as error:
+            reason = error.args[0] if isinstance(error, BadRequest) else error
+            raise BadRequest(f"its range reaches {end}: {reason}", f"ec.genes.{gene.name}") from None
+    return replace(gene, choices=tuple(found)) if gene.choices else gene
+
+
+def _of_world(name: str) -> bool:
+    return name.startswith("mdp.")
+
+
+def _fitted(experiment: Experiment, name: str, value: Value) -> Value:
+    """A value as its key has it. Raises `BadRequest` for one of another type, or out of bounds."""
+    node: Any = experiment
+    first, *rest = name.split(".")
+    while rest and is_dataclass(getattr(node, first)):
+        node, (first, *rest) = getattr(node, first), rest
+    kind = get_type_hints(type(node), include_extras=True)[first]
+    if not rest:
+        return cast(Value, typed(value, kind, name))
+    return cast(Value, typed({**getattr(node, first), rest[0]: value}, kind, name)[rest[0]])
+
+
+def _check_world(world: World, own: World, usual: Spec) -> None:
+    """Raise `BadRequest` for a world that cannot run here, or which weights of another ``usual`` world do not fit."""
+    if foreign := {*world.imports()} - {*own.imports()}:
+        raise BadRequest(f"imports {foreign.pop()}, which the run's own world does not")
+    try:
+        world.ready()
+        now = spec(world)
+    finally:
+        world.close()
+    other = [one.name for one in fields(Spec) if getattr(now, one.name) != getattr(usual, one.name)]
+    if other:
+        raise BadRequest(f"its {' and '.join(other)} are not those of mdp, so that no policy fits both")
+
+
+def _replaced(node: Any, tree: Mapping[str, Any]) -> Any:
+    """A copy of nested dataclasses and mappings with other values, which are checked as they come together."""
+    new = {}
+    for name, one in tree.items():
+        old = node[name] if isinstance(node, Mapping) else getattr(node, name)
+        try:
+            new[name] = _replaced(old, one) if isinstance(one, dict) else one
+        except BadRequest as error:
+            raise error.under(name) from None
+    return {**node, **new} if isinstance(node, Mapping) else replace(node, **new)

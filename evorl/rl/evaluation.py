@@ -1,0 +1,132 @@
+"""Judging a policy: a pure function of its weights, the world, the seed and the mode."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Arena, Array, Resting, World
+from evorl.nets.distributions import draw_noise, noise_size
+from evorl.rl.actor import Player
+from evorl.rl.core import Acting, Episode, Learner, Metrics
+from evorl.rl.observation_statistics import Watch
+from evorl.util import seed as seeds
+
+NOISE_BLOCK = 64  # decisions whose noise is drawn at once
+SLOTS = 64  # episodes played at once; a constant, since it decides the last bits
+
+
+def judge(learner: Learner, world: World, seed: int, episodes: int) -> Metrics:
+    """``eval/...`` numbers of both the deterministic and the stochastic policy; results are the deterministic one's."""
+    still = play(learner, world, seed, episodes, deterministic=True)
+    drawn = play(learner, world, seed, episodes, deterministic=False)
+    metrics = {f"eval/return_{k}": v for k, v in spread([e.ret for e in still]).items()}
+    metrics |= {f"eval/stochastic_return_{k}": v for k, v in spread([e.ret for e in drawn]).items()}
+    metrics["eval/length_mean"] = float(np.mean([e.length for e in still]))
+    for name in still[0].results:
+        metrics[f"eval/{name}_mean"] = float(np.mean([e.results[name] for e in still]))
+    return metrics
+
+
+def fitness(metrics: Metrics) -> float:
+    """What an evaluation is worth: the world's own fitness where it reports one, else the mean return."""
+    return metrics.get("eval/fitness_mean", metrics["eval/return_mean"])
+
+
+def spread(numbers: list[float]) -> Metrics:
+    """Mean, population standard deviation, minimum and maximum."""
+    x = np.asarray(numbers)
+    return {"mean": float(x.mean()), "std": float(x.std()), "min": float(x.min()), "max": float(x.max())}
+
+
+def play(learner: Learner, world: World, seed: int, episodes: int, *, deterministic: bool) -> list[Episode]:
+    """Play evaluation episodes 0..n-1 of ``seed``: a pure function of the weights, the world, the seed and the mode.
+
+    Every slot plays a fixed number of episodes, so short ones are not favoured.
+    """
+    world = world.judge()
+    slots = math.ceil(min(episodes, SLOTS) / world.sides) * world.sides
+    arena = world.arena(slots, seeds.Episodes(seed, "evaluate", evaluation=True))
+    try:
+        noise = EvaluationNoise(arena, seed, deterministic)
+        done = played(arena, learner, noise, shares(episodes, slots))
+    finally:
+        arena.close()
+    return in_order(done, episodes)
+
+
+def shares(episodes: int, slots: int) -> list[int]:
+    """How many episodes each of some slots plays, so that all have the same number but for the remainder."""
+    return [len(range(slot, episodes, slots)) for slot in range(slots)]
+
+
+def in_order(done: list[list[Episode]], episodes: int) -> list[Episode]:
+    """Episodes 0..n-1 of slots that played their `shares`."""
+    return [done[e % len(done)][e // len(done)] for e in range(episodes)]
+
+
+def played(
+    arena: Arena, learner: Acting, noise: EvaluationNoise, numbers: list[int], watch: Watch | None = None
+) -> list[list[Episode]]:
+    """The first so many episodes of each slot, ``watch`` seeing every decision of theirs. Raises `NotFinite`."""
+    player = Player(arena, learner)
+    done: list[list[Episode]] = [[] for _ in numbers]
+    playing = np.array(numbers) > 0
+    rows = np.arange(arena.slots)
+    _rest(arena, np.flatnonzero(~playing).tolist())
+    left = sum(numbers)
+    while left:
+        if watch is not None:
+            watch.see(player.now.inputs, rows, playing)
+        player.send(rows, player.decide(noise.take(rows)))
+        now, over = player.recv()
+        rows = now.slots
+        if not over:
+            continue
+        for slot, episode in over:
+            if playing[slot]:
+                done[slot].append(episode)
+                playing[slot] = len(done[slot]) < numbers[slot]
+                left -= 1
+        _rest(arena, [slot for slot, _ in over if not playing[slot]])
+    if watch is not None:
+        watch.close()
+    return done
+
+
+def _rest(arena: Arena, slots: list[int]) -> None:
+    """Spare what slots would cost whose episodes are played."""
+    if isinstance(arena, Resting):
+        for slot in slots:
+            arena.rest(slot)
+
+
+class EvaluationNoise:
+    """Noise keyed by slot and decision number; zero for the deterministic policy."""
+
+    def __init__(self, arena: Arena, seed: int, deterministic: bool) -> None:
+        self.action, self.seed, self.deterministic = arena.spec.action, seed, deterministic
+        self.t = np.zeros(arena.slots, np.int64)
+        self.now = torch.zeros(arena.slots, noise_size(arena.spec.action))
+        self.blocks: dict[int, Array] = {}
+
+    def take(self, rows: Array) -> Tensor:
+        """[B, noise_size] for the next decision of ``rows``."""
+        if not self.deterministic:
+            out = self.now.numpy()
+            for block in np.unique(self.t[rows] // NOISE_BLOCK):
+                mine = rows[self.t[rows] // NOISE_BLOCK == block]
+                out[mine] = self._block(int(block))[self.t[mine] % NOISE_BLOCK, mine]
+            self.t[rows] += 1
+        return self.now
+
+    def _block(self, number: int) -> Array:
+        if number not in self.blocks:
+            needed = int(self.t.min()) // NOISE_BLOCK
+            self.blocks = {old: block for old, block in self.blocks.items() if old >= needed}
+            generator = seeds.generator(self.seed, "evaluate", number)
+            self.blocks[number] = draw_noise(self.action, generator, (NOISE_BLOCK, len(self.t)))
+        return self.blocks[number]

@@ -1,0 +1,238 @@
+"""A run in its directory, from (re)start to end: the loop, when to judge and to save, signals, the result."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from evorl.record import checkpoint
+from evorl.record.core import Recorder
+from evorl.record.terminal import Terminal, summary
+from evorl.rl.core import Metrics
+from evorl.training.experiment import Experiment
+from evorl.util import command
+from evorl.util.files import write_json
+from evorl.util.types import StateDict
+
+log = logging.getLogger("evorl")
+
+
+class Interrupted(Exception):
+    """A signal asked the run to stop; it saved first."""
+
+    def __init__(self, number: int, step: int, directory: Path) -> None:
+        again = command.run(f"resume={directory}")
+        super().__init__(f"interrupted by {signal.Signals(number).name}; saved at step {step}; go on with: {again}")
+        self.signal = number
+
+
+class Progress(NamedTuple):
+    """What came of going on to the next boundary."""
+
+    metrics: Metrics
+    evaluated: Sequence[dict[str, Any]] = ()
+    """Rows of population.jsonl."""
+
+
+class Work(Protocol):
+    """What a session carries on with: one learner, or a population."""
+
+    experiment: Experiment
+    steps: int
+    """Environment steps so far."""
+    best: tuple[float, int] | None
+    """Fitness and step of the best evaluation."""
+
+    @property
+    def due(self) -> bool:
+        """Whether something is left to do of which the last step is no end: a part of it may cost no step."""
+        ...
+
+    def iterate(self) -> Progress:
+        """Go on to the next boundary. Raises `NotFinite`, naming the step."""
+        ...
+
+    def judge(self) -> Metrics:
+        """Evaluate the present policy, ``eval/...``; the same seeds every time."""
+        ...
+
+    def people(self) -> list[dict[str, Any]]:
+        """The best individuals of the present population, for a person; none without one."""
+        ...
+
+    def fitness(self, judged: Metrics | None) -> float | None:
+        """What the run has reached, given its newest evaluation; None before it has any."""
+        ...
+
+    def result(self) -> dict[str, Any]:
+        """What result.json holds beside steps, times and the evaluation."""
+        ...
+
+    def state_dict(self) -> StateDict: ...
+
+    def load_state_dict(self, state: StateDict) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Opened = tuple[Path, StateDict | None]
+"""A run directory that is this process's own, and the state of the checkpoint to go on from; None at a run's start."""
+
+
+def carried_out(run: Work, opened: Callable[[], AbstractContextManager[Opened]]) -> dict[str, Any]:
+    """Carry a run on until its budget is spent, and close it; return what result.json holds.
+
+    ``opened`` opens and locks the run directory. What has a checkpoint is continued from it, exactly.
+    Raises `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays), OSError where
+    the final checkpoint or the result cannot be written.
+    """
+    try:
+        with opened() as (directory, state):
+            return Session(run, directory, state).go()
+    finally:
+        run.close()
+
+
+class Session:
+    """A run in its directory, from (re)start to end."""
+
+    def __init__(self, run: Work, directory: Path, state: StateDict | None) -> None:
+        self.run, self.directory = run, directory
+        e = run.experiment
+        usual = e.mdp.budget
+        self.limit = e.budget.steps or usual
+        self.eval_every = usual // 10 if e.eval.every is None else e.eval.every
+        self.save_every = usual // 20 if e.checkpoint.every is None else e.checkpoint.every
+        self.saved = -1  # step of the newest checkpoint
+        self.judged: tuple[int, Metrics] | None = None  # the newest evaluation
+        recorded, spent = None, 0.0
+        if state is not None:
+            run.load_state_dict(state["run"])
+            self.saved, recorded = run.steps, state["recorder"]
+            spent = float(recorded["time"])
+            self.judged = None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
+        left = None if e.budget.seconds is None else max(e.budget.seconds - spent, 0.0)
+        self.terminal = Terminal(self.limit, left, run.steps, people=run.people)
+        self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)  # the last: its files are open
+
+    def go(self) -> dict[str, Any]:
+        with self.recorder, self.terminal, _signals(self.terminal.notice) as caught:
+            while not self._over():
+                self._advance(caught)
+            if not self._judged_now():
+                self._judge()
+                self._save()  # again, where a stop at the very end had saved it unjudged
+            elif self.saved != self.run.steps:
+                self._save()
+            result = self._result()
+            write_json(self.directory / "result.json", result)
+        summary(result, self.directory)
+        return result
+
+    def _advance(self, caught: list[int]) -> None:
+        """One batch, and what is due after it. Raises `Interrupted`, saved, where a signal was caught."""
+        before = self.run.steps
+        metrics, evaluated = self.run.iterate()
+        if self.run.steps > before:  # a population's evaluation may have failed before its first step
+            self._write(metrics)
+        if evaluated:
+            self.recorder.tell(evaluated)
+        if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
+            self._judge()  # before saving, so that the checkpoint knows it
+        if caught:
+            self._save()
+            self.recorder.close()  # here, so that no sink takes it for a failure
+            raise Interrupted(caught[0], self.run.steps, self.directory)
+        if _due(self.save_every, before, self.run.steps) or self._judged_now():
+            self._save_if_possible()
+
+    def _over(self) -> bool:
+        budget, steps = self.run.experiment.budget, self.run.steps
+        return (
+            steps > self.limit
+            or (steps == self.limit and not self.run.due)
+            or (budget.seconds is not None and self.recorder.time >= budget.seconds)
+            or (budget.fitness is not None and self._fitness() >= budget.fitness)
+        )
+
+    def _fitness(self) -> float:
+        """What the run has reached; -inf before it has anything."""
+        reached = self.run.fitness(None if self.judged is None else self.judged[1])
+        return -math.inf if reached is None else reached
+
+    def _judged_now(self) -> bool:
+        return self.judged is not None and self.judged[0] == self.run.steps
+
+    def _judge(self) -> None:
+        self.judged = (self.run.steps, self.run.judge())
+        self._write(self.judged[1])
+
+    def _write(self, metrics: Metrics) -> None:
+        self.recorder.write(self.run.steps, metrics)
+        self.terminal.update(self.run.steps, metrics)
+
+    def _save(self) -> None:
+        best = None if self.run.best is None else self.run.best[1]
+        judged = None if self.judged is None else {"step": self.judged[0], "metrics": self.judged[1]}
+        state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": judged}
+        again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
+        checkpoint.save(self.directory, self.run.steps, state, keep, best, again=again)
+        self.saved = self.run.steps
+
+    def _save_if_possible(self) -> None:
+        """A full disk costs a warning: the last good checkpoint stays and the run goes on."""
+        try:
+            self._save()
+        except OSError as error:
+            log.warning("checkpoint at step %d NOT saved (%s): the last good one stays", self.run.steps, error)
+
+    def _result(self) -> dict[str, Any]:
+        """What result.json holds."""
+        assert self.judged is not None
+        metrics = {name.removeprefix("eval/"): x for name, x in self.judged[1].items()}
+        seconds = self.recorder.time
+        return {
+            "steps": self.run.steps,
+            "seconds": seconds,
+            "steps_per_second": self.run.steps / seconds,
+            "fitness": self._fitness(),
+            "eval": metrics | ({"episodes": self.run.experiment.eval.episodes} if "return_mean" in metrics else {}),
+            **self.run.result(),
+        }
+
+
+def _due(every: int, before: int, after: int) -> bool:
+    """Whether a multiple of ``every`` lies in (before, after]; 0 never."""
+    return every > 0 and after // every > before // every
+
+
+@contextmanager
+def _signals(notice: Callable[[str], None]) -> Iterator[list[int]]:
+    """Collects the first SIGINT or SIGTERM for the next boundary; a second one leaves at once."""
+    caught: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if caught:
+            os._exit(128 + number)  # the last complete checkpoint is intact by construction
+        caught.append(number)
+        notice("evorl: will save and stop after this batch; a second signal leaves at once")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,200 @@
+"""One learner that trains: collect, update, and what a checkpoint holds of it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from evorl.mdp.core import Spec, StateDict, World, WorldError
+from evorl.nets.compiled import require_compiler
+from evorl.record import checkpoint
+from evorl.rl.core import Episode, Metrics, NotFinite
+from evorl.rl.evaluation import fitness, judge
+from evorl.rl.sampler import Sampler
+from evorl.rl.sources import source
+from evorl.training.experiment import Experiment
+from evorl.training.session import Progress
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+
+WINDOW = 100  # finished episodes that train/return averages over
+
+
+class Run:
+    """One learner, its actors and its counters: everything that a checkpoint holds."""
+
+    due = False
+
+    def __init__(self, experiment: Experiment) -> None:
+        hyper = experiment.rl
+        self.experiment = experiment
+        self.steps = 0  # environment steps
+        self.iteration = 0  # batches learned from
+        self.updates = 0  # gradient steps
+        self.episodes = 0  # finished
+        self.window: dict[str, deque[float]] = {}  # numbers of the last finished episodes
+        self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
+        where = device(experiment.device)
+        if hyper.compile:
+            require_compiler(where)
+        # members elsewhere act on their CPU; the workers start before anything here has threads
+        here = where if experiment.cluster.here else torch.device("cpu")
+        member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)
+        self.spec = spec(experiment.mdp)
+        self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, WorldError))
+        torch.set_num_threads(hyper.threads)
+        try:
+            self.learner = hyper.learner(self.spec, experiment.seed, where)
+            self.source = source(self.group, hyper, self.spec)
+        except BaseException:
+            self.close()
+            raise
+
+    def people(self) -> list[dict[str, Any]]:
+        return []
+
+    def iterate(self) -> Progress:
+        """Collect one batch and learn from it. Raises `NotFinite`, naming the step."""
+        started = time.monotonic()
+        try:
+            taken = self.source.take(self.learner, self.steps, self.iteration)
+            sampled = time.monotonic()
+            learned = self.learner.update(taken.lesson, self.steps, self.iteration)
+        except NotFinite as error:
+            raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from None
+        ended = time.monotonic()
+        self.steps += taken.cost
+        self.iteration += 1
+        self.updates += learned.steps
+        self._remember(taken.episodes)
+        metrics = learned.metrics | taken.metrics | self.group.counters()
+        metrics |= {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
+        metrics |= {
+            "train/episodes": self.episodes,
+            "optimizer/updates": self.updates,
+            "speed/steps_per_second": taken.cost / (ended - started),
+            "speed/sample_seconds": sampled - started,
+            "speed/update_seconds": ended - sampled,
+        }
+        return Progress(metrics)
+
+    def _remember(self, episodes: list[Episode]) -> None:
+        names = self.spec.rewards
+        self.episodes += len(episodes)
+        for episode in episodes:
+            numbers = {"train/return": episode.ret, "train/episode_length": episode.length}
+            if len(names) > 1:
+                numbers |= {f"train/return_{n}": x for n, x in zip(names, episode.rewards, strict=True)}
+            numbers |= {f"train/{name}": x for name, x in episode.results.items()}
+            for name, x in numbers.items():
+                self.window.setdefault(name, deque(maxlen=WINDOW)).append(x)
+
+    def judge(self) -> Metrics:
+        """Evaluate the present policy; the same seeds every time. Raises `NotFinite`, naming the step."""
+        e = self.experiment
+        try:
+            metrics = judge(self.learner, e.mdp, e.seed, e.eval.episodes)
+        except NotFinite as error:
+            raise NotFinite(f"{error} (in the evaluation after {self.steps} environment steps)") from None
+        if self.best is None or fitness(metrics) > self.best[0]:
+            self.best = (fitness(metrics), self.steps)
+        return metrics
+
+    def fitness(self, judged: Metrics | None) -> float | None:
+        return None if judged is None else fitness(judged)
+
+    def result(self) -> dict[str, Any]:
+        return {"best": None if self.best is None else {"fitness": self.best[0], "step": self.best[1]}}
+
+    def state_dict(self) -> StateDict:
+        return {
+            "steps": self.steps, "iteration": self.iteration, "updates": self.updates, "episodes": self.episodes,
+            "best": None if self.best is None else list(self.best),
+            "window": {name: list(numbers) for name, numbers in self.window.items()},
+            "learner": self.learner.state_dict(), "source": self.source.state_dict(),
+            "actors": {str(i): one for i, one in enumerate(self.group.states())},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.steps, self.iteration = state["steps"], state["iteration"]
+        self.updates, self.episodes = state["updates"], state["episodes"]
+        self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
+        self.window = {name: deque(numbers, maxlen=WINDOW) for name, numbers in state["window"].items()}
+        self.learner.load_state_dict(state["learner"])
+        self.source.load_state_dict(state["source"])
+        self.group.restore([state["actors"][str(i)] for i in range(self.group.size)])
+
+    def close(self) -> None:
+        self.group.close()
+        self.experiment.mdp.close()
+
+
+def spec(world: World) -> Spec:
+    """What a world shows and takes. Raises `BadRequest` where it cannot run here."""
+    try:
+        arena = world.arena(world.sides, seeds.Episodes(0, "spec"))
+    except BadRequest as error:
+        raise error.under("mdp") from None
+    arena.close()
+    return arena.spec
+
+
+def device(name: str) -> torch.device:
+    """The device of a config's ``device`` key. Raises `BadRequest` where there is none."""
+    if name == "cuda" and not torch.cuda.is_available():
+        raise BadRequest("no CUDA device here; use device=cpu or device=auto", "device")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+@dataclass(frozen=True)
+class Start:
+    """The run whose policy another one starts from."""
+
+    directory: Path
+    optimizer: bool = False
+    """Whether the state of its optimiser is taken, too."""
+    step: int | None = None
+    """Of the checkpoint that is taken; None is the newest."""
+
+    @cached_property
+    def past(self) -> StateDict:
+        """The state of that run. Raises `BadRequest` where it has saved none, or no longer holds this one."""
+        if self.step is None:
+            found = checkpoint.newest(self.directory)
+            if found is None:
+                raise BadRequest(f"{self.directory} holds no checkpoint", "init")
+            return cast(StateDict, found[1]["run"])
+        if self.step not in checkpoint.steps(self.directory):
+            raise BadRequest(f"{self.directory} holds no checkpoint of step {self.step} any more", "init")
+        return cast(StateDict, checkpoint.load(self.directory / "checkpoints" / str(self.step))["run"])
+
+
+def prepared(experiment: Experiment, init: Start | None = None) -> Run:
+    """A new run, with what it starts from. Raises `BadRequest` where that does not fit."""
+    run = Run(experiment)
+    try:
+        if init is not None:
+            _begin_from(run, init)
+    except BaseException:
+        run.close()
+        raise
+    return run
+
+
+def _begin_from(run: Run, init: Start) -> None:
+    state = init.past["learner"]
+    try:
+        if init.optimizer:
+            own = run.learner.state_dict()
+            run.learner.load_state_dict({**own, **{name: state[name] for name in ("policy", "moments", "optimizer")}})
+        else:
+            run.learner.load_policy(state)
+    except (KeyError, ValueError) as error:
+        raise BadRequest(f"the policy of {init.directory} does not fit: {error}", "init") from error

@@ -1,0 +1,184 @@
+"""Pictures of learning: nothing cut off, nothing over another, every mark where the numbers say."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from PIL import Image
+
+from evorl.analysis.figures import _value, multiples, render, render_inset, single, spread
+from evorl.analysis.groups import Group
+from evorl.analysis.html_page import inline
+from evorl.analysis.panels import Panel, panel
+from evorl.analysis.runs import RunRecord, Series
+
+
+def make_groups(lengths: Sequence[Sequence[int]], scale: float = 1.0, label: str = "0.001") -> list[Group]:
+    rng = np.random.default_rng(0)
+    groups = []
+    for k, several in enumerate(lengths):
+        series = [
+            Series(np.arange(1.0, n + 1) * 1e5, np.arange(1.0, n + 1), scale * (k + rng.normal(size=n)))
+            for n in several
+        ]
+        runs = [
+            RunRecord(directory=Path(str(i)), config={}, series={"train/return": one}) for i, one in enumerate(series)
+        ]
+        groups.append(Group({"rl.lr": f"{label}{k}"}, runs))
+    return groups
+
+
+def make_panel(lengths: Sequence[Sequence[int]], scale: float = 1.0) -> Panel:
+    return panel(make_groups(lengths, scale), "train/return")
+
+
+@given(st.lists(st.floats(-10, 10), max_size=9), st.floats(0.01, 3))
+def test_spread_moves_labels_apart_and_keeps_their_order(places: list[float], gap: float) -> None:
+    moved = spread(places, gap)
+    order = np.argsort(places, kind="stable")
+    assert all(b - a >= gap - 1e-9 for a, b in zip(np.array(moved)[order], np.array(moved)[order][1:], strict=False))
+    assert sum(moved) == pytest.approx(sum(places), abs=1e-6)
+
+
+def test_spread_leaves_alone_what_is_apart() -> None:
+    assert spread([5.0, 1.0, 3.0], 1.0) == [5.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e7])
+@pytest.mark.parametrize("lengths", [[[40, 40], [40, 20]], [[1, 1, 1], [1]], [[2]], [[1], [5]]])
+def test_nothing_is_cut_off_the_pictures_of_the_page(lengths: Sequence[Sequence[int]], scale: float) -> None:
+    figure = single(make_panel(lengths, scale), direct=False)
+    _inside(figure)
+    assert ElementTree.fromstring(render_inset(figure)).tag.endswith("svg")
+
+
+def _inside(figure: Figure) -> None:
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    axes = figure.axes[0]
+    titles = [one for one in axes.get_children() if isinstance(one, Text) and one not in axes.texts]
+    for text in [axes.xaxis.label, *titles, *axes.get_xticklabels(), *axes.get_yticklabels()]:
+        x, y = text.get_position()
+        shown = bool(text.get_text()) and (text not in axes.get_yticklabels() or _within(y, axes.get_ylim()))
+        if shown and (text not in axes.get_xticklabels() or _within(x, axes.get_xlim())):
+            box = text.get_window_extent(canvas.get_renderer())
+            assert box.x0 >= 0 and box.y0 >= 0, text.get_text()
+            assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1, text.get_text()
+
+
+def _within(value: float, limits: tuple[float, float]) -> bool:
+    return min(limits) <= value <= max(limits)
+
+
+def test_direct_labels_do_not_touch() -> None:
+    groups = make_groups([[30]] * 9, scale=0.01, label="a-rather-long-value-of-a-key-that-wraps-")
+    figure = single(panel(groups, "train/return"))
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    boxes = [text.get_window_extent(canvas.get_renderer()) for text in figure.axes[0].texts]
+    assert len(boxes) == 9
+    ordered = sorted(boxes, key=lambda box: box.y0)
+    assert all(low.y1 <= high.y0 for low, high in itertools.pairwise(ordered))
+
+
+@pytest.mark.parametrize("panels", [1, 5])
+def test_a_legend_is_no_wider_than_its_plots_and_leaves_them_their_room(panels: int) -> None:
+    groups = make_groups([[30]] * 9, label="a-rather-long-value-of-a-key-that-would-not-fit-at-all")
+    figure = multiples([panel(groups, "train/return")] * panels)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    box = figure.legends[0].get_window_extent(canvas.get_renderer())
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1
+    assert all(axes.get_window_extent().height > 1.2 * figure.dpi for axes in figure.axes[:panels])
+
+
+def test_both_kinds_of_file() -> None:
+    figure = multiples([make_panel([[40, 40], [30]])] * 4)
+    with Image.open(io.BytesIO(render(figure)["png"])) as picture:
+        assert picture.format == "PNG" and picture.width > 1000
+    assert ElementTree.fromstring(render(figure)["svg"]).tag.endswith("svg")
+
+
+def test_pictures_are_the_same_bytes_again() -> None:
+    first, second = (render(single(make_panel([[40, 40]])))["svg"] for _ in range(2))
+    assert first == second
+
+
+def test_the_legend_counts_the_runs_that_have_the_metric() -> None:
+    shown = make_panel([[40, 40, 40], [30]])
+    assert [curve.label for curve in shown.curves] == ["rl.lr=0.0010 (n=3)", "rl.lr=0.0011 (n=1)"]
+
+
+def test_time_is_told_in_a_unit_that_fits() -> None:
+    groups = make_groups([[200], [200]])
+    assert panel(groups, "train/return", "seconds").unit == "time (seconds)"
+    longer = panel(make_groups([[400]]), "train/return", "seconds")
+    assert longer.unit == "time (minutes)" and longer.curves[0].raw[0][0][-1] == pytest.approx(400 / 60)
+
+
+def test_a_short_run_is_smoothed_by_its_own_length() -> None:
+    """Beside one a hundred times as long it is drawn as it is alone, and not as one flat dash."""
+    short, long = Series(*np.tile(np.arange(200.0), (3, 1))), Series(*np.tile(np.arange(200.0) * 100, (3, 1)))
+    runs = [RunRecord(directory=Path(name), config={}, series={"x": x}) for name, x in (("s", short), ("l", long))]
+    beside = panel([Group({}, [run]) for run in runs], "x", "seconds").curves[0].band
+    np.testing.assert_array_equal(beside.mean, panel([Group({}, runs[:1])], "x", "seconds").curves[0].band.mean)
+    assert beside.mean[0] < 3 and beside.mean[-1] > 196
+
+
+def test_a_mean_begins_where_all_its_runs_have_begun() -> None:
+    early, late = np.arange(40.0), np.arange(10.0, 40.0)
+    runs = [RunRecord(directory=Path(str(len(x))), config={}, series={"x": Series(x, x, x)}) for x in (early, late)]
+    band = panel([Group({}, runs)], "x").curves[0].band
+    assert band.grid[0] == 10 and (band.count == 2).all()
+
+
+def test_inline_pictures_share_no_names_and_follow_the_page() -> None:
+    svg = render_inset(single(make_panel([[40, 40]]), direct=False))
+    first, second = inline(svg, "a-"), inline(svg, "b-")
+    names = [set(re.findall(r'\bid="([^"]+)"', text)) for text in (first, second)]
+    assert names[0] and not names[0] & names[1]
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', first)) <= names[0]
+    assert "#0072b2" not in first and "var(--c0)" in first
+    ElementTree.fromstring(first.replace("xlink:href", "href"))
+
+
+def test_the_drawn_interval_is_the_one_computed_and_two_runs_have_none() -> None:
+    shown = make_panel([[40, 40, 30], [40, 40]])
+    axes = single(shown).axes[0]
+    assert len(axes.collections) == 1
+    band = shown.curves[0].band
+    full = band.count == 3
+    corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
+    assert corners[:, 0].max() == band.grid[full].max() == 30e5
+    low, high = axes.get_ylim()
+    np.testing.assert_allclose(corners[:, 1].max(), min((band.mean + band.half)[full].max(), high))
+    np.testing.assert_allclose(corners[:, 1].min(), max((band.mean - band.half)[full].min(), low))
+
+
+@pytest.mark.parametrize("shift", [0.0, -5.0])
+def test_a_wide_interval_neither_moves_the_axes_nor_goes_where_no_value_can(shift: float) -> None:
+    x = np.arange(1.0, 41.0)
+    levels = [shift + np.full(40, level) for level in (0.0, 0.5, 10.0)]  # 3.5 ± 14
+    runs = [RunRecord(directory=Path(str(y[0])), config={}, series={"loss/value": Series(x, x, y)}) for y in levels]
+    axes = single(panel([Group({}, runs)], "loss/value")).axes[0]
+    assert axes.get_ylim() == pytest.approx((shift - 0.5, shift + 10.5))
+    corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
+    assert corners[:, 1].max() == pytest.approx(shift + 10.5)
+    assert corners[:, 1].min() == pytest.approx(0.0 if shift == 0 else shift - 0.5)
+
+
+@pytest.mark.parametrize(("x", "text"), [(0.25, "0.25"), (-15, "−15"), (25e3, "25k"), (1.5e9, "1.5G"), (1e30, "1e+30")])
+def test_numbers_beside_an_axis(x: float, text: str) -> None:
+    assert _value(x, None) == text

@@ -1,0 +1,122 @@
+"""Which runs belong together, and what their group is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorl.analysis.groups import LABEL, MISSING, differences, group_runs, show, worlds
+from evorl.analysis.runs import RunRecord
+
+PPO: dict[str, Any] = {
+    "mdp._target_": "evorl.mdp.pong.Pong",
+    "rl._target_": "evorl.rl.ppo.PPO",
+    "rl.lr": 1e-3,
+    "rl.clip": 0.2,
+}
+A2C: dict[str, Any] = {"mdp._target_": "evorl.mdp.pong.Pong", "rl._target_": "evorl.rl.a2c.A2C", "rl.lr": 7e-4}
+
+
+def runs(*configs: dict[str, Any], choices: dict[str, str] | None = None) -> list[RunRecord]:
+    return [RunRecord(directory=Path(str(n)), config=config, choices=choices or {}) for n, config in enumerate(configs)]
+
+
+def labels(*configs: dict[str, Any]) -> list[tuple[str, list[str]]]:
+    return [(group.label, [str(run.directory) for run in group.runs]) for group in group_runs(runs(*configs))]
+
+
+def test_seeds_and_records_make_no_group() -> None:
+    varied = [PPO | {"seed": seed, "record.wandb": mode} for seed, mode in ((3, "offline"), (1, "disabled"))]
+    assert labels(*varied) == [("all runs", ["1", "0"])]
+
+
+def test_seeds_with_unlike_budgets_and_clusters_are_one_group() -> None:
+    """Another limit of one run, and where it was worked, are no other experiment."""
+    usual = PPO | {"budget.seconds": None, "cluster._target_": "x.Local", "record._target_": "x.Record"}
+    longer = usual | {"seed": 2, "budget.seconds": 60.0, "cluster._target_": "x.Ray", "cluster.workers": 4}
+    assert labels(usual | {"seed": 1}, longer | {"record._target_": "x.Other"}) == [("all runs", ["0", "1"])]
+
+
+def test_a_seed_with_several_budgets_is_a_study_of_budgets() -> None:
+    several = [PPO | {"seed": seed, "budget.steps": steps} for steps in (500, 900) for seed in (1, 2)]
+    several[1] |= {"cluster.workers": 4}  # which tells nothing
+    assert labels(*several) == [("budget.steps=500", ["0", "1"]), ("budget.steps=900", ["2", "3"])]
+
+
+def test_numbers_are_in_order_of_size() -> None:
+    assert labels(*(PPO | {"rl.lr": lr} for lr in (1e-2, 3e-4, 1e-2, 0.1))) == [
+        ("rl.lr=0.0003", ["1"]),
+        ("rl.lr=0.01", ["0", "2"]),
+        ("rl.lr=0.1", ["3"]),
+    ]
+
+
+def test_a_budget_of_null_is_that_of_the_world() -> None:
+    world = PPO | {"mdp.budget": 4_000}
+    assert labels(*(world | {"budget.steps": steps} for steps in (None, 4_000))) == [("all runs", ["0", "1"])]
+    assert labels(*(world | {"budget.steps": steps} for steps in (None, 500))) == [
+        ("budget.steps=500", ["1"]),
+        ("budget.steps=4000", ["0"]),
+    ]
+
+
+def test_the_choice_of_an_algorithm_explains_its_keys() -> None:
+    assert labels(PPO, A2C) == [("rl=A2C", ["1"]), ("rl=PPO", ["0"])]
+    assert differences(runs(PPO, A2C)) == {"rl": ["PPO", "A2C"], "rl.clip": [0.2, MISSING], "rl.lr": [1e-3, 7e-4]}
+
+
+def test_a_key_that_differs_within_a_choice_is_told_as_well() -> None:
+    assert labels(PPO, A2C, PPO | {"rl.lr": 1e-4}) == [
+        ("rl=A2C, rl.lr=0.0007", ["1"]),
+        ("rl=PPO, rl.lr=0.0001", ["2"]),
+        ("rl=PPO, rl.lr=0.001", ["0"]),
+    ]
+
+
+def test_a_group_goes_by_the_file_that_was_chosen() -> None:
+    first, second = runs(PPO, choices={"rl": "ppo"}) + runs(A2C, choices={"rl": "a2c"})
+    assert [group.label for group in group_runs([first, second])] == ["rl=a2c", "rl=ppo"]
+
+
+def test_a_whole_group_that_is_not_there() -> None:
+    one = RunRecord(directory=Path("0"), config=PPO | {"ec": {}}, choices={"ec": "none"})
+    two = RunRecord(
+        directory=Path("1"), config=PPO | {"ec._target_": "x.PBT", "ec.population": 8}, choices={"ec": "pbt"}
+    )
+    assert [group.label for group in group_runs([one, two])] == ["ec=none", "ec=pbt"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "null"), (True, "true"), (1e-5, "1e-05"), ([1, 2.5], "[1,2.5]"), ("rule", "rule"), (MISSING, "–")],
+)
+def test_values_are_shown_as_on_the_command_line(value: Any, text: str) -> None:
+    assert show(value) == text
+
+
+def test_the_key_that_tells_most_comes_first() -> None:
+    configs = [PPO | {"rl.clip": clip, "rl.lr": lr} for clip, lr in ((0.1, 1.0), (0.1, 2.0), (0.2, 3.0))]
+    assert [label for label, _ in labels(*configs)] == [
+        "rl.lr=1, rl.clip=0.1",
+        "rl.lr=2, rl.clip=0.1",
+        "rl.lr=3, rl.clip=0.2",
+    ]
+
+
+def test_labels_are_short_and_no_two_are_the_same() -> None:
+    configs = [PPO | {f"rl.key_{k}": n // 2 + k for k in range(9)} | {"rl.name": "x" * 80 + str(n)} for n in range(4)]
+    told = [label for label, _ in labels(*configs)]
+    assert len(set(told)) == 4 and all(len(label) <= LABEL + 6 for label in told)
+    assert all("…" in label for label in told)
+
+
+def test_a_world_goes_by_its_file_and_by_what_that_file_names() -> None:
+    lander, walker = ({"mdp.id": name, "mdp._target_": "x.Gymnasium"} for name in ("Lander-v3", "Walker-v4"))
+    several = runs(walker, lander, walker, choices={"mdp": "gymnasium"}) + runs(PPO)
+    assert {name: len(members) for name, members in worlds(several).items()} == {
+        "Pong": 1,
+        "gymnasium Lander-v3": 1,
+        "gymnasium Walker-v4": 2,
+    }

@@ -1,0 +1,80 @@
+"""Tables: numbers that people can read, headers that say what is under them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evorl.analysis.groups import Group
+from evorl.analysis.runs import RunRecord, Series
+from evorl.analysis.tables import group_rows, measures, number, readable, run_rows, uncertain
+
+
+def run(result: dict[str, Any] | None = None, **newest: float) -> RunRecord:
+    x = np.array([1.0, 2.0])
+    series = {name.replace("__", "/"): Series(x, x, np.array([-1.0, value])) for name, value in newest.items()}
+    return RunRecord(directory=Path("a"), config={"seed": 1}, series=series, result=result, steps=10, seconds=2)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.025731, "0.02573"),
+        (9999.4, "9999"),
+        (9999.6, "10\u2009000"),
+        (1.25e6, "1\u2009250\u2009000"),
+        (-12345.6, "-12\u2009346"),
+        (1e-7, "1e-07"),
+        (1e20, "1e+20"),
+    ],
+)
+def test_numbers(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "wide", "text"),
+    [
+        (166.4, 197.3, "166 ± 200"),
+        (408.13, 64.2, "408 ± 64"),
+        (0.2512, 0.1149, "0.25 ± 0.11"),
+        (1.0, 0.0999, "1.00 ± 0.10"),
+        (500.0, 0.0, "500 ± 0"),
+        (65561.2, 8612.0, "65\u2009561 ± 8600"),
+        (-152181.0, 12345.0, "-152\u2009181 ± 12\u2009000"),
+    ],
+)
+def test_uncertain_numbers(value: float, wide: float, text: str) -> None:
+    assert uncertain(value, wide) == text
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-4, 1e9))
+def test_an_uncertain_number_is_off_by_less_than_its_uncertainty(value: float, wide: float) -> None:
+    shown, interval = (float(text.replace("\u2009", "")) for text in uncertain(value, wide).split(" ± "))
+    assert abs(shown - value) <= 0.06 * max(wide, 10) and abs(interval - wide) <= 0.0501 * wide
+    assert "e" not in uncertain(value, wide)
+
+
+def test_fitness_is_in_one_column_and_known_before_the_end() -> None:
+    assert measures(run(eval__return_mean=3.0))["fitness"] == 3
+    own = measures(run(eval__return_mean=3.0, eval__fitness_mean=0.5))
+    assert own["fitness"] == 0.5 and "eval/fitness_mean" not in own
+    done = run({"fitness": 0.7, "eval": {"return_mean": 4.0, "fitness_mean": 0.7}}, eval__return_mean=3.0)
+    assert (measures(done)["fitness"], measures(done)["eval/return_mean"]) == (0.7, 4)
+    assert "fitness" not in measures(run(train__return=1.0))
+
+
+def test_headers_say_what_stands_under_them() -> None:
+    judged = run(eval__return_mean=100.0, eval__return_std=8.0)
+    alone, pair = Group({}, [judged]), Group({}, [judged, judged])
+    assert readable(run_rows([alone]))[0]["eval/return_mean ± std"] == "100.0 ± 8.0"
+    row = readable(group_rows([alone]))[0]
+    assert row["eval/return_mean"] == "100" and row["eval/return_std"] == "8"
+    row = readable(group_rows([pair]))[0]
+    assert row["eval/return_mean ± 95 %"] == "100 ± 0" and row["steps"] == "10"

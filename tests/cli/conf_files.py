@@ -1,0 +1,28 @@
+"""The files of conf/, and the words of a command line that choose each of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evorl.cli import config, overrides
+
+FILES = sorted(config.CONF.rglob("*.yaml"))
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(config.CONF).with_suffix(""))
+
+
+def split(path: Path) -> tuple[str, str]:
+    """The group of a file and how it is chosen there; no group for the main file."""
+    inside = name(path)
+    group, _, choice = inside.rpartition("/") if inside.startswith("hydra/") else inside.partition("/")
+    return (group, choice) if choice else ("", group)
+
+
+def words_of(path: Path) -> list[str]:
+    group, choice = split(path)
+    if group == overrides.TUNED:  # a pair of world and algorithm takes its file by itself
+        world, _, algorithm = choice.rpartition("_")
+        return [f"mdp={world}", f"rl={algorithm}"]
+    return [f"{'+' if group in overrides.FOLDERS else ''}{group}={choice}"] if group else []

@@ -1,0 +1,327 @@
+"""Every file of conf/ composes, means what its dataclass says, and a wrong value is refused by its key."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import pytest
+from conf_files import FILES, name, split, words_of
+from hydra._internal.hydra import Hydra
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from evorl.cli import config, overrides
+from evorl.util.errors import BadRequest
+from evorl.util.typed import typed
+from evorl.util.types import Count, Positive
+
+ROOM_FILES = [path for path in FILES if path.parent.name in overrides.ROOMS]
+
+
+@pytest.fixture(scope="module")
+def hydra() -> Iterator[Hydra]:
+    with config.opened() as found:
+        yield found
+
+
+def experiment(hydra: Hydra, *words: str) -> Any:
+    data = config.resolved(config.compose(hydra, words))
+    return config.experiment(data, config.trusted(words, data))
+
+
+@pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/ray' is validated against ConfigStore schema")  # see opened()
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_every_file_composes_and_instantiates(hydra: Hydra, path: Path) -> None:
+    group, choice = split(path)
+    composed = config.compose(hydra, words_of(path))
+    assert not group or composed.hydra.runtime.choices[group] == choice
+    assert group != overrides.TUNED or config.tuned(composed)
+    config.experiment(config.resolved(composed))
+    if group == "hydra/launcher":
+        assert type(instantiate(composed.hydra.launcher)).__name__.lower() == f"{choice}launcher"
+
+
+@pytest.mark.parametrize("path", [path for path in ROOM_FILES if path.stem != "none"], ids=name)
+def test_every_file_names_a_module_of_its_room(hydra: Hydra, path: Path) -> None:
+    room = path.parent.name
+    target = config.resolved(config.compose(hydra, [f"{room}={path.stem}"]))[room]["_target_"]
+    assert target.startswith(f"evorl.{room}.")
+    importlib.import_module(target.rpartition(".")[0])
+
+
+@pytest.mark.parametrize("path", [path for path in ROOM_FILES if "_target_" in path.read_text()], ids=name)
+def test_a_file_with_a_target_restates_the_defaults(path: Path) -> None:
+    said: Any = OmegaConf.to_container(OmegaConf.load(path))
+    module, _, kind = said.pop("_target_").rpartition(".")
+    assert said == json.loads(msgspec.json.encode(getattr(importlib.import_module(module), kind)()))
+
+
+def test_the_main_file_restates_the_defaults(hydra: Hydra) -> None:
+    from evorl.training.experiment import Budget, Checkpoints, Evaluation
+
+    data = config.resolved(config.compose(hydra, []))
+    for key, kind in (("budget", Budget), ("eval", Evaluation), ("checkpoint", Checkpoints)):
+        assert data[key] == msgspec.to_builtins(kind())
+    assert (data["seed"], data["device"]) == (0, "auto")
+
+
+@pytest.mark.parametrize(("name", "weights"), [("original", 672), ("ours", 100)])
+def test_marvins_policies_have_as_many_weights_as_their_page_says(hydra: Hydra, name: str, weights: int) -> None:
+    from evorl.population.evaluation import plan
+
+    whole = experiment(hydra, f"+experiment=marvin/{name}")
+    space = plan(whole, whole.ec).space
+    assert (space.size, whole.mdp.time_limit) == (weights, 1500)
+    assert not space.weights_of(0).any()
+
+
+# ------------------------------------------------------------------ typed()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    widths: tuple[Count, ...] = (64, 64)
+    kind: Literal["tanh", "relu"] = "tanh"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    lr: Positive | Inner = 1e-3
+    mode: bool | Literal["whiten"] | None = False
+    steps: Count | None = None
+    inner: Inner = field(default_factory=Inner)
+    span: tuple[float, float] = (0.0, 1.0)
+    on: bool = False
+    text: str = ""
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.span[0] > self.span[1]:
+            raise ValueError("span must rise")
+        if self.text == "bad":
+            raise BadRequest("is bad", "text")
+
+
+@pytest.mark.parametrize(
+    ("words", "applies"),
+    [(["mdp=pong"], True), (["rl=a2c"], False), (["rl=a2c", "tuned=pong_ppo"], True), (["~tuned"], False)],
+)
+def test_whether_tuned_settings_apply(words: list[str], applies: bool) -> None:
+    with config.opened() as hydra:
+        assert config.tuned(config.compose(hydra, words)) == applies
+
+
+def test_what_typed_accepts() -> None:
+    data = {"steps": 1e6, "lr": 1, "span": [0, 2], "inner": {"widths": [8.0]}, "more": {"a": {"b": 1.5}}}
+    made = typed(data, Outer)
+    assert made == Outer(steps=1_000_000, lr=1.0, span=(0.0, 2.0), inner=Inner(widths=(8,)), more={"a": {"b": 1.5}})
+    assert [typed({"mode": mode}, Outer).mode for mode in ("whiten", True, None)] == ["whiten", True, None]
+    assert isinstance(made.steps, int) and isinstance(made.inner.widths, tuple)
+
+
+@pytest.mark.parametrize(
+    ("data", "key", "text"),
+    [
+        ({"lrr": 1}, "o.lrr", "did you mean o.lr?"),
+        ({"inner": {"width": 1}}, "o.inner.width", "did you mean o.inner.widths?"),
+        ({"inner": {"kind": "reluu"}}, "o.inner.kind", "did you mean relu?"),
+        ({"inner": {"widths": [8, 0]}}, "o.inner.widths", "expected int >= 1, got 0"),
+        ({"inner": 3}, "o.inner", "expected a mapping with the keys widths, kind, got 3"),
+        ({"lr": "x"}, "o.lr", "got 'x'"),
+        ({"lr": -1.0}, "o.lr", "> 0"),
+        ({"lr": float("nan")}, "o.lr", "finite"),
+        ({"lr": float("inf")}, "o.lr", "finite"),
+        ({"steps": 1.5}, "o.steps", "expected int | null, got 1.5"),
+        ({"steps": True}, "o.steps", "got true"),
+        ({"span": [1]}, "o.span", "expected a list [float, float] of length 2, got [1]"),
+        ({"span": 3}, "o.span", "expected a list [float, float], got 3"),
+        ({"inner": {"widths": 64}}, "o.inner.widths", "expected a list [int, ...], got 64"),
+        (
+            {"mode": "whitten"},
+            "o.mode",
+            "expected one of whiten, true, false, null, got 'whitten'; did you mean whiten?",
+        ),
+        ({"mode": "fals"}, "o.mode", "did you mean false?"),
+        ({"mode": 3}, "o.mode", "got 3"),
+        ({"span": [2, 1]}, "o", "span must rise"),
+        ({"text": "bad"}, "o.text", "is bad"),
+        ({"on": 1}, "o.on", "expected bool, got 1"),
+        ({"on": None}, "o.on", "got null"),
+    ],
+)
+def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        typed(data, Outer, "o")
+    assert caught.value.key == key
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# ------------------------------------------------------------------ composing and building
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["seed"], "cannot read 'seed'"),
+        (["seed=[1"], "cannot read"),
+        (["=3"], "cannot read"),
+        (["seed=1,2"], "seed: several values; add --multirun"),
+        (["rl.clip.x=1"], "rl.clip.x: rl.clip is a value"),
+        (["lr=1"], "lr: unknown key; did you mean rl.lr?"),
+        (["+sede=1"], "sede: unknown key; did you mean seed?"),
+        (["+debgu=tiny"], "debgu: unknown key; did you mean +debug?"),
+        (["debgu=tiny"], "debgu: unknown key; did you mean +debug?"),
+        (["experimnt=solve/pong"], "experimnt: unknown key; did you mean +experiment?"),
+        (["foo=1"], "trust, +debug, +experiment, tuned"),
+        (["rl.lr=[1]"], "rl.lr: expected a value like {start: "),
+        (["++rl.net.hidden={a: 1}", "rl=a2c"], "rl.net.hidden: expected a value like [64, 64], got {a: 1}"),
+        (["budget=[true, null]"], "budget: expected a value like {steps: null, "),
+        (["mdp=duel", "mdp.knight.strike={cast: 1, dammage: 2}"], "did you mean mdp.knight.strike.damage?"),
+        (["mdp=duel", "mdp.archer={roll: {cats: 1}}"], "mdp.archer.roll.cats: unknown key; did you mean"),
+        (["budget={stepz: 2}"], "budget.stepz: unknown key; did you mean budget.steps?"),
+        (["mdp=cartpole", "mdp.kwargs={a: 1}"], "mdp.kwargs.a: no such key yet; +mdp.kwargs.a=... adds it"),
+        (["hydra.run.dir=[1]"], "hydra.run.dir: expected a value like runs/${"),
+        (["~debug"], "debug: nothing is chosen, so there is nothing to leave out"),
+        (["~tuned=x"], "tuned: x is not chosen, so there is nothing to leave out"),
+        (["~experiment"], "experiment: nothing is chosen"),
+        (["++debug=tiny"], "debug: choose with a plus: +debug=NAME"),
+        *(([f"~{key}"], f"{key}: every run has one") for key in ("seed", "ec", "cluster", "budget", "hydra.run.dir")),
+        (["~rl.clip=1"], "rl.clip: is 0.2, not 1"),
+        (["~budget.steps"], "budget.steps: is null, so there is nothing to leave out"),
+        (["~mdp.serve.0"], "mdp.serve.0: mdp.serve is a value; it has no keys"),
+        (["+rl=a2c"], "rl: has a choice already; write rl=a2c without the plus"),
+        (["rl@mdp=a2c"], "rl: has its place; write rl=a2c without the @"),
+        (["mdp=[pong]"], "mdp: takes one choice, got [pong]"),
+        (["rl=a2c", "+rl.lr=''"], "rl.lr: is there already; write rl.lr='' without the plus"),
+        (["tuned=pong_pppo"], "tuned: no choice 'pong_pppo'; did you mean pong_ppo?"),
+        (["tunned=pong_ppo"], "tunned: unknown key; did you mean tuned?"),
+        (["+debug=tinny"], "debug: no choice 'tinny'; did you mean tiny?"),
+        (["mdp=null"], "mdp: no choice null"),
+        (["+ec.population=8"], "ec.population: unknown key"),
+        (["~rl"], "rl: every run has one"),
+        (["seed=???"], "seed: a value is needed"),
+        (["seed=${nothing}"], "seed: Interpolation key 'nothing' not found"),
+        (["+seed=1"], "seed: is there already; write seed=1 without the plus"),
+        (["hydra.run.dri=x"], "hydra.run.dri"),
+        (["budget.steps=0"], "budget.steps: expected int >= 1, got 0"),
+        (
+            ["rl.minibatch=4096", "~tuned"],
+            "rl.minibatch: 4096 is more than a batch has: 2048 decisions, members x",
+        ),
+        (
+            ["rl.minibatch=2048", "~tuned", "rl.asynchronous=true", "rl.members=2", "rl.slots=8"],
+            "rl.minibatch: 2048 is more than a batch has: 1024 decisions, slots x horizon of one member",
+        ),
+        (["rl._target_=evorl.mdp.pong.Pong"], "rl._target_: evorl.mdp.pong.Pong is no Hyper"),
+        (["rl._target_=evorl.rl.core.Hyper"], "rl._target_: evorl.rl.core.Hyper is no Hyper dataclass"),
+        (["rl._target_=evorl.rl.ppoo.PPO"], "rl._target_: there is no module evorl.rl.ppoo"),
+        (["rl._target_=os.system"], "rl._target_: os.system is outside evorl; to run its code add 'trust=[os]'"),
+        (["mdp=gymnasium", "mdp.id=tabnanny:X-v0"], "mdp.id: imports tabnanny; to run its code add 'trust=[tabnanny]"),
+        (["mdp=gymnasium", "mdp.id=xml.dom:X-v0", "trust=[xml]"], "mdp.id: xml.dom:X-v0 is not registered"),
+        (["rl._target_=os.system", "trust=[os]"], "rl._target_: os.system is no Hyper"),
+    ],
+)
+def test_what_the_door_refuses(hydra: Hydra, words: list[str], text: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        experiment(hydra, *words)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_the_command_line(hydra: Hydra) -> None:
+    made = experiment(hydra, "budget.steps=1e6", "rl.lr={start: 1e-3, end: 0, steps: 1e5}", "rl.net.hidden=[32]")
+    assert made.budget.steps == 1_000_000
+    assert made.rl.lr.start == 1e-3
+    assert made.rl.net.hidden == (32,)
+
+
+def test_trust_is_given_on_the_command_line_only(hydra: Hydra) -> None:
+    assert config.trusted(["seed=1", "trust=[mine, yours]"], {"trust": ["mine", "yours"]}) == ("mine", "yours")
+    assert config.trusted(["trust=mine"], {"trust": "mine"}) == ("mine",)
+    assert config.trusted(["trust=3"], {"trust": 3}) == ("3",)
+    assert config.trusted(["seed=1"], {"trust": []}) == ()
+    with pytest.raises(BadRequest, match="command line only"):
+        config.trusted(["seed=1"], {"trust": ["mine"]})
+
+
+def test_a_class_of_somebody_else(hydra: Hydra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_of_a_test.py").write_text(
+        "from dataclasses import dataclass\nfrom evorl.mdp.pong.world import Pong\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Mine(Pong):\n    extra: int = 3\n"
+    )
+    (tmp_path / "mdp").mkdir()
+    (tmp_path / "mdp" / "mine.yaml").write_text("_target_: mine_of_a_test.Mine\nextra: 4\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with config.opened(extra=str(tmp_path)) as mine:
+        with pytest.raises(BadRequest, match="trust"):
+            experiment(mine, "mdp=mine")
+        assert experiment(mine, "mdp=mine", "trust=[mine_of_a_test]").mdp.extra == 4
+
+
+def test_compositions_share_what_is_read_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / "acrobot_ppo.yaml").write_text("# @package _global_\nrl: {lr: 0.5}\n")
+    changed = ["rl.lr=7", "+mine={a: 1}", "~rl.clip", "rl.net.hidden=[9]", "hydra.job.name=x"]
+    searched = ["mdp=acrobot", f"hydra.searchpath=[file://{tmp_path}]"]
+    cases: list[list[str]] = [["mdp=acrobot"], changed, searched, ["rl.gamma=0.5"], []]
+
+    def composed(hydra: Hydra, words: list[str]) -> Any:
+        return OmegaConf.to_container(config.compose(hydra, words), resolve=False)
+
+    def alone(words: list[str]) -> Any:
+        with config.opened() as hydra:
+            return composed(hydra, words)
+
+    want = [alone(words) for words in cases]
+    assert (want[0]["rl"]["lr"], want[2]["rl"]["lr"]) == (3e-4, 0.5)
+    with config.opened() as hydra:
+        assert [composed(hydra, words) for words in cases] == want
+        del cases[2], want[2]  # where the files of others are looked for, they are read again
+        monkeypatch.setattr(OmegaConf, "load", lambda file: pytest.fail(f"{file} is read again"))
+        assert [composed(hydra, words) for words in reversed(cases)] == want[::-1]
+
+
+def test_words_of_a_smaller_door() -> None:
+    assert config.request(Outer, ["text=a,(b", "steps=1e3"]) == Outer(text="a,(b", steps=1000)
+    with pytest.raises(BadRequest, match="txet: unknown key; did you mean text"):
+        config.request(Outer, ["txet=a"])
+    with pytest.raises(BadRequest, match="cannot read"):
+        config.request(Outer, ["steps"])
+
+
+def test_a_run_directory_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match=r"run: .* is no run"):
+        config.stored(tmp_path)
+    (tmp_path / ".hydra").mkdir()
+    for text in ("[", "- 1", ""):
+        (tmp_path / ".hydra" / "config.yaml").write_text(text)
+        with pytest.raises(BadRequest, match="cannot read"):
+            config.stored(tmp_path)
+
+
+def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    from evorl.training.session import Interrupted
+
+    def fail(error: BaseException, cause: Exception | None = None) -> Any:
+        def work() -> None:
+            raise error from cause
+
+        return work
+
+    def codes(cases: Sequence[Any]) -> list[int]:
+        return [config.door(case) for case in cases]
+
+    assert codes([lambda: None, fail(BadRequest("no", "a.b")), fail(KeyboardInterrupt())]) == [0, 2, 130]
+    assert capsys.readouterr().err == "evorl: a.b: no\n"
+    assert codes([fail(Interrupted(number, 7, Path("run"))) for number in (15, 2)]) == [143, 130]
+    capsys.readouterr()
+    assert config.door(fail(RuntimeError("outer"), ValueError("inner"))) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "evorl: ValueError: inner" and lines[-1] == "RuntimeError: outer"

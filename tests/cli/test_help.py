@@ -1,0 +1,111 @@
+"""What --help shows: every key, its default and its meaning, for every choice that there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+from hydra._internal.hydra import Hydra
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from evorl import evaluate, report
+from evorl.analysis.runs import flatten
+from evorl.cli import config, help, overrides
+from evorl.cli.descriptions import Meanings, meanings
+
+CHOICES = [f"{path.parent.name}={path.stem}" for path in sorted(config.CONF.glob("*/*.yaml"))]
+
+
+@pytest.fixture(scope="module")
+def hydra() -> Iterator[Hydra]:
+    with config.opened() as found:
+        yield found
+
+
+def rows(hydra: Hydra, *words: str) -> dict[str, tuple[str, str]]:
+    composed, known = explained(hydra, *words)
+    return {key: (value, meaning) for key, value, meaning in help.rows(composed, known)}
+
+
+def explained(hydra: Hydra, *words: str) -> tuple[DictConfig, Meanings]:
+    composed = config.compose(hydra, words, mode=RunMode.MULTIRUN)
+    return composed, meanings(hydra, composed, words, "config")
+
+
+@pytest.mark.parametrize("word", CHOICES)
+def test_every_key_has_a_meaning(hydra: Hydra, word: str) -> None:
+    plus = "+" if word.partition("=")[0] in overrides.FOLDERS else ""
+    found = rows(hydra, f"{plus}{word}")
+    assert [key for key, (_, meaning) in found.items() if not meaning] == []
+    assert all("\n" not in value + meaning for value, meaning in found.values())
+
+
+@pytest.mark.parametrize("words", [[], ["mdp=duel", "rl=a2c"], ["mdp=gymnasium", "+debug=tiny"]], ids=" ".join)
+def test_every_key_is_shown_as_it_can_be_written_again(hydra: Hydra, words: list[str]) -> None:
+    composed, known = explained(hydra, *words)
+    again = [f"{key}={value}" for key, value, _ in help.rows(composed, known) if value]
+    data = config.resolved(composed)
+    assert config.resolved(config.compose(hydra, [*words, *again])) == data
+    shown = {word.partition("=")[0] for word in again}
+    hidden = ("ec",)  # ec=none has no keys
+    leaves = [key for key in flatten(data) if not key.endswith("_target_") and key not in hidden]
+    assert [key for key in leaves if not any(key == one or key.startswith(f"{one}.") for one in shown)] == []
+
+
+def test_the_first_file_that_knows_a_key_says_what_it_means(hydra: Hydra) -> None:
+    found = rows(hydra, "mdp=cartpole", "+debug=tiny")
+    assert found["mdp.budget"] == ("100000", "environment steps a run trains for")
+    assert found["budget.steps"] == ("4096", "environment steps; null takes the world's own budget")
+    assert found["budget"] == ("", "a run ends at whichever limit it meets first")
+    assert found["mdp.kwargs"][0] == "{}" and found["resume"][0] == "null"
+
+
+def test_a_world_of_ones_own(tmp_path: Path) -> None:
+    text = """\
+defaults: [pong, _self_]
+spin: 0.1 # of ours
+mine: {a: "x # y"} # a mapping as one value
+deep:
+  list: # above it
+    - 1
+  text: | # beside
+    # no comment
+  nothing: # at all
+"""
+    (tmp_path / "mdp").mkdir()
+    (tmp_path / "mdp" / "mine.yaml").write_text(text)
+    with config.opened(extra=str(tmp_path)) as hydra:
+        found = rows(hydra, "mdp=mine")
+    assert found["mdp.spin"] == ("0.1", "what the ball takes of a bat's vertical speed at a bounce")
+    assert found["mdp.mine"] == ("{a: x # y}", "a mapping as one value")
+    assert [found[f"mdp.deep.{name}"][1] for name in ("list", "text", "nothing")] == ["above it", "beside", "at all"]
+
+
+def test_the_page_is_aligned(hydra: Hydra) -> None:
+    composed = config.compose(hydra, [], mode=RunMode.MULTIRUN)
+    lines = help.page(hydra, composed, [], "config").splitlines()
+    found = rows(hydra)
+    columns = {
+        (line.index(f" {value} "), line.index(meaning))
+        for key, (value, meaning) in found.items()
+        if 0 < len(value) <= 16
+        for line in lines
+        if line.startswith(f"{key} ")
+    }
+    assert len(columns) == 1
+
+
+def test_the_other_doors_list_their_keys_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        evaluate.main(["--help"])
+    lines = capsys.readouterr().out.rpartition("\n\n")[2].splitlines()
+    for line, key in zip(lines, fields(evaluate.Request), strict=True):
+        name, default, meaning = (line if key.default is not MISSING else line.replace(" ", " - ", 1)).split(None, 2)
+        assert name == key.name and meaning
+        assert key.default is MISSING or default == overrides.written(key.default)
+    assert report.main(["--help"]) == 0
+    assert re.search(r"^out +report +\w+", capsys.readouterr().out, re.MULTILINE)

@@ -1,0 +1,204 @@
+"""Every key of every file of conf/ misspelt and given a wrong type, every choice misspelt, and impossible values.
+
+Each is refused with exit code 2 and one line that says the right name, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from conf_files import FILES, name, split, words_of
+from hydra._internal.hydra import Hydra
+from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
+
+from evorl import run
+from evorl.analysis.runs import flatten
+from evorl.cli import config, overrides
+from evorl.util.seed import generator
+
+NEEDED = {
+    "hydra/launcher/ray": ["--multirun", "seed=1,2"],
+    "hydra/sweeper/evorl": ["--multirun", "rl.lr=interval(1e-4,1e-2)"],
+    "mdp/problem": ["ec=cma_es"],
+    "ec/map_elites": ["+ec.descriptors.lazy=[0,1,20]"],
+    "ec/pbt": ["+ec.genes.rl.lr=[1e-4,1e-2]"],
+}
+"""Words without which a file means nothing."""
+UNTYPED = ("resume", "init", "replay", "trust")
+"""Keys whose values are names of any kind."""
+FREE = ("hydra.run", "hydra.sweep.", "hydra.output_subdir", "hydra.job", "hydra.help")
+"""What our main file sets of Hydra's own, which any word is."""
+
+
+pytestmark = pytest.mark.filterwarnings(  # as config.opened() says
+    r"ignore:\s*'hydra/launcher/ray' is validated against ConfigStore schema"
+)
+
+
+class Leaf(NamedTuple):
+    key: str
+    value: Any
+    base: list[str]
+    """Words of a run that has the key."""
+
+
+def leaves() -> list[Leaf]:
+    """Every key that a file writes, once, with the first file that writes it."""
+    found: dict[str, Leaf] = {}
+    for path in FILES:
+        base = [*words_of(path), *NEEDED.get(name(path), [])]
+        for key, value in flatten(said(path)).items():
+            found.setdefault(key, Leaf(key, value, base))
+    return [*found.values()]
+
+
+def said(path: Path) -> Mapping[str, Any]:
+    """A file's keys, where they stand in the whole."""
+    data: Any = OmegaConf.to_container(OmegaConf.load(path))
+    data.pop("defaults", None)
+    group = "" if "@package _global_" in path.read_text() else split(path)[0]
+    for one in reversed(group.split("/") if group else []):
+        data = {one: data}
+    return data
+
+
+LEAVES = leaves()
+CHOICES = [split(path) for path in FILES if split(path)[0]]
+
+
+def edits(word: str) -> set[str]:
+    """All words with one letter deleted, swapped with the next, replaced or inserted."""
+    halves = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    letters = [*string.ascii_lowercase, "_"]
+    found = {a + b[1:] for a, b in halves if b} | {a + b[1] + b[0] + b[2:] for a, b in halves if len(b) > 1}
+    found |= {a + x + b[1:] for a, b in halves if b for x in letters}
+    return found | {a + x + b for a, b in halves for x in letters}
+
+
+def typo(word: str, valid: set[str], rng: np.random.Generator) -> str:
+    """A misspelt word that is no valid one and still a word."""
+    return str(rng.choice(sorted(one for one in edits(word) - valid if one and not one.isdigit())))
+
+
+def siblings(parts: list[str], at: int) -> set[str]:
+    """The names that any file has in a place of a key; in the first one folders may be chosen of as well."""
+    names = [one.key.split(".") for one in LEAVES]
+    folders = {*overrides.FOLDERS, overrides.TUNED} if at == 0 else set()
+    return {name[at] for name in names if name[:at] == parts[:at] and len(name) > at} | folders
+
+
+@pytest.fixture(scope="module", autouse=True)
+def files_are_read_once_and_every_base_is_composed_once() -> Iterator[None]:
+    """A refusal is explained by what can be composed without the wrong word: here the same again and again."""
+    compose, known = overrides._composed, dict[tuple[str, ...], Any]()
+
+    def remembered(hydra: Hydra, name: str, words: Sequence[Override]) -> Any:
+        lines = tuple(str(one.input_line) for one in words)
+        if lines not in known:
+            known[lines] = compose(hydra, name, words)
+        return deepcopy(known[lines])
+
+    with config.opened() as hydra, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "opened", lambda *_: nullcontext(hydra))
+        patch.setattr(overrides, "_composed", remembered)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    def started(*_: Any, **__: Any) -> None:
+        raise AssertionError("a wrong request was trained")
+
+    monkeypatch.setattr("evorl.training.session.carried_out", started)
+    monkeypatch.setattr("hydra._internal.hydra.Hydra.multirun", started)
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert [*tmp_path.iterdir()] == []
+
+
+def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert run.main(words) == 2, (words, capsys.readouterr().err)
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1 and text.startswith("evorl: "), (words, text)
+    return text.strip()
+
+
+ROOMS = sorted({one.key.partition(".")[0] for one in LEAVES})
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_misspelt_keys(room: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The name that is meant is one letter away, and nearly always the one that was misspelt."""
+    rng = generator("typos", room)
+    found = [one for one in LEAVES if one.key.partition(".")[0] == room]
+    right = 0
+    for key, value, base in found:
+        parts = key.split(".")
+        at = int(rng.integers(len(parts)))
+        valid = siblings(parts, at)
+        wrong = typo(parts[at], valid, rng)
+        misspelt = ".".join([*parts[:at], wrong, *parts[at + 1 :]])
+        text = refusal([*base, f"{misspelt}={'x' if '$' in str(value) else json.dumps(value)}"], capsys)
+        assert text.startswith(f"evorl: {'.'.join([*parts[:at], wrong])}"), text
+        _, said, meant = text.removesuffix("?").rpartition("did you mean ")
+        prefix = "".join(f"{part}." for part in parts[:at])
+        assert said and meant.startswith(prefix), text
+        nearest = meant.removeprefix(prefix).removeprefix("+")
+        assert nearest in valid and wrong in edits(nearest), text
+        right += nearest == parts[at]
+    assert right >= 0.9 * len(found), f"{right} of {len(found)}"
+
+
+def test_misspelt_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = generator("typos", "choices")
+    for group, choice in CHOICES:
+        plus = "+" if group in overrides.FOLDERS else ""
+        folder, _, last = choice.rpartition("/")
+        there = {other for one, other in CHOICES if one == group}
+        wrong = "/".join([*([folder] if folder else []), typo(last, there, rng)])
+        text = refusal([f"{plus}{group}={wrong}"], capsys)
+        assert text.startswith(f"evorl: {group}: no choice '{wrong}'; did you mean "), text
+        meant = text.removesuffix("?").rpartition("did you mean ")[2]
+        assert meant in there and wrong in edits(meant), text
+
+
+def wrong_value(value: Any) -> str:
+    return "7" if isinstance(value, str) else "[[oops]]" if value is None else "oops"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_values_of_a_wrong_type(room: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for key, value, base in LEAVES:
+        if key.partition(".")[0] == room and key not in UNTYPED and not key.startswith(FREE):
+            text = refusal([*base, f"{key}={wrong_value(value)}"], capsys)
+            assert text.startswith(f"evorl: {key.removesuffix('._target_')}: "), (key, text)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *(
+            "rl.lr=-1",
+            "rl.gamma=2",
+            "rl.slots=0",
+            "rl.clip=nan",
+            "rl.lr=inf",
+            "budget.steps=0",
+            "budget.seconds=-1",
+        ),
+        *("budget.steps=1.5", "seed=-1", "device=gpu", "checkpoint.keep=0", "eval.episodes=0", "record.wandb=on"),
+        *("mdp.rounds=0", "mdp.serve=[1]", "mdp.opponent=nobody", "rl.net.activation=tan", "rl.net.hidden=[0]"),
+        *("mdp.serve=[1,0]", "mdp.delay_ms=[2,1]", "mdp.budget=0", "mdp.budget=-3", "rl.threads=20000"),
+    ],
+)
+def test_impossible_values(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal([word], capsys).startswith(f"evorl: {word.partition('=')[0]}: ")

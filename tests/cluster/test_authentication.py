@@ -1,0 +1,175 @@
+"""Who is let in, and that everybody else is counted once: those who know no token, and those who speak no ZeroMQ."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import zmq
+
+from evorl.cluster.transport.authentication import Gate, guard, present
+
+TOKEN = bytes(range(16))
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00"  # ZMTP 3.0, up to the name of the mechanism
+SILENT = {
+    "nothing": b"",
+    "half a greeting": GREETING[:5],
+    "a greeting": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32),
+}
+NO_ZEROMQ = {
+    "noise": bytes(range(7, 200)),
+    "a browser": b"GET / HTTP/1.1\r\n\r\n",
+    "ZMTP 1.0": b"\x01\x00\x06\x00hello",
+    "no security": GREETING + b"NULL".ljust(20, b"\0") + bytes(32),
+    "no command of the handshake": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32) + b"\x04\x06\x05WORLD",
+    "a frame before the handshake": GREETING + b"PLAIN".ljust(20, b"\0") + bytes(32) + b"\x02" + b"\xff" * 8,
+}
+
+
+class Place:
+    """A guarded socket and its gate."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.context, self._heard = str(path), zmq.Context(), 0
+        self.socket = self.context.socket(zmq.ROUTER)
+        self.socket.linger = 0
+        guard(self.socket)
+        self.socket.bind(f"ipc://{path}")
+        self.gate = Gate(self.context, self.socket, TOKEN, None)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        ends = time.monotonic() + 30
+        while not done():
+            assert time.monotonic() < ends
+            zmq.select([*self.gate.sockets, self.socket], [], [], 0.01)
+            self.gate.answer()
+
+    def plain(self, said: bytes) -> socket.socket:
+        """A connection over which something was said."""
+        made = socket.socket(socket.AF_UNIX)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 10, 0))  # seconds to be accepted in
+        made.connect(self.path)
+        made.sendall(said)
+        return made
+
+    def dealer(self, token: bytes) -> zmq.Socket[bytes]:
+        made = self.context.socket(zmq.DEALER)
+        made.linger, made.reconnect_ivl = 0, -1
+        present(made, token)
+        made.connect(f"ipc://{self.path}")
+        made.send(b"hello")
+        return made
+
+    def hears(self) -> bool:
+        return bool(self.socket.poll(0))
+
+    def heard(self) -> int:
+        """Messages so far, all of ours."""
+        while self.hears():
+            assert self.socket.recv_multipart()[1:] == [b"hello"]
+            self._heard += 1
+        return self._heard
+
+    def lets_ours_in(self) -> None:
+        """One of ours comes, is heard and goes; whom ZeroMQ had not quite closed may be heard as well."""
+        wanted = self.heard() + 1
+        with self.dealer(TOKEN):
+            self.until(lambda: self.heard() >= wanted)
+
+    def close(self) -> None:
+        self.gate.close()
+        self.context.destroy(linger=0)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path / "gate")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("said", NO_ZEROMQ.values(), ids=NO_ZEROMQ)
+def test_what_is_no_handshake_is_counted_once(place: Place, said: bytes) -> None:
+    place.plain(said).close()
+    place.until(lambda: place.gate.refused > 0)
+    place.lets_ours_in()
+    assert place.gate.refused == 1
+
+
+def test_a_wrong_token_is_counted_once_and_ours_never(place: Place) -> None:
+    with place.dealer(bytes(16)), place.dealer(TOKEN):
+        place.until(lambda: place.gate.refused > 0 and place.hears())
+    place.until(place.hears)
+    assert place.gate.refused == 1
+    assert len(place.socket.recv_multipart()) == 2
+    assert not place.hears(), "what the other one sent is never read"
+
+
+@pytest.mark.parametrize("said", SILENT.values(), ids=SILENT)
+def test_who_leaves_in_the_middle_is_not_counted(place: Place, said: bytes) -> None:
+    """It may be a worker that was killed. Nobody else is taken for it, whoever stays and whoever goes first."""
+    before, ours = [place.plain(said) for _ in range(3)], [place.dealer(TOKEN)]
+    place.until(place.hears)
+    after = [place.plain(said) for _ in range(3)]
+    place.lets_ours_in()
+    for one in (*before[:2], *after[:2]):
+        one.close()
+    place.plain(NO_ZEROMQ["noise"]).close()
+    ours.append(place.dealer(TOKEN))
+    place.until(lambda: place.heard() == 3)
+    for one in (*before, *after, *ours):
+        one.close()
+    place.lets_ours_in()
+    place.until(lambda: place.gate.refused > 0)
+    assert place.gate.refused == 1
+
+
+def test_a_worker_that_ends_is_not_taken_for_one_who_stays(place: Place) -> None:
+    silent = [place.plain(b"") for _ in range(3)]
+    for _ in range(4):
+        place.lets_ours_in()
+    assert place.gate.refused == 0
+    for one in silent:
+        one.close()
+    place.plain(NO_ZEROMQ["noise"]).close()
+    place.until(lambda: place.gate.refused > 0)
+    place.lets_ours_in()
+    assert place.gate.refused == 1
+
+
+def test_a_stranger_who_goes_on_after_the_verdict_is_counted_once(place: Place) -> None:
+    command = b"\x05HELLO\x06worker\x04nope"
+    stranger = place.plain(SILENT["a greeting"] + b"\x04" + bytes([len(command)]) + command)
+    place.until(lambda: place.gate.refused > 0)
+    with suppress(OSError):
+        stranger.sendall(b"\x04" + bytes([len(command)]) + command)
+    stranger.close()
+    place.lets_ours_in()
+    place.plain(NO_ZEROMQ["noise"]).close()
+    place.until(lambda: place.gate.refused > 1)
+    place.lets_ours_in()
+    assert place.gate.refused == 2
+
+
+def test_a_worker_that_is_killed_before_it_is_answered_is_not_counted(place: Place) -> None:
+    for wait in (0.0, 0.001, 0.01, 0.1):
+        dealer = place.dealer(TOKEN)
+        time.sleep(wait)
+        dealer.close()
+    place.lets_ours_in()
+    assert place.gate.refused == 0
+
+
+def test_a_flood_that_nobody_looks_at_stops_nobody(place: Place) -> None:
+    """ZeroMQ tells of every connection, and would wait for whoever listens to that: 1,000 are its usual limit."""
+    count = 2000
+    for _ in range(count):
+        place.plain(b"no").close()
+    place.until(lambda: place.gate.refused == count)
+    place.lets_ours_in()
+    assert place.gate.refused == count

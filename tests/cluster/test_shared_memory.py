@@ -1,0 +1,206 @@
+"""Shared memory without names: what one process writes another reads, and nothing else can be read through it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorl.cluster.transport.connection import PLACE, Letter, bulk
+from evorl.cluster.transport.shared_memory import PAGE, Block, Pool, Reader
+from evorl.cluster.transport.wire import Bulk, Header, Kind, ProtocolError, unpack
+
+
+@pytest.fixture
+def block() -> Iterator[Block]:
+    block = Block()
+    yield block
+    block.close()
+
+
+def test_another_process_reads_what_is_written(block: Block) -> None:
+    block.view(5)[:] = b"hello"
+    code = "from evorl.cluster.transport.shared_memory import Reader\n"
+    code += f"print(bytes(Reader({os.getpid()}).view({block.fd}, 5)).decode())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "hello\n"
+
+
+def test_growth_keeps_old_views_right(block: Block) -> None:
+    reader = Reader(os.getpid())
+    first = block.view(10)
+    first[:] = b"0123456789"
+    seen = reader.view(block.fd, 10)
+    grown = block.view(10 * PAGE)
+    grown[10:20] = b"abcdefghij"
+    assert bytes(grown[:20]) == b"0123456789abcdefghij"
+    again = reader.view(block.fd, 10 * PAGE)
+    first[0] = ord("X")  # old and new are views of the same bytes, on either side
+    assert bytes(seen) == bytes(again[:10]) == bytes(grown[:10]) == b"X123456789"
+    assert bytes(again[10:20]) == b"abcdefghij"
+
+
+def test_growth_is_by_halves_at_most(block: Block) -> None:
+    capacities = set()
+    for size in range(1, 200 * PAGE, PAGE // 2):
+        assert len(block.view(size)) == size
+        capacities.add(block.capacity)
+    assert len(capacities) <= 9
+
+
+def test_a_pool_gives_what_is_free_and_makes_no_more_than_it_needs() -> None:
+    pool = Pool()
+    (one, a), (two, b) = pool.take(), pool.take()
+    assert one != two and a is not b
+    pool.give(two)
+    pool.give(two)  # said twice, given once
+    pool.give(99)  # none of its own
+    assert pool.take() == (two, b)
+    three, _ = pool.take()
+    assert three not in (one, two)
+    pool.give(one)
+    pool.give(three)
+    assert pool.take()[0] == three  # the most recently used first
+    assert len(pool.blocks) == 3
+    pool.close()
+
+
+def test_a_block_is_free_once_its_last_user_is_gone() -> None:
+    pool = Pool()
+    one, _ = pool.take()
+    pool.lend(one)
+    pool.lend(one)
+    for _ in range(2):
+        pool.give(one)
+        assert pool.take()[0] != one
+    pool.give(one)
+    assert pool.take()[0] == one
+    pool.close()
+    pool.lend(one)  # said after the end by somebody who is late
+    pool.give(one)
+
+
+def test_closing_leaves_no_file(block: Block) -> None:
+    before = os.listdir("/proc/self/fd")
+    pool = Pool()
+    for _ in range(5):
+        pool.take()[1].view(100_000)[:] = bytes(100_000)
+    reader = Reader(os.getpid())
+    reader.view(pool.blocks[2].fd, 10)
+    pool.close()
+    del reader
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_view_outlives_its_block_and_its_reader() -> None:
+    block = Block()
+    block.view(3)[:] = b"abc"
+    seen = Reader(os.getpid()).view(block.fd, 3)
+    block.close()
+    assert bytes(seen) == b"abc"
+
+
+def test_more_than_there_is_cannot_be_read(block: Block) -> None:
+    block.view(PAGE)
+    for size in (PAGE + 1, 1 << 40, 1 << 62):
+        with pytest.raises(ValueError, match="were announced"):
+            Reader(os.getpid()).view(block.fd, size)
+
+
+# ------------------------------------------------------------------ hostile places
+
+
+def entries(place: Path) -> Iterator[int]:
+    """Files that a message must not be able to name."""
+    secret = place / "secret"
+    secret.write_bytes(bytes(PAGE))
+    disguised = place / "memfd:evorl (deleted)"
+    disguised.write_bytes(bytes(PAGE))
+    yield os.open(secret, os.O_RDWR)
+    yield os.open(disguised, os.O_RDWR)
+    yield os.open("/dev/zero", os.O_RDWR)
+    yield os.open(place, os.O_RDONLY)
+    fifo = place / "fifo"
+    os.mkfifo(fifo)
+    yield os.open(fifo, os.O_RDWR)  # which would wait for a writer
+    yield from os.pipe()
+    yield socket.socket().detach()
+    foreign = os.memfd_create("other", os.MFD_ALLOW_SEALING)
+    os.ftruncate(foreign, PAGE)
+    fcntl.fcntl(foreign, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    yield foreign
+    shrinking = os.memfd_create("evorl", os.MFD_ALLOW_SEALING)  # could be cut while it is read: SIGBUS
+    os.ftruncate(shrinking, PAGE)
+    yield shrinking
+    giant = os.memfd_create("evorl", os.MFD_ALLOW_SEALING)
+    os.ftruncate(giant, 1 << 41)
+    fcntl.fcntl(giant, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    yield giant
+    empty = os.memfd_create("evorl", os.MFD_ALLOW_SEALING)
+    fcntl.fcntl(empty, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    yield empty
+    yield 1 << 20  # no file at all
+    yield (1 << 32) - 1
+
+
+def shared(place: bytes, size: int = 8) -> tuple[Header, list[bytes]]:
+    return Header(Kind.ANSWER, bytes(16), 0, 0, 1, Bulk.SHARED, size), [b"", b"", b"", place]
+
+
+def test_no_file_but_a_block_can_be_named(tmp_path: Path) -> None:
+    reader = Reader(os.getpid())
+    found = [*entries(tmp_path)]
+    try:
+        for fd in found:
+            before = len(os.listdir("/proc/self/fd"))
+            with pytest.raises(ProtocolError):
+                bulk(*shared(PLACE.pack(fd, 0)), reader)
+            assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        for fd in found[:-2]:
+            os.close(fd)
+
+
+@pytest.mark.parametrize("place", [b"", b"0 1", b"3" * 8 + b"x", bytes(7), bytes(9), b"\xff" * 8, b"../../../"])
+def test_a_place_is_two_numbers(place: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        bulk(*shared(place), Reader(os.getpid()))
+
+
+def test_nothing_is_read_before_it_is_known_whose(block: Block) -> None:
+    block.view(8)
+    with pytest.raises(ProtocolError):
+        bulk(*shared(PLACE.pack(block.fd, 0)), None)
+
+
+@pytest.mark.parametrize("pid", [1 << 40, 1 << 22])
+def test_a_process_that_is_none(block: Block, pid: int) -> None:
+    with pytest.raises(ProtocolError):
+        bulk(*shared(PLACE.pack(block.fd, 0)), Reader(pid))
+
+
+# ------------------------------------------------------------------ letters
+
+
+def test_large_arrays_go_through_the_pool_and_small_ones_beside() -> None:
+    pool = Pool()
+    for count, where in ((0, Bulk.NONE), (10, Bulk.FRAME), (100_000, Bulk.SHARED)):
+        value = np.arange(count)
+        letter = Letter([value], pool)
+        found, (*frame,) = letter.bulk(shared=True)
+        assert found == where
+        header = Header(Kind.CALL, bytes(16), 0, 0, 1, found, letter.size)
+        memory, number = bulk(header, [b"", b"", letter.body, *map(bytes, frame)], Reader(os.getpid()))
+        assert number == letter.block
+        assert np.array_equal(unpack(letter.body, memory)[0], value)
+        apart, (*frame,) = letter.bulk(shared=False)  # for one elsewhere
+        assert apart in (Bulk.NONE, Bulk.FRAME)
+        assert np.array_equal(unpack(letter.body, b"".join(map(bytes, frame)))[0], value)
+    pool.close()

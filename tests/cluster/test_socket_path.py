@@ -1,0 +1,62 @@
+"""Where a group's socket lies when the folder for temporary files is deep."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import cluster_toys as toys
+import pytest
+import zmq
+
+from evorl.cluster.processes import Processes
+from evorl.cluster.processes.launcher import _unused
+from evorl.cluster.ray.own_ray import _temporary
+from evorl.cluster.ray.session import _private
+from evorl.cluster.transport.socket_path import LONGEST, shallow
+
+
+@pytest.fixture
+def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / ("d" * 100)
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    return place
+
+
+def test_a_folder_is_left_where_its_sockets_paths_would_be_too_long(tmp_path: Path) -> None:
+    """The limit is the system's: a path of so many bytes can be bound, one of one more cannot."""
+    below = "s" * (LONGEST - len(os.fsencode(tmp_path)) - len("/"))
+    assert shallow(below, str(tmp_path)) == str(tmp_path)
+    assert shallow(below + "s", str(tmp_path)) == "/tmp"
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.bind(f"ipc://{tmp_path}/{below}")
+        with pytest.raises(zmq.ZMQError):
+            socket.bind(f"ipc://{tmp_path}/{below}s")
+
+
+def test_letters_of_several_bytes_count_as_such() -> None:
+    assert shallow("group", "/" + "ä" * 60) == "/tmp"
+
+
+def test_all_that_have_sockets_leave_a_deep_folder(deep: Path) -> None:
+    private = Path(_private())
+    try:
+        assert private.parent == Path("/tmp")
+        assert private.stat().st_mode & 0o077 == 0
+    finally:
+        private.rmdir()
+    assert _unused().startswith("/tmp/evorl-")
+    assert _temporary() == "/tmp/ray"
+    assert [*deep.iterdir()] == []
+
+
+def test_a_group_in_a_deep_folder(deep: Path) -> None:
+    group = Processes(workers=1).spawn(toys.Counter, 1)
+    try:
+        assert group.all("echo", 1) == [1]
+    finally:
+        group.close()
+    assert [*deep.iterdir()] == []

@@ -1,0 +1,215 @@
+"""Sweeps that are run again into the same directory, with Hydra's own launcher and with Ray's."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from harness import QUICK, fingerprint, go, start
+from sweeping import Sweep, trained_once
+
+from evorl.analysis import sweeps
+from evorl.cluster.ray import Ray
+from evorl.jobs.sweep import _show
+from evorl.record import checkpoint
+
+SOUP = "RuntimeError: the soup was off"
+WORDS = ("+mdp.poisonous=[2]", "budget.steps=3000", "mdp.dose=1,2", "seed=1,2")
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Sweep, str]:
+    """Four jobs, of which 2 and 3 failed, and what was said of them."""
+    sweep = Sweep(tmp_path_factory.mktemp("ended"), *WORDS)
+    sweep.poison.touch()
+    code, said = sweep.run()
+    assert (code, sweep.finished(), sweep.reasons()) == (1, ["0", "1"], {"2": SOUP, "3": SOUP}), said
+    return sweep, said
+
+
+def state_of(sweep: Sweep) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in sweep.directory.rglob("*")}
+
+
+@pytest.fixture
+def ended(first: tuple[Sweep, str]) -> Sweep:
+    return first[0]
+
+
+def test_failed_jobs_end_no_other_and_are_told_with_their_reasons(first: tuple[Sweep, str]) -> None:
+    ended, said = first
+    assert said.splitlines()[-3:] == [
+        f"evorl: 2 of 4 jobs failed; with hydra.sweep.dir={ended.directory} they run again",
+        f"  2 mdp.dose=2 seed=1: {SOUP}",
+        f"  3 mdp.dose=2 seed=2: {SOUP}",
+    ]
+    trace = json.loads((ended.directory / "2" / "failure.json").read_bytes())["traceback"]
+    assert "sweeping.py" in trace and SOUP in trace
+    assert {name: words[-2:] for name, words in sweeps.indexed(ended.directory).items()} == {
+        str(n): [f"mdp.dose={dose}", f"seed={seed}"]
+        for n, (dose, seed) in enumerate([(1, 1), (1, 2), (2, 1), (2, 2)])
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("seed=1,3", "evorl: seed: job 1 was begun with 2 in {0}/1, and is 3 now\n"),
+        ("rl.lr=0.1", "evorl: rl.lr: job 0 was begun with 0.0003 in {0}/0, and is 0.1 now\n"),
+        ("budget.steps=4000", "evorl: budget.steps: job 0 was begun with 3000 in {0}/0, and is 4000 now\n"),
+        ("record.project=x", "evorl: record.project: job 0 was begun with evorl in {0}/0, and is x now\n"),
+        ("hydra.sweep.subdir=a", "evorl: hydra.sweep.subdir: jobs 0 and 1 would both lie in a\n"),
+    ],
+)
+def test_a_job_of_another_config_is_refused(ended: Sweep, word: str, line: str) -> None:
+    before = state_of(ended)
+    assert ended.run(word) == (2, line.format(ended.directory))
+    assert state_of(ended) == before
+
+
+def test_one_of_two_has_the_sweep(ended: Sweep) -> None:
+    before = state_of(ended)
+    with checkpoint.lock(ended.directory):
+        line = f"evorl: hydra.sweep.dir: another process is writing {ended.directory}\n"
+        assert ended.run() == (2, line)
+    assert state_of(ended) == before
+
+
+def test_run_again_it_finishes_what_is_missing_and_only_that(ended: Sweep, tmp_path: Path) -> None:
+    """One failed job was mended, one was interrupted, one was killed as it wrote its config, one is new."""
+    sweep = Sweep(tmp_path, *WORDS)
+    shutil.copytree(ended.directory, sweep.directory)
+    for name in "02":  # the config holds where the poison would lie
+        config = sweep.directory / name / ".hydra" / "config.yaml"
+        config.write_text(config.read_text().replace(str(ended.poison), str(sweep.poison)))
+    shutil.rmtree(sweep.directory / "1")
+    (sweep.directory / "1" / ".hydra").mkdir(parents=True)
+    shutil.rmtree(sweep.directory / "3")
+    before = sweep.kept()
+    assert sweep.finished() == ["0"]
+    code, said = sweep.run()
+    assert (code, said) == (0, "")
+    assert sweep.finished() == ["0", "1", "2", "3"] and sweep.reasons() == {}
+    assert before.items() <= sweep.kept().items()
+    assert all(trained_once(sweep.directory / name) for name in "0123")
+    assert json.loads((sweep.directory / "2" / "failure.1.json").read_bytes())["reason"] == SOUP
+    assert fingerprint(sweep.directory / "1") == fingerprint(ended.directory / "1")
+
+
+EXPERIMENTS = {
+    "on processes": ("rl.members=2", "cluster=processes", "cluster.workers=2", "budget.steps=2000"),
+    "an evolution": ("ec=openai_es", "ec.population=4", "ec.episodes=1", "budget.steps=500"),
+    "asynchronous": ("rl.members=2", "cluster=processes", "rl.asynchronous=true", "budget.steps=2000"),
+}
+
+
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("ray", marks=pytest.mark.fault)])
+@pytest.mark.parametrize("what", EXPERIMENTS)
+def test_a_sweep_over_any_experiment(what: str, launcher: str, tmp_path: Path, short_path: Path) -> None:
+    words, place = (*QUICK, "mdp=cartpole", *EXPERIMENTS[what]), tmp_path / "sweep"
+    sweep = ("--multirun", f"hydra/launcher={launcher}", *words, "seed=1,2", f"hydra.sweep.dir={place}")
+    assert start(*sweep, cwd=tmp_path, RAY_TMPDIR=str(short_path)).wait(200) == 0, (tmp_path / "err").read_text()
+    assert all((place / job / "result.json").exists() for job in "01")
+    if what != "asynchronous":
+        assert go(*words, "seed=2", f"hydra.run.dir={tmp_path / 'alone'}") == 0
+        assert fingerprint(place / "1") == fingerprint(tmp_path / "alone")
+
+
+def test_each_job_is_a_run_of_wandb(tmp_path: Path) -> None:
+    words = (*QUICK, "mdp=cartpole", "seed=1,2", "budget.steps=300", "record.wandb=offline", "record.group=the-twins")
+    sweep = start("--multirun", *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert sweep.wait(200) == 0, (tmp_path / "err").read_text()
+    notes = [[*(tmp_path / "sweep" / job).glob("wandb/offline-run-*/*.wandb")] for job in "01"]
+    assert [len(found) for found in notes] == [1, 1] and notes[0][0].name != notes[1][0].name
+    assert all(b"the-twins" in found.read_bytes() for (found,) in notes)
+
+
+def test_its_report_knows_every_job(ended: Sweep, tmp_path: Path) -> None:
+    from evorl.report import main
+
+    place = tmp_path / "sweep"
+    shutil.copytree(ended.directory, place)
+    (place / "0" / "result.json").unlink()
+    shutil.rmtree(place / "1")
+    out = tmp_path / "report"
+    with checkpoint.lock(place / "3"):
+        assert main([str(place), f"out={out}"]) == 0
+    with (out / "runs.csv").open(newline="") as file:
+        rows = {Path(row["run"]).name: row for row in csv.DictReader(file)}
+    states = {name: (row["state"], row["reason"], row["mdp.dose"], row["seed"]) for name, row in rows.items()}
+    assert states == {
+        "0": ("interrupted", "", "1", "1"),
+        "1": ("not begun", "", "1", "2"),
+        "2": ("failed", SOUP, "2", "1"),
+        "3": ("running", "", "2", "2"),
+    }
+    page = (out / "index.html").read_text()
+    assert "not begun" in page and SOUP in page and "1 job to come" in page
+
+
+def test_the_table_at_its_end_is_of_the_jobs_that_can_be_read(
+    ended: Sweep, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Path(shutil.copytree(ended.directory, tmp_path / "sweep"))
+    (place / "0" / ".hydra" / "config.yaml").write_text("{")
+    _show(place, [place / "0", place / "1", place / "2"])
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines() if line][1:] == ["run", "1", "2"]
+    (line,) = said.err.splitlines()
+    assert line.startswith(f"evorl: left out: {place / '0'} (")
+    _show(place, [place / "0"])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    assert go("--multirun", "+debug=tiny", "mdp=cartpole", "seed=1,2", f"hydra.sweep.dir={tmp_path}") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_jobs_are_checked_without_their_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A Ray for each would cost seconds, and the machines that jobs go to may not be there yet."""
+    monkeypatch.setattr(Ray, "spawn", lambda *given: pytest.fail("a cluster was asked"))
+    words = ("mdp=gymnasium", "mdp.id=CartPole-v1,Nothing-v0", "cluster=ray", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    assert go("--multirun", *words) == 2
+    assert "Nothing" in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_without_rays_launcher(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("evorl.jobs.sweep.find_spec", lambda name: None)
+    assert go("--multirun", "hydra/launcher=ray", "seed=1,2") == 2
+    line = "evorl: hydra/launcher: ray needs a package more: pip install 'evorl-suite[ray-launcher]'\n"
+    assert capsys.readouterr().err == line
+
+
+def test_a_ray_that_is_not_there_is_said_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("mdp=cartpole", "seed=1,2", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    assert go("--multirun", "hydra/launcher=ray", "hydra.launcher.ray.init.address='127.0.0.1:1'", *words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("evorl: hydra.launcher.ray.init: Ray at 127.0.0.1:1 cannot be joined: ")
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_on_ray_jobs_have_the_same_bits_and_fail_alone(ended: Sweep, tmp_path: Path, short_path: Path) -> None:
+    sweep = Sweep(tmp_path, *WORDS, "seed=1", launcher="ray")
+    sweep.env["RAY_TMPDIR"] = str(short_path)
+    (short_path / "ray").mkdir()
+    (short_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:1")  # another's, which is not to be joined
+    sweep.poison.touch()
+    assert sweep.start().wait(120) == 1
+    said = (tmp_path / "err").read_text()
+    assert (sweep.finished(), sweep.reasons()) == (["0"], {"1": SOUP}), said
+    assert f"  1 mdp.dose=2: {SOUP}" in said.splitlines()
+    assert fingerprint(sweep.directory / "0") == fingerprint(ended.directory / "0")
+    kept = sweep.kept()
+    sweep.poison.unlink()
+    assert sweep.run("hydra/launcher=basic") == (0, "")  # where a job runs is no part of it
+    assert sweep.finished() == ["0", "1"] and kept.items() <= sweep.kept().items()
