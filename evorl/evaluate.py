@@ -239,15 +239,15 @@ def _frames(arena: Arena, learner: Learner) -> Iterator[Array]:
     """What is seen before each decision of one game, and where the arena shows it, how the game ended."""
     import torch
 
-    from evorl.mdp.core import Filmed
+    from evorl.mdp.core import EpisodeEndHook
     from evorl.nets.distributions import noise_size
     from evorl.rl.actor import Player
 
     player = Player(arena, learner)
     still = torch.zeros(arena.slots, noise_size(arena.spec.action))
     end: list[Array | None] = []
-    if isinstance(arena, Filmed):
-        arena.at_end = lambda: end.append(arena.render(0))
+    if isinstance(arena, EpisodeEndHook):
+        arena.on_episode_end = lambda: end.append(arena.render(0))
     over = False
     while not over:
         frame = arena.render(0)

@@ -214,8 +214,8 @@ def test_the_last_picture_is_how_the_game_ended(
     def rounds_and_score(rules: Any, games: Any, game: int) -> Any:
         return np.full((8, 8, 3), [games.round[game], *games.score[:, game]], np.uint8)
 
-    for module in ("pong", "pong_battle"):
-        monkeypatch.setattr(f"evorl.mdp.{module}.picture", rounds_and_score)
+    for module in ("pong.world", "pong.battle"):
+        monkeypatch.setattr(f"evorl.mdp.{module}.draw_game", rounds_and_score)
     learner, trained = learner_of(runs / "pong-self")
     judged = trained.judge()
     assert isinstance(judged, Pong)
@@ -229,7 +229,7 @@ def test_the_last_picture_is_how_the_game_ended(
 
 
 def test_the_last_picture_of_a_duel_is_of_its_end(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evorl.mdp.duel.world.picture", lambda fight: np.full((8, 8, 3), fight.over, np.uint8))
+    monkeypatch.setattr("evorl.mdp.duel.world.draw_fight", lambda fight: np.full((8, 8, 3), fight.over, np.uint8))
     learner, world = learner_of(runs / "duel-lstm")
     arena = _game(world, 0)
     *before, last = (bool(frame.any()) for frame in _frames(arena, learner))

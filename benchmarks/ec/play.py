@@ -33,7 +33,7 @@ from common import alternate, arguments, machine, median, page, save
 
 from evorl.cli import config
 from evorl.ec.openai_es import OpenAIES
-from evorl.mdp.core import Resting
+from evorl.mdp.core import StoppableSlots
 from evorl.nets.distributions import noise_size
 from evorl.population.loop import Population
 from evorl.rl.stacked_policies import Actor, Crowd
@@ -123,8 +123,8 @@ def loop(made: Experiment, episodes: int, generations: list[NDArray[np.float32]]
                 left[ended] -= 1
                 over = ended[left[ended] == 0]
                 alive[over] = False
-                for slot in over.tolist() if isinstance(arena, Resting) else ():
-                    arena.rest(slot)
+                for slot in over.tolist() if isinstance(arena, StoppableSlots) else ():
+                    arena.stop_slot(slot)
         seconds += time.perf_counter() - began
         arena.close()
     return steps, seconds

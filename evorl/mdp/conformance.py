@@ -1,4 +1,4 @@
-"""Does a world keep its promises? `check` plays it, and says in one sentence which one it breaks."""
+"""Conformance test of a world: `check` plays it and reports the first broken rule in one sentence."""
 
 from __future__ import annotations
 
@@ -28,51 +28,57 @@ from evorl.mdp.core import (
     check_name,
     heads,
 )
-from evorl.mdp.random_play import any_action
+from evorl.mdp.random_play import random_action
 from evorl.util.seed import Episodes, generator
 
-LONGEST = 100_000
-"""Decisions of a slot within which an episode has to end."""
+MAX_DECISIONS = 100_000
+"""Maximum number of decisions of a slot before an episode must end."""
 TIMEOUT_S = 30.0
-"""Wall time within which one of the sides of a battle has to come back."""
+"""Maximum wall time until one side of a battle must return."""
 
 
 class Nonconformity(AssertionError):
-    """The world breaks a promise; the message says which, and where."""
+    """The world breaks a rule of the interface; the message says which, and where."""
 
 
 def check(world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, varied: bool = True) -> None:
-    """Raise `Nonconformity`, with one clear sentence, unless the world is what evorl takes it for.
+    """Raise `Nonconformity`, with one sentence, unless the world follows evorl's interface.
 
-    Plays random legal actions, keyed by ``seed``, until each of ``slots`` slots made ``decisions`` decisions and
-    an episode ended: shapes, dtypes, finite numbers, masks, ends, results, costs. Then the same keys have to give
-    the same course, other keys another one (unless ``varied`` is False: a world without chance), a saved state has
-    to go on bit for bit in a fresh arena, and nothing may be left behind. Battles are left early before all that.
-    A spec that no world can have raises `WorldError` itself.
+    Plays random legal actions, keyed by ``seed``, until each of ``slots`` slots has made ``decisions`` decisions and
+    an episode has ended. Checks in order:
+
+    * battles can be left early (only for a world written as battles);
+    * shapes, dtypes, finite numbers, masks, ends, results and costs are valid;
+    * the same keys and actions repeat the same episodes;
+    * other keys give other episodes (skipped with ``varied=False``, for a world without random numbers);
+    * a saved state continues bit for bit in a new arena;
+    * closed arenas leave no threads or processes behind.
+
+    An invalid spec raises `WorldError` itself.
     """
 
-    def course(alike: bool = False, run: int = seed) -> _Course:
-        return _Course(world.arena(slots, Episodes(run, "conformance")), seed, alike)
+    def playthrough(same_actions: bool = False, run: int = seed) -> _Playthrough:
+        return _Playthrough(world.arena(slots, Episodes(run, "conformance")), seed, same_actions)
 
-    with _nothing_left():
+    with _no_leaks():
         if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)):
             asyncio.run(_check_battles(world, Episodes(seed, "conformance")))
-        first = course().play(decisions, ends=1)
+        first = playthrough().play(decisions, ends=1)
         sides = getattr(first.arena, "sides", None)
         _require(sides == world.sides, f"the arena's sides must be {world.sides}, as the world's are, not {sides}")
         _require(first.cost > 0, "environment steps were played and the costs add up to 0")
-        again = course().play(decisions)
-        _agree(first.rows, again.rows, "with the same key and actions it saw something else")
+        again = playthrough().play(decisions)
+        _check_equal(first.rows, again.rows, "with the same key and actions it saw something else")
         if varied:
-            _check_chance(course, decisions)
-        _check_resume(course, decisions)
+            _check_chance(playthrough, decisions)
+        _check_resume(playthrough, decisions)
 
 
 # ------------------------------------------------------------------ playing an arena
 
 
-class _Row(NamedTuple):
-    """What a slot was told at one of its decisions, in comparable form."""
+class _Record(NamedTuple):
+    """One decision of a slot in comparable form."""
 
     seen: tuple[bytes, ...]
     outcome: tuple[bytes, bool, bool]
@@ -80,22 +86,25 @@ class _Row(NamedTuple):
     result: tuple[tuple[str, float], ...]
 
 
-class _Course:
-    """An arena played with random legal actions; slots may be made to ``alike`` choose."""
+class _Playthrough:
+    """An arena played with random legal actions; ``same_actions``: the same ones in every slot."""
 
-    def __init__(self, arena: Arena, seed: int, alike: bool) -> None:
-        self.arena, self.seed, self.alike = arena, seed, alike
-        self.rows: list[list[_Row]] = [[] for _ in range(arena.slots)]
-        self.restored = False  # its first rows go on from another course
+    def __init__(self, arena: Arena, seed: int, same_actions: bool) -> None:
+        self.arena, self.seed, self.same_actions = arena, seed, same_actions
+        self.rows: list[list[_Record]] = [[] for _ in range(arena.slots)]
+        self.restored = False  # its first rows go on from another playthrough
         self.waiting: set[int] = set()
         self.ended = self.cost = 0
         self.reported: set[str] | None = None  # the names of every episode's results
 
-    def play(self, decisions: int, ends: int = 0) -> _Course:
-        """Until every slot saw so many states and so many episodes ended; then close."""
+    def play(self, decisions: int, ends: int = 0) -> _Playthrough:
+        """Play until every slot has seen ``decisions`` states and ``ends`` episodes have ended; then close."""
         try:
             while self.shortest < decisions or self.ended < ends:
-                _require(self.shortest < LONGEST, f"no episode ended in {LONGEST} decisions: give it a time limit")
+                _require(
+                    self.shortest < MAX_DECISIONS,
+                    f"no episode ended in {MAX_DECISIONS} decisions: give it a time limit",
+                )
                 self.step()
         finally:
             self.arena.close()
@@ -142,17 +151,17 @@ class _Course:
         self.ended += over
         final = tuple(x[slot].tobytes() for x in now.final) if truncated else ()
         outcome = (now.reward[slot].tobytes(), terminated, truncated)
-        self.rows[slot].append(_Row(_seen(now, slot), outcome, final, tuple(sorted((result or {}).items()))))
+        self.rows[slot].append(_Record(_seen(now, slot), outcome, final, tuple(sorted((result or {}).items()))))
 
     def _send(self) -> None:
         spec, legal = self.arena.spec, self.now.legal
         slots = sorted(self.waiting)
-        actions = [any_action(spec, None if legal is None else legal[slot], self._draw(slot)) for slot in slots]
+        actions = [random_action(spec, None if legal is None else legal[slot], self._draw(slot)) for slot in slots]
         self.arena.send(np.array(slots, np.int64), np.stack(actions))
         self.waiting.clear()
 
     def _draw(self, slot: int) -> np.random.Generator:
-        return generator("conformance", self.seed, 0 if self.alike else slot, len(self.rows[slot]))
+        return generator("conformance", self.seed, 0 if self.same_actions else slot, len(self.rows[slot]))
 
 
 def _seen(now: Decisions, slot: int) -> tuple[bytes, ...]:
@@ -160,7 +169,7 @@ def _seen(now: Decisions, slot: int) -> tuple[bytes, ...]:
     return tuple(part[slot].tobytes() for part in parts)
 
 
-# ------------------------------------------------------------------ promises of an arena
+# ------------------------------------------------------------------ rules for an arena
 
 
 def _check_decisions(now: Decisions, arena: Arena) -> None:
@@ -219,29 +228,30 @@ def _results(now: Decisions) -> dict[int, dict[str, float]]:
     return dict(now.results)
 
 
-def _agree(a: list[list[_Row]], b: list[list[_Row]], what: str) -> None:
-    """The two courses are one as far as both go."""
+def _check_equal(a: list[list[_Record]], b: list[list[_Record]], what: str) -> None:
+    """Raise `Nonconformity` at the first decision in which the two playthroughs differ."""
     for slot, (left, right) in enumerate(zip(a, b, strict=True)):
         for number, (one, other) in enumerate(zip(left, right, strict=False)):
             if one != other:
-                fields = [name for name, x, y in zip(_Row._fields, one, other, strict=True) if x != y]
+                fields = [name for name, x, y in zip(_Record._fields, one, other, strict=True) if x != y]
                 raise Nonconformity(f"slot {slot}, decision {number}: {what} ({', '.join(fields)})")
 
 
-def _check_chance(course: Callable[..., _Course], decisions: int) -> None:
-    one, other = course(alike=True).play(decisions), course(alike=True, run=1).play(decisions)
+def _check_chance(playthrough: Callable[..., _Playthrough], decisions: int) -> None:
+    one, other = playthrough(same_actions=True).play(decisions), playthrough(same_actions=True, run=1).play(decisions)
     cut = [[rows[:decisions] for rows in it.rows] for it in (one, other)]
     _require(
-        cut[0] != cut[1], "the episode keys change nothing: other keys gave the same course (varied=False allows it)"
+        cut[0] != cut[1],
+        "the episode keys change nothing: other keys gave the same episodes (varied=False allows it)",
     )
     half = len(cut[0]) // 2
     if half:
         _require(cut[0][:half] != cut[0][-half:], "all slots see the same (varied=False allows it)")
 
 
-def _check_resume(course: Callable[..., _Course], decisions: int) -> None:
-    """State saved in the middle, restored in a fresh arena: both go on alike."""
-    one, other = course(), course()
+def _check_resume(playthrough: Callable[..., _Playthrough], decisions: int) -> None:
+    """State saved in the middle, restored in a fresh arena: both continue identically."""
+    one, other = playthrough(), playthrough()
     try:
         state = _save_midway(one, decisions)
         kept = copy.deepcopy(state)
@@ -254,37 +264,39 @@ def _check_resume(course: Callable[..., _Course], decisions: int) -> None:
         _check_restored(other, waiting, last)
         other.rows = [rows[:n] for rows, n in zip(one.rows, before, strict=True)]
         other.play(one.shortest)
-        _agree(one.rows, other.rows, "an arena restored from a saved state went another way")
+        _check_equal(one.rows, other.rows, "an arena restored from a saved state went another way")
     finally:
         one.arena.close()
         other.arena.close()
 
 
-def _save_midway(course: _Course, decisions: int) -> Any:
-    """The state at the first moment after half the decisions when it may be asked for."""
-    every = course.arena.slots
-    for _ in range(LONGEST):
-        course.step()
-        if course.shortest > decisions // 2 and (len(course.waiting) == every or isinstance(course.arena, BattleArena)):
-            state = course.arena.state_dict()
+def _save_midway(playthrough: _Playthrough, decisions: int) -> Any:
+    """Return the state at the first moment after half the decisions at which it can be saved."""
+    every = playthrough.arena.slots
+    for _ in range(MAX_DECISIONS):
+        playthrough.step()
+        if playthrough.shortest > decisions // 2 and (
+            len(playthrough.waiting) == every or isinstance(playthrough.arena, BattleArena)
+        ):
+            state = playthrough.arena.state_dict()
             _check_plain(state, "state_dict()")
             return state
     raise Nonconformity("there was no moment at which every slot waited, so its state cannot be saved")
 
 
-def _check_restored(course: _Course, waiting: set[int], last: dict[int, tuple[bytes, ...]]) -> None:
-    now = course.recv()
-    _require(course.waiting == waiting, "a restored arena does not return the slots that waited when it was saved")
+def _check_restored(playthrough: _Playthrough, waiting: set[int], last: dict[int, tuple[bytes, ...]]) -> None:
+    now = playthrough.recv()
+    _require(playthrough.waiting == waiting, "a restored arena does not return the slots that waited when it was saved")
     _require(now.cost == 0 and not now.results, "a restored arena counts steps or reports results again")
     for slot in sorted(waiting):
-        (row,) = course.rows[slot]
+        (row,) = playthrough.rows[slot]
         _require(row.seen == last[slot], f"slot {slot}: a restored arena shows something else than when it was saved")
         quiet = row.outcome == (bytes(len(row.outcome[0])), False, False)
         _require(quiet, f"slot {slot}: a restored arena must show no reward and no end at first")
 
 
 def _check_plain(value: Any, where: str) -> None:
-    """Nested dictionaries of arrays and JSON scalars, as checkpoints can hold."""
+    """Require nested dictionaries of arrays and JSON scalars, which a checkpoint can store."""
     if isinstance(value, dict):
         for name, inner in value.items():
             _require(isinstance(name, str), f"{where} has the key {name!r}, which is no string")
@@ -300,7 +312,7 @@ def _check_plain(value: Any, where: str) -> None:
 
 
 @contextmanager
-def _nothing_left() -> Iterator[None]:
+def _no_leaks() -> Iterator[None]:
     threads, children = set(threading.enumerate()), set(multiprocessing.active_children())
     yield
     left = [thread.name for thread in set(threading.enumerate()) - threads]
@@ -309,7 +321,7 @@ def _nothing_left() -> Iterator[None]:
     _require(not left, f"closed arenas leave processes behind: {left}")
 
 
-# ------------------------------------------------------------------ promises of a battle
+# ------------------------------------------------------------------ rules for a battle
 
 
 async def _check_battles(world: Any, episodes: Episodes) -> None:
@@ -328,14 +340,14 @@ async def _check_battles(world: Any, episodes: Episodes) -> None:
 
 
 async def _act(world: MDP, battle: Battle, draw: np.random.Generator, rounds: int) -> None:
-    """Let every side act once, wait for the first to come back, so many times; then leave the others in the middle."""
+    """``rounds`` times: let every side act and wait for the first to return; then cancel the pending ones."""
     spec = world.spec
     pending: dict[asyncio.Future[Step], Controller] = {}
     for _ in range(rounds):
         for side in battle.controllers:
             if side not in pending.values():
                 _check_state(side.state, spec)
-                pending[asyncio.ensure_future(side(any_action(spec, side.state.legal, draw)))] = side
+                pending[asyncio.ensure_future(side(random_action(spec, side.state.legal, draw)))] = side
         done, _ = await asyncio.wait(pending, timeout=TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         _require(bool(done), f"no side of a battle came back within {TIMEOUT_S:.0f} s")
         steps = [task.result() for task in done]

@@ -1,12 +1,12 @@
-"""What a world is: decision points handed out, answers taken back.
+"""The interface of a world: it returns observations at decision points and receives actions.
 
-An author writes a world in one of two ways:
+A world is written in one of two ways:
 
-* as coroutines (`Battle`): each side awaits its own decisions, in its own time;
+* as coroutines (`Battle`): each side awaits its own decisions, at its own times;
 * as a vectorised simulator (`Arena`): all games step together in arrays.
 
-The engine sees both as one `Arena`. Letters in shapes: B slots, R named rewards,
-L legal-mask entries (all action heads side by side), K action components.
+Training and evaluation use both through `Arena`. Letters in shapes: B slots, R named rewards,
+L entries of the legal-action mask (all action heads side by side), K action components.
 """
 
 from __future__ import annotations
@@ -23,30 +23,28 @@ from numpy.typing import NDArray
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
-from evorl.util.types import StateDict as StateDict  # part of what a world is written with
+from evorl.util.types import StateDict as StateDict  # re-exported for authors of worlds
 
 Array = NDArray[Any]
-OWN = ("episodes", "episode_length", "stochastic_return")
-"""What runs report beside a world's results, under ``train/`` and ``eval/``, and ``return_`` with a reward's name."""
+RESERVED_NAMES = ("episodes", "episode_length", "stochastic_return")
+"""Metric names that every run reports beside a world's results, as does ``return_`` plus a reward's name."""
 
 
 class WorldError(RuntimeError):
-    """A world failed for good; the message ends with its own traceback where it raised one."""
+    """A world failed permanently. The message ends with the world's traceback if there is one."""
 
 
 def check_name(name: object) -> None:
-    """Raise `WorldError` for a name that no metric can have: of a reward, or of a result."""
+    """Raise `WorldError` if a reward or a result cannot have this name, because it becomes part of a metric name."""
     if not isinstance(name, str) or not re.fullmatch(r"[^/\s]+", name):
-        raise WorldError(f"{name!r} is no name for a reward or a result: a word without spaces and slashes is")
-    if name in OWN or name.startswith("return_"):
-        raise WorldError(
-            f"{name!r} is what every run calls something of its own; give a reward or a result another name"
-        )
+        raise WorldError(f"{name!r} cannot name a reward or a result: names have no spaces and no slashes")
+    if name in RESERVED_NAMES or name.startswith("return_"):
+        raise WorldError(f"{name!r} is a metric of every run; give the reward or result another name")
 
 
 @dataclass(frozen=True)
 class Input:
-    """One named observation array of a state, without batch axis. uint8 [C, H, W] is an image."""
+    """One named observation array, without batch axis. uint8 [C, H, W] is an image."""
 
     name: str
     shape: tuple[int, ...]
@@ -55,21 +53,21 @@ class Input:
 
 @dataclass(frozen=True)
 class Discrete:
-    """One choice of n. Actions travel as int64 [B, 1]."""
+    """One choice out of n. Actions are int64 [B, 1]."""
 
     n: int
 
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several choices at once, one of ``nvec[k]`` for component k. Actions travel as int64 [B, K]."""
+    """Several choices at once, one of ``nvec[k]`` for component k. Actions are int64 [B, K]."""
 
     nvec: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Box:
-    """A real vector within bounds (which may be infinite). Actions travel as float32 [B, K]."""
+    """A real vector within bounds, which may be infinite. Actions are float32 [B, K]."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -79,7 +77,7 @@ Action = Discrete | MultiDiscrete | Box
 
 
 def heads(action: Action) -> tuple[int, ...]:
-    """Sizes of the categorical heads of an action space; empty for a Box."""
+    """Return the sizes of the categorical heads of an action space; empty for a Box."""
     match action:
         case Discrete(n):
             return (n,)
@@ -91,10 +89,9 @@ def heads(action: Action) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Spec:
-    """The interface of one side of a world. Networks are built from it alone.
+    """The observations, actions and rewards of one side of a world. Networks are built from it alone.
 
-    ``masked`` says that every state carries a legal-action mask [L], L = sum(heads).
-    ``players`` is the number of sides of a game.
+    ``masked``: every state has a legal-action mask [L], L = sum(heads). ``players``: number of sides of a game.
     """
 
     inputs: tuple[Input, ...]
@@ -111,17 +108,17 @@ class Spec:
 # ------------------------------------------------------------------ worlds as coroutines
 
 
-class State(NamedTuple):  # as Step a tuple: one is made at every decision, and a frozen dataclass costs thrice as much
-    """What one side sees when it must decide."""
+class State(NamedTuple):  # a tuple, as Step: one per decision, and a frozen dataclass costs three times as much
+    """The observation of one side at a decision."""
 
     inputs: tuple[Array, ...]
     legal: Array | None = None  # bool [L]
 
 
 class Step(NamedTuple):
-    """What happened to one side between two of its decisions.
+    """The outcome of one side's action, up to its next decision.
 
-    ``cost`` counts the environment steps (advances of the game) that passed.
+    ``cost`` is the number of environment steps (advances of the game) in between.
     """
 
     reward: Array  # float [R]
@@ -139,24 +136,24 @@ class Controller(Protocol):
 
     @property
     def state(self) -> State:
-        """What this side sees now; after a truncation, the state the episode was cut at."""
+        """The current observation; after a truncation, the last state of the episode."""
         ...
 
     async def __call__(self, action: Array) -> Step:
-        """Act ([K]); return when this side must decide again, or when it is over."""
+        """Take an action [K]; return when this side must decide again, or when its episode is over."""
         ...
 
     def result(self) -> Mapping[str, float]:
-        """Named results of the episode (fitness, win, score, ...), valid once it is over."""
+        """Return named results of the episode (fitness, win, score, ...); valid once it is over."""
         ...
 
 
 class Battle(Protocol):
-    """One episode. Entering starts its background tasks (ticks), leaving ends them."""
+    """One episode. ``async with`` starts its background tasks (ticks) and ends them."""
 
     @property
     def controllers(self) -> Sequence[Controller]:
-        """One for each asked player, in the order asked."""
+        """One controller per player given to `reset`, in that order."""
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -173,27 +170,26 @@ class MDP(Protocol):
     def spec(self) -> Spec: ...
 
     def reset(self, *players: int, seed: int) -> Battle:
-        """Begin an episode in which we decide for ``players``; the world drives the other sides."""
+        """Start an episode in which the caller decides for ``players``; the world controls the other sides."""
         ...
 
     def close(self) -> None: ...
 
 
-# ------------------------------------------------------------------ what the engine sees
+# ------------------------------------------------------------------ worlds as arrays
 
 
 @dataclass
 class Decisions:
-    """The slots that wait for an action now, and what became of their last one.
+    """The slots that wait for an action, and the outcomes of their last actions.
 
-    Arrays are full width (B rows) and owned by the arena; only the rows in ``slots`` are new, and the row of a
-    slot that waits stays as it is until that slot is answered. A slot whose episode ended has
-    already begun its next one: ``inputs`` shows the new episode's first state, ``final``
-    the state where a truncated episode was cut (valid where ``truncated``).
-    Before a slot's very first answer its reward is 0 and its ends are False.
+    Arrays have B rows and belong to the arena. Only the rows in ``slots`` are new; the row of a waiting slot does not
+    change until that slot receives an action. A slot whose episode ended has already started its next one: ``inputs``
+    holds the new episode's first state, and ``final`` the last state of a truncated episode (valid only where
+    ``truncated``). Before a slot's first action its reward is 0 and its ends are False.
     """
 
-    slots: Array  # int64 [K], rising: the rows that wait
+    slots: Array  # int64 [n], ascending: the rows that wait
     inputs: tuple[Array, ...]  # each [B, ...]
     legal: Array | None  # bool [B, L]
     reward: Array  # float32 [B, R]
@@ -201,15 +197,16 @@ class Decisions:
     truncated: Array  # bool [B]
     final: tuple[Array, ...]  # each [B, ...]
     final_legal: Array | None = None
-    results: list[tuple[int, dict[str, float]]] = field(default_factory=list)  # ended slots' named results
-    cost: int = 0  # environment steps since the last recv: an advance of a game counts once for all its sides
+    results: list[tuple[int, dict[str, float]]] = field(default_factory=list)  # (slot, named results) of ended episodes
+    cost: int = 0  # environment steps since the last recv; an advance of a game counts once for all its sides
 
 
 class Arena(Protocol):
     """Many episodes at once. A lockstep simulator returns all slots from every `recv`.
 
-    ``sides``, P, is the world's own: slots g*P .. g*P+P-1 belong to game g. Where they decide each in its
-    own time, one of them may have to act before another can go on. An arena that is a `Filmed` shows ends as well.
+    ``sides``, P, is the world's number of controlled sides: slots g*P .. g*P+P-1 belong to game g. If sides decide at
+    different times, one of them may have to act before another can go on. Optional mixins: `EpisodeEndHook`,
+    `StoppableSlots`, `StepsTogether`.
     """
 
     spec: Spec
@@ -217,89 +214,97 @@ class Arena(Protocol):
     sides: int
 
     def recv(self) -> Decisions:
-        """Wait until at least one slot must decide; return all that do."""
+        """Wait until at least one slot must decide; return all waiting slots."""
         ...
 
     def send(self, slots: Array, actions: Array) -> None:
-        """Answer the given slots with actions [len(slots), K]."""
+        """Give actions [len(slots), K] to the given slots."""
         ...
 
     def render(self, slot: int = 0) -> Array | None:
-        """The slot's picture, uint8 [H, W, 3], or None for a world that draws nothing."""
+        """Return a picture of the slot's game, uint8 [H, W, 3]; None if the world draws nothing."""
         ...
 
     def state_dict(self) -> StateDict:
-        """Everything needed to go on exactly; only when all slots wait (each has been received)."""
+        """Return everything needed to continue bit for bit; only while all slots wait (all were received)."""
         ...
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Go on from a state; the next `recv` returns every slot, with zero reward and no ends."""
+        """Continue from a state; the next `recv` returns every slot, with zero reward and no ends."""
         ...
 
     def close(self) -> None: ...
 
 
-class Filmed:
-    """An arena that lets one look at an episode's last picture, before the next one begins in its place."""
+class EpisodeEndHook:
+    """Mixin of an arena that calls ``on_episode_end`` before the next episode replaces an ended one.
 
-    at_end: Callable[[], None] | None = None
-    """Called where episodes have ended, as `render` still draws them."""
+    So a film can include an episode's last picture.
+    """
 
-    def _ended(self) -> None:
-        if self.at_end is not None:
-            self.at_end()
+    on_episode_end: Callable[[], None] | None = None
+    """Called when episodes have ended and `render` still draws them."""
+
+    def _notify_episode_end(self) -> None:
+        if self.on_episode_end is not None:
+            self.on_episode_end()
 
 
-class Resting(ABC):
-    """An arena that may be told which slots are needed no more."""
+class StoppableSlots(ABC):
+    """Mixin of an arena that can stop stepping slots whose episodes are no longer needed."""
 
     @abstractmethod
-    def rest(self, slot: int) -> None:
-        """Step this slot no more where that costs something: it then shows what it showed last, and never ends."""
+    def stop_slot(self, slot: int) -> None:
+        """Stop stepping this slot if that saves time. It then keeps its last observation and never ends."""
 
 
-class Tied:
-    """An arena whose slots go on together or not at all, though not all of them always wait: whoever waits is to be
-    answered before the next `recv`."""
+class StepsTogether:
+    """Mixin of an arena whose slots step together: all waiting slots need an action before the next `recv`.
+
+    Unlike in a lockstep arena, not all slots wait at every `recv`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class World(ABC):
-    """The config of a world: each field is a Hydra key of its file in ``conf/mdp``.
+    """The config of a world. Each field is a Hydra key of the world's file in ``conf/mdp``.
 
-    A vectorised world overrides `arena`. One written as battles derives from `evorl.mdp.arena.BattleWorld`.
+    A vectorised world implements `arena`. A world of battles derives from `evorl.mdp.arena.BattleWorld`.
     """
 
     budget: Count = 1_000_000
-    """Environment steps a run trains for when ``budget.steps`` is not given."""
+    """Environment steps of a run if ``budget.steps`` is not given."""
 
     def ready(self) -> None:  # noqa: B027 (most worlds are always ready)
-        """Raise `BadRequest` when this world cannot run here: unknown id, extra not installed. Cheap."""
+        """Raise `BadRequest` if this world cannot run: unknown id, missing extra. Must be fast."""
 
     def imports(self) -> tuple[str, ...]:
-        """Root modules that this config, rather than its class, has imported: only those trusted are."""
+        """Return the root modules that this config's values import. The run is refused unless each is trusted."""
         return ()
 
     @property
     def sides(self) -> int:
-        """Sides of a game that the learner decides for: as many slots share one game."""
+        """Sides of a game that the learner controls; this many slots share one game."""
         return 1
 
     def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
-        """Let go of what the world holds beyond its arenas, such as a connection; once, after which it is not used."""
+        """Release what the world holds beyond its arenas, e.g. a connection. Called once, at the end."""
 
     def judge(self) -> World:
         """The world that evaluations play: this one, unless training plays both sides of a game."""
         return self
 
     def capped(self, steps: int) -> World:
-        """The world whose episodes end after so many environment steps at the latest, truncated; it is not closed, and
-        holds nothing that this one does not. Raises `BadRequest` where episodes have no such limit."""
+        """Return this world with episodes truncated after at most ``steps`` environment steps.
+
+        The copy is never closed and must hold nothing that this world does not. Raises `BadRequest` if the world has
+        no such limit.
+        """
         raise BadRequest(f"episodes of {type(self).__name__} have no limit in environment steps")
 
     @abstractmethod
     def arena(self, slots: int, episodes: Episodes) -> Arena:
-        """Start ``slots`` episodes at once; slot s plays the keys episodes(s, 0), episodes(s, 1), ...
+        """Start ``slots`` episodes; slot s plays the keys episodes(s, 0), episodes(s, 1), ...
 
-        Raises `BadRequest` for a world without episodes, which only an evolution can use: `evorl.mdp.problem`.
+        Raises `BadRequest` for a world without episodes (`evorl.mdp.problem`), which only evolution can use.
         """

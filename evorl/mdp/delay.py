@@ -1,4 +1,4 @@
-"""Slow and irregular on purpose: a wrapper that makes every decision of a world take wall time."""
+"""A wrapper that makes every decision of a world take random wall time, to test slow worlds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from evorl.util.seed import generator
 
 
 class Delayed:
-    """The same world, where each decision first sleeps for a keyed random time.
+    """The same world, but each decision first sleeps for a random time.
 
-    ``delay_ms`` is the [low, high] range in milliseconds, drawn uniformly per decision from a
-    generator keyed by (episode key, player). What happens in the world stays the same, only later.
+    ``delay_ms`` is the range [low, high] in milliseconds, drawn uniformly per decision from a generator keyed by
+    (episode key, player). The episodes themselves do not change.
     """
 
     def __init__(self, mdp: MDP, delay_ms: tuple[float, float]) -> None:
@@ -75,8 +75,8 @@ class _Controller:
         await asyncio.sleep(self._sleep.uniform(*self._delay_ms) / 1000)
         return await self._inner(action)
 
-    async def at_once(self, action: Array) -> Step:
-        """Act without the sleep, which is drawn all the same: for an episode that is replayed."""
+    async def act_without_delay(self, action: Array) -> Step:
+        """Act without sleeping, for replays. The sleep is still drawn, so that later ones stay the same."""
         self._sleep.uniform(*self._delay_ms)
         return await self._inner(action)
 

@@ -1,7 +1,7 @@
-"""An event loop that runs until enough has happened and nothing more can happen at once.
+"""An asyncio event loop that runs until a target is reached and no task can run without waiting.
 
-An asyncio loop tells its selector to block exactly when nothing is ready to run. So the selector
-is where quiet is noticed: no polling, no extra passes, no private field of asyncio.
+An asyncio loop lets its selector block exactly when no callback is ready. So a custom selector detects that state,
+without polling, extra passes, or private fields of asyncio.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-PATIENCE = 64
-"""Passes without progress after which a loop that stays busy (some task polls) counts as quiet."""
+MAX_IDLE_PASSES = 64
+"""Passes without progress after which a busy loop (some task polls) is paused."""
 CANCEL_TIMEOUT_S = 5.0
 STALL_S = 30.0
-"""Silence, with no timer running, after which the owner of the loop is told."""
+"""Seconds without events or timers after which ``stalled`` is called."""
 
 
-class QuietLoop:
-    """A loop that stands still between calls of `run`.
+class PausingLoop:
+    """An event loop that stands still between calls of `run`.
 
-    ``stalled`` is called once in every long silence, with whether something outside the loop (a thread, a file
-    descriptor) could still end it; what it raises leaves `run`.
+    ``stalled`` is called once per period without events. Its argument: whether something outside the loop (a thread,
+    a file descriptor) could still wake it. `run` passes on what it raises.
     """
 
     def __init__(self, stalled: Callable[[bool], None]) -> None:
@@ -33,17 +33,17 @@ class QuietLoop:
         self._last = self._passes = 0
 
     def run(self, score: Callable[[], int], target: int = 1) -> None:
-        """Run until ``score() >= target`` and nothing else is runnable (or nothing but tasks that poll)."""
+        """Run until ``score() >= target`` and no other task can run (except tasks that poll)."""
         self._score, self._target = score, target
         self._last = self._passes = 0
         self.loop.run_forever()
 
     def cancel(self, tasks: Iterable[asyncio.Task[Any]]) -> set[asyncio.Task[Any]]:
-        """Cancel tasks and run until they ended; returns those that refuse to."""
+        """Cancel tasks and run until they have ended; return those that have not within the timeout."""
         left = {task for task in tasks if not task.done()}
         for task in left:
             task.cancel()
-        self._score = int  # 0 for ever: only the end of these tasks stops the loop
+        self._score = int  # always 0: only the end of these tasks stops the loop
         return self.loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_TIMEOUT_S))[1] if left else left
 
     def close(self) -> None:
@@ -53,11 +53,11 @@ class QuietLoop:
         self.loop.close()
 
     def _pause(self, busy: bool) -> bool:
-        """Called at every pass: whether to leave the loop now."""
+        """Return whether to leave the loop now; called at every pass."""
         score = self._score()
         self._passes = self._passes + 1 if score == self._last else 0
         self._last = score
-        if score < self._target or (busy and self._passes <= PATIENCE):
+        if score < self._target or (busy and self._passes <= MAX_IDLE_PASSES):
             return False
         self.loop.stop()
         return True
@@ -67,7 +67,7 @@ class _Selector(selectors.DefaultSelector):
     def __init__(self, pause: Callable[[bool], bool], stalled: Callable[[bool], None]) -> None:
         super().__init__()
         self._pause, self._stalled = pause, stalled
-        self._silent = False  # and the owner knows
+        self._silent = False  # and `stalled` was called
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
@@ -83,5 +83,5 @@ class _Selector(selectors.DefaultSelector):
         return events
 
     def _wakeable(self) -> bool:
-        """Whether anything but the loop itself is left: a descriptor besides its own, another thread."""
+        """Return whether a file descriptor other than the loop's own, or another thread, could wake the loop."""
         return len(self.get_map()) > 1 or threading.active_count() > 1

@@ -1,8 +1,7 @@
 """An arena whose slots all step together.
 
-An `Engine` advances B episodes at once and knows nothing of keys, returns or
-scaled rewards; `Lockstep` turns it into an `Arena`: it gives each ended slot the
-key of its own next episode, so no episode depends on any other.
+An `Engine` advances B episodes at once. `Lockstep` turns it into an `Arena`: it seeds each episode with its own key,
+sums returns, and scales and clips rewards. No episode depends on another.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from typing import Protocol
 
 import numpy as np
 
-from evorl.mdp.core import Array, Decisions, Filmed, Resting, Spec
-from evorl.mdp.rows import blank
+from evorl.mdp.core import Array, Decisions, EpisodeEndHook, Spec, StoppableSlots
+from evorl.mdp.decision_arrays import empty_decisions
 from evorl.util.seed import Episodes, seed31
 from evorl.util.types import StateDict
 
 
 class Engine(Protocol):
-    """B episodes that step together. `step` and `reset` write the rows of ``inputs``; the rest describes the last step.
+    """B episodes that step together. `step` and `reset` write ``inputs``; the other fields describe the last step.
 
-    ``broken`` holds the slots whose episode failed and is to begin again under the same
-    seed; such a row is truncated, and its input is the last one seen.
+    ``broken`` holds the slots whose episode failed and must start again with the same seed. Their rows are truncated
+    and keep their last observation.
     """
 
     spec: Spec
@@ -40,8 +39,8 @@ class Engine(Protocol):
 
     def reset(self, slots: Array, seeds: list[int]) -> None: ...
 
-    def rest(self, slot: int) -> None:
-        """Leave the row of a slot that is needed no more as it is, until a reset, where that spares something."""
+    def stop_slot(self, slot: int) -> None:
+        """Keep the slot's row unchanged until its next reset, if that saves time."""
         ...
 
     def render(self, slot: int) -> Array | None: ...
@@ -53,11 +52,11 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-class Lockstep(Filmed, Resting):
+class Lockstep(EpisodeEndHook, StoppableSlots):
     """The `Arena` of an engine.
 
-    The learner sees rewards times ``scale``, then clipped; the results of an episode are its
-    raw "return" and its "length" in environment steps. A broken episode has no results.
+    The learner receives rewards times ``scale``, then clipped. The results of an episode are its raw "return" and
+    its "length" in environment steps. A broken episode has no results.
     """
 
     sides = 1
@@ -76,17 +75,19 @@ class Lockstep(Filmed, Resting):
         self._episodes = episodes
         self._scale = scale
         self._clip = clip
-        self._everyone = np.arange(slots)
+        self._all_slots = np.arange(slots)
         self._begin(np.zeros(slots, np.int64), np.zeros(slots))
-        engine.reset(self._everyone, self._seed)
+        engine.reset(self._all_slots, self._seed)
 
     def _begin(self, episode: Array, returns: Array) -> None:
-        """Stand at the given episode numbers [B] with the returns so far [B], nothing decided yet."""
+        """Set the episode numbers [B] and the returns so far [B]; no decision has been made yet."""
         self._episode = episode
         self._returns = returns
-        self._seeds = _seeds(self._episodes, episode)
+        self._seeds = _episode_seeds(self._episodes, episode)
         self._seed = [next(seeds) for seeds in self._seeds]
-        self._decisions = replace(blank(self.spec, self.slots), slots=self._everyone, inputs=self._engine.inputs)
+        self._decisions = replace(
+            empty_decisions(self.spec, self.slots), slots=self._all_slots, inputs=self._engine.inputs
+        )
 
     def recv(self) -> Decisions:
         return self._decisions
@@ -97,7 +98,7 @@ class Lockstep(Filmed, Resting):
         engine, decisions = self._engine, self._decisions
         engine.step(actions)
         self._returns += engine.reward
-        decisions.reward[:, 0] = shaped(self._scale, self._clip, engine.reward)
+        decisions.reward[:, 0] = learner_reward(self._scale, self._clip, engine.reward)
         decisions.terminated, decisions.truncated = engine.terminated, engine.truncated
         decisions.cost = engine.cost
         decisions.results = []
@@ -106,8 +107,8 @@ class Lockstep(Filmed, Resting):
             self._restart(ended)
 
     def _restart(self, ended: Array) -> None:
-        """Begin the next episode of each ended slot; a broken one begins again."""
-        self._ended()
+        """Start the next episode of each ended slot; a broken episode starts again."""
+        self._notify_episode_end()
         engine, decisions = self._engine, self._decisions
         for final, now in zip(decisions.final, engine.inputs, strict=True):
             final[ended] = now[ended]
@@ -120,8 +121,8 @@ class Lockstep(Filmed, Resting):
         self._returns[ended] = 0.0
         engine.reset(ended, [self._seed[slot] for slot in ended.tolist()])
 
-    def rest(self, slot: int) -> None:
-        self._engine.rest(slot)
+    def stop_slot(self, slot: int) -> None:
+        self._engine.stop_slot(slot)
 
     def render(self, slot: int = 0) -> Array | None:
         return self._engine.render(slot)
@@ -144,15 +145,15 @@ class Lockstep(Filmed, Resting):
         self._engine.close()
 
 
-def shaped(scale: float, clip: tuple[float, float] | None, reward: Array) -> Array:
-    """What the learner sees of a raw reward."""
+def learner_reward(scale: float, clip: tuple[float, float] | None, reward: Array) -> Array:
+    """Return the scaled and clipped reward that the learner receives."""
     if scale != 1.0:
         reward = reward * scale
     return reward if clip is None else reward.clip(*clip)
 
 
-def _seeds(episodes: Episodes, first: Array, ahead: int = 64) -> list[Iterator[int]]:
-    """The seeds of each slot's episodes from its number [B] on, hashed many at a time: one costs as much as 64."""
+def _episode_seeds(episodes: Episodes, first: Array, ahead: int = 64) -> list[Iterator[int]]:
+    """Return an iterator of episode seeds per slot, from number ``first`` [B] on; hashes ``ahead`` keys at a time."""
 
     def later(slot: int, n: int) -> Iterator[int]:
         for begin in count(n, ahead):

@@ -1,4 +1,4 @@
-"""A world played at random, for what it shows by itself."""
+"""Random play: random legal actions, and the names of a world's results."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from evorl.mdp.core import Array, Box, Spec, World, heads
-from evorl.mdp.rows import action_form
+from evorl.mdp.decision_arrays import action_format
 from evorl.util.seed import Episodes, generator
 
 
-def any_action(spec: Spec, legal: Array | None, draw: np.random.Generator) -> Array:
-    """A random legal action, [K]."""
-    dtype, _ = action_form(spec.action)
+def random_action(spec: Spec, legal: Array | None, draw: np.random.Generator) -> Array:
+    """Return a random legal action [K]."""
+    dtype, _ = action_format(spec.action)
     if isinstance(spec.action, Box):
         low, high = np.array(spec.action.low), np.array(spec.action.high)
         bounded = np.isfinite(low) & np.isfinite(high)
@@ -26,11 +26,11 @@ def any_action(spec: Spec, legal: Array | None, draw: np.random.Generator) -> Ar
     return np.array([draw.choice(np.flatnonzero(mask)) for mask in masks], dtype)
 
 
-def reported(world: World, seconds: float) -> frozenset[str] | None:
-    """The names of an episode's results, which are the same for every episode of a world: one is played to see them.
+def result_names(world: World, seconds: float) -> frozenset[str] | None:
+    """Play one random episode and return the names of its results, which are the same for all episodes.
 
-    None where none ends within about so many seconds, or where the world fails: whoever plays it in earnest says why.
-    It is a copy that plays, so that processes forked after this share nothing that the world opens at its first step.
+    Returns None if no episode ends within about ``seconds``, or if the world fails (training will report the cause).
+    A copy of the world plays, so that processes forked later share nothing that a world opens at its first step.
     """
     ends, draw = time.monotonic() + seconds, generator("reported")
     try:
@@ -40,7 +40,7 @@ def reported(world: World, seconds: float) -> frozenset[str] | None:
                 if now.results:
                     return frozenset(now.results[0][1])
                 legal = [None if now.legal is None else now.legal[slot] for slot in now.slots]
-                arena.send(now.slots, np.stack([any_action(arena.spec, one, draw) for one in legal]))
+                arena.send(now.slots, np.stack([random_action(arena.spec, one, draw) for one in legal]))
     except Exception:
         return None
     return None

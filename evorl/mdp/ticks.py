@@ -1,4 +1,4 @@
-"""The background tasks of a battle: its clock, its rule players, whatever runs beside the asked sides."""
+"""Background tasks of a battle: its clock, rule players, and anything else beside the controlled sides."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Self
 
 
 class Ticks:
-    """Runs background tasks and hands out the futures that sides wait on.
+    """Background tasks, and the futures on which sides wait.
 
-    Leaving ends every task. When a task dies, or the last one returns, whoever still
-    waits fails with the true cause, so that a battle can break but never hang:
+    Leaving the context cancels every task. If a task raises, or the last one returns, every pending future fails with
+    that cause, so a battle can fail but never hang:
 
         async with Ticks() as ticks:
             ticks.start(clock())            # resolves the future some time later
@@ -44,11 +44,11 @@ class Ticks:
         task.add_done_callback(self._done)
 
     def future(self) -> asyncio.Future[Any]:
-        """A future to wait on, which the background tasks resolve. Raises what one of them died of."""
+        """Return a future that the background tasks resolve. Raises the error of a failed task."""
         if self._error is not None:
             raise self._error
         future = asyncio.get_running_loop().create_future()
-        self._waits = [each for each in self._waits if not each.done()]  # a few: one for each side
+        self._waits = [each for each in self._waits if not each.done()]  # few: at most one per side
         self._waits.append(future)
         return future
 
@@ -65,8 +65,8 @@ class Ticks:
         for future in self._waits:
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # seen: nobody need be left to await it
+                future.exception()  # marks the error as retrieved, in case no side awaits it
 
 
 class Idle(RuntimeError):
-    """Nothing is left that could answer a waiting side."""
+    """No task is left that could resolve a pending future."""

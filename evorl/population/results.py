@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from evorl.ec.core import Evaluation, Evolution, Individual, Objective, shares, title, unreported
 from evorl.mdp.core import World
 from evorl.mdp.problem import Problem
-from evorl.mdp.random_play import reported
+from evorl.mdp.random_play import result_names
 from evorl.rl.core import Episode
 from evorl.util import seed as seeds
 from evorl.util.types import StateDict
@@ -110,7 +110,7 @@ def check_results(wanted: Mapping[str, str], world: World, more: Collection[str]
     known = {"fitness", *more} | (set() if isinstance(world, Problem) else {"return", "length"})
     if wanted.keys() <= known:
         return
-    own = world.names if isinstance(world, Problem) else reported(world.judge(), PATIENCE_S)
+    own = world.names if isinstance(world, Problem) else result_names(world.judge(), PATIENCE_S)
     if own is None:
         return
     for name, key in wanted.items():

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, Decisions, Tied, WorldError, check_name, heads
+from evorl.mdp.core import Arena, Array, Decisions, StepsTogether, WorldError, check_name, heads
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Acting, Batch, Decision, Episode, Learner, NotFinite
 from evorl.util import seed as seeds
@@ -159,14 +159,17 @@ class Actor:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
         self.store = _Columns(batch)
-        self.tied = arena.slots if isinstance(arena, Tied) else arena.sides  # slots, side by side, that need each other
+        self.tied = (
+            arena.slots if isinstance(arena, StepsTogether) else arena.sides
+        )  # adjacent, need each other
         self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that the present collection left out
 
     def collect(self, iteration: int) -> tuple[int, list[Episode]]:
         """T decisions of every slot; returns the environment steps they took and the episodes that ended.
 
         A slot that has its T decisions waits with its next one until the following call, unless another side of its
-        game (of a `Tied` arena any slot) needs it to go on: then it plays on, and those decisions belong to no batch.
+        game (in a `StepsTogether` arena: any slot) needs it to go on. Then it plays on, and those
+        decisions belong to no batch.
         """
         player, store = self.player, self.store
         horizon, slots = store.reward.shape[:2]

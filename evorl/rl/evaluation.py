@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, Resting, World
+from evorl.mdp.core import Arena, Array, StoppableSlots, World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.actor import Player
 from evorl.rl.core import Acting, Episode, Learner, Metrics
@@ -99,9 +99,9 @@ def played(
 
 def _rest(arena: Arena, slots: list[int]) -> None:
     """Spare what slots would cost whose episodes are played."""
-    if isinstance(arena, Resting):
+    if isinstance(arena, StoppableSlots):
         for slot in slots:
-            arena.rest(slot)
+            arena.stop_slot(slot)
 
 
 class EvaluationNoise:

@@ -457,7 +457,7 @@ def test_a_battle_that_breaks_while_we_think_is_cut_after_our_answer(log: pytest
 
 
 def cut(now: Decisions, first: list[float]) -> None:
-    """Slot 0 sees the end of the broken attempt where it was seen last, and the first state of the next."""
+    """SlotEnv 0 sees the end of the broken attempt where it was seen last, and the first state of the next."""
     assert now.slots.tolist() == [0] and now.truncated[0] and now.reward[0].tolist() == [0, 0]
     assert (now.final[0][0] == np.array(first, np.float32) + 1).all()
     assert now.inputs[0][0].tolist() == first

@@ -21,10 +21,10 @@ import evorl.mdp
 from evorl.mdp.arena import BattleArena
 from evorl.mdp.conformance import Nonconformity
 from evorl.mdp.core import Arena, Array, Box, Decisions, Discrete, Input, Spec, State, StateDict, Step, World
+from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.duel import Duel
 from evorl.mdp.pong import Pong
 from evorl.mdp.problem import Problem
-from evorl.mdp.rows import blank
 from evorl.util.seed import Episodes, generator
 
 CONF = Path(__file__).parents[2] / "conf" / "mdp"
@@ -97,7 +97,7 @@ class DiceArena:
         self.spec = Spec(inputs=(Input("sum", (1,)),), action=action, masked=fault != "box")
         self.fault, self.slots, self.episodes = fault, slots, episodes
         self.sides = 2 if fault == "sides" else 1
-        self.rows = blank(self.spec, slots)
+        self.rows = empty_decisions(self.spec, slots)
         self.episode, self.throws, self.sums = (np.zeros(slots, np.int64) for _ in range(3))
         self.closed = 0
         self.look()

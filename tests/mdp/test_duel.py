@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from evorl.mdp.duel import Duel
 from evorl.mdp.duel.characters import Archer, Ground, Knight, Skill
 from evorl.mdp.duel.observation import heading, observe
-from evorl.mdp.duel.rule_player import Command, play, shuffle
+from evorl.mdp.duel.rule_player import Command, random_command, rule_command
 from evorl.mdp.duel.rules import (
     ARCHER,
     BLOCK,
@@ -145,7 +145,7 @@ def test_an_arrow_leads_who_walks_and_misses_who_turns() -> None:
         it.arrows.clear()
         me = it.fighters[KNIGHT]
         me.moved = (0.0, 0.25)
-        it._loose(it.fighters[ARCHER], SHOOT, 0.0)
+        it._shoot_arrow(it.fighters[ARCHER], SHOOT, 0.0)
         while it.arrows:
             if not me.left:
                 it.command(KNIGHT, STEP, SOUTH if turns else NORTH)
@@ -182,7 +182,7 @@ def test_how_far_a_charge_and_an_arrow_reach() -> None:
         assert (it.distance() > 2 * it.ground.body + 0.3) == (reach > 0.3)
     for radius, taken in ((0.1, False), (1.0, True)):
         it = fight(3, archer=Archer(arrow_radius=radius))
-        it._loose(it.fighters[ARCHER], SHOOT, 0.0)
+        it._shoot_arrow(it.fighters[ARCHER], SHOOT, 0.0)
         it.fighters[KNIGHT].y += 1.2  # beside the body, not beside a wide arrow
         while it.arrows:
             it._pass_tick()
@@ -237,7 +237,7 @@ def test_nobody_leaves_the_field(seed: int) -> None:
             view = observe(it, side)
             assert np.isfinite(view).all() and np.abs(view).max() <= 1.5
             if not me.left:
-                it.command(side, *(shuffle if seed % 2 else play)(it, side, draws[side]))
+                it.command(side, *(random_command if seed % 2 else rule_command)(it, side, draws[side]))
         it.advance()
     assert it.fighters[0].dealt == pytest.approx(it.fighters[1].taken)
 
@@ -304,12 +304,12 @@ def wins(players: tuple[Player, Player], games: int) -> float:
 
 
 def test_the_rule_players_are_about_even() -> None:
-    assert 0.4 <= wins((play, play), 300) <= 0.6
+    assert 0.4 <= wins((rule_command, rule_command), 300) <= 0.6
 
 
 def test_random_players_lose() -> None:
-    assert wins((shuffle, play), 60) < 0.15
-    assert wins((play, shuffle), 60) > 0.85
+    assert wins((random_command, rule_command), 60) < 0.15
+    assert wins((rule_command, random_command), 60) > 0.85
 
 
 # ------------------------------------------------------------------ as a world

@@ -211,7 +211,13 @@ def test_run_resumes_to_the_bit_and_is_evaluated(id: str, folder: Path, tmp_path
 
 def test_worker_processes_make_the_class(folder: Path, tmp_path: Path) -> None:
     words = (*WORLD, "+mdp.kwargs.size=3", "ec=pbt", "ec.population=2", "ec.train_steps=128")
-    few = ("ec.episodes=2", "cluster=processes", "cluster.workers=2", "budget.steps=256", f"hydra.run.dir={tmp_path / 'run'}")
+    few = (
+        "ec.episodes=2",
+        "cluster=processes",
+        "cluster.workers=2",
+        "budget.steps=256",
+        f"hydra.run.dir={tmp_path / 'run'}",
+    )
     done = evorl("run", *words, *SMALL, *few, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "result.json").exists()

@@ -20,10 +20,21 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from harness import go
 from hydra.utils import get_class
 
-from evorl.mdp.core import Arena, Array, Box, Decisions, Discrete, Input, MultiDiscrete, Resting, WorldError, heads
+from evorl.mdp.core import (
+    Arena,
+    Array,
+    Box,
+    Decisions,
+    Discrete,
+    Input,
+    MultiDiscrete,
+    StoppableSlots,
+    WorldError,
+    heads,
+)
 from evorl.mdp.gymnasium import Gymnasium, spaces
-from evorl.mdp.gymnasium.classic_control import SIMULATORS, Simulated
-from evorl.mdp.gymnasium.env_per_slot import Stepped
+from evorl.mdp.gymnasium.classic_control import SIMULATORS, ClassicControlEngine
+from evorl.mdp.gymnasium.env_per_slot import EnvPerSlot
 from evorl.mdp.lockstep import Lockstep
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, Keys, seed31
@@ -238,8 +249,8 @@ def test_slots_do_not_depend_on_each_other() -> None:
 @pytest.mark.parametrize("id", ["", *SIMULATORS])
 def test_a_slot_that_rests_is_not_stepped_and_disturbs_nobody(id: str) -> None:
     arena, other = (Gymnasium(id=id).arena(3, Episodes(0)) if id else script(slots=3) for _ in range(2))
-    assert isinstance(arena, Resting)
-    arena.rest(1)
+    assert isinstance(arena, StoppableSlots)
+    arena.stop_slot(1)
     rng = np.random.default_rng(0)
     first = arena.recv().inputs[0][1].copy()
     for n in range(600 if id else 20):
@@ -337,7 +348,7 @@ def test_impossible_requests() -> None:
 @pytest.mark.parametrize("id", SIMULATORS)
 def test_simulators_have_the_bits_of_gymnasium(id: str) -> None:
     """State, observation, reward and ends of every step, in float64, over several episodes of each of 7 slots."""
-    engine = Simulated(SIMULATORS[id], 7, None, Gymnasium(id=id).make)
+    engine = ClassicControlEngine(SIMULATORS[id], 7, None, Gymnasium(id=id).make)
     arena, episodes = Lockstep(engine, 7, Episodes(7)), Episodes(7)
     envs = [gymnasium.make(id) for _ in range(7)]
     episode = [0] * 7
@@ -365,7 +376,7 @@ def test_simulators_have_the_bits_of_gymnasium(id: str) -> None:
 def test_a_car_that_climbs_the_hill() -> None:
     """Random actions never end a MountainCar episode early: pushing along the velocity does."""
     world = Gymnasium(id="MountainCar-v0")
-    pair = [world.arena(3, Episodes(0)), Lockstep(Stepped(world.make, 3), 3, Episodes(0))]
+    pair = [world.arena(3, Episodes(0)), Lockstep(EnvPerSlot(world.make, 3), 3, Episodes(0))]
     done = 0
     for _ in range(300):
         actions = np.where(pair[0].recv().inputs[0][:, 1] < 0, 0, 2)
@@ -381,7 +392,7 @@ def test_both_engines_are_one_arena(id: str, limit: int | None) -> None:
     world = Gymnasium(id=id, time_limit=limit, reward_scale=0.1, reward_clip=(-0.5, 0.5))
     assert world.simulated
     simulated = world.arena(4, Episodes(2))
-    stepped = Lockstep(Stepped(world.make, 4), 4, Episodes(2), 0.1, (-0.5, 0.5))
+    stepped = Lockstep(EnvPerSlot(world.make, 4), 4, Episodes(2), 0.1, (-0.5, 0.5))
     assert simulated.spec == stepped.spec
     same(rollout(simulated, 210), rollout(stepped, 210))
 
@@ -451,7 +462,7 @@ def test_loading_refuses_what_does_not_repeat_itself(monkeypatch: pytest.MonkeyP
 
 
 def test_the_action_log_is_as_long_as_the_longest_episode() -> None:
-    engine = Stepped(Gymnasium(id=SCRIPT).make, 2)
+    engine = EnvPerSlot(Gymnasium(id=SCRIPT).make, 2)
     arena = Lockstep(engine, 2, Numbered(0))
     for _ in range(200):
         play(arena, [0, 0])
@@ -664,7 +675,7 @@ def test_action_forms(space: Any, form: Any, actions: Any, first: Any) -> None:
 
 def test_both_engines_draw_the_same_pictures() -> None:
     world = Gymnasium(id="CartPole-v1")
-    pair = [world.arena(2, Episodes(0)), Lockstep(Stepped(world.make, 2), 2, Episodes(0))]
+    pair = [world.arena(2, Episodes(0)), Lockstep(EnvPerSlot(world.make, 2), 2, Episodes(0))]
     rng = np.random.default_rng(0)
     for _ in range(40):
         actions = sampled(pair[0], rng)
@@ -757,7 +768,7 @@ def test_every_kind_of_action_reaches_its_own_slot(space: Any) -> None:
     gymnasium.register("evorl-test/Echo-v0", entry_point=lambda: make())
     try:
         arena = Lockstep(
-            Stepped(lambda: gymnasium.make("evorl-test/Echo-v0", disable_env_checker=True), 3), 3, Numbered(0)
+            EnvPerSlot(lambda: gymnasium.make("evorl-test/Echo-v0", disable_env_checker=True), 3), 3, Numbered(0)
         )
     finally:
         del gymnasium.registry["evorl-test/Echo-v0"]

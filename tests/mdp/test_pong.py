@@ -106,7 +106,7 @@ class Oracle:
     def rule(self, side: int) -> int:
         return 2 if self.bat[side] + self.rules.bat_height / 2 < self.y + 2 else 0
 
-    def look(self, side: int) -> list[float]:
+    def update_view(self, side: int) -> list[float]:
         """Called once for each step and side; keeps the positions itself."""
         if side == 0:
             self.seen.append((self.x, self.y))
@@ -206,7 +206,7 @@ def test_arena_equals_oracle_games(opponent: Any, weights: Behaviour) -> None:
         np.testing.assert_array_equal(now.terminated, over)
         assert now.results == results
         sides = [slot % 2 if share == 2 else int(oracles[slot].draw(0) >= 0.5) for slot in range(slots)]
-        looks = [[oracle.look(side) for side in (0, 1)] for oracle in oracles]
+        looks = [[oracle.update_view(side) for side in (0, 1)] for oracle in oracles]
         expected = [looks[slot // share][sides[slot]] for slot in range(slots)]
         np.testing.assert_array_equal(now.inputs[0], np.float32(expected))
         actions = sticky(rng, (slots, 1), actions)
@@ -249,13 +249,13 @@ def test_everything_stays_in_the_field(key: int, seed: int, speeds: tuple[int, i
     for _ in range(100):
         actions = sticky(rng, (2,), actions)
         _, point = match.advance(actions)
-        match.seats.look(games)
+        match.players.update_view(games)
         score += point.sum()
         assert 0 <= games.x[0] <= SIZE - 4 and TOP <= games.ball[0] <= TOP + SIZE - 4
         assert (games.bats >= TOP).all() and (games.bats <= TOP + SIZE - bat_height).all()
         assert (games.y == np.trunc(games.y)).all() and games.x[0] == int(games.x[0])
         assert games.score[0, 0] - games.score[1, 0] == score and games.score.sum() <= games.round[0]
-        assert (match.seats.view >= 0).all() and (match.seats.view <= 1).all()
+        assert (match.players.view >= 0).all() and (match.players.view <= 1).all()
 
 
 @given(key=st.integers(0, 2**64 - 1), seed=st.integers(0, 2**32))
@@ -273,11 +273,11 @@ def test_the_right_side_sees_a_mirrored_game(key: int, seed: int) -> None:
         match.advance(actions)
         mirror.advance(actions[::-1])
         for one in (match, mirror):
-            one.seats.look(one.games)
+            one.players.update_view(one.games)
         assert mirror.games.x[0] == SIZE - 4 - match.games.x[0]
         assert mirror.games.score[::-1].tolist() == match.games.score.tolist()
         if step >= 3:  # before that the history holds its initial values
-            np.testing.assert_allclose(match.seats.view[1], mirror.seats.view[0] + edge, atol=1e-6)
+            np.testing.assert_allclose(match.players.view[1], mirror.players.view[0] + edge, atol=1e-6)
 
 
 def test_a_long_round_is_a_tie() -> None:
@@ -451,9 +451,11 @@ def test_every_slot_must_be_answered() -> None:
 
 
 def test_sides_are_random_by_episode() -> None:
-    sides = Pong().own_sides(Episodes(0)(np.arange(1000), 0))
+    sides = Pong().learner_sides(Episodes(0)(np.arange(1000), 0))
     assert 450 < sides.sum() < 550
-    assert (Pong(side="left").own_sides(keys(5)) == 0).all() and (Pong(side="right").own_sides(keys(5)) == 1).all()
+    assert (Pong(side="left").learner_sides(keys(5)) == 0).all() and (
+        Pong(side="right").learner_sides(keys(5)) == 1
+    ).all()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import evorl.mdp
 from evorl import evaluate
 from evorl.mdp.core import Arena, Array, Decisions, WorldError
 from evorl.mdp.gymnasium import Gymnasium, probes, snapshot
-from evorl.mdp.gymnasium.vector_env import Shared
+from evorl.mdp.gymnasium.vector_env import SharedGeneratorArena
 from evorl.mdp.lockstep import Lockstep
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
@@ -364,7 +364,7 @@ def test_a_truncated_episode_is_bootstrapped_from_the_state_it_was_cut_at(mode: 
 def test_walks_conform(mode: AutoresetMode) -> None:
     world = world_of(Walk, mode)
     world.ready()
-    assert isinstance(world.arena(3, Episodes(0)), Shared)
+    assert isinstance(world.arena(3, Episodes(0)), SharedGeneratorArena)
     evorl.mdp.check(world)
 
 
@@ -423,9 +423,9 @@ def test_what_is_seeded_row_by_row_is_played_again(before: int) -> None:
 
 
 def test_a_list_of_seeds_for_one_generator_is_no_seed_for_each() -> None:
-    assert not probes.own(world_of(Listed).make_vec)
-    assert probes.own(world_of(Own).make_vec)
-    assert isinstance(world_of(Listed).arena(3, Episodes(0)), Shared)
+    assert not probes.rows_are_independent(world_of(Listed).make_vec)
+    assert probes.rows_are_independent(world_of(Own).make_vec)
+    assert isinstance(world_of(Listed).arena(3, Episodes(0)), SharedGeneratorArena)
 
 
 # ------------------------------------------------------------------ pictures of what is seeded row by row
@@ -437,7 +437,7 @@ def test_a_row_is_drawn_where_its_very_episode_can_be_played_again(kind: type) -
     arena = world_of(kind, vector=True).arena(3, Episodes(0))
     assert isinstance(arena, Lockstep)
     ends: list[Any] = []
-    arena.at_end = lambda: ends.append((arena.render(1), place(arena)))
+    arena.on_episode_end = lambda: ends.append((arena.render(1), place(arena)))
 
     def place(arena: Arena) -> Any:
         names = [one.name for one in arena.spec.inputs]
@@ -566,12 +566,12 @@ def test_judging_is_a_function_of_the_weights_and_the_seed(mode: AutoresetMode) 
         ([id_of(Opaque)], f"mdp.id: {id_of(Opaque)} has one generator for all slots and cannot be saved: "
             "Opaque.physics.engine is a builtins.list_iterator"),
         ([id_of(Hidden)], f"mdp.id: {id_of(Hidden)} has one generator for all slots and cannot be saved: "
-            "its attributes are not all of it"),
+            "its attributes are not all of its state"),
         ([id_of(Deaf)], "does not heed reset_mask"),
-        ([id_of(Silent)], "does not say when it resets itself"),
+        ([id_of(Silent)], "does not declare when it resets itself"),
         ([id_of(Walk), "mdp.frame_skip=2"], f"mdp.frame_skip: {id_of(Walk)} steps all its rows together"),
         ([id_of(Rigid), "mdp.time_limit=5"], f"mdp.time_limit: {id_of(Rigid)} resets itself"),
-        ([id_of(Walk), "mdp.vector=false"], f"mdp.vector: {id_of(Walk)} has nothing but its vector environment"),
+        ([id_of(Walk), "mdp.vector=false"], f"mdp.vector: {id_of(Walk)} has only a vector environment"),
         (["LunarLander-v3", "mdp.vector=true"], "mdp.vector: LunarLander-v3 has no vector environment"),
         ([id_of(Walk), "+mdp.kwargs.gravity=1"], "gravity"),
     ],

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorl.mdp.core import Array, Box, Decisions, Discrete, Input, MultiDiscrete, Spec, State, StateDict, Step, World
-from evorl.mdp.rows import blank, show, show_final
+from evorl.mdp.decision_arrays import blank, show, show_final
 from evorl.util.seed import Episodes, generator, uniform
 
 

@@ -110,7 +110,7 @@ class Ground:
     dt: Positive = 0.1
     """Simulated seconds per tick: one environment step."""
     storm: NonNegative = 15.0
-    """Simulated seconds after which the field burns, so that who only runs away loses to whoever has the lead."""
+    """Simulated seconds after which the field burns, so that running away loses against the side that leads."""
     burn: NonNegative = 0.1
     """Share of its full health that a fighter then loses per second."""
     limit: Positive = 30.0

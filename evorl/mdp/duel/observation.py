@@ -42,7 +42,7 @@ def observe(fight: Fight, side: int) -> Array:
             *turned(2 * me.x / size - 1, 2 * me.y / size - 1), ux, uy, *_body(fight, me),
             fight.distance() / size, *_body(fight, foe),
             *casting, float(foe.left == 0), foe.left * fight.ground.dt / LONGEST_S, *turned(*foe.heading),
-            float(fight.clear()), *_arrow(fight, me, turned),
+            float(fight.line_is_clear()), *_arrow(fight, me, turned),
             1 - fight.tick / fight.limit,
         ],
         np.float32,

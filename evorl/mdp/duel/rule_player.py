@@ -33,14 +33,14 @@ ARRIVING = 2.5  # an arrow's distance for the shield
 Command = tuple[int, Vector]
 
 
-def play(fight: Fight, side: int, draw: np.random.Generator) -> Command:
+def rule_command(fight: Fight, side: int, draw: np.random.Generator) -> Command:
     """The rule player's (skill, heading)."""
     if draw.random() < SLIP:
-        return shuffle(fight, side, draw)
+        return random_command(fight, side, draw)
     return RULES[side](fight)
 
 
-def shuffle(fight: Fight, side: int, draw: np.random.Generator) -> Command:
+def random_command(fight: Fight, side: int, draw: np.random.Generator) -> Command:
     """Any legal skill in any direction."""
     skills = [skill for skill, may in enumerate(fight.legal(side)) if may]
     return skills[draw.integers(len(skills))], DIRECTIONS[draw.integers(len(DIRECTIONS))]
@@ -48,23 +48,23 @@ def shuffle(fight: Fight, side: int, draw: np.random.Generator) -> Command:
 
 def knight(fight: Fight) -> Command:
     """Come near, behind the shield when arrows do; charge and strike."""
-    may, gap, toward = fight.legal(KNIGHT), fight.distance(), nearer(fight, KNIGHT)
+    may, gap, toward = fight.legal(KNIGHT), fight.distance(), direction_toward_foe(fight, KNIGHT)
     if gap <= fight.knight.strike.range and may[STRIKE]:
         return STRIKE, toward
     if may[BLOCK] and gap > ARRIVING and _arrow_near(fight):
         return BLOCK, toward
-    if may[CHARGE] and gap <= fight.knight.charge.range and fight.clear():
+    if may[CHARGE] and gap <= fight.knight.charge.range and fight.line_is_clear():
         return CHARGE, toward
     return STEP, toward
 
 
 def archer(fight: Fight) -> Command:
     """Keep away, but within range; shoot whenever the line is free."""
-    may, gap, away = fight.legal(ARCHER), fight.distance(), farther(fight, ARCHER)
+    may, gap, away = fight.legal(ARCHER), fight.distance(), direction_away_from_foe(fight, ARCHER)
     if gap < CLOSE:
         return (ROLL if may[ROLL] else STEP), away
-    if not fight.clear() or gap > fight.archer.shoot.range - 1:
-        return STEP, nearer(fight, ARCHER)
+    if not fight.line_is_clear() or gap > fight.archer.shoot.range - 1:
+        return STEP, direction_toward_foe(fight, ARCHER)
     if may[VOLLEY] and gap < NEAR:
         return VOLLEY, away
     if may[SHOOT]:
@@ -75,7 +75,7 @@ def archer(fight: Fight) -> Command:
 RULES: tuple[Callable[[Fight], Command], Callable[[Fight], Command]] = (knight, archer)
 
 
-def nearer(fight: Fight, side: int) -> Vector:
+def direction_toward_foe(fight: Fight, side: int) -> Vector:
     """The direction of the step that brings the side nearest to its foe, around the pillar."""
     me, foe = fight.fighters[side], fight.fighters[1 - side]
 
@@ -86,7 +86,7 @@ def nearer(fight: Fight, side: int) -> Vector:
     return min(DIRECTIONS, key=gap)
 
 
-def farther(fight: Fight, side: int) -> Vector:
+def direction_away_from_foe(fight: Fight, side: int) -> Vector:
     """The direction of a dash that ends far from the foe, and not in a corner."""
     me, foe, middle = fight.fighters[side], fight.fighters[1 - side], fight.ground.size / 2
 

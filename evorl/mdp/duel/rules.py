@@ -61,7 +61,7 @@ class Fight:
         self.limit = max(1, round(ground.limit / ground.dt))
         self.tick = 0
         self.arrows: list[Arrow] = []
-        self._hurts: list[tuple[int, float]] = []
+        self._pending_damage: list[tuple[int, float]] = []
         self._low, self._high, self._half = ground.body, ground.size - ground.body, ground.size / 2
         self._around = ground.pillar + ground.body if ground.pillar else 0.0
         draw = generator("duel", seed, "start")
@@ -91,11 +91,11 @@ class Fight:
         me = self.fighters[side]
         return [r <= self.tick and me.energy >= s.energy for r, s in zip(me.ready, me.skills, strict=True)]
 
-    def clear(self) -> bool:
+    def line_is_clear(self) -> bool:
         """Whether the pillar leaves the line between the two free."""
         a, b = self.fighters
         half = self.ground.size / 2
-        return _gap(a.x, a.y, b.x, b.y, half, half) > self.ground.pillar
+        return _distance_to_segment(a.x, a.y, b.x, b.y, half, half) > self.ground.pillar
 
     def distance(self) -> float:
         a, b = self.fighters
@@ -116,9 +116,9 @@ class Fight:
         me.energy -= chosen.energy
         if skill > STEP:
             me.ready[skill] = self.tick + me.casts[skill] + me.cooldowns[skill]
-        self._set_off(side, me, chosen)
+        self._set_velocity(side, me, chosen)
 
-    def _set_off(self, side: int, me: Fighter, chosen: Skill) -> None:
+    def _set_velocity(self, side: int, me: Fighter, chosen: Skill) -> None:
         """The velocity for this cast: a dash or a walk, or strafing while something else is done."""
         pace = me.character.strafe * me.character.step.range / me.casts[STEP]
         if me.skill == WAIT:
@@ -143,11 +143,11 @@ class Fight:
             self.arrows = [arrow for arrow in self.arrows if self._fly(arrow)]
         for side, me in enumerate(self.fighters):
             if me.left == 1:
-                self._release(side)
-        if self._hurts:
-            for hurt in self._hurts:
-                self._hurt(*hurt)
-            self._hurts.clear()
+                self._finish_cast(side)
+        if self._pending_damage:
+            for pending in self._pending_damage:
+                self._apply_damage(*pending)
+            self._pending_damage.clear()
         for me in self.fighters:
             me.left -= 1
             me.energy = min(me.character.energy, me.energy + me.gain)
@@ -200,7 +200,7 @@ class Fight:
 
     def _charge(self, me: Fighter, foe: Fighter) -> None:
         if self.distance() <= 2 * self.ground.body + self.knight.charge_reach:
-            self._hurts.append((ARCHER, self.knight.charge.damage))
+            self._pending_damage.append((ARCHER, self.knight.charge.damage))
             me.spent, me.vx, me.vy = True, 0.0, 0.0
 
     # -------------------------------------------------------------- arrows
@@ -210,15 +210,15 @@ class Fight:
         x, y = arrow.x + arrow.vx, arrow.y + arrow.vy
         size, foe = self.ground.size, self.fighters[KNIGHT]
         half = size / 2
-        if self.ground.pillar and _gap(arrow.x, arrow.y, x, y, half, half) <= self.ground.pillar:
+        if self.ground.pillar and _distance_to_segment(arrow.x, arrow.y, x, y, half, half) <= self.ground.pillar:
             return False
-        if _gap(arrow.x, arrow.y, x, y, foe.x, foe.y) <= self.ground.body + self.archer.arrow_radius:
-            self._hurts.append((KNIGHT, arrow.damage))
+        if _distance_to_segment(arrow.x, arrow.y, x, y, foe.x, foe.y) <= self.ground.body + self.archer.arrow_radius:
+            self._pending_damage.append((KNIGHT, arrow.damage))
             return False
         arrow.x, arrow.y, arrow.left = x, y, arrow.left - 1
         return arrow.left > 0 and 0 <= x <= size and 0 <= y <= size
 
-    def _loose(self, me: Fighter, skill: int, turn: float) -> None:
+    def _shoot_arrow(self, me: Fighter, skill: int, turn: float) -> None:
         """Let an arrow fly at where the foe will be if it goes on as it does, turned by an angle."""
         foe, chosen, pace = self.fighters[KNIGHT], me.skills[skill], self.archer.arrow_speed * self.ground.dt
         flight = self.distance() / pace
@@ -229,20 +229,20 @@ class Fight:
 
     # -------------------------------------------------------------- hurting
 
-    def _release(self, side: int) -> None:
+    def _finish_cast(self, side: int) -> None:
         """What happens at the end of a cast."""
         me = self.fighters[side]
         if side == KNIGHT and me.skill == STRIKE:
             if self.distance() <= self.knight.strike.range:
-                self._hurts.append((ARCHER, self.knight.strike.damage))
+                self._pending_damage.append((ARCHER, self.knight.strike.damage))
         elif side == ARCHER and me.skill == SHOOT:
-            self._loose(me, SHOOT, 0.0)
+            self._shoot_arrow(me, SHOOT, 0.0)
         elif side == ARCHER and me.skill == VOLLEY:
             count, between = self.archer.volley_arrows, math.radians(self.archer.volley_angle)
             for arrow in range(count):
-                self._loose(me, VOLLEY, (arrow - (count - 1) / 2) * between)
+                self._shoot_arrow(me, VOLLEY, (arrow - (count - 1) / 2) * between)
 
-    def _hurt(self, side: int, damage: float) -> None:
+    def _apply_damage(self, side: int, damage: float) -> None:
         """Take health, unless the skill under way spares it."""
         me, other = self.fighters[side], self.fighters[1 - side]
         if side == ARCHER and me.skill == ROLL:
@@ -255,7 +255,7 @@ class Fight:
         other.dealt += damage
 
 
-def _gap(ax: float, ay: float, bx: float, by: float, px: float, py: float) -> float:
+def _distance_to_segment(ax: float, ay: float, bx: float, by: float, px: float, py: float) -> float:
     """Distance of the point p from the segment a-b."""
     dx, dy = bx - ax, by - ay
     square = dx * dx + dy * dy

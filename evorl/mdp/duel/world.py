@@ -17,9 +17,9 @@ import numpy as np
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Input, MultiDiscrete, Spec, State, Step
 from evorl.mdp.duel.characters import Archer, Ground, Knight
+from evorl.mdp.duel.drawing import draw_fight
 from evorl.mdp.duel.observation import SIZE, heading, observe
-from evorl.mdp.duel.picture import picture
-from evorl.mdp.duel.rule_player import Command, play
+from evorl.mdp.duel.rule_player import Command, rule_command
 from evorl.mdp.duel.rules import ARCHER, DIRECTIONS, KNIGHT, SKILLS, Fight, Vector
 from evorl.mdp.ticks import Ticks
 from evorl.util.seed import generator, uniform
@@ -83,14 +83,14 @@ class DuelBattle:
     def __init__(self, fight: Fight, players: Sequence[int], seed: int) -> None:
         self.fight = fight
         self.controllers: Sequence[Controller] = [_Side(self, player) for player in players]
-        self._rules = [side for side in (KNIGHT, ARCHER) if side not in players]
+        self._rule_sides = [side for side in (KNIGHT, ARCHER) if side not in players]
         self._seed = seed
         self._ticks = Ticks()
-        self._freed: dict[int, asyncio.Future[None]] = {}  # who is busy, and waits to decide again
+        self._waiting: dict[int, asyncio.Future[None]] = {}  # who is busy, and waits to decide again
         self._commands: dict[int, Command] = {}  # given since time last passed
 
     async def __aenter__(self) -> Self:
-        for side in self._rules:
+        for side in self._rule_sides:
             self._ticks.start(self._rule_player(side))
         return self
 
@@ -102,13 +102,13 @@ class DuelBattle:
     async def act(self, side: int, skill: int, heading: Vector) -> None:
         """Use a skill; return when the side may decide again, or the fight is over."""
         self._commands[side] = (skill, heading)
-        self._freed[side] = freed = self._ticks.future()
-        if len(self._freed) == len(self.fight.fighters):
+        self._waiting[side] = freed = self._ticks.future()
+        if len(self._waiting) == len(self.fight.fighters):
             self._pass_time()
         await freed
 
     def render(self) -> Array:
-        return picture(self.fight)
+        return draw_fight(self.fight)
 
     def _pass_time(self) -> None:
         for side in sorted(self._commands):  # only now: who answers later must not see what was answered before
@@ -116,14 +116,14 @@ class DuelBattle:
         self.fight.advance()
         for side in (KNIGHT, ARCHER):
             if self.fight.over or not self.fight.fighters[side].left:
-                freed = self._freed.pop(side)
+                freed = self._waiting.pop(side)
                 if not freed.done():  # cancelled where the battle is being left
                     freed.set_result(None)
 
     async def _rule_player(self, side: int) -> None:
         draw = generator("duel", self._seed, "rule", side)
         while not self.fight.over:
-            await self.act(side, *play(self.fight, side, draw))
+            await self.act(side, *rule_command(self.fight, side, draw))
 
 
 class _Side:

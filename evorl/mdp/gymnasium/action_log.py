@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from evorl.mdp.core import Action, Array
-from evorl.mdp.rows import action_form
+from evorl.mdp.decision_arrays import action_format
 from evorl.util.types import StateDict
 
 
-class Log:
+class ActionLog:
     """Actions [B, K] since the oldest of the B present episodes began, and no further."""
 
     def __init__(self, action: Action, slots: int) -> None:
-        self._form = action_form(action)
+        self._form = action_format(action)
         self._actions: list[Array] = []
         self._begun = [0] * slots  # where each present episode begins
 

@@ -1,4 +1,4 @@
-"""Pictures of gymnasium's environments, from one environment of their own that need not have a display."""
+"""Pictures of gymnasium environments, drawn by a separate environment; no display is needed."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from evorl.util.errors import BadRequest
 
 
 class Camera:
-    """An environment that draws. It comes to the episode it is asked for, and steps no environment of a slot.
+    """A separate environment that draws the episode of a slot by playing its actions again.
 
-    With ``anew``, each episode has an environment of its own.
+    It never steps the environment of a slot. ``new_env_per_episode`` makes a new environment for each episode.
     """
 
-    def __init__(self, make: Callable[..., Any], anew: bool = False) -> None:
+    def __init__(self, make: Callable[..., Any], new_env_per_episode: bool = False) -> None:
         self._make = make
-        self._anew = anew
+        self._new_env_per_episode = new_env_per_episode
         self.env = make(render_mode="rgb_array")
         self._seed = -1
-        self.seen: Any = None  # the observation of the moment that was last drawn
+        self.seen: Any = None  # the observation of the last picture
         self._played: list[Any] = []
 
     def follow(self, seed: int, actions: Sequence[Any]) -> Array:
-        """The picture after an episode's actions so far; those that follow the last call's alone are played."""
+        """Return the picture after an episode's actions so far; plays only the actions added since the last call."""
         done = len(self._played)
-        if seed != self._seed or not _same(actions[:done], self._played):
+        if seed != self._seed or not _equal(actions[:done], self._played):
             self._begin(seed)
             done = 0
         for action in actions[done:]:
@@ -43,14 +43,14 @@ class Camera:
         return self._draw()
 
     def show(self, state: Array) -> Array:
-        """The picture of a classic control task's state [D]; what is not part of it (the last torque) is not drawn."""
+        """Return the picture of a classic control task's state [D]; the last torque is not drawn."""
         if self._seed < 0:
             self._begin(0)
         self.env.unwrapped.state = state
         return self._draw()
 
     def _begin(self, seed: int) -> None:
-        if self._anew and self._seed >= 0:
+        if self._new_env_per_episode and self._seed >= 0:
             self.env.close()
             self.env = self._make(render_mode="rgb_array")
         self.seen, _ = self.env.reset(seed=seed)
@@ -58,24 +58,24 @@ class Camera:
 
     def _draw(self) -> Array:
         """uint8 [H, W, 3]."""
-        return np.ascontiguousarray(drawn(self.env, self.env.unwrapped.spec.id))
+        return np.ascontiguousarray(rendered(self.env, self.env.unwrapped.spec.id))
 
     def close(self) -> None:
         self.env.close()
 
 
-def draws(env: Any) -> bool:
-    """Whether an environment, or a vector environment, can give pictures."""
+def can_render(env: Any) -> bool:
+    """Return whether an environment, or a vector environment, declares the render mode rgb_array."""
     return "rgb_array" in env.metadata.get("render_modes", ())
 
 
-def drawn(env: Any, name: str) -> Any:
-    """What an environment draws. Raises `BadRequest` where nothing can be: most need pygame, MuJoCo needs EGL."""
+def rendered(env: Any, name: str) -> Any:
+    """Return ``env.render()``. Raises `BadRequest` if drawing fails: most need pygame, MuJoCo needs EGL."""
     try:
         with _headless():
             return env.render()
     except Exception as error:
-        if find_spec("pygame") is None:  # gymnasium's own words name an extra of its own
+        if find_spec("pygame") is None:  # gymnasium's message names an extra of gymnasium
             ways = command.install("video")
             raise BadRequest(f"{name} cannot be drawn here without pygame: {ways}") from error
         raise BadRequest(f"{name} cannot be drawn here: {error}; MuJoCo's worlds need the library EGL") from error
@@ -83,7 +83,7 @@ def drawn(env: Any, name: str) -> Any:
 
 @contextmanager
 def _headless() -> Iterator[None]:
-    """Where there is no display, name drawers that need none, until the picture is drawn: children inherit nothing."""
+    """Without a display, select renderers that need none while the picture is drawn; restore the variables after."""
     given = {} if "DISPLAY" in os.environ else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
     added = [name for name in given if name not in os.environ]
     os.environ.update({name: given[name] for name in added})
@@ -94,5 +94,5 @@ def _headless() -> Iterator[None]:
             del os.environ[name]
 
 
-def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+def _equal(some: Sequence[Any], others: Sequence[Any]) -> bool:
     return len(some) == len(others) and all(map(np.array_equal, some, others))

@@ -197,7 +197,7 @@ SIMULATORS = {
 }
 
 
-class Simulated:
+class ClassicControlEngine:
     """The engine of a simulator with B rows. ``make(render_mode=...)`` builds gymnasium's environment, to draw with."""
 
     def __init__(self, simulator: Simulator, slots: int, time_limit: int | None, make: Callable[..., Any]) -> None:
@@ -212,7 +212,7 @@ class Simulated:
         self._limit = np.array(time_limit or simulator.time_limit)
         self._low, self._span = np.array(simulator.low), np.subtract(simulator.high, simulator.low)
         self._state = np.zeros((len(simulator.low), slots))
-        self._resting = np.zeros(slots, np.bool_)
+        self._stopped = np.zeros(slots, np.bool_)
         self._make = make
         self._camera: Camera | None = None
 
@@ -221,17 +221,17 @@ class Simulated:
         self._state, self.reward, self.terminated = self._simulator.step(before, actions)
         self.lengths += 1
         self.cost = len(self.lengths)
-        if self._resting.any():
+        if self._stopped.any():
             self._take_back(before)
         self._simulator.observe(self._state, self.inputs[0])
         self.truncated = (self.lengths >= self._limit) & ~self.terminated
 
     def _take_back(self, before: Array) -> None:
         """The step of the rows that rest."""
-        self._state[:, self._resting] = before[:, self._resting]
-        self.reward, self.terminated = self.reward * ~self._resting, self.terminated & ~self._resting
-        self.lengths -= self._resting
-        self.cost -= int(self._resting.sum())
+        self._state[:, self._stopped] = before[:, self._stopped]
+        self.reward, self.terminated = self.reward * ~self._stopped, self.terminated & ~self._stopped
+        self.lengths -= self._stopped
+        self.cost -= int(self._stopped.sum())
 
     def reset(self, slots: Array, seeds: list[int]) -> None:
         drawn = {seed: np.random.Generator(np.random.PCG64(seed)).random(len(self._low)) for seed in set(seeds)}
@@ -242,11 +242,11 @@ class Simulated:
         self.inputs[0][slots] = rows
         self._state[:, slots] = first
         self.lengths[slots] = 0
-        self._resting[slots] = False
+        self._stopped[slots] = False
 
-    def rest(self, slot: int) -> None:
+    def stop_slot(self, slot: int) -> None:
         """Its row is still computed with all the others, but its episodes begin no more, and that costs."""
-        self._resting[slot] = True
+        self._stopped[slot] = True
 
     def render(self, slot: int) -> Array | None:
         self._camera = self._camera or Camera(self._make)

@@ -1,6 +1,6 @@
-"""Any gymnasium environment as the engine of a `Lockstep` arena: one environment a slot, in a `SyncVectorEnv`.
+"""The engine for any gymnasium environment: one environment per slot, in a `SyncVectorEnv`.
 
-Autoreset is disabled: an ended slot is reset by ``reset_mask`` with the seed of its own next episode.
+Autoreset is disabled: ``reset_mask`` resets an ended slot with the seed of its own next episode.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from evorl.mdp.arena import FAILURES
 from evorl.mdp.core import Array, WorldError
+from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.gymnasium import spaces
-from evorl.mdp.gymnasium.action_log import Log
-from evorl.mdp.gymnasium.camera import Camera, draws
-from evorl.mdp.rows import blank
+from evorl.mdp.gymnasium.action_log import ActionLog
+from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.util.types import StateDict
 
 LOG = logging.getLogger("evorl")
@@ -29,22 +29,28 @@ Seen = Any  # an array where there is one input, else a tuple of them
 Outcome = tuple[Seen, float, bool, bool, dict[str, Any]]
 
 
-class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
-    """An environment from ``make()`` that shows itself in our form, and breaks alone.
+class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
+    """The environment of one slot. It converts observations, and its errors do not reach other slots.
 
-    A `SyncVectorEnv` whose environment raises stops halfway: those before it have stepped, those after it have not,
-    and it does not say which it was. So nothing that an environment raises leaves its slot: the environment is made
-    anew, the episode is cut as ``broken`` and begins again under its seed. `WorldError` when one seed failed thrice.
+    If an environment raises, `SyncVectorEnv` stops halfway: environments before it have stepped, those after it have
+    not, and the failed one is not named. So this wrapper catches every error: it makes a new environment, truncates
+    the episode as ``broken`` and starts it again with the same seed. Raises `WorldError` when one seed failed
+    three times.
 
-    An action is repeated ``frame_skip`` times, up to the episode's end. With ``anew``, each episode has an
-    environment of its own: for those that remember earlier episodes.
+    An action is repeated ``frame_skip`` times, or until the episode ends. ``new_env_per_episode`` is for environments
+    that carry state from one episode to the next.
     """
 
-    def __init__(self, make: Callable[..., Any], number: int, frame_skip: int, anew: bool) -> None:
+    def __init__(self, make: Callable[..., Any], number: int, frame_skip: int, new_env_per_episode: bool) -> None:
         super().__init__(make())
-        self._make, self._number, self._frame_skip, self._anew = make, number, frame_skip, anew
+        self._make, self._number, self._frame_skip, self._new_env_per_episode = (
+            make,
+            number,
+            frame_skip,
+            new_env_per_episode,
+        )
         self._parts = spaces.observation(self.env.observation_space)
-        self.observation_space = spaces.shown([part for part, _ in self._parts])
+        self.observation_space = spaces.observation_space_of([part for part, _ in self._parts])
         form, _ = self._parts[0]
         self._plain = form.shape if form.dtype == "float32" and len(self._parts) == 1 else None
         self._integer = isinstance(self.env.action_space, gymnasium.spaces.Discrete)
@@ -54,10 +60,10 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self.length = 0  # environment steps of the present episode
         self.cost = 0  # environment steps of the last decision
         self.broken = False
-        self.resting = False
+        self.stopped = False
 
     def step(self, action: Any) -> Outcome:
-        if self.resting:
+        if self.stopped:
             self.cost = 0
             return self.seen, 0.0, False, False, {}
         try:
@@ -68,7 +74,7 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
             return self.seen, 0.0, False, True, {}
 
     def advance(self, action: Any) -> Outcome:
-        """One decision; raises what the environment raises."""
+        """Take one decision, without catching the environment's errors."""
         action = int(action) if self._integer else action
         total, repeats, over = 0.0, 0, False
         while repeats < self._frame_skip and not over:
@@ -82,7 +88,7 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
         return self.seen, total, terminated, truncated and not terminated, {}
 
     def _form(self, seen: Any) -> Seen:
-        """An observation as our inputs, in memory of their own; the commonest form quickly."""
+        """Copy an observation into evorl's input arrays; the most common form has a fast path."""
         if type(seen) is np.ndarray and seen.dtype.kind == "f" and seen.shape == self._plain:
             return seen.astype(np.float32)  # a copy: its owner may write it again
         rows = tuple(np.empty(part.shape, part.dtype) for part, _ in self._parts)
@@ -94,11 +100,11 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
         assert seed is not None
         if seed != self.seed:
             self.seed, self.failures = seed, 0
-        self.broken, self.resting, self.length = False, False, 0
+        self.broken, self.stopped, self.length = False, False, 0
         while True:
             try:
-                if self._anew:
-                    self._renew()
+                if self._new_env_per_episode:
+                    self._remake()
                 seen, _ = self.env.reset(seed=seed)
                 self.seen = self._form(seen)
                 return self.seen, {}
@@ -106,23 +112,23 @@ class Slot(gymnasium.Wrapper[Seen, Any, Any, Any]):
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Note that the episode broke, and take a new environment."""
+        """Count a failure of the episode and make a new environment."""
         self.failures += 1
-        where = f"{name(self.env)}, slot {self._number}, seed {self.seed}"
+        where = f"{env_id(self.env)}, slot {self._number}, seed {self.seed}"
         if self.failures >= FAILURES:
             trace = "".join(traceback.format_exception(error))
             raise WorldError(f"{where}: failed {FAILURES} times in one episode:\n{trace}") from error
         LOG.warning("%s: starting the episode again after %r", where, error)
-        self._renew()
+        self._remake()
 
-    def _renew(self) -> None:
+    def _remake(self) -> None:
         with suppress(Exception):  # it may be broken
             self.env.close()
         self.env = self._make()
 
 
-def name(env: gymnasium.Env[Any, Any]) -> str:
-    """The id under which an environment is registered."""
+def env_id(env: gymnasium.Env[Any, Any]) -> str:
+    """Return the id of an environment."""
     spec = env.unwrapped.spec
     assert spec is not None
     return spec.id
@@ -132,36 +138,38 @@ def _inputs(seen: Seen) -> tuple[Array, ...]:
     return seen if isinstance(seen, tuple) else (seen,)
 
 
-def _itself(slot: Slot) -> Slot:
+def _identity(slot: SlotEnv) -> SlotEnv:
     return slot
 
 
-class Stepped:
-    """``slots`` environments from ``make()``, as `Slot` describes them.
+class EnvPerSlot:
+    """``slots`` environments from ``make()``, as `SlotEnv` describes them.
 
-    An episode is its seed and its actions: a state holds those, and loading plays them
-    again. The log therefore grows with the episodes now going on, and no further.
+    A saved state holds the seed and the actions of each running episode; loading replays them. The log holds running
+    episodes only.
     """
 
-    def __init__(self, make: Callable[..., Any], slots: int, frame_skip: int = 1, anew: bool = False) -> None:
-        self._slots = [Slot(make, number, frame_skip, anew) for number in range(slots)]
+    def __init__(
+        self, make: Callable[..., Any], slots: int, frame_skip: int = 1, new_env_per_episode: bool = False
+    ) -> None:
+        self._slots = [SlotEnv(make, number, frame_skip, new_env_per_episode) for number in range(slots)]
         self._envs: Any = SyncVectorEnv(
-            [partial(_itself, slot) for slot in self._slots], copy=False, autoreset_mode=AutoresetMode.DISABLED
+            [partial(_identity, slot) for slot in self._slots], copy=False, autoreset_mode=AutoresetMode.DISABLED
         )
         self._action_space = self._slots[0].action_space
-        self._name = name(self._slots[0])
-        self._draws = draws(self._slots[0])
-        self._camera_of: Callable[[], Camera] = partial(Camera, make, anew)
+        self._name = env_id(self._slots[0])
+        self._can_render = can_render(self._slots[0])
+        self._camera_of: Callable[[], Camera] = partial(Camera, make, new_env_per_episode)
         self._camera: Camera | None = None
         self._frame_skip = frame_skip
-        self.spec, _ = spaces.game(self._slots[0].env.observation_space, self._action_space)
-        rows = blank(self.spec, slots)
+        self.spec, _ = spaces.spec_of(self._slots[0].env.observation_space, self._action_space)
+        rows = empty_decisions(self.spec, slots)
         self.inputs, self.terminated, self.truncated = rows.inputs, rows.terminated, rows.truncated
         self.reward = np.zeros(slots)
         self.lengths = np.zeros(slots, np.int64)
         self.cost = 0
         self.broken: set[int] = set()
-        self._log = Log(self.spec.action, slots)
+        self._log = ActionLog(self.spec.action, slots)
 
     def step(self, actions: Array) -> None:
         self._log.append(actions)
@@ -190,11 +198,11 @@ class Stepped:
         self.broken.clear()
         self._log.begin(slots.tolist())
 
-    def rest(self, slot: int) -> None:
-        self._slots[slot].resting = True
+    def stop_slot(self, slot: int) -> None:
+        self._slots[slot].stopped = True
 
     def render(self, slot: int) -> Array | None:
-        if not self._draws:
+        if not self._can_render:
             return None
         self._camera = self._camera or self._camera_of()
         actions = spaces.encode(self._action_space, self._log.of(slot))
@@ -209,7 +217,7 @@ class Stepped:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Raises `WorldError` when the replay leads elsewhere."""
+        """Restore a state. Raises `WorldError` if the replay reaches another state."""
         for slot, seed, failures in zip(self._slots, state["seeds"], state["failures"], strict=True):
             slot.seed, slot.failures = seed, failures
         self.reset(np.arange(len(self._slots)), list(state["seeds"]))
@@ -222,7 +230,7 @@ class Stepped:
         if any(row.tobytes() != state["inputs"][str(i)].tobytes() for i, row in enumerate(self.inputs)):
             raise WorldError(f"{self._name} cannot be resumed: replaying its actions led to another state")
 
-    def _replay(self, slot: Slot, log: Array) -> None:
+    def _replay(self, slot: SlotEnv, log: Array) -> None:
         for action in spaces.encode(self._action_space, log):
             _, _, terminated, truncated, _ = slot.advance(action)
             if terminated or truncated:

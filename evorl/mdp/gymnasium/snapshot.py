@@ -24,12 +24,12 @@ _MADE = (Space, EnvSpec, Enum, type, FunctionType, BuiltinFunctionType, MethodTy
 _ASIDE = ("spec", "render_mode")  # of a vector environment: how it was made, and for whom
 
 
-class Unsavable(TypeError):
+class NotPlainData(TypeError):
     """The message names the attribute that is no plain data, and what it is."""
 
 
 def save(env: VectorEnv[Any, Any, Any]) -> StateDict:
-    """Raises `Unsavable`."""
+    """Raises `NotPlainData`."""
     arrays: dict[str, Array] = {}
     tree = _encode(env, type(env).__name__, arrays)
     return {"tree": json.dumps(tree), "arrays": arrays}
@@ -61,7 +61,7 @@ def _encode(value: Any, where: str, arrays: dict[str, Array]) -> Any:
         return {"dict": inside(value)}
     if type(value) in (list, tuple):
         return {type(value).__name__: inside(dict(enumerate(value)))}
-    raise Unsavable(f"{where} is a {type(value).__module__}.{type(value).__qualname__}")
+    raise NotPlainData(f"{where} is a {type(value).__module__}.{type(value).__qualname__}")
 
 
 def _decode(old: Any, code: Any, arrays: Mapping[str, Array]) -> Any:

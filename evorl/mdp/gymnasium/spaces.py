@@ -19,7 +19,7 @@ class Unsupported(ValueError):
     """A space that has no form here; the message names it."""
 
 
-def game(observations: spaces.Space[Any], actions: spaces.Space[Any]) -> tuple[Spec, list[Read]]:
+def spec_of(observations: spaces.Space[Any], actions: spaces.Space[Any]) -> tuple[Spec, list[Read]]:
     """An environment in our terms, and what reads each input out of its observations. Raises `Unsupported`."""
     parts = observation(observations)
     return Spec(tuple(part for part, _ in parts), action(actions)), [read for _, read in parts]
@@ -54,7 +54,7 @@ def encode_all(space: spaces.Space[Any], actions: Array) -> Array:
     return rows + space.start if isinstance(space, spaces.MultiDiscrete) else rows
 
 
-def shown(inputs: Sequence[Input]) -> spaces.Space[Any]:
+def observation_space_of(inputs: Sequence[Input]) -> spaces.Space[Any]:
     """The space of observations that are already in our form: an array where there is one input, else a tuple."""
     low = {"uint8": 0, "float32": -np.inf}
     high = {"uint8": 255, "float32": np.inf}

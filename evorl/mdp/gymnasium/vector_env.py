@@ -1,8 +1,9 @@
-"""Simulators that gymnasium registers with a vector entry point: all slots are rows of one environment.
+"""Gymnasium vector environments: all slots are rows of one environment.
 
-Where it is reset by ``reset_mask`` with a seed for each row, every slot's episode is its own: `Seeded` plays the keys
-of the slots. Where one generator serves all rows, an episode's chance depends on when the others end, and only the
-whole is repeatable: `Shared` is seeded once, by the first slot's first key, and saves the whole.
+* `SeededRowsEngine`: ``reset_mask`` resets each row with a seed of its own. Episodes are independent; each slot plays
+  its own keys.
+* `SharedGeneratorArena`: one generator serves all rows. An episode's random numbers depend on when the others end, so
+  the environment is seeded once, with the first slot's first key, and its whole state is saved.
 
 Letters in shapes: B slots.
 """
@@ -19,45 +20,45 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from evorl.mdp.core import Action, Array, Box, Decisions, Filmed, Tied, WorldError
+from evorl.mdp.core import Action, Array, Box, Decisions, EpisodeEndHook, StepsTogether, WorldError
+from evorl.mdp.decision_arrays import action_format, empty_decisions
 from evorl.mdp.gymnasium import snapshot, spaces
-from evorl.mdp.gymnasium.action_log import Log
-from evorl.mdp.gymnasium.camera import Camera, drawn, draws
-from evorl.mdp.rows import action_form, blank
+from evorl.mdp.gymnasium.action_log import ActionLog
+from evorl.mdp.gymnasium.camera import Camera, can_render, rendered
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, seed31
 from evorl.util.types import StateDict
 
 
-class Rows:
-    """A vector environment in our terms: `inputs` shows every row as it was last seen.
+class VectorEnvRows:
+    """A vector environment with evorl's spaces. `inputs` holds the last observation of every row.
 
-    ``limit`` truncates an episode after so many steps, beside what the environment does of its own.
+    ``limit`` truncates an episode after that many steps, in addition to the environment's own limits.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any], slots: int, limit: int | None) -> None:
         self.env, self.slots, self.limit = env, slots, limit
         self.mode = AutoresetMode(env.metadata["autoreset_mode"])
-        self.spec, self._read = spaces.game(env.single_observation_space, env.single_action_space)
-        self.inputs = blank(self.spec, slots).inputs
+        self.spec, self._read = spaces.spec_of(env.single_observation_space, env.single_action_space)
+        self.inputs = empty_decisions(self.spec, slots).inputs
         self.lengths = np.zeros(slots, np.int64)
 
     def reset(self, seed: Any, mask: Array) -> None:
-        """Begin the masked rows' episodes; ``seed`` is one for all, one for each, or None for what comes next."""
-        everyone = mask.all()
+        """Start the episodes of the masked rows. ``seed``: one for all, one per row, or None to continue."""
+        all_rows = mask.all()
         before = [row[~mask].tobytes() for row in self.inputs]
         with self._named():
-            seen, _ = self.env.reset(seed=seed, options=None if everyone else {"reset_mask": mask.copy()})
+            seen, _ = self.env.reset(seed=seed, options=None if all_rows else {"reset_mask": mask.copy()})
             self._show(seen)
         if before != [row[~mask].tobytes() for row in self.inputs]:
-            raise WorldError(f"{name(self.env)} does not heed reset_mask: other rows changed as well")
+            raise WorldError(f"{env_name(self.env)} does not heed reset_mask: it changed other rows as well")
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, dict[str, Any]]:
-        """Rewards, terminations and truncations [B] after actions [B, K], and infos; shows what is seen then."""
+        """Step with actions [B, K]; return rewards, terminations and truncations [B], and infos. Updates `inputs`."""
         return self.act(spaces.encode_all(self.env.single_action_space, actions))
 
     def act(self, actions: Any) -> tuple[Array, Array, Array, dict[str, Any]]:
-        """The same for actions as the environment takes them."""
+        """Step with actions in the environment's own form."""
         with self._named():
             seen, reward, terminated, truncated, infos = self.env.step(actions)
             self._show(seen)
@@ -71,9 +72,9 @@ class Rows:
             row[:] = np.reshape(read(seen), row.shape)
 
     def final(self, infos: dict[str, Any]) -> list[Array]:
-        """What ended episodes saw last, [B, ...] of each input, of an environment that resets in the same step.
+        """Return the last observations of ended episodes, [B, ...] per input, in same-step reset mode.
 
-        Gymnasium gives an array of observations, or a batch of them; rows that did not end mean nothing.
+        Gymnasium gives an object array of observations or a batch; rows that did not end are undefined.
         """
         seen = infos["final_obs"]
         if not isinstance(seen, np.ndarray) or seen.dtype != object:
@@ -87,15 +88,15 @@ class Rows:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """All rows fall with one: whatever the environment raises ends the world, with its cause."""
+        """Turn any error of the environment into a `WorldError`: all rows share the environment."""
         try:
             yield
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
-            raise WorldError(f"{name(self.env)}, all {self.slots} slots in one environment:\n{trace}") from error
+            raise WorldError(f"{env_name(self.env)}, all {self.slots} slots in one environment:\n{trace}") from error
 
 
-def name(env: VectorEnv[Any, Any, Any]) -> str:
+def env_name(env: VectorEnv[Any, Any, Any]) -> str:
     spec = env.unwrapped.spec
     return type(env).__name__ if spec is None else spec.id
 
@@ -103,23 +104,23 @@ def name(env: VectorEnv[Any, Any, Any]) -> str:
 # ------------------------------------------------------------------ a seed for each row
 
 
-class Seeded:
-    """The engine of a `Lockstep` arena. A state holds seeds and actions, and loading plays them again.
+class SeededRowsEngine:
+    """The `Lockstep` engine for rows with seeds of their own. A state holds seeds and actions; loading replays them.
 
-    ``film()`` gives what draws an episode from its seed and its actions, or None.
+    ``film()`` returns the camera that draws an episode from its seed and actions, or None.
     """
 
-    def __init__(self, rows: Rows, film: Callable[[], Camera | None] = lambda: None) -> None:
-        self._film: Callable[[], Camera | None] | None = film  # until it was asked for
+    def __init__(self, rows: VectorEnvRows, film: Callable[[], Camera | None] = lambda: None) -> None:
+        self._film: Callable[[], Camera | None] | None = film  # until the first picture
         self._camera: Camera | None = None
-        self._reads: list[spaces.Read] = []  # of what the camera sees, where that has the form of our inputs
+        self._reads: list[spaces.Read] = []  # convert the camera's observations, if they have this engine's inputs
         self._rows, self.spec, self.inputs, self.lengths = rows, rows.spec, rows.inputs, rows.lengths
         self.reward = np.zeros(rows.slots)
         self.terminated = self.truncated = np.zeros(rows.slots, bool)
         self.cost = 0
         self.broken: set[int] = set()
         self._seeds = [0] * rows.slots
-        self._log = Log(rows.spec.action, rows.slots)
+        self._log = ActionLog(rows.spec.action, rows.slots)
 
     def step(self, actions: Array) -> None:
         self._log.append(actions)
@@ -136,12 +137,11 @@ class Seeded:
         self._rows.reset(list(self._seeds), mask)
         self.lengths[mask] = 0
 
-    def rest(self, slot: int) -> None:
+    def stop_slot(self, slot: int) -> None:
         """All rows step together."""
 
     def render(self, slot: int) -> Array | None:
-        """From another environment in which the slot's seed and actions are played. Raises `BadRequest` where they
-        lead elsewhere there."""
+        """Draw the slot's episode in another environment. Raises `BadRequest` if the episode differs there."""
         if self._film is not None:
             self._camera, self._film = self._film(), None
             self._reads = [] if self._camera is None else self._readable(self._camera.env)
@@ -154,13 +154,13 @@ class Seeded:
             if all(seen.astype(row.dtype).tobytes() == row[slot].tobytes() for seen, row in shown):
                 return picture
         raise BadRequest(
-            f"there is no film of {name(self._rows.env)}: its vector environment draws nothing, and its ordinary one, "
-            f"which does, plays another episode ({len(log)} decisions after the same seed)"
+            f"there is no film of {env_name(self._rows.env)}: its vector environment draws nothing, and its ordinary "
+            f"environment plays another episode ({len(log)} decisions after the same seed)"
         )
 
     def _readable(self, env: Any) -> list[spaces.Read]:
-        """What reads our inputs out of another environment's observations; nothing where those are not its inputs."""
-        spec, reads = spaces.game(env.observation_space, env.action_space)
+        """Return the readers of another environment's observations; empty if its inputs differ."""
+        spec, reads = spaces.spec_of(env.observation_space, env.action_space)
         return reads if spec == self.spec else []
 
     def state_dict(self) -> StateDict:
@@ -168,27 +168,29 @@ class Seeded:
         return {"seeds": list(self._seeds), **self._log.state_dict(), "inputs": inputs}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Each slot's episode begins where it did relative to the others; before that its row plays at random.
+        """Replay. Each episode starts at its old offset from the others; before that its row takes default actions.
 
-        Raises `WorldError` when the replay leads elsewhere.
+        Raises `WorldError` if the replay reaches another state.
         """
         self._seeds = list(state["seeds"])
         self._log.load_state_dict(state)
         begins = len(self._log) - np.asarray(state["lengths"])
         self._begin(np.ones(self._rows.slots, bool))
-        for time, actions in enumerate(self._log.rows(idle(self.spec.action))):
+        for time, actions in enumerate(self._log.rows(default_action(self.spec.action))):
             if time and (due := begins == time).any():
                 self._begin(due)
             _, terminated, truncated, _ = self._rows.step(actions)
             over = terminated | truncated
             if over[begins <= time].any():
-                raise WorldError(f"{name(self._rows.env)} cannot be resumed: its actions ended an episode early")
+                raise WorldError(f"{env_name(self._rows.env)} cannot be resumed: its actions ended an episode early")
             if over.any():
                 self._begin(over)
         if (due := begins == len(self._log)).any():
             self._begin(due)
         if any(row.tobytes() != state["inputs"][str(i)].tobytes() for i, row in enumerate(self.inputs)):
-            raise WorldError(f"{name(self._rows.env)} cannot be resumed: replaying its actions led to another state")
+            raise WorldError(
+                f"{env_name(self._rows.env)} cannot be resumed: replaying its actions led to another state"
+            )
 
     def close(self) -> None:
         self._rows.env.close()
@@ -196,11 +198,11 @@ class Seeded:
             self._camera.close()
 
 
-class Single(gymnasium.Env[Any, Any]):
-    """A vector environment of one row, as an ordinary environment; what is seen is a batch of one."""
+class SingleRowEnv(gymnasium.Env[Any, Any]):
+    """A vector environment of one row as an ordinary environment; observations keep their batch axis of 1."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        self._rows: Any = env  # whose own types know no seed for each row
+        self._rows: Any = env  # its types allow no list of seeds
         self.spec = env.spec
         self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
 
@@ -220,9 +222,9 @@ class Single(gymnasium.Env[Any, Any]):
         self._rows.close()
 
 
-def idle(action: Action) -> Array:
-    """Some action [K] that is allowed."""
-    dtype, width = action_form(action)
+def default_action(action: Action) -> Array:
+    """Return a valid action [K]: zeros, clipped to the bounds."""
+    dtype, width = action_format(action)
     if isinstance(action, Box):
         return np.clip(np.zeros(width), action.low, action.high).astype(dtype)
     return np.zeros(width, dtype)
@@ -231,28 +233,28 @@ def idle(action: Action) -> Array:
 # ------------------------------------------------------------------ one generator for all rows
 
 
-class Shared(Filmed, Tied):
-    """The `Arena` of an environment whose rows share their chance; its state is the environment's own.
+class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
+    """The `Arena` of an environment whose rows share one generator. Its state is the environment's whole state.
 
-    Where the environment resets an ended row in its next step, that row has no decision to make in it: it waits
-    again one step later than the others. The results of an episode are its raw "return" and its "length".
+    If the environment resets an ended row in the next step, that row makes no decision in that step: it waits again
+    one step after the others. The results of an episode are its raw "return" and its "length".
     """
 
     sides = 1
 
     def __init__(
-        self, rows: Rows, episodes: Episodes, shape: Callable[[Array], Array], draw: Callable[[], Any]
+        self, rows: VectorEnvRows, episodes: Episodes, shape: Callable[[Array], Array], draw: Callable[[], Any]
     ) -> None:
         self.spec, self.slots = rows.spec, rows.slots
         self._rows, self._shape, self._draw = rows, shape, draw
-        self._drawn: VectorEnv[Any, Any, Any] | None = None
+        self._render_env: VectorEnv[Any, Any, Any] | None = None
         self._returns = np.zeros(rows.slots)
-        self._resetting = np.zeros(rows.slots, bool)  # in the next step, which is none of the row's episode
+        self._resetting = np.zeros(rows.slots, bool)  # rows whose next step is a reset and belongs to no episode
         self._answered = np.zeros(rows.slots, bool)
-        self._actions = np.tile(idle(rows.spec.action), (rows.slots, 1))
-        self._results: dict[int, dict[str, float]] = {}  # of episodes whose slots do not wait yet
-        everyone = np.arange(rows.slots)
-        self._now = replace(blank(rows.spec, rows.slots), slots=everyone, inputs=rows.inputs)
+        self._actions = np.tile(default_action(rows.spec.action), (rows.slots, 1))
+        self._results: dict[int, dict[str, float]] = {}  # results of ended episodes whose slots do not wait yet
+        all_rows = np.arange(rows.slots)
+        self._now = replace(empty_decisions(rows.spec, rows.slots), slots=all_rows, inputs=rows.inputs)
         rows.reset(seed31(int(episodes(0, 0))), np.ones(rows.slots, bool))
 
     def send(self, slots: Array, actions: Array) -> None:
@@ -262,13 +264,13 @@ class Shared(Filmed, Tied):
     def recv(self) -> Decisions:
         if self._answered.any():
             if not self._answered[self._now.slots].all():
-                raise ValueError("the slots of one environment take their actions all at once")
+                raise ValueError("all waiting slots of one environment must be answered together")
             self._answered[:] = False
             self._advance()
         return self._now
 
     def _advance(self) -> None:
-        """Step until some slot waits."""
+        """Step until at least one slot waits."""
         now = self._now
         now.cost = 0
         self._step()
@@ -299,21 +301,21 @@ class Shared(Filmed, Tied):
         for final, seen in zip(now.final, finals, strict=True):
             final[ended] = seen[ended]
         if rows.mode is not AutoresetMode.SAME_STEP:
-            self._ended()
+            self._notify_episode_end()
         if rows.mode is AutoresetMode.DISABLED:
             rows.reset(None, np.isin(np.arange(rows.slots), ended))
         if rows.mode is not AutoresetMode.NEXT_STEP:
             rows.lengths[ended] = 0
 
     def render(self, slot: int = 0) -> Array | None:
-        """From an environment that draws, put into this one's state."""
-        if not draws(self._rows.env):
+        """Draw in a second environment that is put into this one's state."""
+        if not can_render(self._rows.env):
             return None
-        if self._drawn is None:
-            self._drawn = self._draw()
-            self._drawn.reset(seed=0)
-        snapshot.restore(self._drawn, snapshot.save(self._rows.env))
-        pictures = drawn(self._drawn, name(self._rows.env))
+        if self._render_env is None:
+            self._render_env = self._draw()
+            self._render_env.reset(seed=0)
+        snapshot.restore(self._render_env, snapshot.save(self._rows.env))
+        pictures = rendered(self._render_env, env_name(self._rows.env))
         return None if pictures is None else np.ascontiguousarray(pictures[slot])
 
     def state_dict(self) -> StateDict:
@@ -334,7 +336,7 @@ class Shared(Filmed, Tied):
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Raises ValueError for a state of another number of slots."""
+        """Restore a state. Raises ValueError if it has another number of slots."""
         if len(state["returns"]) != self.slots:
             raise ValueError(f"the state is of {len(state['returns'])} slots, the arena has {self.slots}")
         snapshot.restore(self._rows.env, state["world"])
@@ -349,6 +351,6 @@ class Shared(Filmed, Tied):
         now.slots, now.results, now.cost = np.flatnonzero(waiting), [], 0
 
     def close(self) -> None:
-        for env in (self._rows.env, self._drawn):
+        for env in (self._rows.env, self._render_env):
             if env is not None:
                 env.close()

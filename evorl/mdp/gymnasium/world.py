@@ -19,10 +19,10 @@ from inspect import signature
 from typing import Any
 
 from evorl.mdp.core import Arena, World, WorldError
-from evorl.mdp.gymnasium.camera import Camera, draws
-from evorl.mdp.gymnasium.classic_control import SIMULATORS, Simulated
+from evorl.mdp.gymnasium.camera import Camera, can_render
+from evorl.mdp.gymnasium.classic_control import SIMULATORS, ClassicControlEngine
 from evorl.mdp.gymnasium.registry import environment_spec, not_runnable, quiet_construction
-from evorl.mdp.lockstep import Engine, Lockstep, shaped
+from evorl.mdp.lockstep import Engine, Lockstep, learner_reward
 from evorl.util.errors import BadRequest, reason
 from evorl.util.seed import Episodes
 from evorl.util.types import Count
@@ -106,9 +106,9 @@ class Gymnasium(World):
                 f"{self.id} steps all its rows together, so actions cannot be repeated for some rows only", "frame_skip"
             )
         try:
-            if not probes.own(self.make_vec):
-                probes.check_saved(self.make_vec)
-        except (probes.Unrepeatable, WorldError) as error:
+            if not probes.rows_are_independent(self.make_vec):
+                probes.check_resumable(self.make_vec)
+        except (probes.NotResumable, WorldError) as error:
             why = str(error).strip().splitlines()[-1]
             raise BadRequest(
                 f"{self.id} has one generator for all slots, and its state cannot be saved: {why}", "id"
@@ -128,38 +128,38 @@ class Gymnasium(World):
         return Lockstep(self._engine(slots), slots, episodes, self.reward_scale, self.reward_clip)
 
     def _vector_arena(self, slots: int, episodes: Episodes) -> Arena:
-        from evorl.mdp.gymnasium.probes import own
-        from evorl.mdp.gymnasium.vector_env import Rows, Seeded, Shared
+        from evorl.mdp.gymnasium.probes import rows_are_independent
+        from evorl.mdp.gymnasium.vector_env import SeededRowsEngine, SharedGeneratorArena, VectorEnvRows
 
-        rows = Rows(self.make_vec(slots), slots, self.time_limit)
-        if own(self.make_vec):
-            engine = Seeded(rows, partial(self._camera, rows.env))
+        rows = VectorEnvRows(self.make_vec(slots), slots, self.time_limit)
+        if rows_are_independent(self.make_vec):
+            engine = SeededRowsEngine(rows, partial(self._camera, rows.env))
             return Lockstep(engine, slots, episodes, self.reward_scale, self.reward_clip)
-        return Shared(
+        return SharedGeneratorArena(
             rows,
             episodes,
-            partial(shaped, self.reward_scale, self.reward_clip),
+            partial(learner_reward, self.reward_scale, self.reward_clip),
             partial(self.make_vec, slots, render_mode="rgb_array"),
         )
 
     def _camera(self, vector: Any) -> Camera | None:
         """Return a camera for episodes of a row: a vector environment of one row if it draws, else the id's ordinary
         environment if it draws, else None."""
-        from evorl.mdp.gymnasium.vector_env import Single
+        from evorl.mdp.gymnasium.vector_env import SingleRowEnv
 
-        if draws(vector):
-            return Camera(lambda **extra: Single(self.make_vec(1, **extra)))
+        if can_render(vector):
+            return Camera(lambda **extra: SingleRowEnv(self.make_vec(1, **extra)))
         if environment_spec(self.id).entry_point is None:
             return None
         with closing(self.make()) as env:
-            return Camera(self.make, self._new_env_per_episode) if draws(env) else None
+            return Camera(self.make, self._new_env_per_episode) if can_render(env) else None
 
     def _engine(self, slots: int) -> Engine:
         if self.simulated:
-            return Simulated(SIMULATORS[self.id], slots, self.time_limit, self.make)
-        from evorl.mdp.gymnasium.env_per_slot import Stepped
+            return ClassicControlEngine(SIMULATORS[self.id], slots, self.time_limit, self.make)
+        from evorl.mdp.gymnasium.env_per_slot import EnvPerSlot
 
-        return Stepped(self.make, slots, self.frame_skip, self._new_env_per_episode)
+        return EnvPerSlot(self.make, slots, self.frame_skip, self._new_env_per_episode)
 
     @property
     def _new_env_per_episode(self) -> bool:

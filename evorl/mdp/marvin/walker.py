@@ -74,7 +74,7 @@ class Walker(gymnasium.Env[Array, Array]):
         self._world: Any = None
         self._ground: Any = None
         self.body: Body | None = None
-        self._worth = 0.0
+        self._potential = 0.0
         self._screen: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
@@ -92,20 +92,20 @@ class Walker(gymnasium.Env[Array, Array]):
         """Raises RuntimeError before the first reset."""
         if self.body is None:
             raise RuntimeError("reset Marvin before its first step")
-        effort = self._drive(self.body, action)
+        effort = self._set_motors(self.body, action)
         self._world.Step(1.0 / FPS, 6 * 30, 2 * 30)
-        seen = self._look(self.body)
+        seen = self._observe(self.body)
         trunk = self.body.trunk
         x = trunk.position.x
-        worth = 130 * x / SCALE - 5.0 * abs(trunk.angle)
-        reward = worth - self._worth - EFFORT * effort
-        self._worth = worth
+        potential = 130 * x / SCALE - 5.0 * abs(trunk.angle)
+        reward = potential - self._potential - EFFORT * effort
+        self._potential = potential
         fallen = x < 0 or touches(trunk)
         if self.render_mode == "human":
             self.render()
         return seen, -100.0 if fallen else reward, fallen or x > GOAL * STEP, False, {}
 
-    def _drive(self, body: Body, action: Array) -> float:
+    def _set_motors(self, body: Body, action: Array) -> float:
         """Give the motors their torques; returns the sum of their sizes."""
         effort = 0.0
         for joint, speed, torque in zip(body.joints, SPEEDS, action.tolist(), strict=True):
@@ -115,7 +115,7 @@ class Walker(gymnasium.Env[Array, Array]):
             effort += size
         return effort
 
-    def _look(self, body: Body) -> Array:
+    def _observe(self, body: Body) -> Array:
         trunk = body.trunk
         x, y = trunk.position
         vx, vy = trunk.linearVelocity
@@ -127,10 +127,10 @@ class Walker(gymnasium.Env[Array, Array]):
             numbers.append(float(touches(body.legs[side + 1])))
         seen = np.empty(24, np.float32)
         seen[:14] = numbers
-        self._measure(x, y, seen[14:])
+        self._measure_rays(x, y, seen[14:])
         return seen
 
-    def _measure(self, x: float, y: float, out: Array) -> None:
+    def _measure_rays(self, x: float, y: float, out: Array) -> None:
         """How far the rays from (x, y) reach, as fractions of their range."""
         column = min(max(int(x / STEP), 0), COLUMNS - 1)
         xs, heights = self._columns[column : column + _AHEAD], self.heights[column : column + _AHEAD]
@@ -145,21 +145,21 @@ class Walker(gymnasium.Env[Array, Array]):
 
     def render(self) -> Any:
         """The picture, or None with a window. Raises RuntimeError before the first reset."""
-        from evorl.mdp.marvin import picture
+        from evorl.mdp.marvin import drawing
 
         if self.body is None:
             raise RuntimeError("reset Marvin before it is drawn")
-        picture = picture.draw(self.body, self.heights[:COLUMNS])
+        surface = drawing.draw(self.body, self.heights[:COLUMNS])
         if self.render_mode == "human":
-            self._screen = picture.show(picture, FPS)
+            self._screen = drawing.show(surface, FPS)
             return None
-        return picture.pixels(picture)
+        return drawing.pixels(surface)
 
     def close(self) -> None:
         if self._screen is not None:
-            from evorl.mdp.marvin import picture
+            from evorl.mdp.marvin import drawing
 
-            picture.close()
+            drawing.close()
             self._screen = None
 
 

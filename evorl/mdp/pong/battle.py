@@ -10,8 +10,8 @@ from typing import Self
 import numpy as np
 
 from evorl.mdp.core import Array, State, Step
+from evorl.mdp.pong.drawing import draw_game
 from evorl.mdp.pong.match import Match, Opponent
-from evorl.mdp.pong.picture import picture
 from evorl.mdp.pong.rules import DOWN, STAY, UP, Behaviour, Rules
 
 
@@ -29,10 +29,10 @@ class PongBattle:
         self._match = Match(
             rules, opponent, np.array([seed], np.uint64), np.zeros(len(players), np.int64), np.array(players)
         )
-        self._actions: dict[int, int] = {}  # of this step, by seat
-        self._steps: asyncio.Future[list[Step]] | None = None  # what this step will bring to each seat
+        self._actions: dict[int, int] = {}  # of this step, by player
+        self._steps: asyncio.Future[list[Step]] | None = None  # what this step will bring to each player
         self.over = False
-        self.controllers = [PongSide(self, seat) for seat in range(len(players))]
+        self.controllers = [PongSide(self, player) for player in range(len(players))]
 
     async def __aenter__(self) -> Self:
         self._steps = asyncio.get_running_loop().create_future()
@@ -44,53 +44,55 @@ class PongBattle:
         if self._steps is not None:
             self._steps.cancel()
 
-    async def act(self, seat: int, action: int) -> Step:
-        """Raises RuntimeError when it is not this seat's turn, ValueError for an action that does not exist."""
-        if self._steps is None or self.over or seat in self._actions:
-            raise RuntimeError(f"seat {seat} cannot act now: the battle is not entered, over, or it has acted already")
+    async def act(self, player: int, action: int) -> Step:
+        """Raises RuntimeError when it is not this player's turn, ValueError for an action that does not exist."""
+        if self._steps is None or self.over or player in self._actions:
+            raise RuntimeError(
+                f"player {player} cannot act now: the battle is not entered, is over, or has its action already"
+            )
         if action not in (UP, STAY, DOWN):
             raise ValueError(f"Pong has the actions {UP}, {STAY} and {DOWN}, not {action}")
-        self._actions[seat] = action
+        self._actions[player] = action
         steps = self._steps
         if len(self._actions) == len(self.controllers):
             self._advance(steps)
-        return (await asyncio.shield(steps))[seat]  # one side's cancellation is not the other's
+        return (await asyncio.shield(steps))[player]  # one side's cancellation is not the other's
 
     def _advance(self, steps: asyncio.Future[list[Step]]) -> None:
         self._steps = steps.get_loop().create_future()
-        seats = self._match.seats
-        actions = np.array([self._actions[seat] for seat in range(len(self.controllers))])
+        players = self._match.players
+        actions = np.array([self._actions[player] for player in range(len(self.controllers))])
         self._actions.clear()
         _, point = self._match.advance(actions)
-        seats.look(self._match.games)
+        players.update_view(self._match.games)
         self.over = bool(self._match.games.round[0] >= self._match.rules.rounds)
-        reward = point.sum() * (1.0 - 2.0 * seats.side)  # [seats]; no round ended: 0
+        reward = point.sum() * (1.0 - 2.0 * players.side)  # [players]; no round ended: 0
         if self._match.rules.reward != Behaviour():
-            reward += seats.behaviour(self._match.rules.reward)
-        steps.set_result([Step(reward[seat : seat + 1], terminated=self.over) for seat in range(len(reward))])
+            reward += players.behaviour(self._match.rules.reward)
+        steps.set_result([Step(reward[player : player + 1], terminated=self.over) for player in range(len(reward))])
 
-    def state(self, seat: int) -> State:
-        return State((self._match.seats.view[seat].copy(),))
+    def state(self, player: int) -> State:
+        return State((self._match.players.view[player].copy(),))
 
-    def result(self, seat: int) -> dict[str, float]:
-        return self._match.results(np.array([seat]))[0]
+    def result(self, player: int) -> dict[str, float]:
+        return self._match.results(np.array([player]))[0]
 
     def render(self) -> Array:
-        return picture(self._match.rules, self._match.games, 0)
+        return draw_game(self._match.rules, self._match.games, 0)
 
 
 class PongSide:
     """The controller of one side."""
 
-    def __init__(self, battle: PongBattle, seat: int) -> None:
-        self._battle, self._seat = battle, seat
+    def __init__(self, battle: PongBattle, player: int) -> None:
+        self._battle, self._player = battle, player
 
     @property
     def state(self) -> State:
-        return self._battle.state(self._seat)
+        return self._battle.state(self._player)
 
     async def __call__(self, action: Array) -> Step:
-        return await self._battle.act(self._seat, int(action[0]))
+        return await self._battle.act(self._player, int(action[0]))
 
     def result(self) -> Mapping[str, float]:
-        return self._battle.result(self._seat)
+        return self._battle.result(self._player)

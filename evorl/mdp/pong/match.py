@@ -14,7 +14,7 @@ VIEW = 10  # numbers that a player sees
 _TOP, _SIZE, _STAY = np.array(float(TOP)), np.array(float(SIZE)), np.array(STAY)  # NumPy takes these twice as fast
 
 
-class Seats:
+class Players:
     """B players: player b has side ``side[b]`` of the game ``game[b]``, sees ``view[b]``, did what ``counts`` say."""
 
     def __init__(self, game: Array, side: Array, games: Games) -> None:
@@ -31,9 +31,9 @@ class Seats:
         self.counts = np.zeros((2, count), np.int64)  # steps of the episode: those without action, those with movement
         self._now = np.zeros((2, count), np.bool_)  # whether the last step was one
         self._stayed, self._moved = self._now
-        self.sit(np.arange(count), side, games)
+        self.begin_episode(np.arange(count), side, games)
 
-    def sit(self, which: Array, side: Array, games: Games) -> None:
+    def begin_episode(self, which: Array, side: Array, games: Games) -> None:
         """The players ``which`` begin an episode, as it stands in ``games``, on these sides (both [n])."""
         self.side[which] = side
         self.own[which] = side * len(games.x) + self.game[which]
@@ -43,7 +43,7 @@ class Seats:
         self.counts[:, which] = 0
         self._y[:, which] = games.y.take(self._index[:, which])
 
-    def watch(self, games: Games, actions: Array) -> None:
+    def record_step(self, games: Games, actions: Array) -> None:
         """Note where everything is after a step, and what the players did in it."""
         y = games.y.take(self._index)
         np.not_equal(y[0], self._y[0], out=self._moved)
@@ -55,7 +55,7 @@ class Seats:
         """The rewards [B] of the last step for its manner alone."""
         return weights.busy * self._moved - weights.lazy * ~self._stayed
 
-    def look(self, games: Games) -> None:
+    def update_view(self, games: Games) -> None:
         """Bring ``view`` (float32 [B, 10]) up to date; once for each step."""
         view, pairs = self.view, self._pairs
         for column in (1, 2, 3):
@@ -73,10 +73,10 @@ class Match:
     def __init__(self, rules: Rules, opponent: Opponent, keys: Array, game: Array, side: Array) -> None:
         self.rules, self.opponent = rules, opponent
         self.games = Games(rules, keys)
-        self.seats = Seats(game, side, self.games)
-        self.seats.look(self.games)
+        self.players = Players(game, side, self.games)
+        self.players.update_view(self.games)
         self._moves = np.zeros((2, len(keys)))
-        self._own_moves = self._moves.reshape(-1)
+        self._flat_moves = self._moves.reshape(-1)
         self._speeds = np.array([-1.0, 0.0, 1.0]) * rules.bat_speed
 
     def advance(self, actions: Array) -> tuple[Array, Array]:
@@ -85,16 +85,16 @@ class Match:
             rule_moves(self.rules, self.games, self._moves)
         elif self.opponent == "random":
             random_moves(self.rules, self.games, self._moves)
-        self._own_moves[self.seats.own] = self._speeds[actions]
+        self._flat_moves[self.players.own] = self._speeds[actions]
         outcome = advance(self.rules, self.games, self._moves)
-        self.seats.watch(self.games, actions)
+        self.players.record_step(self.games, actions)
         return outcome
 
     def results(self, players: Array) -> list[dict[str, float]]:
         """The results of the players' games as they stand."""
         score = self.games.score.reshape(-1)
-        leads = score[self.seats.own[players]] - score[self.seats.other[players]]
-        lazy, busy = self.seats.counts[:, players] / self.games.time[self.seats.game[players]]
+        leads = score[self.players.own[players]] - score[self.players.other[players]]
+        lazy, busy = self.players.counts[:, players] / self.games.time[self.players.game[players]]
         found = zip(leads.tolist(), lazy.tolist(), busy.tolist(), strict=True)
         return [result(lead, self.rules.rounds) | {"lazy": still, "busy": moved} for lead, still, moved in found]
 

@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Arena, Array, Decisions, Discrete, Filmed, Input, Spec
+from evorl.mdp.core import Arena, Array, Decisions, Discrete, EpisodeEndHook, Input, Spec
 from evorl.mdp.pong.battle import PongBattle
+from evorl.mdp.pong.drawing import draw_game
 from evorl.mdp.pong.match import VIEW, Match, Opponent
-from evorl.mdp.pong.picture import picture
 from evorl.mdp.pong.rules import Behaviour, Games, Rules, begin, draw_serves
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -63,9 +63,9 @@ class Pong(Rules, BattleWorld):
         return PongBattle(self, self.opponent, players, seed)
 
     def players(self, seed: int) -> tuple[int, ...]:
-        return tuple(self.own_sides(np.array([seed], np.uint64)).tolist())
+        return tuple(self.learner_sides(np.array([seed], np.uint64)).tolist())
 
-    def own_sides(self, keys: Array) -> Array:
+    def learner_sides(self, keys: Array) -> Array:
         """The learner's sides in the episodes with the given keys [n], game by game: int64 [n], or [2n] with self."""
         if self.opponent == "self":
             return np.tile([0, 1], len(keys))
@@ -74,7 +74,7 @@ class Pong(Rules, BattleWorld):
         return np.full(len(keys), int(self.side == "right"), np.int64)
 
 
-class PongArena(Filmed):
+class PongArena(EpisodeEndHook):
     """B slots in lockstep: every `recv` returns them all, every `send` answers them all."""
 
     def __init__(self, world: Pong, slots: int, episodes: Episodes) -> None:
@@ -83,8 +83,8 @@ class PongArena(Filmed):
         self._shaped = world.reward != Behaviour()
         self._episode = np.zeros(slots // self.sides, np.int64)
         keys = episodes(np.arange(len(self._episode)), self._episode)
-        self._match = Match(world, world.opponent, keys, np.arange(slots) // self.sides, world.own_sides(keys))
-        view = self._match.seats.view
+        self._match = Match(world, world.opponent, keys, np.arange(slots) // self.sides, world.learner_sides(keys))
+        view = self._match.players.view
         self._decisions = Decisions(
             slots=np.arange(slots),
             inputs=(view,),
@@ -108,8 +108,8 @@ class PongArena(Filmed):
         if len(ended):
             self._reward(ended, point)
         if self._shaped:
-            self._decisions.reward[:, 0] += self._match.seats.behaviour(self.world.reward)
-        self._match.seats.look(self._match.games)
+            self._decisions.reward[:, 0] += self._match.players.behaviour(self.world.reward)
+        self._match.players.update_view(self._match.games)
 
     def _clear(self, cost: int) -> None:
         now = self._decisions
@@ -120,7 +120,7 @@ class PongArena(Filmed):
     def _reward(self, ended: Array, point: Array) -> None:
         """Hand out the points of the games whose round ended."""
         rows = self._rows(ended)
-        sign = 1 - 2 * self._match.seats.side[rows]
+        sign = 1 - 2 * self._match.players.side[rows]
         self._decisions.reward[rows, 0] = point.repeat(self.sides) * sign
         over = ended[self._match.games.round[ended] >= self.world.rounds]
         if len(over):
@@ -128,42 +128,42 @@ class PongArena(Filmed):
 
     def _restart(self, over: Array) -> None:
         """End the episodes of the given games and begin their next ones."""
-        self._ended()
+        self._notify_episode_end()
         rows = self._rows(over)
         self._decisions.terminated[rows] = True
         self._decisions.results = list(zip(rows.tolist(), self._match.results(rows), strict=True))
         self._episode[over] += 1
         keys = self.episodes(over, self._episode[over])
         begin(self.world, self._match.games, over, keys)
-        self._match.seats.sit(rows, self.world.own_sides(keys), self._match.games)
+        self._match.players.begin_episode(rows, self.world.learner_sides(keys), self._match.games)
 
     def _rows(self, games: Array) -> Array:
         """The slots of the given games, rising with them."""
         return (games[:, None] * self.sides + np.arange(self.sides)).reshape(-1)
 
     def render(self, slot: int = 0) -> Array:
-        return picture(self.world, self._match.games, slot // self.sides)
+        return draw_game(self.world, self._match.games, slot // self.sides)
 
     def state_dict(self) -> StateDict:
-        games, seats = self._match.games, self._match.seats
+        games, players = self._match.games, self._match.players
         return {
             "games": {name: getattr(games, name).copy() for name in Games.SAVED},
-            "seats": {"side": seats.side.copy(), "view": seats.view.copy(), "counts": seats.counts.copy()},
+            "seats": {"side": players.side.copy(), "view": players.view.copy(), "counts": players.counts.copy()},
             "episode": self._episode.copy(),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Raises ValueError for a state of another number of slots."""
-        games, seats, saved = self._match.games, self._match.seats, state["seats"]
-        if saved["view"].shape != seats.view.shape or len(state["episode"]) != len(self._episode):
+        games, players, saved = self._match.games, self._match.players, state["seats"]
+        if saved["view"].shape != players.view.shape or len(state["episode"]) != len(self._episode):
             raise ValueError(f"the state holds {len(saved['view'])} slots, this arena {self.slots}")
         for name in Games.SAVED:
             getattr(games, name)[...] = state["games"][name]
         games.serves[...] = draw_serves(self.world, games.key)
         self._episode[...] = state["episode"]
-        seats.sit(np.arange(self.slots), saved["side"], games)
-        seats.view[...] = saved["view"]
-        seats.counts[...] = saved["counts"]
+        players.begin_episode(np.arange(self.slots), saved["side"], games)
+        players.view[...] = saved["view"]
+        players.counts[...] = saved["counts"]
         self._clear(cost=0)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ DIGITS = (0o75557, 0o26227, 0o71747, 0o71717, 0o55711, 0o74717, 0o74757, 0o71111
 PIXEL = 4  # of a digit
 
 
-def picture(rules: Rules, games: Games, game: int) -> Array:
+def draw_game(rules: Rules, games: Games, game: int) -> Array:
     """One game as uint8 [210, 160, 3]: the score above, the field with bats and ball below."""
     image = np.empty((HEIGHT, SIZE, 3), np.uint8)
     image[:] = FRAME

@@ -20,7 +20,7 @@ GRASS, STONE, ARROW, HEALTH, ENERGY, CAST = (
 COLOURS = ((70, 90, 200), (210, 150, 60))
 
 
-def picture(fight: Fight) -> Array:
+def draw_fight(fight: Fight) -> Array:
     """uint8 [BAR + PIXELS, PIXELS, 3]: the pillar, both fighters and where they head, arrows, and their bars."""
     image = np.zeros((BAR + PIXELS, PIXELS, 3), np.uint8)
     image[BAR:] = GRASS
