@@ -162,7 +162,7 @@ def test_steps_count_once_for_all_sides() -> None:
 
 
 def test_sides_share_a_game() -> None:
-    with pytest.raises(BadRequest, match="5 slots cannot be shared") as refused:
+    with pytest.raises(BadRequest, match="5 slots cannot be divided") as refused:
         Walk(sides=2).arena(5, EPISODES)
     assert refused.value.key == "rl.slots"
     with closing(Walk(sides=2).arena(4, EPISODES)) as arena:
@@ -545,7 +545,7 @@ def test_close_leaves_nothing() -> None:
     driver = Driver(arena)
     driver.recv()
     driver.send([0, 1, 2])
-    loop = arena._quiet.loop
+    loop = arena._loop.loop
     arena.close()
     arena.close()
     assert loop.is_closed() and not asyncio.all_tasks(loop)

@@ -255,7 +255,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_broken_world_is_named(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evorl.mdp.conformance.LONGEST", 200)
+    monkeypatch.setattr("evorl.mdp.conformance.MAX_DECISIONS", 200)
     STOP.clear()
     try:
         with pytest.raises(Nonconformity, match=FAULTS[fault]):
@@ -344,7 +344,7 @@ def test_a_battle_of_too_many_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_returning_a_waiting_slot_again_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     real = BattleArena.send
     monkeypatch.setattr(BattleArena, "send", lambda self, slots, actions: real(self, slots[1:], actions[1:]))
-    monkeypatch.setattr("evorl.mdp.conformance._Course._send", _send_some)
+    monkeypatch.setattr("evorl.mdp.conformance._Playthrough._send", _send_some)
     arena_recv = BattleArena.recv
 
     def recv(self: BattleArena) -> Decisions:

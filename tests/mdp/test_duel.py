@@ -202,7 +202,7 @@ def test_the_pillar_stops_arrows_and_walkers() -> None:
     it = fight()
     for me, x in zip(it.fighters, (2.0, 8.0), strict=True):
         me.x, me.y = x, 5.0
-    assert not it.clear()
+    assert not it.line_is_clear()
     do(it, ARCHER, SHOOT, WEST)
     while it.arrows:
         do(it, ARCHER, WAIT, EAST)

@@ -309,7 +309,7 @@ def test_where_limits_are_elsewhere_there_is_no_cap(monkeypatch: pytest.MonkeyPa
     spec = gymnasium.registry["Pendulum-v1"]
     twice = gymnasium.wrappers.MaxAndSkipObservation.wrapper_spec(skip=2)
     monkeypatch.setitem(gymnasium.registry, "Pendulum-v1", replace(spec, additional_wrappers=(twice,)))
-    with pytest.raises(BadRequest, match="wrappers beyond its limit"):
+    with pytest.raises(BadRequest, match="additional wrappers"):
         Gymnasium(id="Pendulum-v1", frame_skip=2).capped(3)
 
 
@@ -592,7 +592,7 @@ def conf(name: str) -> dict[str, Any]:
 
 def test_the_file_restates_every_default() -> None:
     given = conf("gymnasium")
-    assert given.pop("_target_") == f"{Gymnasium.__module__}.{Gymnasium.__qualname__}"
+    assert get_class(given.pop("_target_")) is Gymnasium
     assert msgspec.convert(given, Gymnasium) == Gymnasium()
     assert list(given) == list(asdict(Gymnasium()))
     pendulum = msgspec.convert({"id": "Pendulum-v1", "kwargs": {"g": 9.81, "render_mode": None}}, Gymnasium)

@@ -324,9 +324,9 @@ def test_its_picture() -> None:
 @pytest.mark.parametrize("module", ["Box2D", "pygame"])
 def test_a_missing_extra_says_in_one_line_how_to_install_it(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    for name in ("marvin_body", "marvin_walker", "marvin_picture"):
-        monkeypatch.delitem(sys.modules, f"evorl.mdp.{name}", raising=False)
-        monkeypatch.delattr(f"evorl.mdp.{name}", raising=False)
+    for name in ("body", "walker", "drawing"):
+        monkeypatch.delitem(sys.modules, f"evorl.mdp.marvin.{name}", raising=False)
+        monkeypatch.delattr(f"evorl.mdp.marvin.{name}", raising=False)
     with pytest.raises(BadRequest, match=r"pip install 'evorl-suite\[(box2d|video)\]'") as caught:
         world = Marvin()
         world.ready()

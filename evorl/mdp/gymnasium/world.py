@@ -111,7 +111,7 @@ class Gymnasium(World):
         except (probes.NotResumable, WorldError) as error:
             why = str(error).strip().splitlines()[-1]
             raise BadRequest(
-                f"{self.id} has one generator for all slots, and its state cannot be saved: {why}", "id"
+                f"{self.id} has one generator for all slots and cannot be saved: {why}", "id"
             ) from error
 
     def capped(self, steps: int) -> World:

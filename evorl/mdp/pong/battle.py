@@ -48,7 +48,7 @@ class PongBattle:
         """Raises RuntimeError when it is not this player's turn, ValueError for an action that does not exist."""
         if self._steps is None or self.over or player in self._actions:
             raise RuntimeError(
-                f"player {player} cannot act now: the battle is not entered, is over, or has its action already"
+                f"player {player} cannot act now: the battle is not entered, is over, or has acted already"
             )
         if action not in (UP, STAY, DOWN):
             raise ValueError(f"Pong has the actions {UP}, {STAY} and {DOWN}, not {action}")
