@@ -1,4 +1,9 @@
-"""Worlds: everything that hands out decisions."""
+"""Worlds: games, simulators and environments that a policy is trained on.
+
+Start with `evorl.mdp.core`, the interface of a world (World, Spec, State, Step, Arena). `evorl.mdp.arena` runs worlds
+written as coroutines, `evorl.mdp.lockstep` vectorised ones; `evorl.mdp.conformance` tests a world. Each package here
+is one world. Policies, training and evaluation are elsewhere (`evorl.rl`, `evorl.population`). Guide: docs/worlds.md.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """``evorl.mdp.check``, fetched when it is used: what plays worlds need not load what tests them."""
+    """Import ``evorl.mdp.check`` on first use, so that playing a world does not load its tests."""
     if name == "check":
         from evorl.mdp.conformance import check
 

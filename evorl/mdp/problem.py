@@ -1,4 +1,4 @@
-"""Test problems of optimisation: a world without a policy, whose individuals are points and whose results are values.
+"""Test problems of optimisation: a world without a policy; individuals are points, results are function values.
 
 Each problem is a pure function of points [N, D] to values [N, M] to be *minimised*, as published; `Problem` negates
 them, since evolution maximises. Sources: K. A. De Jong (1975) sphere; H. H. Rosenbrock (1960); L. A. Rastrigin
@@ -25,7 +25,7 @@ Points = NDArray[np.float64]
 
 
 def _total(x: Points) -> Points:
-    """Sums of the rows [N, 1]."""
+    """Return the sums of the rows [N, 1]."""
     return np.asarray(x.sum(axis=1, keepdims=True))
 
 
@@ -33,18 +33,18 @@ def _total(x: Points) -> Points:
 
 
 def sphere(x: Points, m: int = 1) -> Points:
-    """Least, 0, at the origin."""
+    """Minimum 0 at the origin."""
     return _total(x**2)
 
 
 def rosenbrock(x: Points, m: int = 1) -> Points:
-    """A curved valley; least, 0, at (1, ..., 1)."""
+    """A curved valley; minimum 0 at (1, ..., 1)."""
     here, then = x[:, :-1], x[:, 1:]
     return _total(100 * (then - here**2) ** 2 + (1 - here) ** 2)
 
 
 def rastrigin(x: Points, m: int = 1) -> Points:
-    """A sphere under a lattice of hollows; least, 0, at the origin."""
+    """A sphere with a lattice of local minima; minimum 0 at the origin."""
     return 10.0 * len(x.T) + _total(x**2 - 10 * np.cos(2 * np.pi * x))
 
 
@@ -77,7 +77,7 @@ def zdt4(x: Points, m: int = 2) -> Points:
 
 
 def zdt5(x: Points, m: int = 2) -> Points:
-    """Deceptive in bits: a number of 30, the others of 5; a coordinate of 0.5 or more is a one."""
+    """A deceptive problem of bits: one group of 30, the others of 5; a coordinate >= 0.5 is a one."""
     ones = x >= 0.5
     u = ones[:, 30:].reshape(len(x), -1, 5).sum(axis=2)
     f1, g = 1.0 + ones[:, :30].sum(axis=1), np.where(u < 5, 2 + u, 1).sum(axis=1)
@@ -85,7 +85,7 @@ def zdt5(x: Points, m: int = 2) -> Points:
 
 
 def zdt6(x: Points, m: int = 2) -> Points:
-    """A concave front whose points lie the thinner the nearer they are to it, and unevenly along it."""
+    """A concave front. Random points are sparse near the front, and unevenly distributed along it."""
     f1 = 1 - np.exp(-4 * x[:, 0]) * np.sin(6 * np.pi * x[:, 0]) ** 6
     g = 1 + 9 * np.mean(x[:, 1:], axis=1) ** 0.25
     return np.column_stack([f1, g * (1 - (f1 / g) ** 2)])
@@ -122,7 +122,7 @@ def dtlz5(x: Points, m: int) -> Points:
 
 
 def dtlz6(x: Points, m: int) -> Points:
-    """DTLZ5's curve, harder to come near to."""
+    """DTLZ5's curve, harder to approach."""
     g = _total(x[:, m - 1 :] ** 0.1)
     return (1 + g) * _sphere(_bent(x[:, : m - 1], g))
 
@@ -135,30 +135,30 @@ def dtlz7(x: Points, m: int) -> Points:
 
 
 def _rugged(x: Points) -> Points:
-    """The g [N, 1] of DTLZ1 and DTLZ3."""
+    """Return g [N, 1] of DTLZ1 and DTLZ3."""
     return 100 * (len(x.T) + _total((x - 0.5) ** 2 - np.cos(20 * np.pi * (x - 0.5))))
 
 
 def _bowl(x: Points) -> Points:
-    """The g [N, 1] of DTLZ2, DTLZ4 and DTLZ5."""
+    """Return g [N, 1] of DTLZ2, DTLZ4 and DTLZ5."""
     return _total((x - 0.5) ** 2)
 
 
 def _products(a: Points, b: Points) -> Points:
-    """[N, M] of [N, M - 1]: a1 ... a(M-1), a1 ... a(M-2) b(M-1), ..., a1 b2, b1."""
+    """Return [N, M] from [N, M - 1]: a1 ... a(M-1), a1 ... a(M-2) b(M-1), ..., a1 b2, b1."""
     one = np.ones((len(a), 1))
     products: Points = np.multiply.accumulate(np.hstack([one, a]), axis=1)
     return products[:, ::-1] * np.hstack([one, b[:, ::-1]])
 
 
 def _sphere(place: Points) -> Points:
-    """Points of the unit sphere [N, M] at angles of place π/2."""
+    """Return points [N, M] of the unit sphere at the angles place * π/2."""
     angle = place * np.pi / 2
     return _products(np.cos(angle), np.sin(angle))
 
 
 def _bent(place: Points, g: Points) -> Points:
-    """The θ of DTLZ5 and DTLZ6, in units of π/2: all but the first drawn to the middle as g goes to 0."""
+    """Return θ of DTLZ5 and DTLZ6 in units of π/2; all but the first approach 1/2 as g goes to 0."""
     return np.column_stack([place[:, 0], (1 + 2 * g * place[:, 1:]) / (2 * (1 + g))])
 
 
@@ -178,15 +178,15 @@ PROBLEMS: dict[str, tuple[Callable[[Points, int], Points], tuple[float, float]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Problem(World):
-    """A test problem; an evaluation costs one step. It has no policy and no arena: it is for evolution alone."""
+    """A test problem; an evaluation costs one step. It has no policy and no arena, and works with evolution only."""
 
     budget: Count = 25_000
     id: str = "sphere"
     """One of `PROBLEMS`."""
     dimensions: Count = 30
-    """Numbers that make a point, D; zdt5 takes bits: 30 and a multiple of 5."""
+    """Length D of a point; for zdt5 the number of bits: 30 plus a multiple of 5."""
     objectives: Count | None = None
-    """Of the DTLZ problems; null is 3. The others have their own number."""
+    """Number of objectives, for the DTLZ problems only; null: 3."""
 
     def ready(self) -> None:
         if self.id not in PROBLEMS:
@@ -196,9 +196,7 @@ class Problem(World):
         if self.objectives == 1:
             raise BadRequest("the DTLZ problems have two or more", "objectives")
         if self.id == "zdt5" and (self.dimensions < 35 or self.dimensions % 5):
-            raise BadRequest(
-                "zdt5 needs 30 bits and a multiple of 5: 35, 40, ..., of which 80 is the usual", "dimensions"
-            )
+            raise BadRequest("zdt5 needs 30 bits plus a multiple of 5: 35, 40, ...; 80 is usual", "dimensions")
         least = 1 if self.id in ("sphere", "rastrigin") else max(self.count, 2)
         if self.dimensions < least:
             raise BadRequest(f"{self.id} needs at least {least}", "dimensions")
@@ -212,7 +210,7 @@ class Problem(World):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the objectives, as results: fitness where there is one, else f1, f2, ..."""
+        """Result names of the objectives: fitness if there is one, else f1, f2, ..."""
         return ("fitness",) if self.count == 1 else tuple(f"f{i + 1}" for i in range(self.count))
 
     @property
@@ -224,7 +222,7 @@ class Problem(World):
         return low, high
 
     def evaluate(self, x: Points) -> Points:
-        """Values [N, M] of points [N, D], to be maximised."""
+        """Return values [N, M] of points [N, D], to be maximised."""
         return -PROBLEMS[self.id][0](x, self.count)
 
     def arena(self, slots: int, episodes: Episodes) -> NoReturn:

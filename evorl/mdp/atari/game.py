@@ -1,10 +1,10 @@
-"""An Atari game as deep learning sees it, for gymnasium.
+"""An Atari game with the usual preprocessing, as a gymnasium environment.
 
-Pictures are prepared as in Mnih et al. 2015 (Methods, "Preprocessing"): the brighter of two frames in a row, grey,
-``size`` x ``size`` (there 84), the last four of them; an action holds for four frames. An episode begins with up to 30
-frames without action, then with fire where the game has it, and goes on until the game is over (or half an hour of it
-has passed), whatever lives are lost. Actions are those that do something in the game, and with probability ``sticky``
-the one before is taken instead in a frame (Machado et al. 2018, section 5). Rewards are points.
+Pictures as in Mnih et al. 2015 (Methods, "Preprocessing"): the maximum of two consecutive frames, grey, ``size`` x
+``size`` (84 in the paper), the last four of them; an action holds for four frames. An episode starts with up to 30
+frames without action, then fire if the game has it. It ends when the game is over or after half an hour of play, not
+when a life is lost. Actions are those that have an effect in the game; with probability ``sticky`` a frame repeats
+the previous action (Machado et al. 2018, section 5). Rewards are points.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from evorl.mdp.core import Array
 
 
 class Game(gymnasium.Env[Array, int]):
-    """One row of ale-py's vector environment, which prepares pictures in C++.
+    """A vector environment of ale-py with one row; it preprocesses pictures in C++.
 
-    All its rows in one would not do: it neither says nor sets its state, and gives an ended row no seed of its own.
+    One environment with all slots as rows is not possible: its state cannot be read or set, and an ended row cannot be
+    given a seed of its own.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012 (gymnasium's own form)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012 (gymnasium requires this form)
 
     def __init__(self, game: str, sticky: float = 0.25, size: int = 84, render_mode: str | None = None) -> None:
         self._row = AtariVectorEnv(
@@ -47,7 +48,7 @@ class Game(gymnasium.Env[Array, int]):
         return self._seen, float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def render(self) -> Array:
-        """The newest picture that is seen, uint8 [size, size, 3]."""
+        """Return the newest picture of the observation, uint8 [size, size, 3]."""
         return np.repeat(self._seen[-1][..., None], 3, axis=-1)
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
-"""Atari games from images, as a world and among gymnasium's environments.
+"""The config of Atari games from images, and their registration with gymnasium.
 
-Importing this registers ``evorl/Atari-v0``: ``gymnasium.make("evorl.mdp.atari:evorl/Atari-v0", game="breakout")``
-makes it anywhere.
+``gymnasium.make("evorl.mdp.atari:evorl/Atari-v0", game="breakout")`` makes one anywhere.
 """
 
 from __future__ import annotations
@@ -26,23 +25,23 @@ if ID not in gymnasium.registry:
 
 @dataclass(frozen=True, kw_only=True)
 class Keywords:
-    """What `evorl.mdp.atari.game.Game` takes for the game itself."""
+    """Keyword arguments of `evorl.mdp.atari.game.Game`."""
 
     game: str
     sticky: Fraction = 0.25
     size: Annotated[int, Meta(ge=36)] = 84
-    """The network has no pixel left of a smaller picture."""
+    """Height and width in pixels. The network's convolutions need at least 36."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Atari(Gymnasium):
-    """An Atari game; `evorl.mdp.atari.game` tells what is seen and done. Needs the extra atari."""
+    """An Atari game; see `evorl.mdp.atari.game` for observations and actions. Needs the extra atari."""
 
     id: str = ID
     kwargs: dict[str, Scalar] = field(default_factory=lambda: {"game": "pong", "sticky": 0.25, "size": 84})
-    """Of the environment: which game, how often it does not heed an action, and the width of its pictures."""
+    """Keyword arguments of the environment: game, probability of a sticky action, picture size."""
     reward_clip: tuple[float, float] | None = (-1.0, 1.0)
-    """As Mnih et al. 2015 have it, so that one learning rate suits all games."""
+    """As in Mnih et al. 2015, so that one learning rate suits all games."""
     budget: Count = 10_000_000
 
     def __post_init__(self) -> None:
@@ -55,7 +54,7 @@ class Atari(Gymnasium):
 
 
 def games() -> list[str]:
-    """The games of ale-py by name; none where it is missing, which is told when one is to be made."""
+    """Return the names of ale-py's games; empty if ale-py is missing (making the environment then raises)."""
     if find_spec("ale_py") is None:
         return []
     from ale_py.roms import get_all_rom_ids

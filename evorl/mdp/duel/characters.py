@@ -1,4 +1,4 @@
-"""The fighters in numbers: every one is a config value, so that a population can balance them."""
+"""Config of the fighters and the ground: every number is a config value, so that evolution can balance them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from evorl.util.types import Count, Fraction, NonNegative, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class Skill:
-    """What a side can do. Times in seconds, lengths in field units."""
+    """One skill of a fighter. Times in seconds, lengths in field units."""
 
     cast: Positive
-    """How long it takes; its side cannot decide meanwhile."""
+    """Duration; its side cannot decide meanwhile."""
     cooldown: NonNegative = 0.0
-    """Until it may be used again, counted from its end."""
+    """Time from the end of the cast until the skill can be used again."""
     energy: NonNegative = 0.0
     range: NonNegative = 0.0
     """How far it moves, reaches or flies."""
@@ -26,24 +26,24 @@ class Skill:
 
 @dataclass(frozen=True, kw_only=True)
 class Character:
-    """What both fighters have. The skills are the fields of type `Skill`, in their order."""
+    """Config that both fighters have. The skills are the fields of type `Skill`, in their order."""
 
     health: Positive = 100.0
     energy: Positive = 100.0
     regeneration: NonNegative = 12.0
     """Energy per second."""
     strafe: Fraction = 0.4
-    """Share of the walking speed kept, in the direction taken, while a skill that does not move is cast."""
+    """Share of the walking speed during casts of skills that do not move."""
     wait: Skill = Skill(cast=0.2)
     """Do nothing; always legal."""
     step: Skill = Skill(cast=0.2, range=0.5)
-    """Walk in the direction taken; always legal."""
+    """Walk in the chosen direction; always legal."""
 
     without: ClassVar[dict[str, tuple[str, ...]]] = {
         "wait": ("cooldown", "energy", "range", "damage"),
         "step": ("cooldown", "energy", "damage"),
     }
-    """The numbers that a skill has no use for; waiting and stepping cost no energy, so that they are always legal."""
+    """Numbers that a skill does not use. Waiting and stepping cost no energy, so that they are always legal."""
 
     def __post_init__(self) -> None:
         for skill, numbers in self.without.items():
@@ -58,42 +58,42 @@ class Character:
 
 @dataclass(frozen=True, kw_only=True)
 class Knight(Character):
-    """Slow to reach its foe, terrible once there."""
+    """The melee fighter: slow to reach its opponent, strong at close range."""
 
     health: Positive = 112.0
     strike: Skill = Skill(cast=0.4, cooldown=0.3, energy=12.0, range=1.7, damage=13.0)
-    """A blow at the end of the cast, at a foe within reach."""
+    """A blow at the end of the cast, at an opponent within range."""
     charge: Skill = Skill(cast=0.5, cooldown=3.0, energy=30.0, range=4.0, damage=10.0)
-    """A dash to where the foe was; stops at it and hurts it."""
+    """A dash to the opponent's position at the start; stops at the opponent and damages it."""
     charge_reach: NonNegative = 0.3
-    """From body to body, at which a charge hits."""
+    """Distance between the bodies at which a charge hits."""
     block: Skill = Skill(cast=0.6, cooldown=0.8, energy=10.0)
-    """The shield up: what hurts counts less."""
+    """Raises the shield, which reduces damage."""
     absorbed: Fraction = 0.85
-    """Share of the damage that the shield takes away."""
+    """Share of the damage that the shield removes."""
 
     without: ClassVar = {**Character.without, "block": ("range", "damage")}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Archer(Character):
-    """Frail, and dangerous from afar."""
+    """The ranged fighter: little health, strong at a distance."""
 
     health: Positive = 80.0
     step: Skill = Skill(cast=0.2, range=0.46)
     shoot: Skill = Skill(cast=0.5, cooldown=0.3, energy=10.0, range=7.0, damage=10.0)
-    """An arrow at the end of the cast, at where the foe will be if it goes on as it does."""
+    """An arrow at the end of the cast, at the opponent's extrapolated position."""
     volley: Skill = Skill(cast=0.9, cooldown=3.0, energy=35.0, range=6.0, damage=8.0)
     """Several arrows in a fan."""
     volley_arrows: Count = 3
     volley_angle: NonNegative = 15.0
-    """Degrees from one of its arrows to the next."""
+    """Degrees between neighbouring arrows."""
     roll: Skill = Skill(cast=0.4, cooldown=2.0, energy=20.0, range=2.4)
-    """A dash in the direction taken, during which nothing hurts."""
+    """A dash in the chosen direction, without damage to the archer."""
     arrow_speed: Positive = 40.0
     """Units per second."""
     arrow_radius: NonNegative = 0.1
-    """Half the width of an arrow."""
+    """Half an arrow's width."""
 
     without: ClassVar = {**Character.without, "roll": ("damage",)}
 
@@ -112,9 +112,9 @@ class Ground:
     storm: NonNegative = 15.0
     """Simulated seconds after which the field burns, so that running away loses against the side that leads."""
     burn: NonNegative = 0.1
-    """Share of its full health that a fighter then loses per second."""
+    """Share of full health that both fighters then lose per second."""
     limit: Positive = 30.0
-    """Simulated seconds until the fight is a draw."""
+    """Simulated seconds after which the fight is a draw."""
 
     def __post_init__(self) -> None:
         if 2 * self.pillar + 6 * self.body > self.size:

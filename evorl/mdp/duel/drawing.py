@@ -1,4 +1,4 @@
-"""The duel from above."""
+"""Drawing of the duel from above."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = ((70, 90, 200), (210, 150, 60))
 
 
 def draw_fight(fight: Fight) -> Array:
-    """uint8 [BAR + PIXELS, PIXELS, 3]: the pillar, both fighters and where they head, arrows, and their bars."""
+    """Draw uint8 [BAR + PIXELS, PIXELS, 3]: pillar, fighters with headings, arrows, bars of health and energy."""
     image = np.zeros((BAR + PIXELS, PIXELS, 3), np.uint8)
     image[BAR:] = GRASS
     scale = PIXELS / fight.ground.size
@@ -46,7 +46,7 @@ def draw_fight(fight: Fight) -> Array:
 
 
 def _bars(image: Array, side: int, it: Fighter) -> None:
-    """The knight's from the left, the archer's from the right."""
+    """Draw one side's bars: the knight's from the left, the archer's from the right."""
     shares = (it.health / it.character.health, HEALTH), (it.energy / it.character.energy, ENERGY)
     for row, (share, colour) in enumerate(shares):
         width = int(share * (PIXELS // 2 - 4))

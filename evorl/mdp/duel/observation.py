@@ -1,4 +1,4 @@
-"""How a fighter sees the fight: turned so that its foe is straight ahead, the same layout for both sides."""
+"""A fighter's observation: rotated so that its opponent is straight ahead; the same layout for both sides."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import numpy as np
 from evorl.mdp.core import Array
 from evorl.mdp.duel.rules import DIRECTIONS, KNIGHT, SKILLS, Fight, Fighter, Vector
 
-LONGEST_S = 1.0  # a cast's remaining time is shown in units of this
+LONGEST_S = 1.0  # unit of a cast's remaining time
 NO_ARROW = (0.0,) * 5
 SIZE = 2 + (4 + 2 + len(SKILLS)) + 1 + (2 + len(SKILLS)) + (len(SKILLS) + 4) + 1 + len(NO_ARROW) + 1
 
 
 def heading(fight: Fight, side: int, direction: int) -> Vector:
-    """The unit vector on the field of the direction in which a side sees it: 0 is straight at the foe."""
+    """Return the field's unit vector of a direction in a side's view; direction 0 is straight at the opponent."""
     (x, y), (ux, uy) = DIRECTIONS[direction], fight.toward(side)
     return x * ux - y * uy, x * uy + y * ux
 
 
 def observe(fight: Fight, side: int) -> Array:
-    """float32 [SIZE], about [-1, 1]: who I am; my place, the field's axis, my body; the gap; the foe's body, its cast
-    and where that heads; whether the line is clear; the nearest arrow; time.
+    """Return float32 [SIZE], about [-1, 1].
 
-    Places and vectors are turned as by the inverse of `heading`.
+    In order: which fighter this is; own position, the view's axis, own body; distance; the opponent's body, its cast
+    and the cast's direction; whether the line of sight is clear; the nearest arrow; remaining time. Positions and
+    vectors are rotated by the inverse of `heading`.
     """
     me, foe = fight.fighters[side], fight.fighters[1 - side]
     size, (ux, uy) = fight.ground.size, fight.toward(side)
@@ -50,7 +51,7 @@ def observe(fight: Fight, side: int) -> Array:
 
 
 def _body(fight: Fight, it: Fighter) -> list[float]:
-    """Health, energy and how much of each cooldown is left, as shares."""
+    """Return health, energy and the rest of each cooldown, as shares."""
     waits = [
         (ready - fight.tick) / (cast + pause) if ready > fight.tick else 0.0
         for ready, cast, pause in zip(it.ready, it.casts, it.cooldowns, strict=True)
@@ -59,7 +60,7 @@ def _body(fight: Fight, it: Fighter) -> list[float]:
 
 
 def _arrow(fight: Fight, me: Fighter, turned: Callable[[float, float], Vector]) -> tuple[float, ...]:
-    """The nearest arrow in the air: whether there is one, where it is, where it flies."""
+    """Return the nearest flying arrow: whether there is one, its relative position, its direction."""
     if not fight.arrows:
         return NO_ARROW
     it = min(fight.arrows, key=lambda arrow: math.hypot(arrow.x - me.x, arrow.y - me.y))

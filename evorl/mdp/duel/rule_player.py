@@ -1,4 +1,4 @@
-"""A simple player for each fighter: what it would do now, from the state of the fight alone."""
+"""Rule players: a simple stateless policy for each fighter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from evorl.mdp.duel.rules import (
 )
 
 SLIP = 0.3
-"""Chance that a rule player does something at random instead."""
+"""Probability of a random command instead of the rule's."""
 CLOSE = 2.2  # an archer's distance to flee at
 NEAR = 4.5  # an archer's distance for a volley
 ARRIVING = 2.5  # an arrow's distance for the shield
@@ -34,20 +34,20 @@ Command = tuple[int, Vector]
 
 
 def rule_command(fight: Fight, side: int, draw: np.random.Generator) -> Command:
-    """The rule player's (skill, heading)."""
+    """Return the rule player's (skill, heading)."""
     if draw.random() < SLIP:
         return random_command(fight, side, draw)
     return RULES[side](fight)
 
 
 def random_command(fight: Fight, side: int, draw: np.random.Generator) -> Command:
-    """Any legal skill in any direction."""
+    """Return a random legal skill in a random direction."""
     skills = [skill for skill, may in enumerate(fight.legal(side)) if may]
     return skills[draw.integers(len(skills))], DIRECTIONS[draw.integers(len(DIRECTIONS))]
 
 
 def knight(fight: Fight) -> Command:
-    """Come near, behind the shield when arrows do; charge and strike."""
+    """Approach, block when an arrow is near, charge and strike."""
     may, gap, toward = fight.legal(KNIGHT), fight.distance(), direction_toward_foe(fight, KNIGHT)
     if gap <= fight.knight.strike.range and may[STRIKE]:
         return STRIKE, toward
@@ -59,7 +59,7 @@ def knight(fight: Fight) -> Command:
 
 
 def archer(fight: Fight) -> Command:
-    """Keep away, but within range; shoot whenever the line is free."""
+    """Keep away, but within range; shoot when the line of sight is free."""
     may, gap, away = fight.legal(ARCHER), fight.distance(), direction_away_from_foe(fight, ARCHER)
     if gap < CLOSE:
         return (ROLL if may[ROLL] else STEP), away
@@ -76,7 +76,7 @@ RULES: tuple[Callable[[Fight], Command], Callable[[Fight], Command]] = (knight, 
 
 
 def direction_toward_foe(fight: Fight, side: int) -> Vector:
-    """The direction of the step that brings the side nearest to its foe, around the pillar."""
+    """Return the direction whose step ends nearest to the opponent; steps slide around the pillar."""
     me, foe = fight.fighters[side], fight.fighters[1 - side]
 
     def gap(direction: Vector) -> float:
@@ -87,7 +87,7 @@ def direction_toward_foe(fight: Fight, side: int) -> Vector:
 
 
 def direction_away_from_foe(fight: Fight, side: int) -> Vector:
-    """The direction of a dash that ends far from the foe, and not in a corner."""
+    """Return the direction whose dash ends far from the opponent, but not in a corner."""
     me, foe, middle = fight.fighters[side], fight.fighters[1 - side], fight.ground.size / 2
 
     def worth(direction: Vector) -> float:

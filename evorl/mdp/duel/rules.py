@@ -20,7 +20,7 @@ STILL = 0.0, 0.0
 
 @dataclass(slots=True)
 class Fighter:
-    """One side's changing state; times in ticks."""
+    """The state of one side; times in ticks."""
 
     character: Character
     skills: tuple[Skill, ...]
@@ -31,14 +31,16 @@ class Fighter:
     y: float
     health: float
     energy: float
-    ready: list[int] = field(default_factory=lambda: [0] * len(SKILLS))  # the tick from which the skill may be used
-    skill: int = WAIT  # the present or last one
-    left: int = 0  # until it ends; free to decide at 0
+    ready: list[int] = field(
+        default_factory=lambda: [0] * len(SKILLS)
+    )  # first tick at which each skill can be used again
+    skill: int = WAIT  # the current or last skill
+    left: int = 0  # ticks until it ends; the side can decide at 0
     heading: Vector = STILL
     vx: float = 0.0
     vy: float = 0.0
-    moved: Vector = STILL  # in the last tick, walls and all
-    spent: bool = False  # this charge has hit
+    moved: Vector = STILL  # displacement of the last tick, after collisions
+    spent: bool = False  # the current charge has hit
     dealt: float = 0.0
     taken: float = 0.0
 
@@ -54,7 +56,7 @@ class Arrow:
 
 
 class Fight:
-    """Knight (side 0) against archer (side 1). Between two calls of `advance` at least one side is free."""
+    """Knight (side 0) against archer (side 1). After each `advance` at least one side can decide."""
 
     def __init__(self, knight: Knight, archer: Archer, ground: Ground, seed: int) -> None:
         self.ground, self.knight, self.archer = ground, knight, archer
@@ -87,12 +89,12 @@ class Fight:
         return self.tick >= self.limit or self.terminated
 
     def legal(self, side: int) -> list[bool]:
-        """Which skills the side may use now; waiting and stepping always."""
+        """Return which skills the side can use now; waiting and stepping are always legal."""
         me = self.fighters[side]
         return [r <= self.tick and me.energy >= s.energy for r, s in zip(me.ready, me.skills, strict=True)]
 
     def line_is_clear(self) -> bool:
-        """Whether the pillar leaves the line between the two free."""
+        """Return whether the pillar does not block the line between the fighters."""
         a, b = self.fighters
         half = self.ground.size / 2
         return _distance_to_segment(a.x, a.y, b.x, b.y, half, half) > self.ground.pillar
@@ -102,12 +104,12 @@ class Fight:
         return math.hypot(a.x - b.x, a.y - b.y)
 
     def toward(self, side: int) -> Vector:
-        """The unit vector from a side to its foe."""
+        """Return the unit vector from a side to its opponent."""
         me, foe, gap = self.fighters[side], self.fighters[1 - side], self.distance()
         return ((foe.x - me.x) / gap, (foe.y - me.y) / gap) if gap else DIRECTIONS[0]
 
     def command(self, side: int, skill: int, heading: Vector) -> None:
-        """Begin a skill, heading along a unit vector. Raises ValueError when it is not legal or the side is busy."""
+        """Start a skill with a unit vector as heading. Raises ValueError if it is not legal or the side is busy."""
         me = self.fighters[side]
         if me.left or me.ready[skill] > self.tick or me.energy < me.skills[skill].energy:
             raise ValueError(f"side {side} cannot use skill {skill} ({SKILLS[skill]}) now")
@@ -119,7 +121,7 @@ class Fight:
         self._set_velocity(side, me, chosen)
 
     def _set_velocity(self, side: int, me: Fighter, chosen: Skill) -> None:
-        """The velocity for this cast: a dash or a walk, or strafing while something else is done."""
+        """Set the velocity for this cast: a dash, a walk, or strafing during another skill."""
         pace = me.character.strafe * me.character.step.range / me.casts[STEP]
         if me.skill == WAIT:
             pace = 0.0
@@ -130,7 +132,7 @@ class Fight:
         me.vx, me.vy = pace * me.heading[0], pace * me.heading[1]
 
     def advance(self) -> None:
-        """Let time pass until a side is free or the fight is over."""
+        """Advance ticks until a side can decide or the fight is over."""
         while True:
             self._pass_tick()
             if not self.fighters[0].left or not self.fighters[1].left or self.over:
@@ -159,7 +161,7 @@ class Fight:
         for me in self.fighters:
             full = me.character.health
             me.health -= self.ground.burn * self.ground.dt * full
-            if me.health <= 1e-9 * full:  # rounding must not part two who fall together
+            if me.health <= 1e-9 * full:  # both fall in the same tick, despite rounding
                 me.health = 0.0
 
     # -------------------------------------------------------------- moving
@@ -178,7 +180,7 @@ class Fight:
             self._charge(me, foe)
 
     def _stop(self, me: Fighter, foe: Fighter, x: float, y: float) -> Vector:
-        """Where a move to (x, y) ends: there, or where the bodies touch."""
+        """Return where a move to (x, y) ends: there, or where the bodies touch."""
         touch = 2 * self.ground.body
         after = math.hypot(x - foe.x, y - foe.y)
         if after >= touch or after >= (before := math.hypot(me.x - foe.x, me.y - foe.y)):
@@ -186,7 +188,7 @@ class Fight:
         return self.slide(foe.x + (me.x - foe.x) * touch / before, foe.y + (me.y - foe.y) * touch / before)
 
     def slide(self, x: float, y: float) -> Vector:
-        """The nearest place to (x, y) outside the walls and the pillar."""
+        """Return the nearest point to (x, y) inside the walls and outside the pillar."""
         low, high, half = self._low, self._high, self._half
         x = low if x < low else high if x > high else x
         y = low if y < low else high if y > high else y
@@ -206,7 +208,7 @@ class Fight:
     # -------------------------------------------------------------- arrows
 
     def _fly(self, arrow: Arrow) -> bool:
-        """Move an arrow by a tick; whether it is still in the air."""
+        """Move an arrow by one tick; return whether it still flies."""
         x, y = arrow.x + arrow.vx, arrow.y + arrow.vy
         size, foe = self.ground.size, self.fighters[KNIGHT]
         half = size / 2
@@ -219,7 +221,7 @@ class Fight:
         return arrow.left > 0 and 0 <= x <= size and 0 <= y <= size
 
     def _shoot_arrow(self, me: Fighter, skill: int, turn: float) -> None:
-        """Let an arrow fly at where the foe will be if it goes on as it does, turned by an angle."""
+        """Shoot an arrow at the opponent's extrapolated position, rotated by the angle ``turn``."""
         foe, chosen, pace = self.fighters[KNIGHT], me.skills[skill], self.archer.arrow_speed * self.ground.dt
         flight = self.distance() / pace
         dx, dy = foe.x + foe.moved[0] * flight - me.x, foe.y + foe.moved[1] * flight - me.y
@@ -227,10 +229,10 @@ class Fight:
         left = max(1, round(chosen.range / pace))
         self.arrows.append(Arrow(me.x, me.y, pace * math.cos(angle), pace * math.sin(angle), left, chosen.damage))
 
-    # -------------------------------------------------------------- hurting
+    # -------------------------------------------------------------- damage
 
     def _finish_cast(self, side: int) -> None:
-        """What happens at the end of a cast."""
+        """Apply the effect of a skill at the end of its cast."""
         me = self.fighters[side]
         if side == KNIGHT and me.skill == STRIKE:
             if self.distance() <= self.knight.strike.range:
@@ -243,7 +245,7 @@ class Fight:
                 self._shoot_arrow(me, VOLLEY, (arrow - (count - 1) / 2) * between)
 
     def _apply_damage(self, side: int, damage: float) -> None:
-        """Take health, unless the skill under way spares it."""
+        """Apply damage, reduced by a block and ignored during a roll."""
         me, other = self.fighters[side], self.fighters[1 - side]
         if side == ARCHER and me.skill == ROLL:
             return
@@ -256,7 +258,7 @@ class Fight:
 
 
 def _distance_to_segment(ax: float, ay: float, bx: float, by: float, px: float, py: float) -> float:
-    """Distance of the point p from the segment a-b."""
+    """Return the distance of the point p from the segment a-b."""
     dx, dy = bx - ax, by - ay
     square = dx * dx + dy * dy
     t = 0.0 if square == 0 else min(1.0, max(0.0, ((px - ax) * dx + (py - ay) * dy) / square))

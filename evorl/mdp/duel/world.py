@@ -1,7 +1,7 @@
-"""The duel as a world: battles in which each side decides at its own irregular moments.
+"""The config of the duel, and its battles, in which each side decides at irregular times.
 
-Time is simulated and passes only while both sides are busy, so a fight repeats itself exactly for the
-same seed and actions, however long anybody takes to answer.
+Simulated time passes only while both sides are busy. So the same seed and actions repeat a fight exactly, independent
+of the wall time of decisions.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ SPEC = Spec(
     masked=True,
 )
 ALL_DIRECTIONS = [True] * len(DIRECTIONS)
-FITNESS_WIN = 0.9  # share of the fitness that winning makes; the rest is the lead in remaining health
+FITNESS_WIN = 0.9  # weight of winning in the fitness; the rest is the lead in remaining health
 
 
 @dataclass(frozen=True, kw_only=True)
 class Duel(BattleWorld):
     """Knight against archer. A step is a tick of simulated time.
 
-    An action is (skill, one of 8 directions, of which 0 is straight at the foe): where to walk, roll or strafe;
-    blows and arrows go at the foe.
+    An action is (skill, one of 8 directions, 0 is straight at the opponent): where to walk, roll or strafe.
+    Blows and arrows always go at the opponent.
 
-    Rewards: "damage" is the share of the foe's health taken minus the share of the own lost since the last
-    decision, "win" is 1 or -1 at a death. Nobody dead at the time limit is a draw, and a truncation.
+    Rewards: "damage" is the share of the opponent's health taken minus the share of own health lost since the last
+    decision; "win" is 1 or -1 at a death. If both live at the time limit, the fight is a draw and truncated.
     """
 
     side: Literal["knight", "archer", "random", "both"] = "random"
-    """Whom the learner plays (random: drawn for each episode); a rule player plays the other one."""
+    """The learner's side (random: drawn per episode); a rule player plays the other one."""
     knight: Knight = field(default_factory=Knight)
     archer: Archer = field(default_factory=Archer)
     ground: Ground = field(default_factory=Ground)
@@ -59,7 +59,7 @@ class Duel(BattleWorld):
         return SPEC
 
     def judge(self) -> Duel:
-        """Against the rule player, where training plays both."""
+        """Evaluate a policy that was trained on both sides against the rule player."""
         return replace(self, side="random") if self.side == "both" else self
 
     def players(self, seed: int) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ class Duel(BattleWorld):
 
 
 class DuelBattle:
-    """One fight: whoever answers last lets time pass; a rule player in the background for each side not asked for."""
+    """One fight. Time passes when both sides have acted; a background task plays each side not in ``players``."""
 
     def __init__(self, fight: Fight, players: Sequence[int], seed: int) -> None:
         self.fight = fight
@@ -86,8 +86,8 @@ class DuelBattle:
         self._rule_sides = [side for side in (KNIGHT, ARCHER) if side not in players]
         self._seed = seed
         self._ticks = Ticks()
-        self._waiting: dict[int, asyncio.Future[None]] = {}  # who is busy, and waits to decide again
-        self._commands: dict[int, Command] = {}  # given since time last passed
+        self._waiting: dict[int, asyncio.Future[None]] = {}  # busy sides, and the futures that end their waiting
+        self._commands: dict[int, Command] = {}  # given since time last advanced
 
     async def __aenter__(self) -> Self:
         for side in self._rule_sides:
@@ -100,7 +100,7 @@ class DuelBattle:
         await self._ticks.__aexit__(kind, error, trace)
 
     async def act(self, side: int, skill: int, heading: Vector) -> None:
-        """Use a skill; return when the side may decide again, or the fight is over."""
+        """Use a skill; return when the side can decide again or the fight is over."""
         self._commands[side] = (skill, heading)
         self._waiting[side] = freed = self._ticks.future()
         if len(self._waiting) == len(self.fight.fighters):
@@ -111,13 +111,13 @@ class DuelBattle:
         return draw_fight(self.fight)
 
     def _pass_time(self) -> None:
-        for side in sorted(self._commands):  # only now: who answers later must not see what was answered before
+        for side in sorted(self._commands):  # only now, so that the second side cannot observe the first one's choice
             self.fight.command(side, *self._commands.pop(side))
         self.fight.advance()
         for side in (KNIGHT, ARCHER):
             if self.fight.over or not self.fight.fighters[side].left:
                 freed = self._waiting.pop(side)
-                if not freed.done():  # cancelled where the battle is being left
+                if not freed.done():  # cancelled if the battle is being left
                     freed.set_result(None)
 
     async def _rule_player(self, side: int) -> None:
@@ -167,6 +167,6 @@ class _Side:
         return me.dealt / foe.character.health - me.taken / me.character.health
 
     def _outcome(self) -> float:
-        """1 when the foe alone is dead, -1 when this side alone is, else 0."""
+        """Return 1 if only the opponent is dead, -1 if only this side is, else 0."""
         me, foe = self._battle.fight.fighters[self._side], self._battle.fight.fighters[1 - self._side]
         return float(foe.health <= 0) - float(me.health <= 0)

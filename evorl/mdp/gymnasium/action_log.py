@@ -1,4 +1,4 @@
-"""The actions of the episodes that are going on: with its seed, all that a repeatable episode is."""
+"""A log of the actions of running episodes. Seed and actions are enough to replay a deterministic episode."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from evorl.util.types import StateDict
 
 
 class ActionLog:
-    """Actions [B, K] since the oldest of the B present episodes began, and no further."""
+    """Actions [B, K] since the start of the oldest of the B running episodes."""
 
     def __init__(self, action: Action, slots: int) -> None:
         self._form = action_format(action)
         self._actions: list[Array] = []
-        self._begun = [0] * slots  # where each present episode begins
+        self._begun = [0] * slots  # index of each running episode's first action
 
     def append(self, actions: Array) -> None:
         self._actions.append(np.array(actions))
 
     def begin(self, slots: list[int]) -> None:
-        """These slots' next actions are their episodes' first."""
+        """Start new episodes in these slots."""
         for slot in slots:
             self._begun[slot] = len(self._actions)
         oldest = min(self._begun)
@@ -34,12 +34,12 @@ class ActionLog:
         return len(self._actions)
 
     def of(self, slot: int) -> Array:
-        """The slot's actions [T, K] of its present episode."""
+        """Return the actions [T, K] of the slot's running episode."""
         dtype, width = self._form
         return np.array([actions[slot] for actions in self._actions[self._begun[slot] :]], dtype).reshape(-1, width)
 
     def rows(self, idle: Array) -> Iterator[Array]:
-        """All actions [B, K] in turn, ``idle`` [K] where a slot's present episode had not begun."""
+        """Yield all actions [B, K] in order, with ``idle`` [K] before the start of a slot's running episode."""
         begun = np.array(self._begun)
         for time, actions in enumerate(self._actions):
             yield np.where((begun <= time)[:, None], actions, idle)
@@ -56,7 +56,7 @@ class ActionLog:
 
 
 def _side_by_side(logs: list[Array], longest: int) -> list[Array]:
-    """Logs [T_s, K] of B slots, all ending now, as ``longest`` rows [B, K]; what was before a log's start is zero."""
+    """Align the logs [T_s, K] of B slots at their ends; return ``longest`` arrays [B, K], zero before a log's start."""
     rows = np.zeros((longest, len(logs), logs[0].shape[1]), logs[0].dtype)
     for slot, log in enumerate(logs):
         rows[longest - len(log) :, slot] = log

@@ -1,10 +1,9 @@
 """Gymnasium's classic control tasks for many episodes at once, in NumPy.
 
-Each task is the published system with gymnasium's constants, and its states,
-observations, rewards and ends have the bits of gymnasium's own environment for the
-same seed and actions: the arithmetic is written in the same order, a power is taken
-with the C library's ``pow`` (whose last bit can differ from x * x), and constants are
-0-d arrays (a Python number costs as much again as the operation on a row of 16).
+Each task is the published system with gymnasium's constants. For the same seed and actions, states, observations,
+rewards and ends are bit-identical to gymnasium's own environment: operations are in the same order, and powers use
+the C library's ``pow`` (its last bit can differ from x * x). Constants are 0-d arrays: a Python number would double
+the cost of an operation on a row of 16.
 
 Letters in shapes: B episodes, D numbers of state, O of observation.
 """
@@ -28,7 +27,7 @@ Outcome = tuple[Array, Array, Array]
 
 @dataclass(frozen=True)
 class Simulator:
-    """One task. Its first state is uniform between ``low`` and ``high`` [D]; ``time_limit`` is the registered one."""
+    """One task. Its first state is uniform in [``low``, ``high``] [D]; ``time_limit`` is the registered limit."""
 
     action: Action
     observations: int
@@ -40,7 +39,7 @@ class Simulator:
     observe: Callable[[Array, Array], None]
     """Write the observations of a state [D, B] to rows [B, O]."""
     first: str = "float64"
-    """Precision in which gymnasium keeps, and observes, the first state."""
+    """Precision of gymnasium's first state and observation."""
 
 
 def _constant(value: float) -> Array:
@@ -101,10 +100,11 @@ _PENDULUM_DT = _constant(0.05)
 
 
 def _pendulum(state: Array, actions: Array) -> Outcome:
-    """State: angle (0 is upright, not wrapped) and velocity. Torques stay float32, as gymnasium takes them."""
+    """State: angle (0 is upright, not wrapped) and velocity. Torques stay float32, as in gymnasium."""
     angle, speed = state
     torque = _clip(actions[:, 0], _TORQUE_RANGE)
-    effort = np.array([u**2 for u in torque])  # C's powf: the power of a float32 array differs from it in the last bit
+    # C's powf; the power of a float32 array can differ from it in the last bit
+    effort = np.array([u**2 for u in torque])
     wrapped = (angle + _PI) % _TURN - _PI
     cost = _square(wrapped) + _SPEED_COST * _square(speed) + _TORQUE_COST * effort
     faster = _clip(speed + (_WEIGHT * np.sin(angle) + _TORQUE_GAIN * torque) * _PENDULUM_DT, _SPEED_RANGE)
@@ -185,7 +185,7 @@ def _observe_acrobot(state: Array, rows: Array) -> None:
     rows[:, 4:] = state[2:].T
 
 
-# ------------------------------------------------------------------ all together
+# ------------------------------------------------------------------ the engine
 
 SIMULATORS = {
     "CartPole-v1": Simulator(Discrete(2), 4, (-0.05,) * 4, (0.05,) * 4, 500, _cartpole, _observe_state),
@@ -198,7 +198,7 @@ SIMULATORS = {
 
 
 class ClassicControlEngine:
-    """The engine of a simulator with B rows. ``make(render_mode=...)`` builds gymnasium's environment, to draw with."""
+    """The `Lockstep` engine of a simulator with B rows. ``make(render_mode=...)`` makes the environment that draws."""
 
     def __init__(self, simulator: Simulator, slots: int, time_limit: int | None, make: Callable[..., Any]) -> None:
         self.spec = Spec((Input("observation", (simulator.observations,)),), simulator.action)
@@ -222,20 +222,20 @@ class ClassicControlEngine:
         self.lengths += 1
         self.cost = len(self.lengths)
         if self._stopped.any():
-            self._take_back(before)
+            self._undo_stopped(before)
         self._simulator.observe(self._state, self.inputs[0])
         self.truncated = (self.lengths >= self._limit) & ~self.terminated
 
-    def _take_back(self, before: Array) -> None:
-        """The step of the rows that rest."""
+    def _undo_stopped(self, before: Array) -> None:
+        """Undo the step of the stopped rows."""
         self._state[:, self._stopped] = before[:, self._stopped]
         self.reward, self.terminated = self.reward * ~self._stopped, self.terminated & ~self._stopped
         self.lengths -= self._stopped
         self.cost -= int(self._stopped.sum())
 
     def reset(self, slots: Array, seeds: list[int]) -> None:
-        drawn = {seed: np.random.Generator(np.random.PCG64(seed)).random(len(self._low)) for seed in set(seeds)}
-        draws = np.array([drawn[seed] for seed in seeds])
+        uniforms = {seed: np.random.Generator(np.random.PCG64(seed)).random(len(self._low)) for seed in set(seeds)}
+        draws = np.array([uniforms[seed] for seed in seeds])
         first = (self._low + self._span * draws).astype(self._simulator.first).T
         rows = np.empty((len(slots), self._simulator.observations), np.float32)
         self._simulator.observe(first, rows)
@@ -245,7 +245,7 @@ class ClassicControlEngine:
         self._stopped[slots] = False
 
     def stop_slot(self, slot: int) -> None:
-        """Its row is still computed with all the others, but its episodes begin no more, and that costs."""
+        """Stop the slot. Its row is still computed with the others; resets are what this saves."""
         self._stopped[slot] = True
 
     def render(self, slot: int) -> Array | None:

@@ -1,7 +1,7 @@
-"""The whole state of a simulator written in Python as plain data: its attributes, put back into another of its kind.
+"""Save the attributes of a Python simulator as plain data, and restore them in another instance.
 
-Arrays, numbers, words, NumPy generators, and lists, tuples and dictionaries of those are state. Spaces, functions,
-classes and enumerations are taken for part of how it was made. Anything else cannot be saved; nothing is pickled.
+Arrays, numbers, strings, NumPy generators, and lists, tuples and dictionaries of those are saved. Spaces, functions,
+classes and enumerations are assumed equal in the other instance. Anything else cannot be saved; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from evorl.mdp.core import Array
 from evorl.util.types import StateDict
 
 _MADE = (Space, EnvSpec, Enum, type, FunctionType, BuiltinFunctionType, MethodType, ModuleType, np.dtype)
-_ASIDE = ("spec", "render_mode")  # of a vector environment: how it was made, and for whom
+_ASIDE = ("spec", "render_mode")  # attributes of a vector environment that are no state
 
 
 class NotPlainData(TypeError):
-    """The message names the attribute that is no plain data, and what it is."""
+    """An attribute is no plain data; the message names the attribute and its type."""
 
 
 def save(env: VectorEnv[Any, Any, Any]) -> StateDict:
-    """Raises `NotPlainData`."""
+    """Return the environment's state. Raises `NotPlainData`."""
     arrays: dict[str, Array] = {}
     tree = _encode(env, type(env).__name__, arrays)
     return {"tree": json.dumps(tree), "arrays": arrays}
 
 
 def restore(env: VectorEnv[Any, Any, Any], state: StateDict) -> None:
-    """Arrays and generators that are there already are written in place, so that what shares them still does."""
+    """Write a state into an environment; arrays and generators in place, so that references to them stay valid."""
     _decode(env, json.loads(state["tree"]), state["arrays"])
 
 
 def _encode(value: Any, where: str, arrays: dict[str, Array]) -> Any:
-    """JSON: a scalar as itself, anything else as {kind: content}, arrays by their name."""
+    """Return a value as JSON: a scalar as itself, anything else as {kind: content}, an array by its name."""
 
     def inside(items: Mapping[Any, Any]) -> dict[str, Any]:
         return {str(name): _encode(item, f"{where}.{name}", arrays) for name, item in items.items()}
@@ -65,7 +65,7 @@ def _encode(value: Any, where: str, arrays: dict[str, Array]) -> Any:
 
 
 def _decode(old: Any, code: Any, arrays: Mapping[str, Array]) -> Any:
-    """The value that a code stands for, in the place of an old one."""
+    """Return the value of a JSON code; arrays, generators and environments are written into the old value."""
     if not isinstance(code, dict):
         return code
     ((kind, content),) = code.items()

@@ -1,4 +1,4 @@
-"""Gymnasium's spaces in our terms: what an environment shows, and what it takes."""
+"""Conversion of gymnasium's spaces to evorl's inputs and actions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from gymnasium import spaces
 from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete, Spec
 
 Read = Callable[[Any], Any]
-"""Picks one input out of an observation, or out of a batch of them, in that input's form."""
+"""Function that extracts one input from an observation or a batch of observations."""
 
 
 class Unsupported(ValueError):
-    """A space that has no form here; the message names it."""
+    """evorl does not support a space; the message names it."""
 
 
 def spec_of(observations: spaces.Space[Any], actions: spaces.Space[Any]) -> tuple[Spec, list[Read]]:
-    """An environment in our terms, and what reads each input out of its observations. Raises `Unsupported`."""
+    """Return the `Spec` of an environment, and one reader per input. Raises `Unsupported`."""
     parts = observation(observations)
     return Spec(tuple(part for part, _ in parts), action(actions)), [read for _, read in parts]
 
 
 def action(space: spaces.Space[Any]) -> Action:
-    """Raises `Unsupported`."""
+    """Return evorl's action space. Raises `Unsupported`."""
     match space:
         case spaces.Discrete():
             return Discrete(int(space.n))
@@ -40,14 +40,14 @@ def action(space: spaces.Space[Any]) -> Action:
 
 
 def encode(space: spaces.Space[Any], actions: Array) -> Sequence[Any]:
-    """Actions [B, K] as B actions of the environment, in memory of their own."""
+    """Return actions [B, K] as a new list of B actions of the environment."""
     rows = encode_all(space, actions)
     choices: list[Any] = rows.tolist() if isinstance(space, spaces.Discrete) else list(rows)
     return choices
 
 
 def encode_all(space: spaces.Space[Any], actions: Array) -> Array:
-    """Actions [B, K] as one action of B environments, in memory of its own."""
+    """Return actions [B, K] as one new batched action of B environments."""
     if isinstance(space, spaces.Discrete):
         return np.asarray(actions[:, 0] + space.start, space.dtype)
     rows = np.array(actions, space.dtype).reshape(-1, *(space.shape or ()))
@@ -55,7 +55,7 @@ def encode_all(space: spaces.Space[Any], actions: Array) -> Array:
 
 
 def observation_space_of(inputs: Sequence[Input]) -> spaces.Space[Any]:
-    """The space of observations that are already in our form: an array where there is one input, else a tuple."""
+    """Return the gymnasium space of converted observations: a Box for one input, else a Tuple of Boxes."""
     low = {"uint8": 0, "float32": -np.inf}
     high = {"uint8": 255, "float32": np.inf}
     boxes = [spaces.Box(low[i.dtype], high[i.dtype], i.shape, np.dtype(i.dtype).type) for i in inputs]
@@ -63,7 +63,7 @@ def observation_space_of(inputs: Sequence[Input]) -> spaces.Space[Any]:
 
 
 def observation(space: spaces.Space[Any]) -> list[tuple[Input, Read]]:
-    """The inputs an observation holds: parts of a Dict or Tuple by their path, a Discrete one-hot, images [C, H, W].
+    """Return the inputs of an observation space: parts of a Dict or Tuple by path, Discrete one-hot, images [C, H, W].
 
     Raises `Unsupported`.
     """
@@ -104,7 +104,7 @@ def _one_hot(n: int, start: int) -> Read:
 
 
 def _image(shape: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[int, ...], str, Read]:
-    """uint8 [H, W] or [H, W, C] as [C, H, W]; the smallest side is taken for the channels."""
+    """Convert uint8 [H, W] or [H, W, C] to [C, H, W]; the last axis is taken for channels if it is the smallest."""
     if len(shape) == 2:
         return (), (1, *shape), "uint8", _same
     if shape[2] < min(shape[:2]):

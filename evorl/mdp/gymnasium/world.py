@@ -110,9 +110,7 @@ class Gymnasium(World):
                 probes.check_resumable(self.make_vec)
         except (probes.NotResumable, WorldError) as error:
             why = str(error).strip().splitlines()[-1]
-            raise BadRequest(
-                f"{self.id} has one generator for all slots and cannot be saved: {why}", "id"
-            ) from error
+            raise BadRequest(f"{self.id} has one generator for all slots and cannot be saved: {why}", "id") from error
 
     def capped(self, steps: int) -> World:
         if "max_episode_steps" in self.kwargs:

@@ -1,8 +1,8 @@
 """Marvin's body in Box2D: a pear-shaped trunk with a big round head on two legs with knees and feet.
 
-It is BipedalWalker with another body. Shapes are ours; what decides how it moves (masses, joints, motors, places of the
-joints, start height) is that of the Marvin of github.com/ptyshevs/walking_marvin. Lengths here are
-in pixels, 30 to a metre, y up, from the part's own origin; the body faces right.
+It is BipedalWalker with another body. The shapes are evorl's; masses, joints, motors, joint positions and start
+height are those of Marvin in github.com/ptyshevs/walking_marvin. Lengths are in pixels, 30 per metre, y up, from the
+part's own origin; the body faces right.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from evorl.util import command
 
 try:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of its own types; as an error it ends the interpreter
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # about its own types; raised as an error it ends the interpreter
         Box2D: Any = import_module("Box2D")
 except ImportError as error:
     raise DependencyNotInstalled(f"Box2D is not installed: {command.install('box2d')}") from error
 
-SCALE = 30.0  # pixels a metre
-LEG = 34.0  # the measure of a leg part, between the joints and beyond
-HIP = -8.0  # where the hips are on the trunk
-KNEE = LEG / 3  # how far the knee is from the middle of the thigh and of the shin
+SCALE = 30.0  # pixels per metre
+LEG = 34.0  # length of a leg part
+HIP = -8.0  # y of the hips on the trunk
+KNEE = LEG / 3  # distance of the knee from the centres of thigh and shin
 HIP_SPEED, KNEE_SPEED = 4.0, 6.0  # rad/s at most
 TORQUE = 80.0  # N m at most
 HIP_LIMITS, KNEE_LIMITS = (-0.8, 1.1), (-1.6, -0.1)  # rad
@@ -36,8 +38,8 @@ DENSITY = 0.5  # kg/m^2, of trunk and legs
 FRICTION = 2.5  # of the ground
 TRUNK_FRICTION, LEG_FRICTION = 0.1, 0.2
 STEP = 14 / SCALE  # metres between two columns of the ground
-COLUMNS, GOAL = 200, 190  # of the ground; the one where the walk ends
-GROUND, ROBOT = 0x0001, 0x0020  # collision categories: the robot meets nothing but the ground
+COLUMNS, GOAL = 200, 190  # columns of the ground; the column at which the walk ends
+GROUND, ROBOT = 0x0001, 0x0020  # collision categories: the robot collides with the ground only
 LEAN = 0.05  # rad between a leg and the trunk at the start
 
 Point = tuple[float, float]
@@ -82,7 +84,7 @@ def _fixtures(pieces: Sequence[Polygon], friction: float) -> list[Any]:
     ]
 
 
-# made once: each definition of a fixture leaves some bytes behind for good
+# made once: each fixture definition leaks some bytes
 _TRUNK, _THIGH, _SHIN = (
     _fixtures(pieces, friction)
     for pieces, friction in (
@@ -94,7 +96,7 @@ _TRUNK, _THIGH, _SHIN = (
 
 
 class Body(NamedTuple):
-    """Parts and joints, first of the leg behind, then of the one in front: thigh and shin, hip and knee."""
+    """Parts and joints, first of the rear leg, then of the front leg: thigh and shin, hip and knee."""
 
     trunk: Any
     legs: tuple[Any, Any, Any, Any]
@@ -102,7 +104,7 @@ class Body(NamedTuple):
 
 
 def build(world: Any, x: float, ground: float) -> Body:
-    """Marvin above the place x, the trunk three leg parts over the ground (both in metres)."""
+    """Build Marvin above x, the trunk three leg lengths above the ground (metres)."""
     y = ground + 3 * LEG / SCALE
     trunk = world.CreateDynamicBody(position=(x, y), fixtures=_TRUNK)
     legs: list[Any] = []
@@ -121,7 +123,7 @@ def build(world: Any, x: float, ground: float) -> Body:
 def _joint(
     world: Any, upper: tuple[Any, float], lower: tuple[Any, float], limits: tuple[float, float], speed: float
 ) -> Any:
-    """A motor between the parts ``upper`` and ``lower``, each with the height of the joint on it."""
+    """Build a motor joint between two parts, each given with the joint's y on it."""
     return world.CreateRevoluteJoint(
         bodyA=upper[0],
         bodyB=lower[0],
@@ -137,13 +139,13 @@ def _joint(
 
 
 def new_edge() -> Any:
-    """What `lay` lays down."""
+    """Return the fixture of one ground segment, for `build_ground`."""
     shape = Box2D.b2EdgeShape(vertices=[(0, 0), (1, 0)])
     return Box2D.b2FixtureDef(shape=shape, friction=FRICTION, categoryBits=GROUND)
 
 
-def lay(world: Any, heights: Sequence[float], edge: Any) -> Any:
-    """The ground: a static body of one edge between each two neighbouring columns; heights in metres."""
+def build_ground(world: Any, heights: Sequence[float], edge: Any) -> Any:
+    """Build the ground: a static body with an edge between neighbouring columns; heights in metres."""
     ground = world.CreateStaticBody()
     points = [(column * STEP, height) for column, height in enumerate(heights)]
     for ends in pairwise(points):

@@ -1,6 +1,6 @@
-"""What Marvin looks like: a white robot under a purple evening sky, drawn with pygame at twice the size.
+"""Drawing of Marvin with pygame: a white robot under an evening sky, drawn at twice the size and scaled down.
 
-Arms, face and lamps are drawn only; they weigh nothing and touch nothing.
+Arms, face and lamps exist in the drawing only, not in the physics.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ except ImportError as error:
     raise DependencyNotInstalled(f"pygame is not installed: {command.install('box2d')}") from error
 
 WIDTH, HEIGHT = 600, 400
-FINE = 2  # times as large while it is drawn
-LEFT = WIDTH / 5  # where the trunk is on the picture
+FINE = 2  # supersampling factor
+LEFT = WIDTH / 5  # x of the trunk in the picture
 
 Colour = tuple[int, int, int]
 SKY_HIGH, SKY_LOW, MOON, STAR = (58, 44, 98), (196, 150, 190), (250, 238, 222), (226, 216, 244)
@@ -51,14 +51,14 @@ VISOR, EYE, GLOW, LAMP = (38, 44, 66), (104, 232, 220), (230, 255, 250), (255, 1
 
 
 class Canvas:
-    """A surface on which lengths are the robot's: pixels of the finished picture, y up, the world's left edge at 0."""
+    """A surface in world units: pixels of the final picture, y up, x = 0 at the world's left edge."""
 
     def __init__(self, scroll: float) -> None:
         self.surface = pygame.Surface((WIDTH * FINE, HEIGHT * FINE))
         self.scroll = scroll
 
     def at(self, points: Iterable[Point], part: Any = None) -> list[Point]:
-        """Where points are on the surface: points of the world, or of a part of the body."""
+        """Return surface coordinates of points of the world, or of a part of the body."""
         if part is not None:
             (x0, y0), sin, cos = part.position * SCALE, math.sin(part.angle), math.cos(part.angle)
             points = [(x0 + cos * x - sin * y, y0 + sin * x + cos * y) for x, y in points]
@@ -72,7 +72,7 @@ class Canvas:
             pygame.draw.lines(self.surface, line, True, there, FINE + 1)
 
     def stroke(self, points: Sequence[Point], colour: Colour, width: float, part: Any = None) -> None:
-        """A line with round ends."""
+        """Draw a line with round ends."""
         there = self.at(points, part)
         pygame.draw.lines(self.surface, colour, False, there, round(width * FINE))
         for point in there:
@@ -80,7 +80,7 @@ class Canvas:
 
 
 def draw(body: Body, heights: Array) -> Any:
-    """A surface of 600 x 400 that follows the trunk; ``heights`` of the ground's columns in metres."""
+    """Return a surface of 600 x 400 centred on the trunk's x; ``heights`` of the ground's columns are in metres."""
     canvas = Canvas(body.trunk.position.x * SCALE - LEFT)
     _sky(canvas)
     _ground(canvas, heights * SCALE)
@@ -94,12 +94,12 @@ def draw(body: Body, heights: Array) -> Any:
 
 
 def pixels(surface: Any) -> Array:
-    """uint8 [H, W, 3]."""
+    """Return a surface as uint8 [H, W, 3]."""
     return np.ascontiguousarray(pygame.surfarray.array3d(surface).transpose(1, 0, 2))
 
 
 def show(surface: Any, fps: int) -> Any:
-    """Bring the picture to a window, at most ``fps`` times a second; returns the window's surface."""
+    """Show the picture in a window, at most ``fps`` times per second; return the window's surface."""
     pygame.display.init()
     screen = pygame.display.get_surface() or pygame.display.set_mode((WIDTH, HEIGHT))
     screen.blit(surface, (0, 0))
@@ -133,7 +133,7 @@ def _sky(canvas: Canvas) -> None:
 
 @cache
 def _evening() -> Any:
-    """The sky that never moves."""
+    """Return the static sky."""
     rows = np.linspace(0, 1, HEIGHT * FINE)[:, None] ** 1.3
     shades = (np.array(SKY_HIGH) * (1 - rows) + np.array(SKY_LOW) * rows).astype(np.uint8)
     surface = pygame.surfarray.make_surface(np.tile(shades, (WIDTH * FINE, 1, 1)))
@@ -166,12 +166,12 @@ def _flag(canvas: Canvas, x: float, y: float, colour: Colour) -> None:
 
 
 def _oval(x: float, y: float, width: float, height: float) -> list[Point]:
-    """An ellipse by its centre and half axes."""
+    """Return an ellipse, given its centre and half axes."""
     return [(x + width * math.cos(n * math.pi / 24), y + height * math.sin(n * math.pi / 24)) for n in range(48)]
 
 
 def _outline() -> list[Point]:
-    """The torso as a smooth pear: a cosine between each two of its half widths."""
+    """Return the torso's outline: its half widths interpolated and smoothed."""
     ys, wide = zip(*PEAR, strict=True)
     heights = np.linspace(ys[0], ys[-1], 33)
     smooth = np.convolve(np.pad(np.interp(heights, ys, wide), 2, "edge"), [0.1, 0.2, 0.4, 0.2, 0.1], "valid")
@@ -209,7 +209,7 @@ def _head(canvas: Canvas, trunk: Any) -> None:
 
 
 def _arm(canvas: Canvas, body: Body, swing: float, colour: Colour) -> None:
-    """It swings with the other side's leg."""
+    """Draw an arm, which swings with the opposite leg."""
     angle = 0.7 * swing - 0.15
     elbow = (20 * math.sin(angle) - 4, 22 - 20 * math.cos(angle))
     hand = (elbow[0] + 17 * math.sin(angle + 0.6), elbow[1] - 17 * math.cos(angle + 0.6))

@@ -1,6 +1,6 @@
-"""Marvin, the two-legged walker, as a world and among gymnasium's environments.
+"""The config of Marvin, and its registration with gymnasium.
 
-Importing this registers ``evorl/Marvin-v0``: ``gymnasium.make("evorl.mdp.marvin:evorl/Marvin-v0")`` makes it anywhere.
+``gymnasium.make("evorl.mdp.marvin:evorl/Marvin-v0")`` makes it anywhere.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if ID not in gymnasium.registry:
 
 @dataclass(frozen=True, kw_only=True)
 class Marvin(Gymnasium):
-    """Marvin learns to walk; `evorl.mdp.marvin.walker` tells what it sees, does and earns. Needs the extra box2d."""
+    """Marvin's walk; see `evorl.mdp.marvin.walker` for observations, actions and reward. Needs the extra box2d."""
 
     id: str = ID
     budget: Count = 5_000_000

@@ -1,4 +1,4 @@
-"""One game of Pong as a battle: the same rules and the same numbers as in the arena, one coroutine a side."""
+"""One game of Pong as a battle, one coroutine per side; bit-identical to the arena."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from evorl.mdp.pong.rules import DOWN, STAY, UP, Behaviour, Rules
 
 
 class PongBattle:
-    """An episode in lockstep: the asked side that acts last advances the game and wakes the other one.
+    """One episode. When the last controlled side has acted, the game advances and both sides continue.
 
-    ``opponent`` decides for a side that is not asked. Raises ValueError for impossible players.
+    ``opponent`` plays a side that is not in ``players``. Raises ValueError for invalid players.
     """
 
     def __init__(self, rules: Rules, opponent: Opponent, players: tuple[int, ...], seed: int) -> None:
         if not players or len(set(players)) != len(players) or not {0, 1}.issuperset(players):
             raise ValueError(f"Pong has the sides 0 and 1, not {list(players)}")
         if opponent == "self" and len(players) < 2:
-            raise ValueError("opponent=self leaves no side to the world: ask for both")
+            raise ValueError("opponent=self needs both sides as players")
         self._match = Match(
             rules, opponent, np.array([seed], np.uint64), np.zeros(len(players), np.int64), np.array(players)
         )
-        self._actions: dict[int, int] = {}  # of this step, by player
-        self._steps: asyncio.Future[list[Step]] | None = None  # what this step will bring to each player
+        self._actions: dict[int, int] = {}  # of the current step, by player
+        self._steps: asyncio.Future[list[Step]] | None = None  # outcome of the current step for each player
         self.over = False
         self.controllers = [PongSide(self, player) for player in range(len(players))]
 
@@ -45,7 +45,7 @@ class PongBattle:
             self._steps.cancel()
 
     async def act(self, player: int, action: int) -> Step:
-        """Raises RuntimeError when it is not this player's turn, ValueError for an action that does not exist."""
+        """Take the player's action. Raises RuntimeError if it cannot act now, ValueError for an invalid action."""
         if self._steps is None or self.over or player in self._actions:
             raise RuntimeError(
                 f"player {player} cannot act now: the battle is not entered, is over, or has acted already"
@@ -56,7 +56,7 @@ class PongBattle:
         steps = self._steps
         if len(self._actions) == len(self.controllers):
             self._advance(steps)
-        return (await asyncio.shield(steps))[player]  # one side's cancellation is not the other's
+        return (await asyncio.shield(steps))[player]  # cancelling one side does not cancel the other
 
     def _advance(self, steps: asyncio.Future[list[Step]]) -> None:
         self._steps = steps.get_loop().create_future()

@@ -1,4 +1,4 @@
-"""What a game of Pong looks like, drawn with NumPy alone."""
+"""Drawing of a game of Pong with NumPy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,23 @@ from evorl.mdp.pong.rules import BALL, BAT_INSET, BAT_WIDTH, SIZE, TOP, Games, R
 HEIGHT = 210
 FRAME, FIELD, LINE = (30, 36, 54), (16, 20, 32), (52, 61, 88)
 LEFT, RIGHT, WHITE = (94, 204, 190), (244, 132, 108), (250, 244, 226)
-DIGITS = (0o75557, 0o26227, 0o71747, 0o71717, 0o55711, 0o74717, 0o74757, 0o71111, 0o75757, 0o75717)  # 3 x 5, a row each
-PIXEL = 4  # of a digit
+DIGITS = (
+    0o75557,
+    0o26227,
+    0o71747,
+    0o71717,
+    0o55711,
+    0o74717,
+    0o74757,
+    0o71111,
+    0o75757,
+    0o75717,
+)  # 3 x 5 pixels, one octal digit per row
+PIXEL = 4  # size of a digit's pixel
 
 
 def draw_game(rules: Rules, games: Games, game: int) -> Array:
-    """One game as uint8 [210, 160, 3]: the score above, the field with bats and ball below."""
+    """Draw one game as uint8 [210, 160, 3]: the score above, the field with bats and ball below."""
     image = np.empty((HEIGHT, SIZE, 3), np.uint8)
     image[:] = FRAME
     image[TOP : TOP + SIZE] = FIELD

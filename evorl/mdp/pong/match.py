@@ -1,4 +1,4 @@
-"""Players at G games of Pong: where they sit, what they see, how they behave, who plays against them."""
+"""Players and opponents in G games of Pong: observations, behaviour counts and results."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from evorl.mdp.core import Array
 from evorl.mdp.pong.rules import SIZE, STAY, TOP, Behaviour, Games, Rules, advance, random_moves, rule_moves
 
 Opponent = Literal["rule", "random", "self"]
-VIEW = 10  # numbers that a player sees
+VIEW = 10  # length of an observation
 _TOP, _SIZE, _STAY = np.array(float(TOP)), np.array(float(SIZE)), np.array(STAY)  # NumPy takes these twice as fast
 
 
 class Players:
-    """B players: player b has side ``side[b]`` of the game ``game[b]``, sees ``view[b]``, did what ``counts`` say."""
+    """B players: player b plays ``side[b]`` of game ``game[b]`` and observes ``view[b]``."""
 
     def __init__(self, game: Array, side: Array, games: Games) -> None:
         count = len(game)
         self.game = game
         self.side = np.zeros(count, np.int64)
-        self._index = np.zeros((3, count), np.int64)  # the own bat's, the other's and the ball's in y [3, G], flat
-        self.own, self.other = self._index[:2]  # also of arrays [2, G]
+        self._index = np.zeros((3, count), np.int64)  # flat indices into y [3, G]: own bat, other bat, ball
+        self.own, self.other = self._index[:2]  # also valid for arrays [2, G]
         self._index[2] = 2 * len(games.x) + game
-        self._y = np.zeros((3, count))  # of them
-        self.edge = np.zeros(count)  # the x from which this player measures
+        self._y = np.zeros((3, count))  # y at these indices
+        self.edge = np.zeros(count)  # x of the player's own edge
         self.view = np.zeros((count, VIEW), np.float32)
-        self._pairs = self.view.view(np.complex64)  # [B, 5]: each (x, y) moves as one item
-        self.counts = np.zeros((2, count), np.int64)  # steps of the episode: those without action, those with movement
-        self._now = np.zeros((2, count), np.bool_)  # whether the last step was one
+        self._pairs = self.view.view(np.complex64)  # [B, 5]: copies each (x, y) as one item
+        self.counts = np.zeros((2, count), np.int64)  # steps of the episode: with action stay, with a moving bat
+        self._now = np.zeros((2, count), np.bool_)  # the same for the last step
         self._stayed, self._moved = self._now
         self.begin_episode(np.arange(count), side, games)
 
     def begin_episode(self, which: Array, side: Array, games: Games) -> None:
-        """The players ``which`` begin an episode, as it stands in ``games``, on these sides (both [n])."""
+        """Start an episode for the players ``which`` on the sides ``side`` (both [n])."""
         self.side[which] = side
         self.own[which] = side * len(games.x) + self.game[which]
         self.other[which] = (1 - side) * len(games.x) + self.game[which]
@@ -44,7 +44,7 @@ class Players:
         self._y[:, which] = games.y.take(self._index[:, which])
 
     def record_step(self, games: Games, actions: Array) -> None:
-        """Note where everything is after a step, and what the players did in it."""
+        """Update positions and behaviour counts after a step."""
         y = games.y.take(self._index)
         np.not_equal(y[0], self._y[0], out=self._moved)
         np.equal(actions, _STAY, out=self._stayed)
@@ -52,11 +52,11 @@ class Players:
         self._y = y
 
     def behaviour(self, weights: Behaviour) -> Array:
-        """The rewards [B] of the last step for its manner alone."""
+        """Return the behaviour rewards [B] of the last step."""
         return weights.busy * self._moved - weights.lazy * ~self._stayed
 
     def update_view(self, games: Games) -> None:
-        """Bring ``view`` (float32 [B, 10]) up to date; once for each step."""
+        """Update ``view`` (float32 [B, 10]); call once per step."""
         view, pairs = self.view, self._pairs
         for column in (1, 2, 3):
             pairs[:, column] = pairs[:, column + 1]
@@ -68,7 +68,7 @@ class Players:
 
 
 class Match:
-    """Games, the players at them, and an opponent who decides for every side that no player holds."""
+    """Games, their players, and an opponent for every side without a player."""
 
     def __init__(self, rules: Rules, opponent: Opponent, keys: Array, game: Array, side: Array) -> None:
         self.rules, self.opponent = rules, opponent
@@ -80,7 +80,7 @@ class Match:
         self._speeds = np.array([-1.0, 0.0, 1.0]) * rules.bat_speed
 
     def advance(self, actions: Array) -> tuple[Array, Array]:
-        """One step of every game under the players' actions [B]; returns what `pong_rules.advance` does."""
+        """One step of every game under the players' actions [B]; returns `rules.advance`'s result."""
         if self.opponent == "rule":
             rule_moves(self.rules, self.games, self._moves)
         elif self.opponent == "random":
@@ -91,7 +91,7 @@ class Match:
         return outcome
 
     def results(self, players: Array) -> list[dict[str, float]]:
-        """The results of the players' games as they stand."""
+        """Return the players' results so far."""
         score = self.games.score.reshape(-1)
         leads = score[self.players.own[players]] - score[self.players.other[players]]
         lazy, busy = self.players.counts[:, players] / self.games.time[self.players.game[players]]
@@ -100,7 +100,7 @@ class Match:
 
 
 def result(lead: int, rounds: int) -> dict[str, float]:
-    """The results of the points, for a side that won ``lead`` more rounds than the other."""
+    """Return score, win and fitness of a side that won ``lead`` more rounds than the other."""
     return {
         "score": float(lead),
         "win": 0.5 + 0.5 * ((lead > 0) - (lead < 0)),

@@ -4,29 +4,28 @@ The field is 160 x 160 pixels, its upper edge at y = 34 of a picture of 210 x 16
 4 x 4, the bats 5 x 15, 16 pixels from their side. Positions are upper left corners, in whole pixels;
 velocities (pixels per step) are real. One step of a game:
 
-1. The clock of the round rises; both bats move by ``bat_speed`` up or down and stop at the field's edge.
-2. The ball's corner moves by its velocity, truncated toward zero. Then the first of these, and only it:
-   it touches the upper or the lower wall while moving toward it (vy flips, it lies at the wall);
-   it reached the plane of a bat in this very step and the bat is where it crossed the plane, the edges
-   included (vx flips, vy grows by ``spin`` times the bat's intended move, even where the field's edge
-   stopped the bat; it lies on the plane where it crossed, truncated). So a ball that touches a wall in
-   the step in which it reaches a bat's plane passes that bat.
-3. The ball beyond the left or right edge is a point for the other side; a round of more than
-   ``round_steps`` steps is a tie. Either serves the next round from the centre and resets its clock;
-   the bats stay where they are. A point on the last step counts as a point.
+1. The round's clock advances; each bat moves up or down by ``bat_speed`` or stays; it stops at the field's edge.
+2. The ball's corner moves by its velocity, truncated toward zero. Then at most one of these happens, in this order:
+   a. The ball touches the upper or lower wall while moving toward it: vy flips, and the ball is put at the wall.
+   b. The ball reached a bat's plane in this step, and the bat covers the crossing point (edges included): vx flips, vy
+      grows by ``spin`` times the bat's intended move (even if the field's edge stopped the bat), and the ball is put on
+      the plane at the crossing point, truncated.
+   So a ball that touches a wall in the step in which it reaches a bat's plane passes that bat.
+3. A ball beyond the left or right edge is a point for the other side. A round of more than ``round_steps`` steps is a
+   tie; a point on the last step counts as a point. After either, the next round is served from the centre and its clock
+   is reset; the bats stay where they are.
 
-What a side sees, 10 numbers: its own and the other bat's y, then the last four positions (x, y) of the
-ball, oldest first, all relative to the field and divided by 160. The right side sees 1 - x. At the start
-of an episode the three positions before the first are (0.5, 0.5). After a point the history goes on: it
-holds the last positions of the old round. The ball's corner is its left one for both sides, so the right
-side sees a mirrored game but for these 4 pixels.
+A side observes 10 numbers: its own and the other bat's y, then the last four positions (x, y) of the ball, oldest
+first, all relative to the field and divided by 160. The right side observes 1 - x. At the start of an episode the
+three earlier positions are (0.5, 0.5). After a point the history keeps the last positions of the previous round. The
+ball's corner is the left one for both sides, so the right side's view is mirrored except for these 4 pixels.
 
 Randomness: episode ``key`` has its own stream (`evorl.util.seed.uniform`). Draw 0 chooses the
 learner's side (right from 0.5 on); draws 3r + 1, 3r + 2, 3r + 3 are round r's serve: |vy| within its
 range, the sign of vx, the sign of vy (positive from 0.5 on); draw 2^32 + 2t + side is the random player's
 action after t steps of the episode.
 
-Source: the Pong of Lamarckian (Bai et al. 2022, arXiv 2209.10055), written anew.
+Source: a new implementation of Lamarckian's Pong (Bai et al. 2022, arXiv 2209.10055).
 """
 
 from __future__ import annotations
@@ -52,24 +51,24 @@ TO_BAT = TO_EDGE - BAT_INSET - BAT_WIDTH  # from the middle to a bat's plane
 UP, STAY, DOWN = range(3)
 RANDOM_PLAYER = 2**32  # the random players' first draw
 
-# NumPy takes an array without dimensions twice as fast as a number
+# NumPy handles 0-d arrays twice as fast as Python numbers
 _TOP, _MIDDLE_X, _MIDDLE_Y, _TO_EDGE, _TO_BAT = map(np.array, map(float, (TOP, MIDDLE_X, MIDDLE_Y, TO_EDGE, TO_BAT)))
 _TICK = np.array(1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
-    """Weights of what a step brings beside points: rewards for playing in a certain way."""
+    """Weights of rewards for behaviour, added to the points of a step."""
 
     lazy: float = 0.0
-    """Of -1 for every action but stay."""
+    """Times -1 for every action other than stay."""
     busy: float = 0.0
-    """Of +1 for every step in which the bat moves, by a pixel at least."""
+    """Times +1 for every step in which the bat moves by at least a pixel."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The numbers of the game."""
+    """The parameters of the game."""
 
     rounds: Count = 20
     round_steps: Count = 1000
@@ -83,9 +82,9 @@ class Rules:
     serve: tuple[NonNegative, NonNegative] = (0.3, 1.0)
     """Range of a serve's vertical speed, as a fraction of ball_speed."""
     spin: NonNegative = 0.7
-    """What the ball takes of a bat's vertical speed."""
+    """Share of a bat's vertical speed that the ball takes on."""
     reward: Behaviour = Behaviour()
-    """Added to the points of a step; the results are of the points alone."""
+    """Rewards added to the points of a step; results count points only."""
 
     def __post_init__(self) -> None:
         if self.serve[0] > self.serve[1]:
@@ -93,7 +92,7 @@ class Rules:
 
 
 class Games:
-    """The state of G games: with the keys, all that decides what follows.
+    """The complete state of G games.
 
     Side 0 is the left, side 1 the right one. ``y`` holds the tops of the left bat, the right bat and the ball.
     """
@@ -116,11 +115,12 @@ class Games:
 
 
 class Scratch:
-    """Memory of `advance`, so that a step allocates next to nothing."""
+    """Preallocated memory of `advance`."""
 
     def __init__(self, rules: Rules, count: int) -> None:
-        self.lowest = np.array(float(TOP + SIZE - rules.bat_height))  # that a bat can be
-        self.behind = np.array(float(TO_BAT + rules.ball_speed))  # from the middle: where a ball has passed a bat
+        self.lowest = np.array(float(TOP + SIZE - rules.bat_height))  # lowest y of a bat
+        # distance from the middle at which a ball has passed a bat
+        self.behind = np.array(float(TO_BAT + rules.ball_speed))
         self.away, self.rise, self.height, self.before = np.zeros((4, count))
         self.event, self.late = np.zeros((2, count), np.bool_)
 
@@ -137,7 +137,7 @@ def begin(rules: Rules, games: Games, which: Array, keys: Array) -> None:
 
 
 def draw_serves(rules: Rules, keys: Array) -> Array:
-    """Velocities (vx, vy) of every serve of the given episodes, [2, rounds + 1, n]; the last one is never played."""
+    """Return velocities (vx, vy) of all serves of the given episodes, [2, rounds + 1, n]; the last is never played."""
     counters = np.arange(1, 3 * (rules.rounds + 1) + 1).reshape(-1, 3, 1)
     draws = seed.uniform(keys, counters)
     low, high = rules.serve
@@ -154,9 +154,9 @@ def _serve(rules: Rules, games: Games, which: Array) -> None:
 
 
 def advance(rules: Rules, games: Games, moves: Array) -> tuple[Array, Array]:
-    """One step of every game, in place. ``moves``: the bats' intended moves in pixels, [2, G].
+    """Advance every game by one step, in place. ``moves``: the bats' intended moves in pixels, [2, G].
 
-    Returns the games whose round ended, [n], and who won it, [n]: 1 left, -1 right, 0 nobody.
+    Returns the games whose round ended, [n], and the winners, [n]: 1 left, -1 right, 0 for a tie.
     """
     games.time += _TICK
     bats = games.bats
@@ -176,7 +176,7 @@ def _move_ball(rules: Rules, games: Games, moves: Array) -> None:
     walls = _bounce_off_walls(games)
     away = np.abs(np.subtract(x, _MIDDLE_X, out=scratch.away), out=scratch.away)
     np.greater_equal(away, _TO_BAT, out=scratch.event)
-    np.less(away, scratch.behind, out=scratch.late)  # else it was behind the bat before
+    np.less(away, scratch.behind, out=scratch.late)  # else it had already passed the bat
     np.logical_and(scratch.event, scratch.late, out=scratch.event)
     scratch.event[walls] = False
     reached = scratch.event.nonzero()[0]
@@ -185,7 +185,7 @@ def _move_ball(rules: Rules, games: Games, moves: Array) -> None:
 
 
 def _bounce_off_walls(games: Games) -> Array:
-    """Turn the balls that touch a wall and move toward it; returns their games."""
+    """Reflect balls that touch a wall and move toward it; return their games."""
     scratch = games.scratch
     np.subtract(games.ball, _MIDDLE_Y, out=scratch.rise)
     np.abs(scratch.rise, out=scratch.height)
@@ -200,7 +200,7 @@ def _bounce_off_walls(games: Games) -> Array:
 
 
 def _bounce_off_bats(rules: Rules, games: Games, moves: Array, which: Array) -> None:
-    """Turn the balls that reached a bat's plane where the bat is."""
+    """Reflect balls that crossed a bat's plane where the bat is."""
     vx, vy = games.vx[which], games.vy[which]
     side = (vx > 0).astype(np.intp)
     plane = np.copysign(TO_BAT, vx) + MIDDLE_X
@@ -234,14 +234,14 @@ def _end_rounds(rules: Rules, games: Games) -> tuple[Array, Array]:
 
 
 def rule_moves(rules: Rules, games: Games, out: Array) -> None:
-    """The rule player's moves for both sides, [2, G]: down where its bat's centre is above the ball's, else up."""
+    """Write the rule player's moves for both sides, [2, G]: down if the bat's centre is above the ball's, else up."""
     below = games.ball - ((rules.bat_height - BALL) / 2 + 0.25)  # heights are whole or half: never equal to a bat's
     np.subtract(below, games.bats, out=out)
     np.copysign(rules.bat_speed, out, out=out)
 
 
 def random_moves(rules: Rules, games: Games, out: Array) -> None:
-    """Moves of a player that knows nothing, for both sides, [2, G]."""
+    """Write a random player's moves for both sides, [2, G]."""
     counters = RANDOM_PLAYER + 2 * games.time + np.arange(2)[:, None]
     np.floor(3 * seed.uniform(games.key, counters), out=out)
     out -= 1

@@ -1,7 +1,7 @@
-"""Two-sided vector Pong (rules: `evorl.mdp.pong.rules`), all games stepping together in arrays.
+"""The config of vector Pong, and its lockstep arena. Rules: `evorl.mdp.pong.rules`.
 
-The learner plays one side against the rule player, which follows the ball and never stops its
-bat, or against a random one, or it plays both sides. The same games also run as battles.
+The learner plays one side against a rule player (it follows the ball and never stops its bat) or a random player, or it
+plays both sides. The same games also run as battles.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ SPEC = Spec(inputs=(Input("game", (VIEW,)),), action=Discrete(3), rewards=("scor
 class Pong(Rules, BattleWorld):
     """Pong; the actions are up, stay and down, an episode is ``rounds`` rounds.
 
-    With ``delay_ms`` the games run as battles, each in its own time, else all together in arrays;
-    what happens in an episode is the same.
+    With ``delay_ms`` the games run as battles, else in lockstep; the episodes are the same.
     """
 
     opponent: Opponent = "rule"
-    """Who plays the other side; self: the learner plays both, as slots 2g (left) and 2g + 1 (right) of game g."""
+    """Player of the other side; self: the learner plays both, as slots 2g (left) and 2g + 1 (right) of game g."""
     side: Literal["random", "left", "right"] = "random"
-    """The learner's side; random: drawn for each episode."""
+    """The learner's side; random: drawn per episode."""
     budget: Count = 26_000_000
 
     def __post_init__(self) -> None:
@@ -50,13 +49,13 @@ class Pong(Rules, BattleWorld):
         return SPEC
 
     def judge(self) -> Pong:
-        """Who learned from playing both sides is judged against the rule player."""
+        """Evaluate a policy that was trained on both sides against the rule player."""
         return replace(self, opponent="rule") if self.opponent == "self" else self
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         """Raises `BadRequest` for an odd number of slots with opponent=self."""
         if self.opponent == "self" and slots % 2:
-            raise BadRequest(f"self needs an even number of slots, not {slots}", "rl.slots")
+            raise BadRequest(f"opponent=self needs an even number of slots, not {slots}", "rl.slots")
         return PongArena(self, slots, episodes) if self.delay_ms is None else super().arena(slots, episodes)
 
     def reset(self, *players: int, seed: int) -> PongBattle:
@@ -66,7 +65,7 @@ class Pong(Rules, BattleWorld):
         return tuple(self.learner_sides(np.array([seed], np.uint64)).tolist())
 
     def learner_sides(self, keys: Array) -> Array:
-        """The learner's sides in the episodes with the given keys [n], game by game: int64 [n], or [2n] with self."""
+        """Return the learner's sides in the episodes with the given keys [n]: int64 [n], or [2n] with opponent=self."""
         if self.opponent == "self":
             return np.tile([0, 1], len(keys))
         if self.side == "random":
@@ -75,7 +74,7 @@ class Pong(Rules, BattleWorld):
 
 
 class PongArena(EpisodeEndHook):
-    """B slots in lockstep: every `recv` returns them all, every `send` answers them all."""
+    """B slots in lockstep: every `recv` returns all slots, and every `send` needs actions for all."""
 
     def __init__(self, world: Pong, slots: int, episodes: Episodes) -> None:
         self.world, self.slots, self.episodes, self.spec = world, slots, episodes, SPEC
@@ -96,13 +95,13 @@ class PongArena(EpisodeEndHook):
         )
 
     def recv(self) -> Decisions:
-        """All slots; the same until they are answered."""
+        """Return all slots; the same until `send`."""
         return self._decisions
 
     def send(self, slots: Array, actions: Array) -> None:
-        """Advance every game by one step; ``slots`` must be all of them, rising. Raises ValueError otherwise."""
+        """Advance every game by one step. Raises ValueError unless ``slots`` is all slots, ascending."""
         if len(slots) != self.slots:
-            raise ValueError(f"Pong advances all {self.slots} slots together, {len(slots)} were answered")
+            raise ValueError(f"Pong advances all {self.slots} slots together, got actions for {len(slots)}")
         ended, point = self._match.advance(actions[:, 0])
         self._clear(cost=len(self._episode))
         if len(ended):
@@ -118,7 +117,7 @@ class PongArena(EpisodeEndHook):
         now.results, now.cost = [], cost
 
     def _reward(self, ended: Array, point: Array) -> None:
-        """Hand out the points of the games whose round ended."""
+        """Write the rewards of games whose round ended."""
         rows = self._rows(ended)
         sign = 1 - 2 * self._match.players.side[rows]
         self._decisions.reward[rows, 0] = point.repeat(self.sides) * sign
@@ -127,7 +126,7 @@ class PongArena(EpisodeEndHook):
             self._restart(over)
 
     def _restart(self, over: Array) -> None:
-        """End the episodes of the given games and begin their next ones."""
+        """End the episodes of the given games and start their next ones."""
         self._notify_episode_end()
         rows = self._rows(over)
         self._decisions.terminated[rows] = True
@@ -138,7 +137,7 @@ class PongArena(EpisodeEndHook):
         self._match.players.begin_episode(rows, self.world.learner_sides(keys), self._match.games)
 
     def _rows(self, games: Array) -> Array:
-        """The slots of the given games, rising with them."""
+        """Return the slots of the given games, in the same order."""
         return (games[:, None] * self.sides + np.arange(self.sides)).reshape(-1)
 
     def render(self, slot: int = 0) -> Array:
@@ -153,7 +152,7 @@ class PongArena(EpisodeEndHook):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Raises ValueError for a state of another number of slots."""
+        """Raises ValueError for another number of slots."""
         games, players, saved = self._match.games, self._match.players, state["seats"]
         if saved["view"].shape != players.view.shape or len(state["episode"]) != len(self._episode):
             raise ValueError(f"the state holds {len(saved['view'])} slots, this arena {self.slots}")
