@@ -58,7 +58,7 @@ def test_every_key_is_shown_as_it_can_be_written_again(hydra: Hydra, words: list
 
 def test_the_first_file_that_knows_a_key_says_what_it_means(hydra: Hydra) -> None:
     found = rows(hydra, "mdp=cartpole", "+debug=tiny")
-    assert found["mdp.budget"] == ("100000", "environment steps a run trains for")
+    assert found["mdp.budget"] == ("100000", "environment steps of a run")
     assert found["budget.steps"] == ("4096", "environment steps; null takes the world's own budget")
     assert found["budget"] == ("", "a run ends at whichever limit it meets first")
     assert found["mdp.kwargs"][0] == "{}" and found["resume"][0] == "null"

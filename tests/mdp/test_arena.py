@@ -101,7 +101,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
         yield caplog
 
 
-def test_every_slot_sees_what_its_battles_say() -> None:
+def test_every_slot_receives_its_battles_states() -> None:
     world = Walk()
     with closing(world.arena(5, EPISODES)) as arena:
         seen = Driver(arena).play(40)
@@ -110,7 +110,7 @@ def test_every_slot_sees_what_its_battles_say() -> None:
     assert any(row[3] for row in ends) and any(row[4] for row in ends)  # both kinds of end were met
 
 
-def test_quick_battles_all_wait_at_once() -> None:
+def test_fast_battles_all_wait_after_one_recv() -> None:
     with closing(Walk(sides=2).arena(6, EPISODES)) as arena:
         driver = Driver(arena)
         for _ in range(30):
@@ -183,7 +183,7 @@ def test_a_side_that_ends_early_waits_for_its_game() -> None:
     assert any(a != b for a, b in zip(*lengths, strict=False))
 
 
-def test_the_last_side_is_not_asked_for_more_than_its_game() -> None:
+def test_the_last_side_ends_with_its_game() -> None:
     held = []
 
     def event(battle: WalkBattle, player: int, decision: int) -> None:
@@ -197,7 +197,7 @@ def test_the_last_side_is_not_asked_for_more_than_its_game() -> None:
 # ------------------------------------------------------------------ slow battles
 
 
-def test_a_slow_battle_holds_nobody_up() -> None:
+def test_a_slow_battle_does_not_delay_others() -> None:
     never = []
 
     def event(battle: WalkBattle, player: int, decision: int) -> Any:
@@ -218,7 +218,7 @@ def test_a_slow_battle_holds_nobody_up() -> None:
     assert len(never) == 1
 
 
-def test_a_polling_battle_holds_nobody_up() -> None:
+def test_a_polling_battle_does_not_delay_others() -> None:
     async def poll() -> None:
         while True:
             await asyncio.sleep(0)
@@ -244,7 +244,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_world_that_nothing_can_wake_says_so() -> None:
+def test_a_world_that_cannot_wake_raises() -> None:
     world = Walk(event=lambda battle, player, decision: asyncio.get_running_loop().create_future())
     with closing(world.arena(2, EPISODES)) as arena:
         driver = Driver(arena)
@@ -293,7 +293,7 @@ def test_a_long_computation_is_waited_for_with_one_warning(kind: str, log: pytes
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_game_that_waits_for_a_withheld_answer_says_so() -> None:
+def test_a_missing_action_is_reported() -> None:
     with closing(Walk(sides=2).arena(2, EPISODES)) as arena:
         driver = Driver(arena)
         with pytest.raises(RuntimeError, match=r"no battle of Walk goes on: the slots \[1\]"):
@@ -381,7 +381,7 @@ def test_failures_of_different_keys_do_not_add_up() -> None:
 
 
 @pytest.mark.parametrize("where", ["reset", "enter", "leave", "state", "result"])
-def test_wherever_it_breaks(where: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture) -> None:
+def test_a_battle_may_fail_anywhere(where: str, monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture) -> None:
     world = Walk()
     battle, bad = type(world.reset(0, seed=0)), int(EPISODES(1, 1))
     side = type(world.reset(0, seed=0).controllers[0])
@@ -409,7 +409,7 @@ def test_wherever_it_breaks(where: str, monkeypatch: pytest.MonkeyPatch, log: py
     assert results[0] == next(row[5] for row in by_hand(Walk(), 1, 30) if row[5])
 
 
-def test_a_cancellation_from_within_is_a_failure_too(log: pytest.LogCaptureFixture) -> None:
+def test_a_battle_that_cancels_itself_is_a_failure(log: pytest.LogCaptureFixture) -> None:
     left = [1]
 
     def event(battle: WalkBattle, player: int, decision: int) -> None:
@@ -424,7 +424,7 @@ def test_a_cancellation_from_within_is_a_failure_too(log: pytest.LogCaptureFixtu
     assert len(log.records) == 2
 
 
-def test_a_battle_that_breaks_while_we_think_is_cut_after_our_answer(log: pytest.LogCaptureFixture) -> None:
+def test_a_battle_that_fails_before_its_action_is_truncated_after_it(log: pytest.LogCaptureFixture) -> None:
     """Side 1 breaks the game while side 0 has been shown a state and not answered."""
     left = [1]
 
@@ -521,7 +521,7 @@ def test_leaving_ends_ticks() -> None:
     assert Ticking.living == 0
 
 
-def test_a_tick_that_dies_unheard_is_raised_on_leaving() -> None:
+def test_an_unobserved_tick_failure_is_raised_on_leaving() -> None:
     async def die() -> None:
         raise Broken
 
@@ -608,7 +608,7 @@ def state_equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
     )
 
 
-def test_an_arena_in_use_can_be_set_back() -> None:
+def test_a_running_arena_can_load_an_earlier_state() -> None:
     with closing(Walk().arena(3, EPISODES)) as arena:
         driver = Driver(arena)
         driver.play(7)

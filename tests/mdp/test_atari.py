@@ -61,7 +61,7 @@ def test_a_step_adds_the_newest_picture_and_drops_the_oldest(env: Any) -> None:
     assert (env.render() == seen[3][..., None]).all() and env.render().shape == (84, 84, 3)
 
 
-def test_who_stands_still_loses_every_point(env: Any) -> None:
+def test_a_player_without_actions_loses_every_point(env: Any) -> None:
     env.reset(seed=1)
     rewards, over = [], False
     while not over:

@@ -1,4 +1,4 @@
-"""`check` passes every world of ours, and names the promise that a broken one breaks."""
+"""`check` accepts every world of evorl, and names the rule that a broken world breaks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def world_of(file: str) -> World:
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if not isinstance(world_of(file), Problem)])
-def test_every_world_of_ours_that_is_played_conforms(file: str) -> None:
+def test_every_world_of_evorl_conforms(file: str) -> None:
     world = world_of(file)
     world.ready()
     evorl.mdp.check(world, slots=2, decisions=20)
@@ -67,7 +67,7 @@ def test_worlds_in_other_shapes_conform(world: World) -> None:
     evorl.mdp.check(world, decisions=40)
 
 
-def test_looking_for_check_loads_nothing_before() -> None:
+def test_check_is_imported_on_first_use() -> None:
     code = "import sys, evorl.mdp; assert not {'asyncio', 'numpy'} & sys.modules.keys(); evorl.mdp.check"
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="chek"):
@@ -234,7 +234,7 @@ FAULTS = {
     "both": r"the slots \[\d.*\] are terminated and truncated at once",
     "final": "final 'sum' is not finite",
     "result": "the result 'fitness' is not a finite number but nan",
-    "result's name": r"slot \d: 'left wins' is no name for a reward or a result",
+    "result's name": r"slot \d: 'left wins' cannot name a reward or a result",
     "odd results": r"slot \d: the results \['odd'\] are those of some episodes only",
     "no result": r"slot \d ended an episode without results",
     "early result": r"slot \d has an entry in results though its episode did not end",
@@ -254,7 +254,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_broken_world_is_named(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_rule_is_named(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorl.mdp.conformance.MAX_DECISIONS", 200)
     STOP.clear()
     try:
@@ -329,13 +329,13 @@ def test_a_broken_battle_is_named(fault: str, monkeypatch: pytest.MonkeyPatch) -
         evorl.mdp.check(Walk(sides=2), decisions=10)
 
 
-def test_a_battle_that_leaves_tasks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_battle_that_leaves_tasks_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Walk, "reset", lambda self, *players, seed: Leaky(self, players, seed))
     with pytest.raises(Nonconformity, match=r"a battle that was left early has tasks that go on: .*object sleep at"):
         evorl.mdp.check(Walk(), decisions=10)
 
 
-def test_a_battle_of_too_many_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_battle_with_too_many_controllers_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Walk, "reset", lambda self, *players, seed: Crowded(self, players, seed))
     with pytest.raises(Nonconformity, match="asked for 1 sides has 2 controllers"):
         evorl.mdp.check(Walk(), decisions=10)

@@ -33,7 +33,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> Slept:
     return times
 
 
-def test_a_delayed_world_goes_the_same_way(slept: Slept) -> None:
+def test_a_delayed_world_has_the_same_episodes(slept: Slept) -> None:
     with closing(Walk(sides=2).arena(4, EPISODES)) as arena:
         expected = Driver(arena).play(20)
     assert not slept
@@ -86,7 +86,7 @@ class OneSlow(Walk):
         return (Delayed(quick, (3_600_000, 3_600_000)) if slow else quick).reset(*players, seed=seed)
 
 
-def test_what_was_in_flight_comes_after_what_waited() -> None:
+def test_slots_in_flight_are_returned_after_waiting_slots() -> None:
     """A decision that still slept when the state was saved is back at once when loaded, and is told apart."""
     world = OneSlow(slow=1)
     with closing(world.arena(2, EPISODES)) as arena, closing(world.arena(2, EPISODES)) as fresh:
@@ -102,7 +102,7 @@ def test_what_was_in_flight_comes_after_what_waited() -> None:
         assert now.slots.tolist() == [1] and now.cost > 0 and now.reward[1].any()
 
 
-def test_it_really_takes_time() -> None:
+def test_delays_take_wall_time() -> None:
     """On the loop's own clock, so that a busy machine cannot make it fail."""
 
     async def play() -> float:
@@ -124,7 +124,7 @@ def test_one_slow_battle_among_quick_ones() -> None:
             assert driver.recv().slots.tolist() == [1, 2]
 
 
-def test_it_passes_on_pictures_and_the_rest() -> None:
+def test_delay_passes_on_pictures_and_results() -> None:
     for world in (Duel(delay_ms=(0, 0)), Walk(delay_ms=(0, 0))):
         with closing(world.arena(1, Episodes(0))) as arena:
             arena.recv()

@@ -68,7 +68,7 @@ def do(it: Fight, side: int, skill: int, heading: Vector) -> None:
 
 
 @pytest.mark.parametrize(("gap", "heading", "hits"), [(1.2, EAST, 1), (1.2, WEST, 1), (1.9, EAST, 1), (2.4, EAST, 0)])
-def test_a_strike_reaches_whom_it_reaches_at_its_end(gap: float, heading: Vector, hits: int) -> None:
+def test_a_strike_hits_within_range_at_the_end_of_its_cast(gap: float, heading: Vector, hits: int) -> None:
     it = fight(gap)
     do(it, KNIGHT, STRIKE, heading)
     assert it.fighters[ARCHER].taken == hits * it.knight.strike.damage == it.fighters[KNIGHT].dealt
@@ -114,7 +114,7 @@ def test_a_step_moves_as_far_as_it_says_and_walls_stop_it() -> None:
     assert it.fighters[ARCHER].x == pytest.approx(it.ground.size - it.ground.body)
 
 
-def test_a_charge_stops_at_its_foe_and_hurts_once() -> None:
+def test_a_charge_stops_at_its_opponent_and_hits_once() -> None:
     it = fight(3)
     do(it, KNIGHT, CHARGE, EAST)
     assert it.fighters[ARCHER].taken == it.knight.charge.damage
@@ -135,7 +135,7 @@ def test_an_arrow_flies_and_the_shield_takes_most_of_it() -> None:
     assert it.fighters[KNIGHT].taken == pytest.approx(it.archer.shoot.damage * (1 - it.knight.absorbed))
 
 
-def test_an_arrow_leads_who_walks_and_misses_who_turns() -> None:
+def test_an_arrow_hits_a_straight_walker_and_misses_after_a_turn() -> None:
     for turns, taken in ((False, True), (True, False)):
         it = fight(5)
         it.command(ARCHER, SHOOT, EAST)
@@ -189,7 +189,7 @@ def test_how_far_a_charge_and_an_arrow_reach() -> None:
         assert (it.fighters[KNIGHT].taken > 0) == taken
 
 
-def test_nothing_hurts_who_rolls() -> None:
+def test_a_roll_prevents_damage() -> None:
     it = fight(1.2)
     it.command(KNIGHT, STRIKE, EAST)
     it.command(ARCHER, ROLL, WEST)
@@ -226,7 +226,7 @@ def test_both_may_die_at_once() -> None:
 
 @settings(max_examples=25)
 @given(st.integers(0, 10**6))
-def test_nobody_leaves_the_field(seed: int) -> None:
+def test_fighters_stay_in_the_field(seed: int) -> None:
     it, draws = Fight(Knight(), Archer(), Ground(), seed), [generator("test", seed, side) for side in (0, 1)]
     low, high = it.ground.body - 1e-9, it.ground.size - it.ground.body + 1e-9
     while not it.over:
@@ -258,7 +258,7 @@ def quarter(it: Fight) -> None:
 
 
 @pytest.mark.parametrize("side", [KNIGHT, ARCHER])
-def test_a_fight_turned_around_is_seen_and_played_alike(side: int) -> None:
+def test_a_rotated_fight_has_the_same_observations(side: int) -> None:
     it = fight(3.5)
     it.fighters[KNIGHT].y = 2.7
     it.command(KNIGHT, STEP, NORTH)
@@ -343,7 +343,7 @@ def test_each_side_decides_in_its_own_time() -> None:
         assert now.slots.tolist() == [0, 1] and now.cost == 4  # 0.4 s of cast in ticks of 0.1 s
 
 
-def test_results_and_rewards_tell_the_same() -> None:
+def test_results_and_rewards_agree() -> None:
     world = Duel(side="knight", ground=Ground(limit=20.0))
     results, total, cost = played(world, 8, 900)
     assert len(results) > 8 and cost > 8 * 900
@@ -415,7 +415,7 @@ def test_the_file_restates_the_defaults() -> None:
 
 
 @pytest.mark.parametrize("kind", [Knight, Archer])
-def test_numbers_of_skills_that_mean_nothing_stay_zero(kind: type[Knight | Archer]) -> None:
+def test_unused_numbers_of_skills_stay_zero(kind: type[Knight | Archer]) -> None:
     """Each other one may change, and what costs no energy and never cools down is always legal."""
     refused = set()
     for skill in (one.name for one in fields(kind) if one.type == "Skill"):

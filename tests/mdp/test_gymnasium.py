@@ -1,4 +1,4 @@
-"""The gymnasium world: right ends, exact resume, our simulators against gymnasium's own environments."""
+"""The gymnasium world: episode ends, exact resume, evorl's simulators against gymnasium's environments."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def test_slots_do_not_depend_on_each_other() -> None:
 
 
 @pytest.mark.parametrize("id", ["", *SIMULATORS])
-def test_a_slot_that_rests_is_not_stepped_and_disturbs_nobody(id: str) -> None:
+def test_a_stopped_slot_is_not_stepped_and_does_not_affect_others(id: str) -> None:
     arena, other = (Gymnasium(id=id).arena(3, Episodes(0)) if id else script(slots=3) for _ in range(2))
     assert isinstance(arena, StoppableSlots)
     arena.stop_slot(1)
@@ -303,7 +303,7 @@ def test_a_cap_shortens_episodes_and_never_lengthens_them(world: Gymnasium, step
     arena.close()
 
 
-def test_where_limits_are_elsewhere_there_is_no_cap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capped_refuses_other_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadRequest, match="max_episode_steps is a keyword"):
         Gymnasium(kwargs={"max_episode_steps": 9}).capped(3)
     spec = gymnasium.registry["Pendulum-v1"]
@@ -313,7 +313,7 @@ def test_where_limits_are_elsewhere_there_is_no_cap(monkeypatch: pytest.MonkeyPa
         Gymnasium(id="Pendulum-v1", frame_skip=2).capped(3)
 
 
-def test_scale_and_clip_change_what_the_learner_sees_alone() -> None:
+def test_scale_and_clip_change_only_the_learners_rewards() -> None:
     raw, shaped = script(), script(reward_scale=0.5, reward_clip=(-0.5, 3.0))
     rng = np.random.default_rng(0)
     for _ in range(20):
@@ -325,7 +325,7 @@ def test_scale_and_clip_change_what_the_learner_sees_alone() -> None:
     np.testing.assert_allclose(play(scaled, [1, 2]).reward[:, 0], [1.8, -16.2], rtol=1e-6)
 
 
-def test_not_a_number_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nan_rewards_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def step(self: Script, action: int) -> Any:
         return np.array([np.nan, np.inf, 0.0]), float("nan"), False, False, {}
 
@@ -388,7 +388,7 @@ def test_a_car_that_climbs_the_hill() -> None:
 
 @pytest.mark.parametrize("id", SIMULATORS)
 @pytest.mark.parametrize("limit", [None, 17])
-def test_both_engines_are_one_arena(id: str, limit: int | None) -> None:
+def test_both_engines_give_the_same_arena(id: str, limit: int | None) -> None:
     world = Gymnasium(id=id, time_limit=limit, reward_scale=0.1, reward_clip=(-0.5, 0.5))
     assert world.simulated
     simulated = world.arena(4, Episodes(2))
@@ -787,7 +787,7 @@ def test_every_kind_of_action_reaches_its_own_slot(space: Any) -> None:
     arena.close()
 
 
-def test_why_a_slot_keeps_what_its_environment_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sync_vector_env_breaks_other_slots_on_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gymnasium's own stops halfway: slot 0 has stepped, slot 2 has not, and nothing says who broke."""
     monkeypatch.setattr(Fragile, "breaks", ("step", 1))
     monkeypatch.setattr(Script, "step", lambda self, action: Script_step(self, action, length=9))
@@ -806,7 +806,7 @@ def test_why_a_slot_keeps_what_its_environment_raises(monkeypatch: pytest.Monkey
     same(d.truncated, [False, True, False])
 
 
-def test_an_environment_that_shows_another_shape_breaks_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_observation_shape_breaks_one_slot_only(monkeypatch: pytest.MonkeyPatch) -> None:
     step = Script.step
 
     def short(self: Script, action: int) -> Any:

@@ -89,7 +89,7 @@ def test_joints_are_those_of_the_table(env: Any) -> None:
         assert thigh.angle == shin.angle == pytest.approx(0.05 * side)
 
 
-def test_it_meets_nothing_but_the_ground(env: Any) -> None:
+def test_marvin_collides_with_the_ground_only(env: Any) -> None:
     filters = {(f.filterData.categoryBits, f.filterData.maskBits) for part in parts(env) for f in part.fixtures}
     assert filters == {(0x20, 0x1)}
     (ground,) = [each for each in env._world.bodies if each not in parts(env)]
@@ -281,7 +281,7 @@ def test_gymnasiums_own_checker_finds_nothing() -> None:
     env.close()
 
 
-def test_it_keeps_a_worlds_promises() -> None:
+def test_marvin_conforms() -> None:
     check(Marvin(), slots=3, decisions=60)
 
 

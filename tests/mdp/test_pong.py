@@ -480,7 +480,7 @@ def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
         msgspec.convert(wrong, Pong)
 
 
-def test_odd_slots_cannot_play_themselves() -> None:
+def test_self_play_needs_an_even_number_of_slots() -> None:
     with pytest.raises(BadRequest, match="even number of slots") as error:
         Pong(opponent="self").arena(7, Episodes(0))
     assert error.value.key == "rl.slots"

@@ -92,7 +92,7 @@ def test_every_state_is_the_arenas() -> None:
     assert asyncio.run(compare()) > 50 and arena.recv().terminated.all()
 
 
-def test_unasked_sides_play_by_the_rules_opponent() -> None:
+def test_other_sides_are_played_by_the_opponent() -> None:
     actions = np.random.default_rng(0).integers(0, 3, (800, 1))
     key = int(Episodes(1)(0, 0))
     rule, other = (
@@ -102,7 +102,7 @@ def test_unasked_sides_play_by_the_rules_opponent() -> None:
     assert not all(np.array_equal(a[0], b[0]) for a, b in zip(rule[0][0], other[0][0], strict=False))
 
 
-def test_the_order_of_asked_players_is_that_of_the_controllers() -> None:
+def test_controllers_have_the_order_of_the_players() -> None:
     actions = np.random.default_rng(0).integers(0, 3, (800, 2))
     (left, right), ends = asyncio.run(play(SHORT.reset(0, 1, seed=5), actions))
     (first, second), turned = asyncio.run(play(SHORT.reset(1, 0, seed=5), actions[:, ::-1]))
@@ -177,8 +177,8 @@ def test_impossible_players(players: tuple[int, ...]) -> None:
         SHORT.reset(*players, seed=0)
 
 
-def test_self_play_leaves_no_side_to_the_world() -> None:
-    with pytest.raises(ValueError, match="ask for both"):
+def test_self_play_needs_both_sides() -> None:
+    with pytest.raises(ValueError, match="needs both sides"):
         replace(SHORT, opponent="self").reset(0, seed=0)
 
 

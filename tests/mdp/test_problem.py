@@ -67,7 +67,7 @@ def test_the_bounds_are_pymoos(name: str) -> None:
 
 
 @given(st.sampled_from(["sphere", "rosenbrock", "rastrigin"]), st.integers(2, 40))
-def test_the_least_of_one_objective(name: str, dimensions: int) -> None:
+def test_the_minimum_of_one_objective(name: str, dimensions: int) -> None:
     problem = Problem(id=name, dimensions=dimensions)
     best = np.full((1, dimensions), 1.0 if name == "rosenbrock" else 0.0)
     assert abs(problem.evaluate(best)[0, 0]) < 1e-9
@@ -140,14 +140,14 @@ def test_impossible_problems_are_refused(words: dict[str, Any], key: str, told: 
     assert caught.value.key == key
 
 
-def test_it_has_no_arena() -> None:
+def test_a_problem_has_no_arena() -> None:
     with pytest.raises(BadRequest, match="ec=nsga2"):
         Problem().arena(4, Episodes(1))
     with pytest.raises(BadRequest, match=r"^mdp: .*ec=nsga2"):
         spec(Problem())
 
 
-def test_points_are_judged_alone() -> None:
+def test_points_are_evaluated_independently() -> None:
     for name in PROBLEMS:
         problem = Problem(id=name, dimensions=40)
         x = np.random.default_rng(1).uniform(*problem.bounds, (7, 40))

@@ -325,7 +325,7 @@ def courses(arena: Arena, decisions: int, seed: int = 0) -> list[list[Row]]:
 
 
 @modes
-def test_a_slot_is_told_what_it_is_told_in_an_environment_of_its_own(mode: AutoresetMode) -> None:
+def test_a_slot_equals_an_environment_of_its_own(mode: AutoresetMode) -> None:
     """Rewards, ends, last states, results and first states, of every decision; both kinds of end occur."""
     alone, together = world_of(Alone), world_of(Calm, mode)
     want = courses(alone.arena(5, Episodes(0)), 60)
@@ -398,7 +398,7 @@ def test_the_rows_of_cartpole_follow_the_equations_of_cartpole() -> None:
 # ------------------------------------------------------------------ a seed for each row
 
 
-def test_a_seed_for_each_row_makes_a_slots_episodes_its_own() -> None:
+def test_row_seeds_make_episodes_independent() -> None:
     world = world_of(Own)
     world.ready()
     evorl.mdp.check(world)
@@ -408,7 +408,7 @@ def test_a_seed_for_each_row_makes_a_slots_episodes_its_own() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 1, 9, 40])
-def test_what_is_seeded_row_by_row_is_played_again(before: int) -> None:
+def test_rows_with_seeds_are_replayed(before: int) -> None:
     going, fresh = (world_of(Own).arena(4, Episodes(5)) for _ in range(2))
     rng = np.random.default_rng(0)
     for arena, steps in ((going, before), (fresh, 5)):
@@ -432,7 +432,7 @@ def test_a_list_of_seeds_for_one_generator_is_no_seed_for_each() -> None:
 
 
 @pytest.mark.parametrize("kind", [Painted, Twin])
-def test_a_row_is_drawn_where_its_very_episode_can_be_played_again(kind: type) -> None:
+def test_a_row_is_drawn_if_its_episode_can_be_replayed(kind: type) -> None:
     """By the vector environment itself, or by the ordinary one; at its ends, too."""
     arena = world_of(kind, vector=True).arena(3, Episodes(0))
     assert isinstance(arena, Lockstep)
@@ -525,7 +525,7 @@ def test_a_snapshot_is_plain_and_keeps_what_is_shared() -> None:
     assert (other.place == one.place).all()
 
 
-def test_all_of_one_environment_falls_with_its_cause() -> None:
+def test_an_error_of_a_vector_environment_ends_the_world() -> None:
     arena = world_of(Broken).arena(3, Episodes(0))
     with pytest.raises(WorldError, match=r"(?s)Broken-v0, all 3 slots.*RuntimeError: the engine fell off"):
         courses(arena, 9)
@@ -552,7 +552,7 @@ def test_n_and_n_more_is_2n(words: tuple[str, ...], more: tuple[str, ...], tmp_p
 
 
 @modes
-def test_judging_is_a_function_of_the_weights_and_the_seed(mode: AutoresetMode) -> None:
+def test_evaluation_depends_on_weights_and_seed_only(mode: AutoresetMode) -> None:
     world = world_of(Walk, mode)
     learner = PPO(net=Net(hidden=(8,))).learner(world.arena(1, Episodes(0)).spec, 0, torch.device("cpu"))
     played = [judged(learner, world, seed, 70, deterministic=False) for seed in (0, 0, 1)]
@@ -576,7 +576,7 @@ def test_judging_is_a_function_of_the_weights_and_the_seed(mode: AutoresetMode) 
         ([id_of(Walk), "+mdp.kwargs.gravity=1"], "gravity"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_in_one_line(
+def test_unsupported_environments_are_refused_in_one_line(
     words: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert go("mdp=gymnasium", f"mdp.id={words[0]}", *words[1:], f"hydra.run.dir={tmp_path / 'run'}") == 2
@@ -585,7 +585,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_limit_of_ours_cuts_what_we_reset_ourselves() -> None:
+def test_time_limit_truncates_environments_that_evorl_resets() -> None:
     arena = world_of(Walk, time_limit=4).arena(3, Episodes(0))
     lengths = [row[5]["length"] for rows in courses(arena, 40) for row in rows if row[5]]
     assert max(lengths) == 4

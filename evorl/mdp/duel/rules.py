@@ -31,9 +31,7 @@ class Fighter:
     y: float
     health: float
     energy: float
-    ready: list[int] = field(
-        default_factory=lambda: [0] * len(SKILLS)
-    )  # first tick at which each skill can be used again
+    ready: list[int] = field(default_factory=lambda: [0] * len(SKILLS))  # first tick at which a skill can be used
     skill: int = WAIT  # the current or last skill
     left: int = 0  # ticks until it ends; the side can decide at 0
     heading: Vector = STILL

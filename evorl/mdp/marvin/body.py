@@ -20,9 +20,8 @@ from evorl.util import command
 
 try:
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # about its own types; raised as an error it ends the interpreter
+        # Box2D warns about its own types; raised as an error that ends the interpreter
+        warnings.simplefilter("ignore", DeprecationWarning)
         Box2D: Any = import_module("Box2D")
 except ImportError as error:
     raise DependencyNotInstalled(f"Box2D is not installed: {command.install('box2d')}") from error

@@ -10,18 +10,8 @@ from evorl.mdp.pong.rules import BALL, BAT_INSET, BAT_WIDTH, SIZE, TOP, Games, R
 HEIGHT = 210
 FRAME, FIELD, LINE = (30, 36, 54), (16, 20, 32), (52, 61, 88)
 LEFT, RIGHT, WHITE = (94, 204, 190), (244, 132, 108), (250, 244, 226)
-DIGITS = (
-    0o75557,
-    0o26227,
-    0o71747,
-    0o71717,
-    0o55711,
-    0o74717,
-    0o74757,
-    0o71111,
-    0o75757,
-    0o75717,
-)  # 3 x 5 pixels, one octal digit per row
+# 3 x 5 pixels, one octal digit per row
+DIGITS = (0o75557, 0o26227, 0o71747, 0o71717, 0o55711, 0o74717, 0o74757, 0o71111, 0o75757, 0o75717)
 PIXEL = 4  # size of a digit's pixel
 
 
