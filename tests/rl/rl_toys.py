@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorl.mdp.core import Array, Box, Decisions, Discrete, Input, MultiDiscrete, Spec, State, StateDict, Step, World
-from evorl.mdp.decision_arrays import blank, show, show_final
+from evorl.mdp.decision_arrays import empty_decisions, write_final_state, write_state
 from evorl.util.seed import Episodes, generator, uniform
 
 
@@ -48,7 +48,7 @@ class Games:
         self.spec, self.slots, self.episodes = self.games[0].spec, slots, episodes
         self.order = None if order is None else generator("order", order)
         self.numbers = [0] * slots
-        self.rows = blank(self.spec, slots)
+        self.rows = empty_decisions(self.spec, slots)
         self.answers: dict[int, Array | None] = dict.fromkeys(range(slots))
         self.closed = False
         for slot in range(slots):
@@ -75,11 +75,11 @@ class Games:
             rows.cost += step.cost
             rows.reward[slot], rows.terminated[slot], rows.truncated[slot] = step.reward, *step[1:3]
             if step.over:
-                show_final(rows, slot, game.state())
+                write_final_state(rows, slot, game.state())
                 rows.results.append((slot, game.result()))
                 self.numbers[slot] += 1
                 self._begin(slot)
-        show(rows, slot, game.state())
+        write_state(rows, slot, game.state())
 
     def send(self, slots: Array, actions: Array) -> None:
         for slot, action in zip(slots.tolist(), actions, strict=True):
@@ -89,8 +89,8 @@ class Games:
             if self.order is not None:
                 garbage = [self.order.normal(size=x.shape[1:]) for x in self.rows.inputs]
                 legal = None if self.rows.legal is None else self.order.random(self.rows.legal.shape[1:]) < 0.5
-                show(self.rows, slot, State(tuple(garbage), legal))
-                show_final(self.rows, slot, State(tuple(garbage), legal))
+                write_state(self.rows, slot, State(tuple(garbage), legal))
+                write_final_state(self.rows, slot, State(tuple(garbage), legal))
 
     def render(self, slot: int = 0) -> Array | None:
         return None
