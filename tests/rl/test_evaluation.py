@@ -67,7 +67,7 @@ def test_a_slot_rests_from_the_end_of_its_last_episode(monkeypatch: pytest.Monke
     arena = Gymnasium(id="CartPole-v1", vector=False, kwargs={"sutton_barto_reward": True}).arena(3, Episodes(1))
     rested: list[tuple[int, int]] = []
     steps = 0
-    send, rest = arena.send, arena.rest
+    send, rest = arena.send, arena.stop_slot
 
     def counted(slots: Array, actions: Array) -> None:
         nonlocal steps
@@ -75,7 +75,7 @@ def test_a_slot_rests_from_the_end_of_its_last_episode(monkeypatch: pytest.Monke
         send(slots, actions)
 
     monkeypatch.setattr(arena, "send", counted)
-    monkeypatch.setattr(arena, "rest", lambda slot: (rested.append((slot, steps)), rest(slot)))
+    monkeypatch.setattr(arena, "stop_slot", lambda slot: (rested.append((slot, steps)), rest(slot)))
     learner = PPO(net=Net(hidden=(8, 8))).learner(arena.spec, 0, torch.device("cpu"))
     done = played(arena, learner, EvaluationNoise(arena, 0, deterministic=True), [2, 0, 1])
     arena.close()
