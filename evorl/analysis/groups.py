@@ -13,10 +13,10 @@ from evorl.analysis.runs import RunRecord
 IGNORED = ("seed", "resume", "replay")
 """Keys that say which repetition a run is or where its files lie, not what it tries."""
 IGNORED_GROUPS = ("record", "hydra")
-REACH = ("budget", "cluster")
+SCALE_GROUPS = ("budget", "cluster")
 """Groups of keys that say how far and where a run was worked: they part no seeds of one experiment, as long as none of
 these comes twice."""
-LABEL = 57
+MAX_LABEL = 57
 """Letters of a label, beyond which it is cut."""
 
 
@@ -32,14 +32,14 @@ class Group:
     @property
     def label(self) -> str:
         """The values in their order, as many as there is room for: ``rl=ppo, rl.lr=0.001``."""
-        pairs = [f"{key}={show(value)}" for key, value in self.values.items()]
-        kept = next(n for n in range(len(pairs), -1, -1) if n <= 1 or len(", ".join(pairs[:n])) <= LABEL)
+        pairs = [f"{key}={format_value(value)}" for key, value in self.values.items()]
+        kept = next(n for n in range(len(pairs), -1, -1) if n <= 1 or len(", ".join(pairs[:n])) <= MAX_LABEL)
         text = ", ".join(pairs[:kept]) or "all runs"
         text += ", …" if kept < len(pairs) else ""
-        return (text if len(text) <= LABEL + 3 else f"{text[:LABEL]}…") + self.mark
+        return (text if len(text) <= MAX_LABEL + 3 else f"{text[:MAX_LABEL]}…") + self.mark
 
 
-def show(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A config value as it is written on the command line; a key that a config lacks is a dash."""
     if value is MISSING:
         return "–"
@@ -48,7 +48,7 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(show(item) for item in value)}]"
+        return f"[{','.join(format_value(item) for item in value)}]"
     return str(value)
 
 
@@ -60,11 +60,11 @@ class _Missing:
 MISSING = _Missing()
 
 
-def worlds(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+def runs_by_world(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """The runs of each world, in the order of the worlds' names: numbers of different worlds do not compare."""
     members: dict[str, list[RunRecord]] = {}
     for run in runs:
-        members.setdefault(_world(run), []).append(run)
+        members.setdefault(_world_name(run), []).append(run)
     return dict(sorted(members.items()))
 
 
@@ -82,24 +82,28 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
     Budgets and clusters part runs only where they tell two of the same seed apart: there they are what is tried.
     """
     varied = differences(runs)
-    for number, room in enumerate(REACH):
-        if not _repeated(runs, varied, room, REACH[number + 1 :]):
-            varied = {key: column for key, column in varied.items() if _room(key) != room}
+    for number, room in enumerate(SCALE_GROUPS):
+        if not _distinguishes_same_seed(runs, varied, room, SCALE_GROUPS[number + 1 :]):
+            varied = {key: column for key, column in varied.items() if _config_group(key) != room}
     choices = {key for key in varied if any(f"{key}._target_" in run.config for run in runs)}
-    keys = _most_telling_first({key: column for key, column in varied.items() if _telling(key, varied)}, choices)
+    keys = _most_informative_first(
+        {key: column for key, column in varied.items() if _is_informative(key, varied)}, choices
+    )
     members: dict[tuple[str, ...], list[int]] = {}
-    for index in sorted(range(len(runs)), key=lambda i: [_order(varied[key][i]) for key in keys]):
+    for index in sorted(range(len(runs)), key=lambda i: [_sort_key(varied[key][i]) for key in keys]):
         members.setdefault(tuple(repr(varied[key][index]) for key in keys), []).append(index)
-    return _told_apart(
+    return _number_equal_labels(
         Group({key: varied[key][rows[0]] for key in keys}, sorted((runs[i] for i in rows), key=_by_seed))
         for rows in members.values()
     )
 
 
-def _repeated(runs: Sequence[RunRecord], varied: Mapping[str, list[Any]], room: str, later: Sequence[str]) -> bool:
+def _distinguishes_same_seed(
+    runs: Sequence[RunRecord], varied: Mapping[str, list[Any]], room: str, later: Sequence[str]
+) -> bool:
     """Whether keys of this room tell runs of one seed apart that differ in nothing else, the later rooms aside."""
-    own = [key for key in varied if _room(key) == room]
-    rest = [key for key in varied if _room(key) not in (room, *later)]
+    own = [key for key in varied if _config_group(key) == room]
+    rest = [key for key in varied if _config_group(key) not in (room, *later)]
     tried: dict[str, set[str]] = {}
     for index, run in enumerate(runs):
         same = repr([run.seed, *(varied[key][index] for key in rest)])
@@ -107,11 +111,11 @@ def _repeated(runs: Sequence[RunRecord], varied: Mapping[str, list[Any]], room: 
     return any(len(several) > 1 for several in tried.values())
 
 
-def _room(key: str) -> str:
+def _config_group(key: str) -> str:
     return key.partition(".")[0]
 
 
-def _most_telling_first(varied: Mapping[str, list[Any]], choices: set[str]) -> list[str]:
+def _most_informative_first(varied: Mapping[str, list[Any]], choices: set[str]) -> list[str]:
     """Chosen files, then at each place the key that splits the runs into most groups along with those before it."""
     ordered: list[str] = []
     rest = sorted(varied)
@@ -127,7 +131,7 @@ def _most_telling_first(varied: Mapping[str, list[Any]], choices: set[str]) -> l
     return ordered
 
 
-def _told_apart(groups: Iterable[Group]) -> list[Group]:
+def _number_equal_labels(groups: Iterable[Group]) -> list[Group]:
     """The groups, numbered where the room of a label is not enough to tell them apart."""
     told = list(groups)
     counts, seen = Counter(group.label for group in told), Counter[str]()
@@ -138,7 +142,7 @@ def _told_apart(groups: Iterable[Group]) -> list[Group]:
     return told
 
 
-def _world(run: RunRecord) -> str:
+def _world_name(run: RunRecord) -> str:
     """``pong``, ``gymnasium LunarLander-v3``, ``problem zdt1``: what its config file is called, and whom it names."""
     name = run.choices.get("mdp") or str(run.config.get("mdp._target_", "")).rpartition(".")[2] or "unknown world"
     return (
@@ -152,7 +156,7 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
     """The config's leaves that matter; what a group is made of goes by the group's name (``rl``: ``ppo``)."""
     leaves: dict[str, Any] = {}
     for key, value in run.config.items():
-        if key in IGNORED or _room(key) in IGNORED_GROUPS:
+        if key in IGNORED or _config_group(key) in IGNORED_GROUPS:
             continue
         if key.endswith("._target_"):
             group = key.removesuffix("._target_")
@@ -166,7 +170,7 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
     return leaves
 
 
-def _telling(key: str, varied: Mapping[str, list[Any]]) -> bool:
+def _is_informative(key: str, varied: Mapping[str, list[Any]]) -> bool:
     """Whether a key differs even among runs that chose the same file for the group it belongs to."""
     words = key.split(".")
     groups = [".".join(words[:n]) for n in range(1, len(words))]
@@ -177,11 +181,11 @@ def _telling(key: str, varied: Mapping[str, list[Any]]) -> bool:
     return len(pairs) > len({choice for choice, _ in pairs})
 
 
-def _order(value: Any) -> tuple[int, float, str]:
+def _sort_key(value: Any) -> tuple[int, float, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return (0, float(value), "")
-    return (1, 0.0, show(value))
+    return (1, 0.0, format_value(value))
 
 
 def _by_seed(run: RunRecord) -> tuple[tuple[int, float, str], str]:
-    return _order(run.seed), str(run.directory)
+    return _sort_key(run.seed), str(run.directory)

@@ -117,13 +117,13 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
 def _state(directory: Path, result: Mapping[str, Any] | None) -> tuple[State, str]:
     if result is not None:
         return "finished", ""
-    if is_held(directory):
+    if is_locked(directory):
         return "running", ""
-    noted = read_json(directory / failure.NAME)
+    noted = read_json(directory / failure.FILE_NAME)
     return ("interrupted", "") if noted is None else ("failed", str(noted.get("reason", "")))
 
 
-def is_held(directory: Path) -> bool:
+def is_locked(directory: Path) -> bool:
     """Whether a process writes this run (`evorl.record.checkpoint.lock`). Nothing is made or changed in the run.
 
     Asks for a share of the lock and lets go of it at once: the system knows no other way to ask.

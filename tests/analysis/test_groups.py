@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evorl.analysis.groups import LABEL, MISSING, differences, group_runs, show, worlds
+from evorl.analysis.groups import MAX_LABEL, MISSING, differences, format_value, group_runs, runs_by_world
 from evorl.analysis.runs import RunRecord
 
 PPO: dict[str, Any] = {
@@ -93,7 +93,7 @@ def test_a_whole_group_that_is_not_there() -> None:
     [(None, "null"), (True, "true"), (1e-5, "1e-05"), ([1, 2.5], "[1,2.5]"), ("rule", "rule"), (MISSING, "–")],
 )
 def test_values_are_shown_as_on_the_command_line(value: Any, text: str) -> None:
-    assert show(value) == text
+    assert format_value(value) == text
 
 
 def test_the_key_that_tells_most_comes_first() -> None:
@@ -108,14 +108,14 @@ def test_the_key_that_tells_most_comes_first() -> None:
 def test_labels_are_short_and_no_two_are_the_same() -> None:
     configs = [PPO | {f"rl.key_{k}": n // 2 + k for k in range(9)} | {"rl.name": "x" * 80 + str(n)} for n in range(4)]
     told = [label for label, _ in labels(*configs)]
-    assert len(set(told)) == 4 and all(len(label) <= LABEL + 6 for label in told)
+    assert len(set(told)) == 4 and all(len(label) <= MAX_LABEL + 6 for label in told)
     assert all("…" in label for label in told)
 
 
 def test_a_world_goes_by_its_file_and_by_what_that_file_names() -> None:
     lander, walker = ({"mdp.id": name, "mdp._target_": "x.Gymnasium"} for name in ("Lander-v3", "Walker-v4"))
     several = runs(walker, lander, walker, choices={"mdp": "gymnasium"}) + runs(PPO)
-    assert {name: len(members) for name, members in worlds(several).items()} == {
+    assert {name: len(members) for name, members in runs_by_world(several).items()} == {
         "Pong": 1,
         "gymnasium Lander-v3": 1,
         "gymnasium Walker-v4": 2,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from evorl.record import checkpoint
-from evorl.record.checkpoint import Damaged
+from evorl.record.checkpoint import DamagedCheckpoint
 from evorl.util.errors import BadRequest
 
 DTYPES = (
@@ -257,7 +257,7 @@ def test_a_damaged_newest_falls_back_and_says_so(tmp_path: Path, caplog: pytest.
 def test_none_whole_is_an_error(tmp_path: Path) -> None:
     for step in (1, 2):
         (save(tmp_path, step) / "tensors.safetensors").unlink()
-    with pytest.raises(Damaged, match="is whole"):
+    with pytest.raises(DamagedCheckpoint, match="is complete"):
         checkpoint.newest(tmp_path)
 
 
@@ -268,10 +268,10 @@ def test_the_error_names_the_file(tmp_path: Path, name: str) -> None:
     cases = (content[:-1], content + b"\0", b"", content[:-1] + b"\xff", b"\xff" + content[1:], b"[]", b"{}")
     for damaged in cases:
         (path / name).write_bytes(damaged)
-        with pytest.raises(Damaged, match=name.replace(".", r"\.")):
+        with pytest.raises(DamagedCheckpoint, match=name.replace(".", r"\.")):
             checkpoint.load(path)
     (path / name).unlink()
-    with pytest.raises(Damaged, match=f"{name}: No such file"):
+    with pytest.raises(DamagedCheckpoint, match=f"{name}: No such file"):
         checkpoint.load(path)
 
 
@@ -279,11 +279,11 @@ def test_files_of_another_checkpoint_are_refused(tmp_path: Path) -> None:
     one, two = save(tmp_path, 1, {"a": 1}), save(tmp_path, 2, {"a": 2})
     text = (two / "state.json").read_bytes()
     (two / "state.json").write_bytes((one / "state.json").read_bytes())
-    with pytest.raises(Damaged, match=r"state\.json"):
+    with pytest.raises(DamagedCheckpoint, match=r"state\.json"):
         checkpoint.load(two)
     (two / "state.json").write_bytes(text)
     two.rename(two.with_name("3"))
-    with pytest.raises(Damaged, match="belongs to step 2"):
+    with pytest.raises(DamagedCheckpoint, match="belongs to step 2"):
         checkpoint.load(two.with_name("3"))
 
 
@@ -292,7 +292,7 @@ def test_a_newer_form_is_refused_not_passed_over(tmp_path: Path, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "SCHEMA", 99)
         save(tmp_path, 2)
-    with pytest.raises(BadRequest, match="in a form this version cannot read"):
+    with pytest.raises(BadRequest, match="in a format that this version cannot read"):
         checkpoint.newest(tmp_path)
 
 
@@ -330,7 +330,7 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with checkpoint.lock(tmp_path):
         with pytest.raises(BadRequest, match="another process is writing"), checkpoint.lock(tmp_path):
             pass
-        assert "Busy: resume: another process is writing" in other().stderr
+        assert "RunLocked: resume: another process is writing" in other().stderr
     assert other().returncode == 0
 
 

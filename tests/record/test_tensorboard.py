@@ -76,7 +76,7 @@ def test_one_that_raises_costs_one_warning(tmp_path: Path, monkeypatch, caplog) 
 def test_one_that_hangs_costs_a_bounded_wait(tmp_path: Path, monkeypatch, caplog) -> None:
     release = threading.Event()
     monkeypatch.setattr(tensorboard, "write_events", lambda *_: release.wait())
-    monkeypatch.setattr(tensorboard, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(tensorboard, "_CLOSE_TIMEOUT_S", 0.05)
     with caplog.at_level(logging.WARNING, "evorl"), Recorder(tmp_path, Record(), {}, None) as recorder:
         recorder.write(0, {"train/return": 0.0})
     assert "did not reach the disk in time" in caplog.text

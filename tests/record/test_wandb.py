@@ -80,7 +80,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "library" / "wandb.py").write_text(LIBRARY)
     monkeypatch.syspath_prepend(tmp_path / "library")
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(sink, "_PATIENCE_S", 20.0)  # the stand-in is quick, this machine may not be
+    monkeypatch.setattr(sink, "_CLOSE_TIMEOUT_S", 20.0)  # the stand-in is quick, this machine may not be
     return tmp_path / "log"
 
 
@@ -182,8 +182,8 @@ def test_one_that_hangs_costs_a_bounded_wait_and_ends_by_itself(
     tmp_path: Path, library: Path, monkeypatch, caplog, where: str
 ) -> None:
     monkeypatch.setenv("FAKE_BEHAVIOUR", f"{where}:sleep")
-    monkeypatch.setattr(sink, "_PATIENCE_S", 0.1)
-    monkeypatch.setattr(sink, "_LAST_S", 1)
+    monkeypatch.setattr(sink, "_CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(sink, "_CHILD_TIMEOUT_S", 1)
     recorder = run(tmp_path / "run")
     child = child_of(recorder)
     if where != "finish":
@@ -230,7 +230,7 @@ def test_a_killed_run_ends_its_child(tmp_path: Path, library: Path) -> None:
 
 
 def test_the_real_library_offline(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sink, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(sink, "_CLOSE_TIMEOUT_S", 60.0)
     run(tmp_path / "run", rows=20, group="the-group").close()
     (folder,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
     (file,) = folder.glob("*.wandb")
