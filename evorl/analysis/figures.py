@@ -89,7 +89,7 @@ def metrics_figure(sections: Mapping[str, Sequence[Panel]], columns: int = 3) ->
     with style():
         labels, abreast = _legend_labels([one for panels in sections.values() for one in panels], 3.6 * columns)
         lines = sum(label.count("\n") + 1 for label in labels.values()) / abreast
-        height = 2.6 * rows + 0.45 * len(sections) + 0.2 * (lines + 1)
+        height = 2.45 * rows + 0.45 * len(sections) + 0.2 * (lines + 1)
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
         figure = Figure(figsize=(3.6 * columns, height), layout=layout)
         grid = figure.add_gridspec(rows, columns)
@@ -124,7 +124,7 @@ def render(figure: Figure, subtitle: str = "") -> dict[str, bytes]:
         if subtitle:
             text, box = _add_subtitle(figure, box or figure.bbox_inches, subtitle)
         png, svg = io.BytesIO(), io.BytesIO()
-        figure.savefig(png, format="png", dpi=180, bbox_inches=box)
+        figure.savefig(png, format="png", dpi=180, bbox_inches=box, pil_kwargs={"compress_level": 3})
         figure.savefig(svg, format="svg", bbox_inches=box, metadata={"Date": None})
         if text:
             text.remove()
@@ -136,9 +136,9 @@ def _add_subtitle(figure: Figure, box: BboxBase, subtitle: str) -> tuple[Text, B
     from matplotlib.transforms import Bbox
 
     lines = textwrap.wrap(subtitle, max(30, int(14 * box.width)))
-    text = figure.text(
-        box.x0 + 0.1, box.y1, "\n".join(lines), transform=figure.dpi_scale_trans, va="bottom", fontsize=8.5, color=MUTED
-    )
+    width, height = figure.get_size_inches()  # savefig moves figure coordinates into the box, but not inches
+    place = ((box.x0 + 0.08) / width, box.y1 / height)
+    text = figure.text(*place, "\n".join(lines), va="bottom", fontsize=8.5, color=MUTED)
     top = box.y1 + 0.07 + 0.15 * len(lines)
     return text, Bbox.from_extents(box.x0, box.y0, box.x1, top)
 
@@ -219,7 +219,7 @@ def dash_sign(rank: int) -> str:
 
 
 def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float]) -> None:
-    """Draw the runs and their mean: solid with its interval (clipped to the limits) where all runs have data, else dashed."""
+    """Draw the runs and their mean: solid with its clipped interval where all runs have data, else dashed."""
     for x, y in curve.raw:
         stride = max(1, len(x) // 400)
         axes.plot(x[::stride], y[::stride], color=_colour(curve.rank), linewidth=0.7, alpha=0.35, zorder=2)

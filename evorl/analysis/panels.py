@@ -21,7 +21,7 @@ SMOOTHING = 1 / 40
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve:
-    """One group in a panel: its rank among the groups, the recorded points (x, y) of each run, and the band over them."""
+    """One group in a panel: its rank among the groups, the recorded points (x, y) of each run, and their band."""
 
     label: str
     rank: int

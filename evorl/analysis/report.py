@@ -36,7 +36,7 @@ MAX_SEEDS = 6
 GROUPS = "Groups: means over runs"
 RUNS = "Runs"
 CAPTION = (
-    "Each line is the mean over the runs of a group, after smoothing every run by a moving mean over 1/40 of its length. "
+    "Each line is the mean over the runs of a group, each smoothed by a moving mean over 1/40 of its length. "
     "It begins where all runs of the group have values and is dashed where only some of them do. "
     "Shading: 95 % interval (Student's t), from three runs on. Thin lines: recorded values of each run. "
     "Metrics with one value per run: a dot per run, and a bar for the mean and its interval."
@@ -178,8 +178,9 @@ def _figures(parts: Sequence[WorldReport]) -> Iterator[tuple[str, Figure, str]]:
 
 
 def _describe(runs: Sequence[RunRecord], world: str) -> str:
-    """Return world, algorithm, evolver, seeds and budget of runs: ``pong · ppo · seed 0 · 40,000 environment steps``."""
-    chosen = [{run.choices.get(group) or "none" for run in runs} for group in ("rl", "ec")]
+    """Return world, algorithm, evolver, seeds and budget: ``pong · ppo · seed 0 · 40,000 environment steps``."""
+    used = ("ec",) if world.startswith("problem") else ("rl", "ec")  # a problem is not played by a learner
+    chosen = [{run.choices.get(group) or "none" for run in runs} for group in used]
     names = [", ".join(sorted(choice - {"none"})) for choice in chosen]
     facts = [world, *(name for name in names if 0 < len(name) <= MAX_NAMES), _seeds(runs), _budget(runs)]
     return " · ".join(fact for fact in facts if fact)
@@ -245,8 +246,7 @@ def _page(runs: Sequence[RunRecord], parts: Sequence[WorldReport], notes: Sequen
     counts = [_count(len(runs), "run"), _count(groups, "group")]
     counts += [_count(len(parts), "world")] if several else []
     counts += [f"{_count(len(pending), 'job')} to come"] if pending else []
-    described = _describe(runs, "") if len(parts) == 1 else _budget(runs)
-    facts = [described, *counts, where, time.strftime("%Y-%m-%d %H:%M"), f"evorl {evorl.__version__}"]
+    facts = [_seeds(runs), _budget(runs), *counts, where, time.strftime("%Y-%m-%d %H:%M"), f"evorl {evorl.__version__}"]
     return Page(
         title=_title(runs, parts),
         subtitle=" · ".join(fact for fact in facts if fact),

@@ -1,8 +1,8 @@
 """Encoder and decoder of the safetensors format: named arrays in one file, loaded without executing code.
 
 evorl does not use the safetensors library for writing: here arrays stream to the disk without a copy, and a full
-disk raises OSError. Every reader of the format can open the files. Layout of a file: the header's length (8 bytes, little endian), the header (JSON: name ->
-dtype, shape, offsets), the arrays' bytes without gaps.
+disk raises OSError. Every reader of the format can open the files. Layout of a file: the header's length (8 bytes,
+little endian), the header (JSON: name -> dtype, shape, offsets), the arrays' bytes without gaps.
 """
 
 from __future__ import annotations

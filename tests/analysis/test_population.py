@@ -316,7 +316,7 @@ def test_a_report_shows_each_groups_fittest_population(tmp_path: Path) -> None:
         p.name for p in out.iterdir()
     }
     page = (out / "index.html").read_text()
-    assert page.count('class="population_figures"') == 2 and "the best individuals" in page
+    assert page.count('class="population"') == 2 and "the best individuals" in page
     assert "| individual | role |" in (out / "table.md").read_text()
 
 
@@ -362,7 +362,7 @@ def test_a_search_is_drawn_as_a_population_is(tmp_path: Path) -> None:
         (str(place), "0", ""), (str(place), "1", "0"), (str(place), "2", "1")
     }  # fmt: skip
     page = (out / "index.html").read_text()
-    assert "Search: 3 of the 3 individuals of the front" in page and "Individuals are whole jobs" in page
+    assert "Search: 3 of the 3 individuals of the front" in page and "Each individual is one job" in page
 
 
 def test_several_searches_are_told_apart_and_shown_with_a_world_of_theirs(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_several_searches_are_told_apart_and_shown_with_a_world_of_theirs(tmp_pa
     page = (tmp_path / "report" / "index.html").read_text()
     duel, pong = page.index("<h2>Duel"), page.index("<h2>Pong")
     first, second = (page.index(f"Search {tmp_path / name / 'sweep'}: ") for name in "ab")
-    assert duel < first < pong < second and page.count('class="population_figures"') == 2
+    assert duel < first < pong < second and page.count('class="population"') == 2
     assert main([str(tmp_path / "a" / "sweep" / "0"), f"out={tmp_path / 'one'}"]) == 0
     assert not (tmp_path / "one" / "population.csv").exists()  # of one job that was asked for, no more is shown
 

@@ -199,7 +199,7 @@ def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:
 def test_saving_a_step_again_when_asked_to(tmp_path: Path) -> None:
     save(tmp_path, 4)
     path = save(tmp_path, 5, {"a": 1})
-    assert checkpoint.save(tmp_path, 5, {"a": 2}, 2, again=True) == path
+    assert checkpoint.save(tmp_path, 5, {"a": 2}, 2, overwrite=True) == path
     assert checkpoint.load(path) == {"a": 2}
     assert names(tmp_path) == {"4", "5", "latest"}
 
