@@ -1,6 +1,6 @@
-"""The archive of a MAP-Elites run drawn: the fittest individual of every cell of its grid.
+"""Figure of a MAP-Elites archive: the fittest individual of every cell of the grid.
 
-Letters in shapes: N individuals, D descriptors.
+Shapes: N individuals, D descriptors.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class Descriptor(NamedTuple):
         return np.linspace(self.low, self.high, self.cells + 1)
 
     def cell(self, values: Floats) -> NDArray[np.intp]:
-        """The cell [N] of each value; what lies beyond the bounds belongs to the cell at the edge."""
+        """Return the cell `[N]` of each value; values beyond the bounds belong to the edge cells."""
         # as pyribs' GridArchive.index_of has it, whose epsilon moves a value just below an edge into the next cell
         places = (self.cells * (values - self.low) + 1e-6) / (self.high - self.low)
         return np.asarray(np.clip(np.floor(places), 0, self.cells - 1), np.intp)
 
 
 def descriptors(log: PopulationLog) -> list[Descriptor]:
-    """The axes of the run's grid; none of a run that is no MAP-Elites."""
+    """Return the axes of the grid; empty if the run is not MAP-Elites."""
     config = log.run.config
     found = {key.removeprefix(CONFIG_PREFIX): value for key, value in config.items() if key.startswith(CONFIG_PREFIX)}
     return [Descriptor(name, float(a), float(b), int(n)) for name, (a, b, n) in found.items()]
 
 
 def elites(log: PopulationLog, axes: list[Descriptor]) -> Floats:
-    """The best fitness [cells of the first axis, of the second, ...] of each cell; NaN where nobody has been."""
+    """The best fitness [cells of the first axis, of the second, ...] of each cell; NaN for empty cells."""
     values = np.array(
         [[_descriptor_value(log, row, axis.name) for axis in axes] for row in range(len(log.individuals))]
     )
@@ -64,15 +64,14 @@ def elites(log: PopulationLog, axes: list[Descriptor]) -> Floats:
 
 
 def _descriptor_value(log: PopulationLog, row: int, name: str) -> float:
-    """Where an individual lies: the mean of a result, or a gene."""
+    """Return the descriptor of an individual: the mean of a result, or a gene."""
     line = log.individuals[row]
     value = line.results[name] if name in line.results else line.genes.get(name)
     return float(value) if value is not None and is_number(value) else math.nan
 
 
 def archive_figure(log: PopulationLog) -> Figure | None:
-    """The grid of the first two descriptors, each cell as good as its best whatever the others; None where there is
-    none."""
+    """Draw the grid of the first two descriptors, with the best over all other descriptors; None without a grid."""
     from matplotlib.figure import Figure
 
     axes = descriptors(log)

@@ -1,6 +1,6 @@
-"""A population, or a search, read back from ``population.jsonl``: who was evaluated, when, from whom, and how well.
+"""Reader of ``population.jsonl``, the log of a population or a search: individuals, parents, steps and objectives.
 
-Letters in shapes: N individuals in the order in which their evolver was told of them, M objectives.
+Shapes: N individuals in the order in which the evolver received them, M objectives.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from evorl.analysis.tables import Row, summary_metrics
 from evorl.ops.pareto import front
 
 MAX_GROUPS = 6
-"""Groups of which a population is shown."""
+"""Most groups whose population is shown."""
 TABLE_ROWS = 10
-"""Individuals in a table for people."""
+"""Rows of a table on the page."""
 
 
 def ranks_by_fitness(objectives: Sequence[str | Mapping[str, float]]) -> bool:
-    """Whether individuals with these ``ec.objectives`` are ranked for a person by the world's fitness.
+    """Return whether the fitness of the world ranks individuals with these ``ec.objectives`` in tables.
 
-    So they are where it is one of several, or has a share in one; else the first objective ranks them, or the only one.
+    It does if there are several objectives and fitness is one of them or part of one. Otherwise the first objective
+    ranks them.
     """
     shares = [{one: 1.0} if isinstance(one, str) else one for one in objectives]
     return len(shares) > 1 and any(one.get("fitness", 0.0) > 0 for one in shares)
 
 
 class LoggedIndividual(msgspec.Struct):
-    """A line of the file, as `evorl.population.loop` writes it; null stands for what is not finite."""
+    """A line of the file, as written by `evorl.population.loop`; null stands for values that are not finite."""
 
     id: int
     parents: tuple[int, ...]
@@ -52,72 +53,72 @@ class LoggedIndividual(msgspec.Struct):
     results: dict[str, float | None] = {}
     seconds: float | None = None
     job: str | None = None
-    """Of a search: the directory of the run that it was."""
+    """Run directory of the individual, in a search over jobs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PopulationLog:
-    """The N >= 1 individuals of a run, or jobs of a search, that were evaluated."""
+    """The N >= 1 evaluated individuals of a run, or jobs of a search."""
 
     run: RunRecord
-    """Of a search its directory, and its evolver and genes where a run has them: at ``ec``."""
+    """The run; of a search its directory, with its evolver and genes under ``ec`` of the config."""
     individuals: Sequence[LoggedIndividual]
     is_search: bool = False
-    """Whether each is a whole job, which its evolver knew by nothing but objectives."""
+    """Whether each individual is a complete job of a search."""
     damaged: int = 0
-    """Complete lines that are none of the file's."""
+    """Number of complete lines that are not valid."""
 
     @cached_property
     def steps(self) -> Floats:
-        """Environment steps [N] of the run when each was told."""
+        """Environment steps of the run `[N]` when the evolver received each individual."""
         return np.array([line.step for line in self.individuals], np.float64)
 
     @cached_property
     def fitness(self) -> Floats:
-        """What ranks them for a person [N]: `ranked_by`; NaN failed."""
+        """Values `[N]` of `ranked_by`; NaN for failed individuals."""
         found = [line.objectives.get(self.ranked_by, line.results.get(self.ranked_by)) for line in self.individuals]
         return np.array([math.nan if value is None else value for value in found], np.float64)
 
     @cached_property
     def ranked_by(self) -> str:
-        """What `fitness` is: an objective, or the world's fitness (see `ranks_by_fitness`).
+        """Name of the quantity in `fitness`: an objective or the world's fitness (see `ranks_by_fitness`).
 
-        Of a search the first objective, since what it asks for may be the least fitness.
+        For a search it is the first objective, because a search may minimise the fitness.
         """
         fit = not self.is_search and ranks_by_fitness(self.run.config.get("ec.objectives") or ())
         return "fitness" if fit and any("fitness" in line.results for line in self.individuals) else self.names[0]
 
     @property
     def names(self) -> list[str]:
-        """Of the objectives."""
+        """Names of the objectives."""
         return list(self.individuals[0].objectives)
 
     @cached_property
     def objectives(self) -> Floats:
-        """[N, M]; an individual that failed in one has failed in all, -inf."""
+        """Objectives `[N, M]`; -inf in all of them if an individual failed in one."""
         rows = [[line.objectives.get(name) for name in self.names] for line in self.individuals]
         f = np.array([[math.nan if x is None else x for x in row] for row in rows], np.float64)
         return np.where(np.isnan(f).any(axis=1, keepdims=True), -np.inf, f)
 
     @cached_property
     def genes(self) -> dict[str, list[Any]]:
-        """The values [N] of each gene; None where an individual has none of this name."""
+        """Values `[N]` of each gene; None if an individual lacks the gene."""
         names = dict.fromkeys(name for line in self.individuals for name in line.genes)
         return {name: [line.genes.get(name) for line in self.individuals] for name in names}
 
     @cached_property
     def row_of_id(self) -> dict[int, int]:
-        """The row of each id; of an individual that was evaluated more than once the last."""
+        """Row of each id; the last row if an individual was evaluated more than once."""
         return {line.id: row for row, line in enumerate(self.individuals)}
 
     @property
     def size(self) -> int:
-        """Individuals of a generation."""
+        """Population size."""
         given = self.run.config.get("ec.population")
         return max(1, int(given)) if given is not None and is_number(given) else 1
 
     def generation_mean(self, values: Floats) -> Floats:
-        """The mean [N] of a generation's number of values [N], each and those before it; NaN counts for none."""
+        """Return the moving mean `[N]` of values `[N]` over the last `size` of them, ignoring NaN."""
         known = np.isfinite(values)
         sums = np.cumsum(np.r_[0.0, np.where(known, values, 0.0)])
         counts = np.cumsum(np.r_[0, known])
@@ -128,11 +129,11 @@ class PopulationLog:
 
     @cached_property
     def front(self) -> NDArray[np.intp]:
-        """Rows that no other dominates, by the first objective; of equal ones the first."""
+        """Non-dominated rows, sorted by the first objective; the first of equal ones."""
         return self.front_of(len(self.individuals))
 
     def front_of(self, count: int) -> NDArray[np.intp]:
-        """`front` of the first ``count``."""
+        """Return the `front` of the first ``count`` rows."""
         f = self.objectives[:count]
         sound = np.flatnonzero(np.isfinite(f).all(axis=1))
         _, first = np.unique(f[sound], axis=0, return_index=True)
@@ -141,7 +142,7 @@ class PopulationLog:
 
     @property
     def table_rows(self) -> list[int]:
-        """The rows worth a table: the front of several objectives, else the ten best."""
+        """Rows of the table of individuals: the front for several objectives, else the ten best."""
         if len(self.names) > 1:
             return [int(row) for row in self.front]
         order = np.argsort(-self.fitness, kind="stable")
@@ -149,18 +150,15 @@ class PopulationLog:
 
 
 def read_population_log(run: RunRecord) -> PopulationLog | None:
-    """What the run wrote of its population so far; None where that is nothing.
-
-    A last line that is still being written is left to its writer.
-    """
+    """Read the population log of a run; None if it is empty. An incomplete last line is ignored."""
     return _read_log(run, is_search=False)
 
 
 def read_search_log(directory: Path) -> PopulationLog | None:
-    """What a search over whole jobs was told of them so far; None where that is nothing."""
-    asked = read_json(directory / SEARCH_FILE) or {}
-    evolver = asked.get("hydra.sweeper", {}).get("evolver", {})
-    genes = {name.lstrip("+"): gene for name, gene in asked.get("genes", {}).items()}
+    """Read the log of a search over jobs; None if it is empty."""
+    settings = read_json(directory / SEARCH_FILE) or {}
+    evolver = settings.get("hydra.sweeper", {}).get("evolver", {})
+    genes = {name.lstrip("+"): gene for name, gene in settings.get("genes", {}).items()}
     config = flatten({"ec": {**evolver, "genes": genes}})
     return _read_log(RunRecord(directory=directory, config=config), is_search=True)
 
@@ -189,7 +187,7 @@ def _decode(decoder: msgspec.json.Decoder[LoggedIndividual], text: bytes) -> Log
 
 
 def population_logs(groups: Sequence[Group]) -> dict[str, PopulationLog]:
-    """The population of the fittest run of each of the first groups that have one, by what it is called."""
+    """Return the population log of the fittest run of each group by title, for at most `MAX_GROUPS` groups."""
     found: dict[str, PopulationLog] = {}
     for group in groups:
         runs = [run for run in group.runs if (run.directory / "population.jsonl").is_file()]
@@ -201,12 +199,12 @@ def population_logs(groups: Sequence[Group]) -> dict[str, PopulationLog]:
 
 
 def individual_rows(log: PopulationLog) -> list[Row]:
-    """A row per individual worth a table, with every gene."""
+    """Return a row with all genes for each of `PopulationLog.table_rows`."""
     return [_row(log, number) for number in log.table_rows]
 
 
 def sampled_rows(log: PopulationLog, genes: int = 8) -> list[Row]:
-    """Some of `row_of_id`, for people: as many as a page has room for, evenly chosen, and the first few genes."""
+    """Return up to `TABLE_ROWS` of `individual_rows`, evenly sampled, with the first few genes."""
     chosen = log.table_rows
     places = np.linspace(0, len(chosen) - 1, min(TABLE_ROWS, len(chosen))).round().astype(int)
     return [_row(log, chosen[place], genes) for place in places]

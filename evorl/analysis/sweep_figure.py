@@ -1,4 +1,4 @@
-"""What a sweep found, as one picture: a heat map over two varied keys, parallel coordinates over more."""
+"""Figure of a sweep: fitness as a heat map over two varied keys, or parallel coordinates over more."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ORDINAL = 9
-"""Values of a key up to which each has a place of its own, at equal distances."""
+"""Most values of a key that are placed at equal distances."""
 SPARSE = 0.25
-"""Part of a heat map's cells below which it would show little but holes."""
+"""Least share of occupied cells for a heat map."""
 SHADES = (0.15, 0.88)
-"""The part of the colour map that is told from white and from black paper."""
+"""Part of the colour map that is visible on white and on black."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SweepFitness:
-    """The mean fitness of G groups of runs, and the values of K >= 2 keys that tell the groups apart."""
+    """The mean fitness of G groups of runs, and the values of K >= 2 keys that distinguish the groups."""
 
     keys: Sequence[str]
     values: Sequence[Sequence[Any]]
@@ -43,7 +43,7 @@ class SweepFitness:
 
     @property
     def is_map(self) -> bool:
-        """Whether it fills a plane of two keys well enough to be drawn as one."""
+        """Whether there are two keys and enough occupied cells for a heat map."""
         if len(self.keys) != 2:
             return False
         columns, rows = (len(_places(self, k)) for k in range(2))
@@ -51,7 +51,7 @@ class SweepFitness:
 
 
 def sweep_fitness(groups: Sequence[Group]) -> SweepFitness | None:
-    """The groups that have a fitness; None where there are too few, or fewer than two keys, for a picture."""
+    """Return the fitness of the groups; None with fewer than three groups or two keys."""
     found = [(group, [m["fitness"] for m in map(summary_metrics, group.runs) if "fitness" in m]) for group in groups]
     known = [(group, values) for group, values in found if values]
     keys = list(groups[0].values)
@@ -65,7 +65,7 @@ def sweep_fitness(groups: Sequence[Group]) -> SweepFitness | None:
 
 
 def sweep_figure(shown: SweepFitness) -> Figure:
-    """A figure of it."""
+    """Draw a heat map or parallel coordinates."""
     with style():
         return _heat_map(shown) if shown.is_map else _parallel(shown)
 
@@ -148,7 +148,7 @@ def _short_number(value: float) -> str:
 
 
 def _parallel(shown: SweepFitness) -> Figure:
-    """An upright for each key and one for the fitness; a line for each group, the best one wide and on top."""
+    """Draw a vertical axis per key and one for the fitness, and a line per group, the best one wide and on top."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(5.6, 1.35 * (len(shown.keys) + 1)), 4.0))
@@ -175,7 +175,7 @@ def _curve(fitness: Any) -> tuple[Any, Any]:
 
 
 def _key_positions(axes: Axes, shown: SweepFitness, k: int) -> list[float]:
-    """Where each group crosses the upright of a key, in [0, 1]."""
+    """Return where each group crosses the axis of a key, in [0, 1]."""
     places = _places(shown, k)
     if len(places) <= ORDINAL:
         at = {name: rank / max(len(places) - 1, 1) for rank, name in enumerate(places)}
@@ -187,7 +187,7 @@ def _key_positions(axes: Axes, shown: SweepFitness, k: int) -> list[float]:
 
 
 def _offsets(shown: SweepFitness, k: int) -> list[float]:
-    """Groups of one value side by side in [-1/2, 1/2], the fitter above, so that none hides another."""
+    """Return offsets in [-1/2, 1/2] that separate groups with the same value, the fitter above."""
     asides = [0.0] * len(shown.fitness)
     for name in _places(shown, k):
         here = [i for i, row in enumerate(shown.values) if format_value(row[k]) == name]
@@ -197,7 +197,7 @@ def _offsets(shown: SweepFitness, k: int) -> list[float]:
 
 
 def _numeric_scale(places: dict[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """Many numbers on a scale, logarithmic where they span two decades; and the marks beside it."""
+    """Return positions on a scale, logarithmic if the values span two decades, and the tick marks."""
     low, high = min(places.values()), max(places.values())
     logarithmic = low > 0 and high / low >= 100
     scale = np.log10 if logarithmic else np.asarray

@@ -1,4 +1,4 @@
-"""The directory of a sweep: which jobs it has, and what became of each."""
+"""Sweep directories: the index of their jobs, and the state of each job."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from evorl.record import failure
 from evorl.util.files import write_json
 
 INDEX_FILE = "sweep.json"
-"""Makes a directory a sweep of ours: the words of each job, by its directory."""
+"""Index of a sweep: the overrides of each job, by its directory."""
 SEARCH_FILE = "search.json"
-"""What was searched, where an evolver proposes the jobs."""
+"""Settings of a search: a sweep whose jobs are proposed by an evolver."""
 
 
 def is_sweep(directory: Path) -> bool:
-    """Whether a directory holds a sweep, or what one leaves that was killed before its first job."""
+    """Return whether a directory holds a sweep, or the files of a sweep that was killed before its first job."""
     names = {path.name for path in directory.iterdir()}
     return INDEX_FILE in names or names <= {".lock", f".{INDEX_FILE}.partial"}
 
 
 def write_index(directory: Path, jobs: Mapping[str, Sequence[str]]) -> None:
-    """Enter the words of jobs (by their directories) beside those that the sweep has already."""
+    """Add the overrides of jobs (by directory) to the index of a sweep."""
     write_json(directory / INDEX_FILE, {"evorl": evorl.__version__, "jobs": {**read_index(directory), **jobs}})
 
 
 def read_index(directory: Path) -> dict[str, list[str]]:
-    """The words of each job, by its directory; empty where nothing is known of them."""
+    """Return the overrides of each job, by directory; empty without an index."""
     found = (read_json(directory / INDEX_FILE) or {}).get("jobs")
     return {name: [str(word) for word in words] for name, words in found.items()} if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PendingJob:
-    """A job of a sweep that is no run yet: it has not begun, or failed before it could."""
+    """A job of a sweep without a run directory: not started, or failed before the start."""
 
     directory: Path
     words: Mapping[str, str]
-    """The keys whose values differ among the jobs of its sweep, as they were given, and the world."""
+    """The overrides that differ among the jobs of the sweep, and the world."""
     reason: str | None
 
     @property
@@ -50,12 +50,12 @@ class PendingJob:
 
 
 def pending_jobs(places: Iterable[Path]) -> list[PendingJob]:
-    """The jobs that are no runs yet, of every sweep at or below the given places."""
+    """Return the jobs without a run directory, of all sweeps at or below the given places."""
     return [job for directory in dict.fromkeys(_sweeps_below(places)) for job in _pending_in_sweep(directory)]
 
 
 def searches(places: Iterable[Path]) -> list[Path]:
-    """The sweeps at or below the given places whose jobs an evolver proposed, each once."""
+    """Return the searches (`SEARCH_FILE`) at or below the given places, without duplicates."""
     return list({one.resolve(): one for one in _sweeps_below(places) if (one / SEARCH_FILE).is_file()}.values())
 
 
@@ -84,14 +84,14 @@ def _split_override(word: str) -> tuple[str, str]:
 
 
 def started_jobs(directory: Path) -> list[str]:
-    """The jobs that have begun, or failed before they could, in a sweep whose jobs are not known before."""
+    """Return the jobs of a search that have started, or failed before the start."""
     marks = [mark.parent.parent for mark in directory.rglob(".hydra/config.yaml")]
     marks += [mark.parent for mark in directory.rglob(failure.FILE_NAME)]
     return sorted({str(place.relative_to(directory)) for place in marks})
 
 
 def failure_reason(directory: Path) -> str | None:
-    """Why the last attempt at a run failed; None where it did not."""
+    """Return why the last attempt at a run failed; None if it did not fail."""
     if (directory / "result.json").exists():
         return None
     noted = read_json(directory / failure.FILE_NAME)
@@ -99,7 +99,7 @@ def failure_reason(directory: Path) -> str | None:
 
 
 def pending_by_world(pending_jobs: Sequence[PendingJob], names: Sequence[str]) -> dict[str, list[PendingJob]]:
-    """The jobs shown with each of these worlds, those of a world without a run with the first."""
+    """Return the jobs by world. Jobs of a world without runs are added to the first world."""
     of = [
         next((name for name in names if name.partition(" ")[0] == job.words.get("mdp")), names[0])
         for job in pending_jobs
@@ -108,6 +108,6 @@ def pending_by_world(pending_jobs: Sequence[PendingJob], names: Sequence[str]) -
 
 
 def short_names(runs: Sequence[RunRecord | PendingJob]) -> tuple[str, dict[Path, str]]:
-    """Where all the runs lie, and each one's name below it."""
+    """Return the common parent directory of all runs, and the path of each run below it."""
     above = Path(os.path.commonpath([run.directory.absolute().parent for run in runs]))
     return str(above), {run.directory: str(run.directory.absolute().relative_to(above)) for run in runs}

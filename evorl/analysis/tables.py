@@ -1,4 +1,4 @@
-"""Tables over runs and groups of runs: numbers with their 95 % intervals, as CSV and as Markdown."""
+"""Tables of runs and groups of runs, with 95 % intervals, as CSV and as Markdown."""
 
 from __future__ import annotations
 
@@ -18,20 +18,24 @@ from evorl.analysis.statistics import half_width
 from evorl.analysis.sweeps import PendingJob
 
 Row = dict[str, Any]
-"""Column name -> value; the rows of a table share their columns, and None is an empty cell."""
+"""Column name -> value. All rows of a table have the same columns; None is an empty cell."""
 
 INTERVAL = " ±95%"
-"""Marks the column with the half-width of a mean's 95 % interval over seeds."""
+"""Suffix of columns with the half-width of the 95 % interval of a mean over seeds."""
 
 _FIRST = ("steps", "seconds", "steps_per_second", "train/return", "eval/return_mean", "eval/return_std", "fitness")
-_WITH_INTERVAL = ("steps_per_second", "train/return", "fitness")  # these and every mean have an interval over seeds
+_WITH_INTERVAL = (
+    "steps_per_second",
+    "train/return",
+    "fitness",
+)  # these and all ``_mean`` columns have an interval over seeds
 _TERMINAL = ("steps", "seconds", "train/return", "eval/return_mean", "fitness")
 _NUMBER = re.compile(r"[-\d.e+\u2009]*( ± [-\d.e+\u2009]+)?")
 _CSV_ONLY = ("_min", "_max", "/episodes", "stochastic_return_std")  # in the CSV only
 
 
 def summary_metrics(run: RunRecord) -> dict[str, float]:
-    """The numbers that sum a run up: the newest of its metrics, and the result's where it has ended."""
+    """Return the summary of a run: its newest metrics, replaced by those of ``result.json`` if it has one."""
     evaluated = {name: series.values[-1] for name, series in run.series.items() if name.startswith("eval/")}
     evaluated |= {f"eval/{name}": value for name, value in (run.result or {}).get("eval", {}).items()}
     own = evaluated.pop("eval/fitness_mean", evaluated.get("eval/return_mean"))  # as evorl.rl.evaluation.fitness
@@ -46,7 +50,7 @@ def summary_metrics(run: RunRecord) -> dict[str, float]:
 
 
 def run_rows(groups: Sequence[Group], pending: Sequence[PendingJob] = ()) -> list[Row]:
-    """One row per run or pending job: where it is, its state, why it failed, what it varies, its seed, its measures."""
+    """Return one row per run or pending job: path, state, reason of a failure, varied keys, seed, metrics."""
     runs = [(group, run, summary_metrics(run)) for group in groups for run in group.runs]
     columns = _columns([measured for _, _, measured in runs])
     varied = [key for job in pending for key in job.words if key not in ("seed", "mdp")]
@@ -68,7 +72,7 @@ def run_rows(groups: Sequence[Group], pending: Sequence[PendingJob] = ()) -> lis
 
 
 def group_rows(groups: Sequence[Group]) -> list[Row]:
-    """One row per group: what it varies, its runs, and each measure's mean over those that have it, and interval."""
+    """Return one row per group: varied keys, number of runs, and mean and interval of each metric over its runs."""
     measured = [[summary_metrics(run) for run in group.runs] for group in groups]
     columns = _columns([row for rows in measured for row in rows])
     return [
@@ -81,9 +85,9 @@ def group_rows(groups: Sequence[Group]) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Every digit of every number, one row per line; an empty cell is a number that is not there.
+    """Format rows as CSV with all digits; a missing value is an empty cell.
 
-    Here the rows may differ in their columns: those of several tables, one below the other.
+    Rows may differ in their columns, since several tables are concatenated.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
@@ -93,38 +97,38 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """A pipe table for people: four digits, a mean and its interval in one cell."""
+    """Format rows as a Markdown table: four digits, mean and interval in one cell."""
     shown = format_rows(rows)
     lines = [list(shown[0]), ["---"] * len(shown[0]), *(list(row.values()) for row in shown)]
     return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 
 
 def format_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """The cells as text for people; columns that are empty in every row and details are left out."""
+    """Format the cells as text, without empty columns and columns that only the CSV has."""
     used = [key for key in rows[0] if any(row[key] not in (None, "") for row in rows)]
     shown = [key for key in used if not key.endswith((INTERVAL, *_CSV_ONLY)) and not _is_std_of_mean(key, rows[0])]
     return [{_heading(key, rows[0], used): _cell(row, key) for key in shown} for row in rows]
 
 
 def terminal_columns(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """`format_rows`, with the few measures that a terminal has room for."""
+    """`format_rows`, limited to the columns that fit on a terminal."""
     kept = [key for key in rows[0] if _is_for_terminal(key.removesuffix(INTERVAL))]
     return format_rows([{key: row[key] for key in kept} for row in rows])
 
 
 def numeric_columns(shown: Sequence[Mapping[str, str]]) -> set[str]:
-    """The columns of text cells that hold numbers only."""
+    """Return the columns whose cells are all numbers."""
     return {key for key in shown[0] if all(_NUMBER.fullmatch(row[key]) for row in shown)}
 
 
 def format_number(value: float) -> str:
-    """Four significant digits, thousands apart by thin spaces: ``0.02573``, ``13.4``, ``1 250 000``."""
+    """Format with four significant digits and thin spaces between thousands: ``0.02573``, ``13.4``, ``1 250 000``."""
     text = f"{value:.4g}"
     return _fixed(value, 0) if 1e4 <= abs(float(text)) < 1e15 else text
 
 
 def format_with_interval(value: float, wide: float) -> str:
-    """A number and its uncertainty, of two digits, to the same decimal: ``0.25 ± 0.11``, ``166 ± 200``."""
+    """Format a number and its uncertainty (two digits) with the same decimals: ``0.25 ± 0.11``, ``166 ± 200``."""
     if not 1e-5 < wide < 1e15:
         return f"{format_number(value)} ± {format_number(wide)}"
     digits = 1 - math.floor(math.log10(float(f"{wide:.1e}")))  # after rounding: 0.0999 has the decimals of 0.10
@@ -165,12 +169,12 @@ def _states(runs: Sequence[RunRecord]) -> str:
 
 
 def _std_column(key: str) -> str:
-    """The column that holds the standard deviation of the values that a column is the mean of."""
+    """Return the name of the standard deviation column that belongs to a mean column."""
     return key.removesuffix("_mean") + "_std"
 
 
 def _is_std_of_mean(key: str, columns: Container[str]) -> bool:
-    """Whether a column is a standard deviation and is shown behind its mean's ±, where no interval is."""
+    """Return whether a column is a standard deviation that is shown after ± in the cell of its mean."""
     mean = key.removesuffix("_std") + "_mean"
     return key.endswith("_std") and mean in columns and mean + INTERVAL not in columns
 

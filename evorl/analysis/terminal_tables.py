@@ -1,4 +1,4 @@
-"""The tables of a report as they are printed: drawn on a terminal, aligned columns in a pipe."""
+"""Printed tables of a report: formatted on a terminal, aligned columns in a pipe."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from evorl.analysis.tables import group_rows, numeric_columns, run_rows, termina
 from evorl.record.terminal import interactive
 
 MAX_ROWS = 40
-"""Rows of a table that are printed."""
+"""Most rows of a table that are printed."""
 
 
 def print_tables(runs: Sequence[RunRecord], pending: Sequence[PendingJob] = (), stream: TextIO | None = None) -> None:
-    """Print of each world its groups, where one has several runs, and its runs, in a few columns."""
+    """Print the groups (if one has several runs) and the runs of each world, in a few columns."""
     members = runs_by_world(runs)
     jobs = pending_by_world(pending, list(members))
     _, names = short_names([*runs, *pending])

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes: a live table on a terminal, plain lines in a pipe."""
+"""Progress of a run: a live table on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLE_COLUMNS = 10
 _LIVE_PERIOD_S = 0.2
 _PLAIN_PERIOD_S = 5.0
 
-# What is shown of the metrics: label, name, format. One row of the live table each.
+# Rows of the live table: label, metric and format of each number.
 _ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "episodes": (
         ("return", "train/return", "{:+.2f}"),
@@ -57,11 +57,11 @@ _ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 
 class Terminal:
-    """Shows a run's progress on stdout and the warnings of the "evorl" logger beside it.
+    """Display of a run's progress on stdout, and of the warnings of the "evorl" logger.
 
-    ``budget`` is in steps, ``seconds`` what is left of its limit in time. Time left goes to the sooner of the two, at
-    the pace since ``start`` (the step at which this process took over). ``individuals`` gives the best individuals of a
-    population as they now are, a row each; it is asked for when they are drawn.
+    ``budget`` is in steps, ``seconds`` is the rest of the time limit. The time left refers to the one that ends sooner,
+    at the pace since ``start`` (the step at which this process began). ``individuals`` returns the best individuals of
+    a population, one row each; it is called on every drawing.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Terminal:
         self._metrics: dict[str, float] = {}
         self._evaluated: int | None = None
         self._live: Live | None = None
-        self._drawing = threading.RLock()  # rich lets a line of one thread into the drawing of another
+        self._drawing = threading.RLock()  # rich mixes the output of threads
         self._handler = _Handler(self)
 
     def __enter__(self) -> Self:
@@ -109,7 +109,7 @@ class Terminal:
         logger.propagate = self._propagated
 
     def update(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the newest numbers; show them when it is time, and evaluations at once."""
+        """Store the newest metrics; show them once per period, and evaluations at once."""
         self._step, self._shown = step, False
         self._metrics.update(metrics)
         evaluated = any(name.startswith("eval/") for name in metrics)
@@ -131,20 +131,20 @@ class Terminal:
                 print(text, file=self._stream, flush=True)
 
     def print_from_signal_handler(self, text: str) -> None:
-        """Say a line from a signal handler: above the live table, or on stderr where there is none.
+        """Print a line from a signal handler: above the live table, or on stderr without one.
 
-        The handler may have interrupted the drawing, so another thread waits for its end; the ``threading`` module
-        might itself be interrupted, and its locks held.
+        The handler may have interrupted the drawing, so another thread waits for its end. It is started by
+        ``_thread``, because the signal may have interrupted ``threading`` while it holds its locks.
         """
         if self._live:
             _thread.start_new_thread(self.print_line, (text,))
         else:
-            with suppress(OSError):  # nobody may be listening
+            with suppress(OSError):  # stderr may be closed
                 os.write(2, f"{text}\n".encode())
 
     def _show(self, evaluated: bool = False) -> None:
         self._shown = True
-        if self._live or not evaluated:  # in a pipe an evaluation's line takes no other one's place
+        if self._live or not evaluated:  # in a pipe the line of an evaluation does not replace a progress line
             self._shown_at = time.monotonic()
         with self._drawing:
             if self._live:
@@ -152,7 +152,7 @@ class Terminal:
             else:
                 self.print_line(self._line("evaluation" if evaluated else None))
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ content
 
     def _line(self, only: str | None) -> str:
         rows = [only] if only else [title for title in _ROWS if title != "evaluation"]
@@ -233,8 +233,11 @@ _NOT_RESULTS = ("eval/return_mean", "eval/length_mean", "eval/stochastic_return_
 
 
 def print_summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = None) -> None:
-    """Print how a run ended: ``result`` is what result.json holds. The best of a population of policies is what it
-    was when it evolved, on other episodes than those of the numbers below it."""
+    """Print the content of result.json at the end of a run.
+
+    The fitness of the best individual comes from its evaluation during the run, the lines below it from the episodes
+    of the final evaluation.
+    """
     stream = stream or sys.stdout
     lines, best, evaluated = list[tuple[str, str]](), result.get("best") or {}, result.get("eval", {})
     if "individual" in best:
@@ -255,7 +258,7 @@ def print_summary(result: Mapping[str, Any], directory: Path, stream: TextIO | N
 
 
 def _result_lines(numbers: Mapping[str, Any], known: Collection[str]) -> list[tuple[str, str]]:
-    """A line for each quantity that is not ``known``: its mean, and where they are, its deviation and its range."""
+    """Return a line for each quantity not in ``known``: its mean, and its standard deviation and range if given."""
     lines = []
     for name, value in numbers.items():
         what, _, part = name.rpartition("_")
@@ -269,7 +272,7 @@ def _result_lines(numbers: Mapping[str, Any], known: Collection[str]) -> list[tu
 
 
 def count(number: float) -> str:
-    """A count in three figures: 950, 12.3k, 4.56M."""
+    """Format a count with three digits: 950, 12.3k, 4.56M."""
     for scale, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= 0.9995 * scale:  # 999,600 is 1M, not 1000k
             return f"{number / scale:.3g}{suffix}"
@@ -277,7 +280,7 @@ def count(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A duration: 0:38, 12:05, 3:02:59."""
+    """Format a duration: 0:38, 12:05, 3:02:59."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -288,7 +291,7 @@ def _short(value: Any) -> str:
 
 
 def interactive(stream: TextIO) -> bool:
-    """Whether a person sits there, before a terminal that can draw."""
+    """Return whether the stream is a terminal that supports cursor control."""
     return stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
@@ -299,7 +302,7 @@ def _console(stream: TextIO) -> Console:
 
 
 class _Handler(logging.Handler):
-    """Shows warnings without tearing the live table."""
+    """A log handler that prints warnings above the live table."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(logging.WARNING)
