@@ -144,7 +144,7 @@ def test_a_mean_begins_where_all_its_runs_have_begun() -> None:
     assert band.grid[0] == 10 and (band.count == 2).all()
 
 
-def test_inline_pictures_share_no_names_and_follow_the_page() -> None:
+def test_inline_pictures_have_separate_ids_and_page_colours() -> None:
     svg = render_inset(panel_figure(panel_of([[40, 40]]), direct=False))
     first, second = inline(svg, "a-"), inline(svg, "b-")
     names = [set(re.findall(r'\bid="([^"]+)"', text)) for text in (first, second)]
@@ -168,7 +168,7 @@ def test_the_drawn_interval_is_the_one_computed_and_two_runs_have_none() -> None
 
 
 @pytest.mark.parametrize("shift", [0.0, -5.0])
-def test_a_wide_interval_neither_moves_the_axes_nor_goes_where_no_value_can(shift: float) -> None:
+def test_wide_interval_neither_changes_the_limits_nor_leaves_the_valid_range(shift: float) -> None:
     x = np.arange(1.0, 41.0)
     levels = [shift + np.full(40, level) for level in (0.0, 0.5, 10.0)]  # 3.5 ± 14
     runs = [RunRecord(directory=Path(str(y[0])), config={}, series={"loss/value": Series(x, x, y)}) for y in levels]

@@ -1,4 +1,4 @@
-"""Which runs belong together, and what their group is called."""
+"""Grouping of runs and the labels of groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def labels(*configs: dict[str, Any]) -> list[tuple[str, list[str]]]:
     return [(group.label, [str(run.directory) for run in group.runs]) for group in group_runs(runs(*configs))]
 
 
-def test_seeds_and_records_make_no_group() -> None:
+def test_seeds_and_record_settings_do_not_separate_groups() -> None:
     varied = [PPO | {"seed": seed, "record.wandb": mode} for seed, mode in ((3, "offline"), (1, "disabled"))]
     assert labels(*varied) == [("all runs", ["1", "0"])]
 
@@ -62,12 +62,12 @@ def test_a_budget_of_null_is_that_of_the_world() -> None:
     ]
 
 
-def test_the_choice_of_an_algorithm_explains_its_keys() -> None:
+def test_choice_of_an_algorithm_replaces_its_keys() -> None:
     assert labels(PPO, A2C) == [("rl=A2C", ["1"]), ("rl=PPO", ["0"])]
     assert differences(runs(PPO, A2C)) == {"rl": ["PPO", "A2C"], "rl.clip": [0.2, MISSING], "rl.lr": [1e-3, 7e-4]}
 
 
-def test_a_key_that_differs_within_a_choice_is_told_as_well() -> None:
+def test_key_that_differs_within_a_choice_is_kept() -> None:
     assert labels(PPO, A2C, PPO | {"rl.lr": 1e-4}) == [
         ("rl=A2C, rl.lr=0.0007", ["1"]),
         ("rl=PPO, rl.lr=0.0001", ["2"]),
@@ -96,7 +96,7 @@ def test_values_are_shown_as_on_the_command_line(value: Any, text: str) -> None:
     assert format_value(value) == text
 
 
-def test_the_key_that_tells_most_comes_first() -> None:
+def test_most_informative_key_comes_first() -> None:
     configs = [PPO | {"rl.clip": clip, "rl.lr": lr} for clip, lr in ((0.1, 1.0), (0.1, 2.0), (0.2, 3.0))]
     assert [label for label, _ in labels(*configs)] == [
         "rl.lr=1, rl.clip=0.1",

@@ -1,4 +1,4 @@
-"""A population read back and drawn: what is in the file, who came from whom, the front, the table, the pictures."""
+"""Population logs: reading, lineage, fronts, tables and figures."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def points(values: Sequence[Sequence[float | None]], **fields: Any) -> Populatio
 # ------------------------------------------------------------------ reading
 
 
-def test_a_half_written_last_line_is_left_to_its_writer(tmp_path: Path) -> None:
+def test_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     lines = [line(0), line(1, 2.5, parents=[0], role="child", birth=1)]
     found = read_population_log(write(tmp_path / "run", lines, after='{"id": 2, "par'))
     assert found is not None and found.damaged == 0 and [one.id for one in found.individuals] == [0, 1]
@@ -89,7 +89,7 @@ def test_a_run_without_a_population_has_none(tmp_path: Path) -> None:
     assert read_population_log(write(tmp_path / "begun", [], after='{"id"')) is None
 
 
-def test_who_failed_is_nobodys_best() -> None:
+def test_failed_individuals_are_never_best() -> None:
     found = make_log([line(0, 1.0), line(1, None), line(2, 4.0), line(3, 3.0)])
     assert math.isnan(found.fitness[1]) and found.objectives[1].tolist() == [-math.inf]
     assert found.table_rows == [2, 3, 0]
@@ -107,7 +107,7 @@ def test_the_mean_is_of_the_last_generation(values: list[float | None], size: in
 @given(
     st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=25), st.sets(st.integers(0, 24))
 )
-def test_the_front_is_whom_nobody_dominates(values: list[tuple[int, int]], failed: set[int]) -> None:
+def test_front_has_the_non_dominated_individuals(values: list[tuple[int, int]], failed: set[int]) -> None:
     found = points([(None, None) if row in failed else value for row, value in enumerate(values)])
     sound = {value for row, value in enumerate(values) if row not in failed}
     best = {v for v in sound if not any(u != v and u[0] >= v[0] and u[1] >= v[1] for u in sound)}
@@ -140,7 +140,7 @@ PBT = [
 ]  # fmt: skip
 
 
-def test_members_have_lines_and_those_who_gave_way_their_successors() -> None:
+def test_each_member_has_a_line_that_its_replacements_continue() -> None:
     found = find_lineage(make_log(PBT))
     assert found is not None and found.members and found.lines == 3
     assert [life.line for life in found.lifespans] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
@@ -148,7 +148,7 @@ def test_members_have_lines_and_those_who_gave_way_their_successors() -> None:
     assert [life.row for life in found.descent(7)] == [7, 5, 2]
 
 
-def test_a_member_whose_successor_is_not_told_yet_keeps_its_line() -> None:
+def test_member_without_a_successor_yet_keeps_its_line() -> None:
     """As an asynchronous run ends: 0 goes on as 3, who still trains; 4 took over 1."""
     taken, goes_on = line(4, parents=[0], role="exploited", birth=2), line(5, parents=[4], role="goes on", birth=3)
     found = find_lineage(make_log([line(0), line(1), taken, line(2), goes_on]))
@@ -233,7 +233,7 @@ def test_arrows_are_where_weights_moved() -> None:
     assert {patch._posA_posB[0] for patch in axes.patches} <= dots
 
 
-def test_the_lowest_genes_say_what_is_across() -> None:
+def test_lowest_gene_panels_label_the_horizontal_axis() -> None:
     many = [line(n, genes=dict.fromkeys("abcd", n / 9)) for n in range(6)]
     assert [axes.get_xlabel() for axes in kinds(make_log(many))["genes"].axes[:4]] == ["", *["environment steps"] * 3]
 
@@ -280,7 +280,7 @@ def test_an_archive_of_one_descriptor_is_a_line_and_of_more_than_two_its_best(co
         assert np.ma.filled(figure.axes[0].collections[0].get_array(), -1)[0].tolist() == [2.0, 3.0, -1.0, -1.0]
 
 
-def test_very_many_individuals_stay_quick_and_small() -> None:
+def test_large_populations_are_drawn_fast_and_small() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(25_000, 2))
     genes = [{f"x{k}": float(v) for k, v in enumerate(row)} for row in rng.random((25_000, 30))]
@@ -345,7 +345,7 @@ def write_search(place: Path, worlds: Sequence[str]) -> None:
     (place / "population.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
 
 
-def test_a_search_is_drawn_as_a_population_is(tmp_path: Path) -> None:
+def test_search_is_drawn_like_a_population(tmp_path: Path) -> None:
     place, out = tmp_path / "sweep", tmp_path / "report"
     write_search(place, ["Pong"] * 4)
     found = read_search_log(place)
@@ -365,7 +365,7 @@ def test_a_search_is_drawn_as_a_population_is(tmp_path: Path) -> None:
     assert "Search: 3 of the 3 individuals of the front" in page and "Each individual is one job" in page
 
 
-def test_several_searches_are_told_apart_and_shown_with_a_world_of_theirs(tmp_path: Path) -> None:
+def test_several_searches_are_distinguished_and_shown_with_their_world(tmp_path: Path) -> None:
     write_search(tmp_path / "a" / "sweep", ["Pong", "Duel", "Pong"])
     write_search(tmp_path / "b" / "sweep", ["Pong", "Pong"])
     assert main([str(tmp_path / "a"), str(tmp_path), f"out={tmp_path / 'report'}"]) == 0
@@ -385,12 +385,12 @@ def test_a_search_whose_request_is_damaged_is_drawn_without_it(text: str, tmp_pa
     assert found is not None and found.size == 1 and len(found.individuals) == 2
 
 
-def test_six_groups_populations_are_enough(tmp_path: Path) -> None:
+def test_at_most_six_populations_are_shown(tmp_path: Path) -> None:
     runs = [write(tmp_path / str(n), [line(0)]) for n in range(9)]
     assert len(population_logs([Group({"ec.lr": n}, [run]) for n, run in enumerate(runs)])) == 6
 
 
-def test_a_roster_has_a_line_for_each_of_the_best() -> None:
+def test_table_of_individuals_is_limited() -> None:
     found = individuals_table([{"individual": n, "fitness": 1.23456, "role": "goes [on]"} for n in range(20)])
     assert found.row_count == TABLE_ROWS and [column.header for column in found.columns] == [
         "individual",

@@ -1,4 +1,4 @@
-"""What a sweep found: which sweep_figure of it is drawn, and where its groups lie in it."""
+"""Figures of sweeps: the kind of figure and the positions of its groups."""
 
 from __future__ import annotations
 

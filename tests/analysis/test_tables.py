@@ -1,4 +1,4 @@
-"""Tables: numbers that people can read, headers that say what is under them."""
+"""Tables: numbers number formats and headers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_fitness_is_in_one_column_and_known_before_the_end() -> None:
     assert "fitness" not in summary_metrics(run(train__return=1.0))
 
 
-def test_headers_say_what_stands_under_them() -> None:
+def test_headers_describe_their_columns() -> None:
     judged = run(eval__return_mean=100.0, eval__return_std=8.0)
     alone, pair = Group({}, [judged]), Group({}, [judged, judged])
     assert format_rows(run_rows([alone]))[0]["eval/return_mean ± std"] == "100.0 ± 8.0"

@@ -224,12 +224,12 @@ def kills(run_dir: Path, number: int) -> None:
             reached = step
 
 
-def test_kill_leaves_a_whole_newest(tmp_path: Path) -> None:
+def test_kill_leaves_a_complete_newest(tmp_path: Path) -> None:
     kills(tmp_path, 6)
 
 
 @pytest.mark.fault
-def test_kill_leaves_a_whole_newest_100(tmp_path: Path) -> None:
+def test_kill_leaves_a_complete_newest_100(tmp_path: Path) -> None:
     kills(tmp_path, 100)
 
 

@@ -32,5 +32,5 @@ def test_suggests_the_nearest() -> None:
         metrics.check(["loss/polcy"])
 
 
-def test_every_metric_has_unit_and_meaning() -> None:
+def test_every_metric_has_unit_and_description() -> None:
     assert all(unit and meaning for unit, meaning in metrics.METRICS.values())

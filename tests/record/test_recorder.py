@@ -42,7 +42,7 @@ def test_numbers_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert [row["train/return"] for row in rows(tmp_path)] == numbers.tolist()
 
 
-def test_what_is_not_finite_becomes_null(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_become_null(tmp_path: Path) -> None:
     with record(tmp_path) as recorder:
         recorder.write(0, {"loss/policy": math.nan, "loss/value": math.inf, "loss/total": np.float32(-np.inf)})
     text = (tmp_path / "metrics.jsonl").read_text()
@@ -98,7 +98,7 @@ def test_time_goes_on_over_a_resume(tmp_path: Path) -> None:
     assert 1000 <= rows(tmp_path)[0]["time"] < 1060
 
 
-def test_a_run_begun_anew_starts_an_empty_file(tmp_path: Path) -> None:
+def test_new_run_starts_an_empty_file(tmp_path: Path) -> None:
     for _ in range(2):
         with record(tmp_path) as recorder:
             recorder.write(1, {"train/return": 0.0})
@@ -106,7 +106,9 @@ def test_a_run_begun_anew_starts_an_empty_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b'{"step":1,"time":0}\n{"ste', b'{"step":1,"time":0}\n'])
-def test_a_file_shorter_than_the_checkpoint_knew_keeps_its_whole_lines(tmp_path: Path, content: bytes, caplog) -> None:
+def test_file_shorter_than_the_checkpoint_offset_keeps_its_complete_lines(
+    tmp_path: Path, content: bytes, caplog
+) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(content)
     with record(tmp_path, {"offset": 5000, "time": 0.0, "steps": {"train": 1}}) as recorder:
         recorder.write(2, {"train/return": 0.0})
@@ -260,7 +262,7 @@ def test_kill_and_resume_leaves_no_gap_and_no_duplicate(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ the reader
 
 
-def test_follow_reads_what_comes_and_waits_for_whole_lines(tmp_path: Path) -> None:
+def test_follow_reads_new_rows_and_waits_for_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step":1,"time":0.5,"train/return":1}\n{"step":2,')
     more = iter(['"time":1}\n', '{"step":3,"time":2}\n{"step":4,"time":3}\n{"half', None])
@@ -284,7 +286,7 @@ def test_follow_reads_the_rest_after_the_writer_has_finished(tmp_path: Path) -> 
     assert list(follow_rows(path, len(last), lambda: True)) == []
 
 
-def test_follow_survives_a_half_line_taken_back(tmp_path: Path) -> None:
+def test_follow_survives_a_removed_partial_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step":1,"time":0}\n{"step":2,"ti')
     contents = iter(['{"step":1,"time":0}\n', '{"step":1,"time":0}\n{"step":3,"time":1}\n', None])

@@ -85,7 +85,7 @@ with Terminal(1000) as terminal:
 """
 
 
-def test_a_notice_of_a_signal_handler_stays_above_the_live_table() -> None:
+def test_message_of_a_signal_handler_stays_above_the_live_table() -> None:
     raw, _ = in_terminal(100, INTERRUPTED)
     before, after = raw.split("will save and stop")  # once
     assert before.endswith("\x1b[2K")  # in place of the table, from its first line
@@ -192,7 +192,9 @@ def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == told
 
 
-def test_summary_tells_a_population_s_fitness_from_its_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_separates_the_fitness_of_the_best_from_the_final_evaluation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     numbers = {"steps": 5, "seconds": 1.0, "fitness": 0.5, "eval": {"return_mean": 2.0, "fitness_mean": 0.25}}
     one, best = {"fitness": 0.5, "step": 3}, "best     0.5, individual 7 as it evolved"
     for more, told in [
@@ -227,7 +229,7 @@ with Terminal(1000, individuals=lambda: rows) as terminal:
 """
 
 
-def test_the_best_of_a_population_stand_below_the_numbers() -> None:
+def test_best_individuals_are_below_the_metrics() -> None:
     _, text = in_terminal(100, PEOPLE)
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").splitlines()]
     head = next(i for i, line in enumerate(lines) if line.startswith("individual"))
