@@ -22,7 +22,7 @@ from typing import Any
 
 from evorl import __version__
 from evorl.analysis.runs import find_runs, read_runs
-from evorl.analysis.sweeps import Waiting, searches, waiting
+from evorl.analysis.sweeps import PendingJob, pending_jobs, searches
 from evorl.cli import config
 from evorl.util import files
 from evorl.util.errors import BadRequest, nearest
@@ -49,7 +49,7 @@ def report(words: Sequence[str]) -> None:
         print(HELP, end="")
         return
     places, out = parse(words)
-    write_report(_begun(places), waiting(places), searches(places), out)  # a run that was named twice is one
+    write_report(_begun(places), pending_jobs(places), searches(places), out)  # a run that was named twice is one
     print(out / "index.html")
 
 
@@ -68,13 +68,13 @@ def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
     return places, _writable(out)
 
 
-def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], searched: Sequence[Path], out: Path) -> None:
+def write_report(directories: Sequence[Path], jobs: Sequence[PendingJob], searched: Sequence[Path], out: Path) -> None:
     """Read the runs, print their tables, and write (or refresh) their report; jobs of sweeps that are no runs yet are
     told of as well, and searches over jobs are drawn.
 
     Nothing is written before everything is computed.
     """
-    from evorl.analysis.population import read_search
+    from evorl.analysis.population import read_search_log
     from evorl.analysis.terminal_tables import print_tables
 
     runs, left_out = read_runs(directories)
@@ -86,7 +86,7 @@ def write_report(directories: Sequence[Path], jobs: Sequence[Waiting], searched:
         compose,  # brings Matplotlib, which draws for seconds: the tables are read meanwhile
     )
 
-    content = compose(runs, jobs, left_out, [one for one in map(read_search, searched) if one])
+    content = compose(runs, jobs, left_out, [one for one in map(read_search_log, searched) if one])
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_marked(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})
@@ -101,7 +101,7 @@ def _begun(places: Sequence[Path]) -> list[Path]:
     try:
         return find_runs(places)
     except BadRequest:
-        if jobs := waiting(places):
+        if jobs := pending_jobs(places):
             raise BadRequest(f"none of the {len(jobs)} jobs in {places[0]} has begun") from None
         raise
 

@@ -147,9 +147,9 @@ def _set_aside(result: Path) -> None:
 
 
 def _finished(directory: Path, result: dict[str, Any], experiment: Experiment) -> None:
-    from evorl.record.terminal import summary
+    from evorl.record.terminal import print_summary
 
-    summary(result, directory)
+    print_summary(result, directory)
     again = command.run(f"resume={directory}", *_larger(result, experiment))
     print(f"finished; a larger budget goes on: {again}")
 

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 from evorl.analysis.runs import read_run
-from evorl.analysis.sweeps import index
+from evorl.analysis.sweeps import write_index
 from evorl.analysis.terminal_tables import print_tables
 from evorl.report import main
 
@@ -322,7 +322,7 @@ def test_bad_requests(
     Path("broken/.hydra").mkdir(parents=True)
     Path("broken/.hydra/config.yaml").write_text("a: [")
     Path("unbegun").mkdir()
-    index(Path("unbegun"), {"0": ["seed=1"], "1": ["seed=2"]})
+    write_index(Path("unbegun"), {"0": ["seed=1"], "1": ["seed=2"]})
     before = snapshot(sweep.parent)
     assert main(words) == 2
     said = capsys.readouterr()

@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 from common import ROOT, carry_on, judge, machine, of_runs, page, save
 
 from evorl.analysis.figures import render, style
-from evorl.analysis.fronts import fronts
-from evorl.analysis.population import Census, Line, read_census
+from evorl.analysis.fronts import front_figure
+from evorl.analysis.population import LoggedIndividual, PopulationLog, read_population_log
 from evorl.analysis.runs import read_run
 
 PROFILES = {"ci": ["ec.population=8", "ec.train_steps=500_000", "budget.steps=43_000_000"], "paper": []}
@@ -38,37 +38,37 @@ OTHER = 1_000_000
 """What is added to the search's seed for the games on which the ends are judged again."""
 
 
-def ends(front: Sequence[Line]) -> dict[str, Line]:
+def ends(front: Sequence[LoggedIndividual]) -> dict[str, LoggedIndividual]:
     """The laziest and the busiest of a front, by what evolved: the best at the first objective and at the second."""
     return {name: max(front, key=lambda one, at=at: [*one.objectives.values()][at]) for at, name in enumerate(MANNERS)}
 
 
-def row(one: Line, again: dict[str, Any] | None, film: str) -> list[str]:
+def row(one: LoggedIndividual, again: dict[str, Any] | None, film: str) -> list[str]:
     numbers = [*one.objectives.values(), *(one.results[name] for name in RESULTS)]
     others = [f"{again[f'{name}_mean']:.3f}" if again else "" for name in RESULTS]
     return [str(one.id), *(f"{x:.3f}" for x in numbers), *others, film]
 
 
-def report(out: Path | None, facts: dict[str, Any], census: Census, seed: int) -> None:
-    front = [census.lines[number] for number in census.front]
+def report(out: Path | None, facts: dict[str, Any], log: PopulationLog, seed: int) -> None:
+    front = [log.individuals[number] for number in log.front]
     again, films = {}, {}
     for name, one in ends(front).items():
         film = f"nsga2_{name}.mp4"
         words = [f"individual={one.id}", f"seed={seed + OTHER}"]
-        again[one.id] = judge(census.run.directory, words, out and out / film)
+        again[one.id] = judge(log.run.directory, words, out and out / film)
         films[one.id] = f"{films.get(one.id, '')} [film]({film})".strip()  # one may be both ends
     rows = [row(one, again.get(one.id), films.get(one.id, "")) for one in front]
-    header = ["individual", *census.names, *RESULTS, *(f"{name}, other games" for name in RESULTS), ""]
+    header = ["individual", *log.names, *RESULTS, *(f"{name}, other games" for name in RESULTS), ""]
     facts = {
-        **facts, "seed": seed, "evaluations": len(census.lines), "steps": f"{census.steps[-1]:,.0f}",
-        "seconds of all evaluations": round(sum(one.seconds or 0.0 for one in census.lines)),
+        **facts, "seed": seed, "evaluations": len(log.individuals), "steps": f"{log.steps[-1]:,.0f}",
+        "seconds of all evaluations": round(sum(one.seconds or 0.0 for one in log.individuals)),
     }  # fmt: skip
     shown = page("Behaviour-diverse Pong", __doc__, header, rows)
     told = [{"id": one.id, **one.objectives, **one.results} for one in front]
     save(out, facts, [*shown, "", "![The front](nsga2_front.png)"], {"front": told, "other games": again})
     if out is not None:
         with style():
-            (out / "nsga2_front.png").write_bytes(render(fronts(census))["png"])
+            (out / "nsga2_front.png").write_bytes(render(front_figure(log))["png"])
 
 
 def main() -> None:
@@ -85,10 +85,10 @@ def main() -> None:
     if not options.draw:
         words = ["+experiment=lamarckian/nsga2_pong", f"seed={options.seed}"]
         carry_on(place, words, PROFILES[profile])
-    census = read_census(read_run(place))
-    if census is None:
+    log = read_population_log(read_run(place))
+    if log is None:
         raise SystemExit(f"{place} has evaluated nothing yet")
-    report(options.out, facts | of_runs([place]), census, options.seed)
+    report(options.out, facts | of_runs([place]), log, options.seed)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""What is read back from run directories: statistics, tables, figures and the report.
+"""Readers of run directories, and the statistics, tables, figures and HTML page of a report.
 
-Here: reading runs and sweeps, grouping them, intervals, learning curves, fronts, lineages, the HTML page.
-Not here: what a run writes while it goes (`evorl.record`).
+Here: reading runs and sweeps, grouping them, intervals, learning curves, Pareto fronts, lineages.
+Not here: what a run writes while it goes (`evorl.record`). Nothing here changes a run directory;
+only `evorl.analysis.sweeps` writes, the index of a sweep.
 Start reading: `evorl.analysis.report`.
 """

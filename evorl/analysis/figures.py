@@ -1,4 +1,4 @@
-"""Learning curves drawn with Matplotlib: one panel per metric, one colour per group, shades for the interval."""
+"""Figures of metrics: one panel per metric, one colour per group, shading for the 95 % interval."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
+    from matplotlib.transforms import BboxBase
     from matplotlib.typing import RcKeyType
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#777777")
-"""Okabe and Ito (2008): told apart by readers with any kind of colour vision."""
+"""Okabe and Ito (2008): distinguishable with any kind of colour vision."""
 INK, MUTED, RULE, PAPER = "#1f2328", "#636c76", "#e3e6ea", "#fefefe"
 DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
-"""Line styles and the signs that stand for them in front of a label, for groups beyond the colours."""
+"""Line styles for groups beyond the colours, and the signs that mark them in front of a label."""
 
-LEAST_SHADED = 3
-"""Runs from which on an interval is drawn: that of two is 13 times their standard error, and hides what it is about."""
+MIN_RUNS_SHADED = 3
+"""Least number of runs for an interval: with two runs it is 13 times the standard error and covers the panel."""
 
 TITLE_SIZE, TITLE_FITS = 10.5, 32
-"""Points, and the letters of that size for which a panel has room; a longer title has smaller ones."""
+"""Font size in points, and the number of characters that fit at this size; longer titles are set smaller."""
 
 _SUFFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
 _STYLE: dict[RcKeyType, Any] = {
@@ -48,7 +50,7 @@ _STYLE: dict[RcKeyType, Any] = {
     "axes.titlesize": TITLE_SIZE,
     "axes.titleweight": "bold",
     "axes.titlepad": 9.0,
-    "axes.titley": 1.0,  # not looked for anew, from every tick's box, whenever a panel is drawn
+    "axes.titley": 1.0,  # fixed: automatic placement would measure every tick label on each drawing
     "grid.color": RULE,
     "grid.linewidth": 0.8,
     "xtick.color": MUTED,
@@ -62,8 +64,8 @@ _STYLE: dict[RcKeyType, Any] = {
 }
 
 
-def single(shown: Panel, *, direct: bool = True) -> Figure:
-    """A figure of one panel; ``direct`` writes each group's label at the end of its line."""
+def panel_figure(shown: Panel, *, direct: bool = True) -> Figure:
+    """Return a figure of one panel; ``direct`` writes the label of each group at the end of its line."""
     from matplotlib.figure import Figure
 
     with style():
@@ -71,72 +73,104 @@ def single(shown: Panel, *, direct: bool = True) -> Figure:
         lines = sum(label.count("\n") + 2 for label in labels) if direct else 0
         figure = Figure(figsize=(5.6, max(3.4, 0.15 * lines)) if direct else (4.6, 2.9))
         axes = figure.subplots(gridspec_kw={"left": 0.15, "right": 0.955, "bottom": 0.17, "top": 0.88})
-        draw(axes, shown)
+        draw_panel(axes, shown)
         if direct:
             _label_lines(axes, shown, labels, height=figure.get_figheight() * 0.77 * 72)
     return figure
 
 
-def multiples(panels: Sequence[Panel], columns: int = 3) -> Figure:
-    """Small multiples under one legend."""
+def metrics_figure(sections: Mapping[str, Sequence[Panel]], columns: int = 3) -> Figure:
+    """Draw the panels of each section under the section's heading, with one legend above all."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    rows = -(-len(panels) // columns)
-    columns = min(columns, len(panels))
+    columns = min(columns, max(len(panels) for panels in sections.values()))
+    rows = sum(-(-len(panels) // columns) for panels in sections.values())
     with style():
-        labels, abreast = _legend_labels(panels, 3.6 * columns)
+        labels, abreast = _legend_labels([one for panels in sections.values() for one in panels], 3.6 * columns)
         lines = sum(label.count("\n") + 1 for label in labels.values()) / abreast
-        height = 2.6 * rows + 0.2 * (lines + 1)
+        height = 2.45 * rows + 0.45 * len(sections) + 0.2 * (lines + 1)
         layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
         figure = Figure(figsize=(3.6 * columns, height), layout=layout)
-        grid = figure.subplots(rows, columns, squeeze=False).ravel()
-        for axes, shown in zip(grid, panels, strict=False):
-            draw(axes, shown)
-        for axes in grid[len(panels) :]:
-            axes.set_axis_off()
-        _legend(figure, labels, abreast)
+        grid = figure.add_gridspec(rows, columns)
+        row = 0
+        for heading, panels in sections.items():
+            for number, shown in enumerate(panels):
+                axes = figure.add_subplot(grid[row + number // columns, number % columns])
+                draw_panel(axes, shown)
+                if number == 0:
+                    _add_heading(axes, heading)
+            row += -(-len(panels) // columns)
+        if labels:
+            _legend(figure, labels, abreast)
     return figure
 
 
-def render(figure: Figure) -> dict[str, bytes]:
-    """The picture's bytes by kind (png, svg), as large as what is in it."""
+def _add_heading(axes: Axes, heading: str) -> None:
+    """Write the heading of a section above the title of its first panel."""
+    axes.annotate(
+        heading, (0, 1), xycoords="axes fraction", xytext=(0, 31), textcoords="offset points", fontsize=13,
+        fontweight="bold", color=MUTED,
+    )  # fmt: skip
+
+
+def render(figure: Figure, subtitle: str = "") -> dict[str, bytes]:
+    """Return the figure as PNG and SVG, cropped to its content, with a subtitle above it."""
     with style():
         fits = figure.get_layout_engine() is not None
         settle(figure)
-        box = None if fits else figure.get_tightbbox().padded(0.08)  # once: each saving would draw to find it
+        box: BboxBase | None = (
+            None if fits else figure.get_tightbbox().padded(0.08)
+        )  # computed once: savefig would draw to find it
+        text = None
+        if subtitle:
+            text, box = _add_subtitle(figure, box or figure.bbox_inches, subtitle)
         png, svg = io.BytesIO(), io.BytesIO()
-        figure.savefig(png, format="png", dpi=180, bbox_inches=box)
+        figure.savefig(png, format="png", dpi=180, bbox_inches=box, pil_kwargs={"compress_level": 3})
         figure.savefig(svg, format="svg", bbox_inches=box, metadata={"Date": None})
+        if text:
+            text.remove()
     return {"png": png.getvalue(), "svg": _rounded(svg.getvalue())}
 
 
+def _add_subtitle(figure: Figure, box: BboxBase, subtitle: str) -> tuple[Text, BboxBase]:
+    """Write a line of text above a figure that fills ``box`` (inches); return the text and the enlarged box."""
+    from matplotlib.transforms import Bbox
+
+    lines = textwrap.wrap(subtitle, max(30, int(14 * box.width)))
+    width, height = figure.get_size_inches()  # savefig moves figure coordinates into the box, but not inches
+    place = ((box.x0 + 0.08) / width, box.y1 / height)
+    text = figure.text(*place, "\n".join(lines), va="bottom", fontsize=8.5, color=MUTED)
+    top = box.y1 + 0.07 + 0.15 * len(lines)
+    return text, Bbox.from_extents(box.x0, box.y0, box.x1, top)
+
+
 def settle(figure: Figure) -> None:
-    """Lay a figure out for good: else it is done again whenever it is drawn, which takes longer than drawing it."""
+    """Compute the layout once and fix it. Otherwise each drawing would repeat it, which takes longer than drawing."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine(None)
 
 
 def render_inset(figure: Figure) -> bytes:
-    """An SVG for a page: of the figure's own size, see-through, its letters left as text in the page's font."""
+    """Return the figure as an SVG for the page: transparent, with text in the font of the page."""
     import matplotlib
 
     out = io.BytesIO()
     with style(), matplotlib.rc_context({"svg.fonttype": "none"}):
         settle(figure)
-        figure.savefig(out, format="svg", transparent=True, dpi=144)  # of what is drawn dot by dot
+        figure.savefig(out, format="svg", transparent=True, dpi=144)  # of rasterised parts
     return _rounded(out.getvalue())
 
 
 def _rounded(svg: bytes) -> bytes:
-    """Paths to a hundredth of a point: half the size, and nothing to be seen of it."""
+    """Round path coordinates to 0.01 points, which halves the size without a visible difference."""
     return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), svg)
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Matplotlib's settings for a figure of ours; the caller's own come back at the end."""
+    """Apply the Matplotlib settings of evorl's figures; restore the caller's settings at the end."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -145,8 +179,8 @@ def style() -> Iterator[None]:
         yield
 
 
-def draw(axes: Axes, shown: Panel) -> None:
-    """Draw one panel: curves over time, or where each run has one value only, those values as dots."""
+def draw_panel(axes: Axes, shown: Panel) -> None:
+    """Draw one panel: curves, or dots if every run has only one value."""
     axes.set_title(shown.title, fontsize=TITLE_SIZE * min(1.0, TITLE_FITS / max(len(shown.title), 1)))
     if shown.at_end_only:
         _draw_dots(axes, shown)
@@ -159,10 +193,10 @@ def draw(axes: Axes, shown: Panel) -> None:
         _format_axis(axes, shown)
 
 
-def spread(places: Sequence[float], gap: float) -> list[float]:
-    """Move numbers apart until neighbours are at least ``gap`` from each other, keeping their order and middle."""
+def spread_labels(places: Sequence[float], gap: float) -> list[float]:
+    """Move numbers until neighbours are at least ``gap`` apart, keeping their order and centre."""
     order = np.argsort(places, kind="stable")
-    blocks: list[tuple[float, int]] = []  # (middle, how many): neighbours that touch share a block
+    blocks: list[tuple[float, int]] = []  # (centre, count): neighbours that touch are merged into one block
     for place in np.asarray(places, np.float64)[order]:
         middle, size = float(place), 1
         while blocks and middle - blocks[-1][0] < gap * (size + blocks[-1][1]) / 2:
@@ -182,18 +216,18 @@ def _dashes(rank: int) -> Any:
 
 
 def dash_sign(rank: int) -> str:
-    """What tells a label from that of an earlier group of the same colour."""
+    """Return the sign that distinguishes a label from that of an earlier group of the same colour."""
     return DASHES[rank // len(COLOURS) % len(DASHES)][1]
 
 
 def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float]) -> None:
-    """The mean is solid with its interval, cut at the limits, where every run has got, and dashed alone beyond."""
+    """Draw the runs and their mean: solid with its clipped interval where all runs have data, else dashed."""
     for x, y in curve.raw:
         stride = max(1, len(x) // 400)
         axes.plot(x[::stride], y[::stride], color=_colour(curve.rank), linewidth=0.7, alpha=0.35, zorder=2)
     shape, n = curve.band, len(curve.raw)
     full = np.where(shape.count == n, shape.mean, np.nan)
-    if n >= LEAST_SHADED:
+    if n >= MIN_RUNS_SHADED:
         low, high = np.clip(full - shape.half, *limits), np.clip(full + shape.half, *limits)
         axes.fill_between(shape.grid, low, high, color=_colour(curve.rank), alpha=0.16, linewidth=0)
     marker = "o" if len(shape.grid) <= 12 else ""
@@ -206,18 +240,18 @@ def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float]) -> None:
     }
     axes.plot(shape.grid, full, linestyle=_dashes(curve.rank), **line)
     if (shape.count < n).any():
-        axes.plot(shape.grid, _beyond(shape, n), **line | {"linestyle": (0, (2, 2)), "linewidth": 1.1})
+        axes.plot(shape.grid, _incomplete_part(shape, n), **line | {"linestyle": (0, (2, 2)), "linewidth": 1.1})
 
 
-def _beyond(shape: Band, n: int) -> Floats:
-    """The mean where some runs are missing, with the neighbouring points so that the line does not break."""
+def _incomplete_part(shape: Band, n: int) -> Floats:
+    """Return the mean where some runs are missing, plus the neighbouring points so that the line is continuous."""
     part = shape.count < n
     touching = part | np.append(part[1:], False) | np.append(False, part[:-1])
     return np.where(touching, shape.mean, np.nan)
 
 
 def _draw_dots(axes: Axes, shown: Panel) -> None:
-    """One row per group: a dot per run, the mean and its interval, which may run out of the picture."""
+    """Draw one row per group: a dot per run, the mean and its interval, which may exceed the axes."""
     for row, curve in enumerate(shown.curves):
         values = [float(y[0]) for _, y in curve.raw]
         axes.plot(values, [row - 0.14] * len(values), "o", color=_colour(curve.rank), alpha=0.5, markersize=6, mew=0)
@@ -232,7 +266,7 @@ def _draw_dots(axes: Axes, shown: Panel) -> None:
 
 
 def _limits(shown: Panel) -> tuple[float, float]:
-    """From the least to the largest number drawn as a line; intervals, which may be far wider, have no say."""
+    """Return the range of the recorded values; intervals, which may be far wider, are ignored."""
     values = np.concatenate([y for curve in shown.curves for _, y in curve.raw])
     low, high = float(values.min()), float(values.max())
     room = 0.05 * ((high - low) or abs(high) or 1.0)
@@ -247,15 +281,15 @@ def _format_axis(axes: Axes, shown: Panel) -> None:
 
 
 def readable_axis(axis: Axis, most: int) -> None:
-    """At most so many round numbers, written shortly."""
+    """Put at most ``most`` round numbers in short form on an axis."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(_value)
 
 
-def decades(axes: Axes, values: Floats) -> None:
-    """A logarithmic vertical axis for some values, its numbers written out."""
+def log_axis(axes: Axes, values: Floats) -> None:
+    """Make the vertical axis logarithmic, with plain numbers as labels."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     axes.set_yscale("log")
@@ -266,7 +300,7 @@ def decades(axes: Axes, values: Floats) -> None:
 
 
 def _value(x: float, _: Any) -> str:
-    """``0.25``, ``−15``, ``25k``, ``1.5M``, ``1e+30``."""
+    """Format a tick: ``0.25``, ``−15``, ``25k``, ``1.5M``, ``1e+30``."""
     suffixes = _SUFFIXES if abs(x) < 1000 * _SUFFIXES[0][0] else ()
     scale, suffix = next(((scale, suffix) for scale, suffix in suffixes if abs(x) >= scale), (1.0, ""))
     return f"{round(x / scale, 12):g}{suffix}".replace("-", "−")
@@ -277,14 +311,14 @@ def _wrap(label: str) -> str:
 
 
 def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], height: float) -> None:
-    """Write each label beside the end of its line, in its colour, none over another in axes ``height`` points high."""
+    """Write each label at the end of its line, in its colour, without overlap in axes ``height`` points high."""
     low, high = axes.get_ylim()
     if shown.at_end_only:
         places = [1 - (row + 0.5) / len(labels) for row in range(len(labels))]
     else:
         ends = [float(curve.band.mean[-1]) for curve in shown.curves]
         lines = max(label.count("\n") + 1 for label in labels)
-        places = spread([(end - low) / (high - low) for end in ends], gap=(lines * 10.5 + 3) / height)
+        places = spread_labels([(end - low) / (high - low) for end in ends], gap=(lines * 10.5 + 3) / height)
     for curve, label, place in zip(shown.curves, labels, places, strict=True):
         axes.annotate(
             label,
@@ -298,10 +332,12 @@ def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], height: float)
 
 
 def _legend_labels(panels: Sequence[Panel], width: float) -> tuple[dict[int, str], int]:
-    """Each group's label by its rank, wrapped to fit a picture ``width`` inches wide, and how many stand in a row."""
+    """Return the wrapped label of each group by rank for a figure ``width`` inches wide, and the labels per row."""
     room = int(11 * width) - 8  # letters
     known = {curve.rank: curve.label for shown in panels for curve in shown.curves}
-    labels = {rank: "\n".join(textwrap.wrap(known[rank], room)) for rank in sorted(known)}
+    labels = {rank: "\n".join(textwrap.wrap(known[rank], room)) for rank in sorted(known) if known[rank]}
+    if not labels:
+        return {}, 1
     widest = max(len(line) for label in labels.values() for line in label.split("\n"))
     return labels, max(1, min(len(labels), int(11 * width / (widest + 8))))
 

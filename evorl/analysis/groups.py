@@ -1,4 +1,4 @@
-"""Runs sorted into groups by what differs in their configs."""
+"""Groups of runs whose configs agree except for seeds."""
 
 from __future__ import annotations
 
@@ -11,36 +11,35 @@ from typing import Any
 from evorl.analysis.runs import RunRecord
 
 IGNORED = ("seed", "resume", "replay")
-"""Keys that say which repetition a run is or where its files lie, not what it tries."""
+"""Keys that identify a repetition or a path, not an experiment."""
 IGNORED_GROUPS = ("record", "hydra")
-REACH = ("budget", "cluster")
-"""Groups of keys that say how far and where a run was worked: they part no seeds of one experiment, as long as none of
-these comes twice."""
-LABEL = 57
-"""Letters of a label, beyond which it is cut."""
+SCALE_GROUPS = ("budget", "cluster")
+"""Config groups of the amount and place of work. They separate runs only where one seed occurs twice otherwise."""
+MAX_LABEL = 57
+"""Most characters of a label."""
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs whose configs agree; ``values`` holds the few keys that tell it from the other groups."""
+    """Runs whose configs agree; ``values`` holds the keys that distinguish the group from the others."""
 
     values: Mapping[str, Any]
     runs: Sequence[RunRecord]
     mark: str = ""
-    """Tells it from a group of the same label."""
+    """Suffix that distinguishes it from a group with the same label."""
 
     @property
     def label(self) -> str:
-        """The values in their order, as many as there is room for: ``rl=ppo, rl.lr=0.001``."""
-        pairs = [f"{key}={show(value)}" for key, value in self.values.items()]
-        kept = next(n for n in range(len(pairs), -1, -1) if n <= 1 or len(", ".join(pairs[:n])) <= LABEL)
+        """As many of the values as fit: ``rl=ppo, rl.lr=0.001``."""
+        pairs = [f"{key}={format_value(value)}" for key, value in self.values.items()]
+        kept = next(n for n in range(len(pairs), -1, -1) if n <= 1 or len(", ".join(pairs[:n])) <= MAX_LABEL)
         text = ", ".join(pairs[:kept]) or "all runs"
         text += ", …" if kept < len(pairs) else ""
-        return (text if len(text) <= LABEL + 3 else f"{text[:LABEL]}…") + self.mark
+        return (text if len(text) <= MAX_LABEL + 3 else f"{text[:MAX_LABEL]}…") + self.mark
 
 
-def show(value: Any) -> str:
-    """A config value as it is written on the command line; a key that a config lacks is a dash."""
+def format_value(value: Any) -> str:
+    """Format a config value as on the command line; a missing key is a dash."""
     if value is MISSING:
         return "–"
     if value is None or isinstance(value, bool):
@@ -48,7 +47,7 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(show(item) for item in value)}]"
+        return f"[{','.join(format_value(item) for item in value)}]"
     return str(value)
 
 
@@ -60,16 +59,16 @@ class _Missing:
 MISSING = _Missing()
 
 
-def worlds(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """The runs of each world, in the order of the worlds' names: numbers of different worlds do not compare."""
+def runs_by_world(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
+    """Return the runs by world, sorted by name. Values of different worlds are not comparable."""
     members: dict[str, list[RunRecord]] = {}
     for run in runs:
-        members.setdefault(_world(run), []).append(run)
+        members.setdefault(_world_name(run), []).append(run)
     return dict(sorted(members.items()))
 
 
 def differences(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
-    """Every key that is not the same in all runs, ignoring seeds and records, with its value in each run."""
+    """Return each key that differs among the runs, except seeds and ``record``, with its value in each run."""
     leaves = [_leaves(run) for run in runs]
     keys = sorted({key for leaf in leaves for key in leaf})
     columns = {key: [leaf.get(key, MISSING) for leaf in leaves] for key in keys}
@@ -77,29 +76,34 @@ def differences(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
 
 
 def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
-    """Runs grouped by every difference, the most telling first; what a differing choice of a file explains is none.
+    """Group runs by all differences in their configs, the most informative key first.
 
-    Budgets and clusters part runs only where they tell two of the same seed apart: there they are what is tried.
+    Differences that follow from a different choice of a config file are ignored. Budgets and clusters separate runs
+    only if two runs of the same seed differ in nothing else: then they are what the experiment varies.
     """
     varied = differences(runs)
-    for number, room in enumerate(REACH):
-        if not _repeated(runs, varied, room, REACH[number + 1 :]):
-            varied = {key: column for key, column in varied.items() if _room(key) != room}
+    for number, config_group in enumerate(SCALE_GROUPS):
+        if not _distinguishes_same_seed(runs, varied, config_group, SCALE_GROUPS[number + 1 :]):
+            varied = {key: column for key, column in varied.items() if _config_group(key) != config_group}
     choices = {key for key in varied if any(f"{key}._target_" in run.config for run in runs)}
-    keys = _most_telling_first({key: column for key, column in varied.items() if _telling(key, varied)}, choices)
+    keys = _most_informative_first(
+        {key: column for key, column in varied.items() if _is_informative(key, varied)}, choices
+    )
     members: dict[tuple[str, ...], list[int]] = {}
-    for index in sorted(range(len(runs)), key=lambda i: [_order(varied[key][i]) for key in keys]):
+    for index in sorted(range(len(runs)), key=lambda i: [_sort_key(varied[key][i]) for key in keys]):
         members.setdefault(tuple(repr(varied[key][index]) for key in keys), []).append(index)
-    return _told_apart(
+    return _number_equal_labels(
         Group({key: varied[key][rows[0]] for key in keys}, sorted((runs[i] for i in rows), key=_by_seed))
         for rows in members.values()
     )
 
 
-def _repeated(runs: Sequence[RunRecord], varied: Mapping[str, list[Any]], room: str, later: Sequence[str]) -> bool:
-    """Whether keys of this room tell runs of one seed apart that differ in nothing else, the later rooms aside."""
-    own = [key for key in varied if _room(key) == room]
-    rest = [key for key in varied if _room(key) not in (room, *later)]
+def _distinguishes_same_seed(
+    runs: Sequence[RunRecord], varied: Mapping[str, list[Any]], config_group: str, later: Sequence[str]
+) -> bool:
+    """Return whether runs of one seed differ only in keys of this config group, ignoring the ``later`` groups."""
+    own = [key for key in varied if _config_group(key) == config_group]
+    rest = [key for key in varied if _config_group(key) not in (config_group, *later)]
     tried: dict[str, set[str]] = {}
     for index, run in enumerate(runs):
         same = repr([run.seed, *(varied[key][index] for key in rest)])
@@ -107,12 +111,12 @@ def _repeated(runs: Sequence[RunRecord], varied: Mapping[str, list[Any]], room: 
     return any(len(several) > 1 for several in tried.values())
 
 
-def _room(key: str) -> str:
+def _config_group(key: str) -> str:
     return key.partition(".")[0]
 
 
-def _most_telling_first(varied: Mapping[str, list[Any]], choices: set[str]) -> list[str]:
-    """Chosen files, then at each place the key that splits the runs into most groups along with those before it."""
+def _most_informative_first(varied: Mapping[str, list[Any]], choices: set[str]) -> list[str]:
+    """Order keys: chosen files first, then greedily the key that splits the runs into most groups."""
     ordered: list[str] = []
     rest = sorted(varied)
     known: list[tuple[str, ...]] = [() for _ in varied[rest[0]]] if rest else []
@@ -127,19 +131,19 @@ def _most_telling_first(varied: Mapping[str, list[Any]], choices: set[str]) -> l
     return ordered
 
 
-def _told_apart(groups: Iterable[Group]) -> list[Group]:
-    """The groups, numbered where the room of a label is not enough to tell them apart."""
-    told = list(groups)
-    counts, seen = Counter(group.label for group in told), Counter[str]()
-    for index, group in enumerate(told):
+def _number_equal_labels(groups: Iterable[Group]) -> list[Group]:
+    """Return the groups with numbers added to equal labels."""
+    numbered = list(groups)
+    counts, seen = Counter(group.label for group in numbered), Counter[str]()
+    for index, group in enumerate(numbered):
         if counts[group.label] > 1:
             seen[group.label] += 1
-            told[index] = replace(group, mark=f" #{seen[group.label]}")
-    return told
+            numbered[index] = replace(group, mark=f" #{seen[group.label]}")
+    return numbered
 
 
-def _world(run: RunRecord) -> str:
-    """``pong``, ``gymnasium LunarLander-v3``, ``problem zdt1``: what its config file is called, and whom it names."""
+def _world_name(run: RunRecord) -> str:
+    """Return the config file's name, with the id for generic worlds: ``pong``, ``problem zdt1``."""
     name = run.choices.get("mdp") or str(run.config.get("mdp._target_", "")).rpartition(".")[2] or "unknown world"
     return (
         f"{name} {run.config['mdp.id']}"
@@ -149,10 +153,10 @@ def _world(run: RunRecord) -> str:
 
 
 def _leaves(run: RunRecord) -> dict[str, Any]:
-    """The config's leaves that matter; what a group is made of goes by the group's name (``rl``: ``ppo``)."""
+    """Return the relevant config keys; a ``_target_`` is replaced by the chosen file (``rl``: ``ppo``)."""
     leaves: dict[str, Any] = {}
     for key, value in run.config.items():
-        if key in IGNORED or _room(key) in IGNORED_GROUPS:
+        if key in IGNORED or _config_group(key) in IGNORED_GROUPS:
             continue
         if key.endswith("._target_"):
             group = key.removesuffix("._target_")
@@ -161,13 +165,15 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
             leaves[key] = Path(str(value)).name  # another job of its sweep
         else:
             leaves[key] = run.choices.get(key, value)
-    if leaves.get("budget.steps", MISSING) is None:  # the world's own, which another run may have spelt out
+    if (
+        leaves.get("budget.steps", MISSING) is None
+    ):  # the default of the world, which another run may have set explicitly
         leaves["budget.steps"] = run.config.get("mdp.budget")
     return leaves
 
 
-def _telling(key: str, varied: Mapping[str, list[Any]]) -> bool:
-    """Whether a key differs even among runs that chose the same file for the group it belongs to."""
+def _is_informative(key: str, varied: Mapping[str, list[Any]]) -> bool:
+    """Return whether a key differs among runs that chose the same file for its config group."""
     words = key.split(".")
     groups = [".".join(words[:n]) for n in range(1, len(words))]
     chosen = next((varied[group] for group in groups if group in varied), None)
@@ -177,11 +183,11 @@ def _telling(key: str, varied: Mapping[str, list[Any]]) -> bool:
     return len(pairs) > len({choice for choice, _ in pairs})
 
 
-def _order(value: Any) -> tuple[int, float, str]:
+def _sort_key(value: Any) -> tuple[int, float, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return (0, float(value), "")
-    return (1, 0.0, show(value))
+    return (1, 0.0, format_value(value))
 
 
 def _by_seed(run: RunRecord) -> tuple[tuple[int, float, str], str]:
-    return _order(run.seed), str(run.directory)
+    return _sort_key(run.seed), str(run.directory)

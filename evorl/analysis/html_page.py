@@ -1,4 +1,4 @@
-"""A report as one HTML page: pictures and tables inside, nothing fetched from elsewhere."""
+"""The HTML page of a report: one file with its pictures and tables, without external resources."""
 
 from __future__ import annotations
 
@@ -8,31 +8,36 @@ from dataclasses import dataclass, field
 from html import escape
 
 from evorl.analysis.figures import COLOURS, INK, MUTED, PAPER, RULE, dash_sign
-from evorl.analysis.tables import numeric
+from evorl.analysis.tables import numeric_columns
+
+HEADINGS = ("Learning", "Losses and policy", "Population", "Speed and system")
+"""Sections of metrics, in the order of the page and of ``metrics.png``."""
 
 Picture = tuple[str, bytes]
+"""Description and SVG document."""
 Table = Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """What is said of one world: a picture is what it shows, in words, and an SVG document."""
+    """The part of the page on one world."""
 
     title: str
-    """Empty where there is nothing else to tell it from."""
+    """Empty if the page has only one world."""
     legend: Sequence[tuple[int, str]]
-    """Rank (which picks the colour) and label of each group."""
+    """Rank (index of the colour) and label of each group."""
     whole: Sequence[Picture]
-    """Pictures as large as they are, above the others."""
+    """Pictures in their own size, above the others."""
     main: Sequence[Picture]
-    others: Sequence[Picture]
+    others: Mapping[str, Sequence[Picture]]
+    """Pictures of the other metrics, by heading."""
     tables: Mapping[str, Table]
-    populations: Sequence[Portrait] = ()
+    populations: Sequence[PopulationSection] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Portrait:
-    """What is shown of one population."""
+class PopulationSection:
+    """The part of the page on one population."""
 
     title: str
     pictures: Sequence[Picture]
@@ -42,19 +47,19 @@ class Portrait:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """What a report says, ready to be set."""
+    """The content of a page."""
 
     title: str
     subtitle: str
     sections: Sequence[Section]
     caption: str
     folded: Mapping[str, Table] = field(default_factory=dict)
-    """Tables that open at a click."""
+    """Collapsed tables, by title."""
     notes: Sequence[str] = ()
 
 
 def to_html(page: Page) -> str:
-    """The whole page, in UTF-8, light or dark as the reader's system is."""
+    """Return the page; its colours follow the light or dark mode of the system."""
     body = [
         f"<header><h1>{escape(page.title)}</h1><p>{escape(page.subtitle)}</p></header>",
         _list("notes", [escape(note) for note in page.notes]),
@@ -76,29 +81,37 @@ def to_html(page: Page) -> str:
 
 
 def _section(section: Section, prefix: str) -> str:
+    learning, *rest = HEADINGS
     parts = [
         f"<h2>{escape(section.title)}</h2>" if section.title else "",
         _list("legend", [_key(rank, label) for rank, label in section.legend]),
         *(_whole(picture, f"{prefix}whole{number}-") for number, picture in enumerate(section.whole)),
-        _pictures(section.main, f"{prefix}main"),
+        _metrics(learning, section.main, section.others.get(learning, ()), f"{prefix}main"),
         *(f"<section><h3>{escape(title)}</h3>{_table(table)}</section>" for title, table in section.tables.items()),
-        *(_portrait(shown, f"{prefix}population{number}-") for number, shown in enumerate(section.populations)),
-        "<section><h3>Other metrics</h3></section>" + _pictures(section.others, f"{prefix}other")
-        if section.others
-        else "",
+        *(_population(shown, f"{prefix}population{number}-") for number, shown in enumerate(section.populations)),
+        *(_metrics(title, (), section.others.get(title, ()), f"{prefix}other{n}") for n, title in enumerate(rest)),
     ]
     return '<section class="world">' + "\n".join(part for part in parts if part) + "</section>"
 
 
-def _portrait(shown: Portrait, prefix: str) -> str:
+def _metrics(heading: str, main: Sequence[Picture], others: Sequence[Picture], prefix: str) -> str:
+    """Return a section of metrics: the main ones large, the others small; empty if there are none."""
+    if not (main or others):
+        return ""
+    large = _pictures(main, f"{prefix}-main") if main else ""
+    small = _pictures(others, f"{prefix}-other", "pictures small") if others else ""
+    return f"<section><h3>{escape(heading)}</h3>{large}{small}</section>"
+
+
+def _population(shown: PopulationSection, prefix: str) -> str:
     pictures = "".join(_whole(picture, f"{prefix}{number}-") for number, picture in enumerate(shown.pictures))
     head = f'<h3>{escape(shown.title)}</h3><p class="caption">{escape(shown.caption)}</p>'
     table = _table(shown.table) if shown.table else ""
-    return f'<section>{head}<div class="portraits">{pictures}</div>{table}</section>'
+    return f'<section>{head}<div class="population">{pictures}</div>{table}</section>'
 
 
 def inline(svg: bytes, prefix: str) -> str:
-    """An SVG document as an element of a page: names of its own, and the page's colours."""
+    """Return an SVG document as an element of the page, with prefixed ids and the colours of the page."""
     text = svg.decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -122,12 +135,12 @@ def _whole(picture: Picture, prefix: str) -> str:
     return f'<figure class="whole" role="img" aria-label="{escape(words)}"{size}>{inline(svg, prefix)}</figure>'
 
 
-def _pictures(pictures: Sequence[Picture], name: str) -> str:
+def _pictures(pictures: Sequence[Picture], name: str, kind: str = "pictures") -> str:
     figures = (
         f'<figure role="img" aria-label="{escape(words)}">{inline(svg, f"{name}{number}-")}</figure>'
         for number, (words, svg) in enumerate(pictures)
     )
-    return f'<section class="pictures">{"".join(figures)}</section>'
+    return f'<div class="{kind}">{"".join(figures)}</div>'
 
 
 def _key(rank: int, label: str) -> str:
@@ -139,7 +152,7 @@ def _list(name: str, items: Sequence[str]) -> str:
 
 
 def _table(rows: Table) -> str:
-    right = numeric(rows)
+    right = numeric_columns(rows)
     head = "".join(_cell("th", key, key in right) for key in rows[0])
     body = ("".join(_cell("td", text, key in right) for key, text in row.items()) for row in rows)
     lines = "".join(f"<tr>{cells}</tr>" for cells in body)
@@ -172,22 +185,24 @@ _DARK = {
 }
 
 _RULES = """
-body{margin:0 auto;max-width:68rem;padding:2.5rem 1.25rem 4rem;background:var(--paper);color:var(--ink);
+body{margin:0 auto;max-width:68rem;padding:1.5rem 1.25rem 2.5rem;background:var(--paper);color:var(--ink);
 font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 h1{font-size:1.6rem;line-height:1.2;margin:0}
 h2{font-size:1.3rem;line-height:1.2;margin:3rem 0 0;padding-top:1rem;border-top:1px solid var(--rule)}
-h3,summary{font-size:1.05rem;font-weight:600;margin:2.5rem 0 .6rem}
-summary{cursor:pointer;margin-top:1.6rem}
+h3,summary{font-size:1.05rem;font-weight:600;margin:1.6rem 0 .5rem}
+summary{cursor:pointer;margin-top:1rem}
 header p,.caption,.notes{color:var(--muted);font-size:.875rem;margin:.35rem 0 0}
 .notes,.legend{list-style:none;padding:0}
 .notes li{border-left:3px solid var(--c4);padding-left:.7rem;margin-top:.5rem}
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1.4rem;margin:1.6rem 0 .4rem;font-size:.875rem}
 .legend i{display:inline-block;width:1.1rem;height:.22rem;border-radius:2px;margin:0 .5rem .22rem 0}
 .pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,19.5rem),1fr));gap:1.4rem 1.6rem}
+.small{grid-template-columns:repeat(auto-fill,minmax(min(100%,14.5rem),1fr));gap:.8rem 1.2rem}
+.pictures+.small{margin-top:1rem}
 figure{margin:0}
 .whole{margin:1rem 0 1.6rem}
-.portraits{display:flex;flex-wrap:wrap;align-items:end;gap:0 1.6rem}
-.portraits .whole{flex:0 1 auto;width:100%}
+.population{display:flex;flex-wrap:wrap;align-items:end;gap:0 1.6rem}
+.population .whole{flex:0 1 auto;width:100%}
 svg{display:block;width:100%;height:auto}
 svg text{font-family:inherit!important}
 .wide{overflow-x:auto}
@@ -197,5 +212,5 @@ td{border-bottom:1px solid var(--rule)}
 th,td{padding:.35rem 1.2rem .35rem 0;vertical-align:top}
 .number{text-align:right}
 tr>:first-child{position:sticky;left:0;background:var(--paper);text-align:left}
-@media print{.wide{overflow:visible}}
+@media print{.wide{overflow:visible}body{max-width:none;padding:0;font-size:.8rem}figure{break-inside:avoid}}
 """

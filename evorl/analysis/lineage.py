@@ -1,9 +1,9 @@
-"""Who came from whom, laid out for a picture: members' lines, or the descent of the newest individuals.
+"""Layout of the lineage figure: one line per member, or the tree of the newest individuals.
 
-The horizontal place of everything is environment steps, the vertical one a line of its own. An evolver that keeps
-members (population based training) has a line for each: what goes on stays on its line, what takes over another's
-weights stays on the line of the member that ends there. Every other evolver has the tree of the first parents of
-the individuals that were told last.
+The horizontal position is in environment steps, the vertical position is the number of a line. Population based
+training has one line per member: a member that goes on stays on its line, and a copy of another member's weights
+stays on the line of the member that it replaces. All other evolvers have the tree of the first parents of the newest
+individuals.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evorl.analysis.population import Census
+from evorl.analysis.population import PopulationLog
 
 GOES_ON = "goes on"
-"""The role of a member's own successor (`evorl.ec.pbt`)."""
+"""Role of an individual that continues the same member (`evorl.ec.pbt`)."""
 LEAVES = 50
-"""Newest individuals whose descent is drawn, at least."""
+"""Least number of newest individuals whose descent is drawn."""
 
 
 @dataclass(frozen=True)
-class Life:
-    """One individual: its row in the file, its line, and from when to when it lives."""
+class Lifespan:
+    """One individual in the figure: its row in the log, its line, and its first and last step."""
 
     row: int
     line: float
     began: float
     ended: float
     parent: int | None
-    """The row of its first parent; None where it has none in the picture."""
+    """Row of its first parent; None if the figure has no parent of it."""
 
 
 @dataclass(frozen=True)
-class Family:
-    """The lives in a picture, in the order of their ids."""
+class Lineage:
+    """The lifespans in a figure, in the order of their ids."""
 
-    lives: Sequence[Life]
+    lifespans: Sequence[Lifespan]
     members: bool
-    """Whether lines are members'."""
+    """Whether each line is a member (population based training)."""
     lines: int
 
-    def of(self, row: int) -> list[Life]:
-        """The life of a row and those of its first parents, back to the first."""
-        at = {life.row: life for life in self.lives}
+    def descent(self, row: int) -> list[Lifespan]:
+        """Return the lifespan of a row and those of its first parents, back to the first."""
+        at = {life.row: life for life in self.lifespans}
         path = []
         now: int | None = row
         while now is not None and now in at:
@@ -51,48 +51,51 @@ class Family:
         return path
 
 
-def family(census: Census) -> Family | None:
-    """The lives worth a picture; None where no individual has a parent that was told."""
-    parents = _parents(census)
+def find_lineage(log: PopulationLog) -> Lineage | None:
+    """The lifespans to draw; None if no individual has a parent in the log."""
+    parents = _parents(log)
     if not any(parent is not None for parent in parents.values()):
         return None
-    if any(line.role == GOES_ON for line in census.lines):
-        return _members(census, parents)
-    return _descent(census, parents)
+    if any(line.role == GOES_ON for line in log.individuals):
+        return _members(log, parents)
+    return _descent(log, parents)
 
 
-def _parents(census: Census) -> dict[int, int | None]:
-    """The row of each individual's first parent, by row, in the order of ids."""
-    rows = census.rows
+def _parents(log: PopulationLog) -> dict[int, int | None]:
+    """Return the row of the first parent of each row, in the order of ids."""
+    rows = log.row_of_id
     ordered = [rows[number] for number in sorted(rows)]
-    known = {row: rows.get(census.lines[row].parents[0]) for row in ordered if census.lines[row].parents}
+    known = {row: rows.get(log.individuals[row].parents[0]) for row in ordered if log.individuals[row].parents}
     return {row: parent if (parent := known.get(row)) is not None and parent < row else None for row in ordered}
 
 
-def _members(census: Census, parents: Mapping[int, int | None]) -> Family:
-    """Each member's line. Ready members are succeeded in the order in which they were told of, so that after the N
-    who began, number N + k has the line of row k, whomever it took over. Who goes on also does where rows were lost.
+def _members(log: PopulationLog, parents: Mapping[int, int | None]) -> Lineage:
+    """Return one line per member.
+
+    Ready members are succeeded in the order in which the evolver received them. After the N initial individuals,
+    number N + k is on the line of row k, whichever member it copied. An individual that goes on stays on its
+    parent's line even if rows of the log are lost.
     """
     line: dict[int, int] = {}
     for row, parent in parents.items():
-        one = census.lines[row]
-        before = parent if one.role == GOES_ON and parent is not None else one.id - census.size
-        line[row] = one.id if one.id < census.size else line.get(before, 0)
-    lives = [Life(row, line[row], _began(census, row), float(census.steps[row]), parents[row]) for row in parents]
-    return Family(lives, True, census.size)
+        one = log.individuals[row]
+        before = parent if one.role == GOES_ON and parent is not None else one.id - log.size
+        line[row] = one.id if one.id < log.size else line.get(before, 0)
+    lifespans = [Lifespan(row, line[row], _began(log, row), float(log.steps[row]), parents[row]) for row in parents]
+    return Lineage(lifespans, True, log.size)
 
 
-def _began(census: Census, row: int) -> float:
-    """Steps when it was proposed: its birth counts those that its evolver had been told of."""
-    birth = census.lines[row].birth
-    return float(census.steps[min(birth, len(census.lines)) - 1]) if birth else 0.0
+def _began(log: PopulationLog, row: int) -> float:
+    """Return the steps when it was proposed; ``birth`` counts the individuals that the evolver had received by then."""
+    birth = log.individuals[row].birth
+    return float(log.steps[min(birth, len(log.individuals)) - 1]) if birth else 0.0
 
 
-def _descent(census: Census, parents: Mapping[int, int | None]) -> Family:
-    """The tree of the newest individuals; a parent is beside the middle of its children, no two branches cross."""
-    total = len(census.lines)
+def _descent(log: PopulationLog, parents: Mapping[int, int | None]) -> Lineage:
+    """Return the tree of the newest individuals: parents are centred on their children, branches do not cross."""
+    total = len(log.individuals)
     kept: dict[int, list[int]] = {}  # children, by row
-    for leaf in range(total - min(total, max(census.size, LEAVES)), total):
+    for leaf in range(total - min(total, max(log.size, LEAVES)), total):
         row: int | None = leaf
         child: int | None = None
         while row is not None:
@@ -102,16 +105,16 @@ def _descent(census: Census, parents: Mapping[int, int | None]) -> Family:
                 break
             row, child = parents.get(row), row
     place = _places(kept, [row for row in kept if parents.get(row) is None])
-    lives = [
-        Life(row, place[row], float(census.steps[row if parent is None else parent]), float(census.steps[row]), parent)
+    lifespans = [
+        Lifespan(row, place[row], float(log.steps[row if parent is None else parent]), float(log.steps[row]), parent)
         for row, parent in parents.items()
         if row in kept
     ]
-    return Family(lives, False, sum(not children for children in kept.values()))
+    return Lineage(lifespans, False, sum(not children for children in kept.values()))
 
 
 def _places(children: Mapping[int, Sequence[int]], roots: Sequence[int]) -> dict[int, float]:
-    """Leaves one below the other in the order of a walk, every other node in the middle of its children."""
+    """Place the leaves in depth-first order and every other node in the middle of its children."""
     walk: list[int] = []
     stack = sorted(roots, reverse=True)
     while stack:

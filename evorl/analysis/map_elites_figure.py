@@ -1,6 +1,6 @@
-"""The archive of a MAP-Elites run drawn: the fittest individual of every cell of its grid.
+"""Figure of a MAP-Elites archive: the fittest individual of every cell of the grid.
 
-Letters in shapes: N individuals, D descriptors.
+Shapes: N individuals, D descriptors.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.analysis.figures import COLOURS, readable_axis
-from evorl.analysis.fronts import bar, sane, shades
-from evorl.analysis.population import Census
+from evorl.analysis.fronts import colour_bar, robust_range, shades
+from evorl.analysis.population import PopulationLog
 from evorl.analysis.runs import is_number
 from evorl.analysis.statistics import Floats
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-KEY = "ec.descriptors."
+CONFIG_PREFIX = "ec.descriptors."
 
 
 class Descriptor(NamedTuple):
@@ -37,23 +37,25 @@ class Descriptor(NamedTuple):
         return np.linspace(self.low, self.high, self.cells + 1)
 
     def cell(self, values: Floats) -> NDArray[np.intp]:
-        """The cell [N] of each value; what lies beyond the bounds belongs to the cell at the edge."""
+        """Return the cell `[N]` of each value; values beyond the bounds belong to the edge cells."""
         # as pyribs' GridArchive.index_of has it, whose epsilon moves a value just below an edge into the next cell
         places = (self.cells * (values - self.low) + 1e-6) / (self.high - self.low)
         return np.asarray(np.clip(np.floor(places), 0, self.cells - 1), np.intp)
 
 
-def descriptors(census: Census) -> list[Descriptor]:
-    """The axes of the run's grid; none of a run that is no MAP-Elites."""
-    config = census.run.config
-    found = {key.removeprefix(KEY): value for key, value in config.items() if key.startswith(KEY)}
+def descriptors(log: PopulationLog) -> list[Descriptor]:
+    """Return the axes of the grid; empty if the run is not MAP-Elites."""
+    config = log.run.config
+    found = {key.removeprefix(CONFIG_PREFIX): value for key, value in config.items() if key.startswith(CONFIG_PREFIX)}
     return [Descriptor(name, float(a), float(b), int(n)) for name, (a, b, n) in found.items()]
 
 
-def elites(census: Census, axes: list[Descriptor]) -> Floats:
-    """The best fitness [cells of the first axis, of the second, ...] of each cell; NaN where nobody has been."""
-    values = np.array([[_value(census, row, axis.name) for axis in axes] for row in range(len(census.lines))])
-    f = census.objectives[:, 0]
+def elites(log: PopulationLog, axes: list[Descriptor]) -> Floats:
+    """The best fitness [cells of the first axis, of the second, ...] of each cell; NaN for empty cells."""
+    values = np.array(
+        [[_descriptor_value(log, row, axis.name) for axis in axes] for row in range(len(log.individuals))]
+    )
+    f = log.objectives[:, 0]
     sound = np.isfinite(f) & np.isfinite(values).all(axis=1)
     cells = tuple(axis.cell(values[sound, k]) for k, axis in enumerate(axes))
     best = np.full([axis.cells for axis in axes], -np.inf)
@@ -61,24 +63,23 @@ def elites(census: Census, axes: list[Descriptor]) -> Floats:
     return np.where(np.isfinite(best), best, np.nan)
 
 
-def _value(census: Census, row: int, name: str) -> float:
-    """Where an individual lies: the mean of a result, or a gene."""
-    line = census.lines[row]
+def _descriptor_value(log: PopulationLog, row: int, name: str) -> float:
+    """Return the descriptor of an individual: the mean of a result, or a gene."""
+    line = log.individuals[row]
     value = line.results[name] if name in line.results else line.genes.get(name)
     return float(value) if value is not None and is_number(value) else math.nan
 
 
-def archive(census: Census) -> Figure | None:
-    """The grid of the first two descriptors, each cell as good as its best whatever the others; None where there is
-    none."""
+def archive_figure(log: PopulationLog) -> Figure | None:
+    """Draw the grid of the first two descriptors, with the best over all other descriptors; None without a grid."""
     from matplotlib.figure import Figure
 
-    axes = descriptors(census)
+    axes = descriptors(log)
     if not axes:
         return None
-    best = elites(census, axes)
+    best = elites(log, axes)
     known = np.isfinite(best)
-    heading = f"Best {census.names[0]} of each cell ({known.sum()} of {best.size} are occupied)"
+    heading = f"Best {log.names[0]} of each cell ({known.sum()} of {best.size} are occupied)"
     flat = np.where(known, best, -np.inf).max(axis=tuple(range(2, len(axes))))
     flat = np.where(np.isfinite(flat), flat, np.nan)
     figure = Figure(figsize=(5.2, 3.9) if len(axes) > 1 else (5.2, 3.3), layout="constrained")
@@ -89,14 +90,14 @@ def archive(census: Census) -> Figure | None:
     readable_axis(place.yaxis, 5)
     if len(axes) == 1:
         place.stairs(flat, axes[0].edges, color=COLOURS[0], linewidth=1.6, baseline=None)
-        place.set(xlim=(axes[0].low, axes[0].high), ylabel=census.names[0])
+        place.set(xlim=(axes[0].low, axes[0].high), ylabel=log.names[0])
         return figure
     from matplotlib.colors import Normalize
 
-    low, high = sane(flat.ravel())
+    low, high = robust_range(flat.ravel())
     scale = Normalize(low, high if high > low else low + 1.0, clip=True)
     place.pcolormesh(axes[0].edges, axes[1].edges, np.ma.masked_invalid(flat.T), cmap=shades(), norm=scale)
     place.grid(False)
     place.set_ylabel(axes[1].name)
-    bar(figure, [place], scale, census.names[0])
+    colour_bar(figure, [place], scale, log.names[0])
     return figure

@@ -1,4 +1,4 @@
-"""What a picture of learning shows, before anything is drawn: one metric of several groups of runs."""
+"""Data of a panel, computed before drawing: one metric of several groups of runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from evorl.record.metrics import METRICS
 Points = tuple[Floats, Floats]
 
 SMOOTHING = 1 / 40
-"""Width of a run's moving mean as a part of the horizontal range that the run itself has gone through."""
+"""Width of the moving mean, as a fraction of the horizontal range of the run."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Curve:
-    """One group's part: its place among the groups, each run's points (x, y) as recorded, and the band over them."""
+    """One group in a panel: its rank among the groups, the recorded points (x, y) of each run, and their band."""
 
     label: str
     rank: int
@@ -31,12 +31,12 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Panel:
-    """One metric of all groups that recorded it, against environment steps or time in a readable unit."""
+    """One metric of all groups that recorded it, over environment steps or time."""
 
     title: str
     """The metric and its unit."""
     unit: str
-    """What the horizontal axis counts."""
+    """Label of the horizontal axis."""
     curves: Sequence[Curve]
 
     @property
@@ -45,17 +45,18 @@ class Panel:
         return all(len(x) == 1 for curve in self.curves for x, _ in curve.raw)
 
 
-def panel(groups: Sequence[Group], metric: str, axis: Literal["steps", "seconds"] = "steps") -> Panel:
-    """Smooth a metric of each run, then take mean and interval over the runs of each group.
+def make_panel(groups: Sequence[Group], metric: str, axis: Literal["steps", "seconds"] = "steps") -> Panel:
+    """Smooth a metric of each run, then compute mean and interval over the runs of each group.
 
-    At least one run must have recorded the metric.
+    At least one run must have recorded the metric. The curve of a single run has no label.
     """
     series = [[run.series[metric] for run in group.runs if metric in run.series] for group in groups]
     span = max(float(one.seconds.max()) for several in series for one in several)
     scale, unit = (1.0, "environment steps") if axis == "steps" else _time_unit(span)
     raw = [[_points(one, axis, scale) for one in several] for several in series]
+    only_run = len(groups) == 1 and len(groups[0].runs) == 1
     curves = [
-        Curve(label=f"{group.label} (n={len(points)})", rank=rank, raw=points, band=_band(points))
+        Curve(label="" if only_run else f"{group.label} (n={len(points)})", rank=rank, raw=points, band=_band(points))
         for rank, (group, points) in enumerate(zip(groups, raw, strict=True))
         if points
     ]
@@ -74,7 +75,7 @@ def _points(series: Series, axis: Literal["steps", "seconds"], scale: float) -> 
 
 
 def _band(points: Sequence[Points]) -> Band:
-    """From where every run has begun: a mean that the later ones are still missing from would jump as they come in."""
+    """Compute the band from where all runs have values; an earlier mean would jump whenever a run begins."""
     grid = common_grid([x for x, _ in points])
     begun = max(x[0] for x, _ in points)
     return band([(x, smooth(x, y, SMOOTHING * float(np.ptp(x)))) for x, y in points], grid[grid >= begun])

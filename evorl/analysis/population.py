@@ -1,6 +1,6 @@
-"""A population, or a search, read back from ``population.jsonl``: who was evaluated, when, from whom, and how well.
+"""Reader of ``population.jsonl``, the log of a population or a search: individuals, parents, steps and objectives.
 
-Letters in shapes: N individuals in the order in which their evolver was told of them, M objectives.
+Shapes: N individuals in the order in which the evolver received them, M objectives.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from numpy.typing import NDArray
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, flatten, is_number, read_json
 from evorl.analysis.statistics import Floats
-from evorl.analysis.sweeps import ASKED
-from evorl.analysis.tables import Row, measures
+from evorl.analysis.sweeps import SEARCH_FILE
+from evorl.analysis.tables import Row, summary_metrics
 from evorl.ops.pareto import front
 
-MOST = 6
-"""Groups of which a population is shown."""
-SHOWN = 10
-"""Individuals in a table for people."""
+MAX_GROUPS = 6
+"""Most groups whose population is shown."""
+TABLE_ROWS = 10
+"""Rows of a table on the page."""
 
 
-def by_fitness(objectives: Sequence[str | Mapping[str, float]]) -> bool:
-    """Whether individuals with these ``ec.objectives`` are ranked for a person by the world's fitness.
+def ranks_by_fitness(objectives: Sequence[str | Mapping[str, float]]) -> bool:
+    """Return whether the fitness of the world ranks individuals with these ``ec.objectives`` in tables.
 
-    So they are where it is one of several, or has a share in one; else the first objective ranks them, or the only one.
+    It does if there are several objectives and fitness is one of them or part of one. Otherwise the first objective
+    ranks them.
     """
     shares = [{one: 1.0} if isinstance(one, str) else one for one in objectives]
     return len(shares) > 1 and any(one.get("fitness", 0.0) > 0 for one in shares)
 
 
-class Line(msgspec.Struct):
-    """A line of the file, as `evorl.population.loop` writes it; null stands for what is not finite."""
+class LoggedIndividual(msgspec.Struct):
+    """A line of the file, as written by `evorl.population.loop`; null stands for values that are not finite."""
 
     id: int
     parents: tuple[int, ...]
@@ -52,72 +53,72 @@ class Line(msgspec.Struct):
     results: dict[str, float | None] = {}
     seconds: float | None = None
     job: str | None = None
-    """Of a search: the directory of the run that it was."""
+    """Run directory of the individual, in a search over jobs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Census:
-    """The N >= 1 individuals of a run, or jobs of a search, that were evaluated."""
+class PopulationLog:
+    """The N >= 1 evaluated individuals of a run, or jobs of a search."""
 
     run: RunRecord
-    """Of a search its directory, and its evolver and genes where a run has them: at ``ec``."""
-    lines: Sequence[Line]
-    searched: bool = False
-    """Whether each is a whole job, which its evolver knew by nothing but objectives."""
+    """The run; of a search its directory, with its evolver and genes under ``ec`` of the config."""
+    individuals: Sequence[LoggedIndividual]
+    is_search: bool = False
+    """Whether each individual is a complete job of a search."""
     damaged: int = 0
-    """Complete lines that are none of the file's."""
+    """Number of complete lines that are not valid."""
 
     @cached_property
     def steps(self) -> Floats:
-        """Environment steps [N] of the run when each was told."""
-        return np.array([line.step for line in self.lines], np.float64)
+        """Environment steps of the run `[N]` when the evolver received each individual."""
+        return np.array([line.step for line in self.individuals], np.float64)
 
     @cached_property
     def fitness(self) -> Floats:
-        """What ranks them for a person [N]: `worth`; NaN failed."""
-        found = [line.objectives.get(self.worth, line.results.get(self.worth)) for line in self.lines]
+        """Values `[N]` of `ranked_by`; NaN for failed individuals."""
+        found = [line.objectives.get(self.ranked_by, line.results.get(self.ranked_by)) for line in self.individuals]
         return np.array([math.nan if value is None else value for value in found], np.float64)
 
     @cached_property
-    def worth(self) -> str:
-        """What `fitness` is: an objective, or the world's fitness (see `by_fitness`).
+    def ranked_by(self) -> str:
+        """Name of the quantity in `fitness`: an objective or the world's fitness (see `ranks_by_fitness`).
 
-        Of a search the first objective, since what it asks for may be the least fitness.
+        For a search it is the first objective, because a search may minimise the fitness.
         """
-        fit = not self.searched and by_fitness(self.run.config.get("ec.objectives") or ())
-        return "fitness" if fit and any("fitness" in line.results for line in self.lines) else self.names[0]
+        fit = not self.is_search and ranks_by_fitness(self.run.config.get("ec.objectives") or ())
+        return "fitness" if fit and any("fitness" in line.results for line in self.individuals) else self.names[0]
 
     @property
     def names(self) -> list[str]:
-        """Of the objectives."""
-        return list(self.lines[0].objectives)
+        """Names of the objectives."""
+        return list(self.individuals[0].objectives)
 
     @cached_property
     def objectives(self) -> Floats:
-        """[N, M]; an individual that failed in one has failed in all, -inf."""
-        rows = [[line.objectives.get(name) for name in self.names] for line in self.lines]
+        """Objectives `[N, M]`; -inf in all of them if an individual failed in one."""
+        rows = [[line.objectives.get(name) for name in self.names] for line in self.individuals]
         f = np.array([[math.nan if x is None else x for x in row] for row in rows], np.float64)
         return np.where(np.isnan(f).any(axis=1, keepdims=True), -np.inf, f)
 
     @cached_property
     def genes(self) -> dict[str, list[Any]]:
-        """The values [N] of each gene; None where an individual has none of this name."""
-        names = dict.fromkeys(name for line in self.lines for name in line.genes)
-        return {name: [line.genes.get(name) for line in self.lines] for name in names}
+        """Values `[N]` of each gene; None if an individual lacks the gene."""
+        names = dict.fromkeys(name for line in self.individuals for name in line.genes)
+        return {name: [line.genes.get(name) for line in self.individuals] for name in names}
 
     @cached_property
-    def rows(self) -> dict[int, int]:
-        """The row of each id; of an individual that was evaluated more than once the last."""
-        return {line.id: row for row, line in enumerate(self.lines)}
+    def row_of_id(self) -> dict[int, int]:
+        """Row of each id; the last row if an individual was evaluated more than once."""
+        return {line.id: row for row, line in enumerate(self.individuals)}
 
     @property
     def size(self) -> int:
-        """Individuals of a generation."""
+        """Population size."""
         given = self.run.config.get("ec.population")
         return max(1, int(given)) if given is not None and is_number(given) else 1
 
-    def mean(self, values: Floats) -> Floats:
-        """The mean [N] of a generation's number of values [N], each and those before it; NaN counts for none."""
+    def generation_mean(self, values: Floats) -> Floats:
+        """Return the moving mean `[N]` of values `[N]` over the last `size` of them, ignoring NaN."""
         known = np.isfinite(values)
         sums = np.cumsum(np.r_[0.0, np.where(known, values, 0.0)])
         counts = np.cumsum(np.r_[0, known])
@@ -128,11 +129,11 @@ class Census:
 
     @cached_property
     def front(self) -> NDArray[np.intp]:
-        """Rows that no other dominates, by the first objective; of equal ones the first."""
-        return self.front_of(len(self.lines))
+        """Non-dominated rows, sorted by the first objective; the first of equal ones."""
+        return self.front_of(len(self.individuals))
 
     def front_of(self, count: int) -> NDArray[np.intp]:
-        """`front` of the first ``count``."""
+        """Return the `front` of the first ``count`` rows."""
         f = self.objectives[:count]
         sound = np.flatnonzero(np.isfinite(f).all(axis=1))
         _, first = np.unique(f[sound], axis=0, return_index=True)
@@ -140,43 +141,44 @@ class Census:
         return rows[front(f[rows])] if len(rows) else rows
 
     @property
-    def chosen(self) -> list[int]:
-        """The rows worth a table: the front of several objectives, else the ten best."""
+    def table_rows(self) -> list[int]:
+        """Rows of the table of individuals: the front for several objectives, else the ten best."""
         if len(self.names) > 1:
             return [int(row) for row in self.front]
         order = np.argsort(-self.fitness, kind="stable")
-        return [int(row) for row in order[:SHOWN] if np.isfinite(self.fitness[row])]
+        return [int(row) for row in order[:TABLE_ROWS] if np.isfinite(self.fitness[row])]
 
 
-def read_census(run: RunRecord) -> Census | None:
-    """What the run wrote of its population so far; None where that is nothing.
-
-    A last line that is still being written is left to its writer.
-    """
-    return _census(run, searched=False)
+def read_population_log(run: RunRecord) -> PopulationLog | None:
+    """Read the population log of a run; None if it is empty. An incomplete last line is ignored."""
+    return _read_log(run, is_search=False)
 
 
-def read_search(directory: Path) -> Census | None:
-    """What a search over whole jobs was told of them so far; None where that is nothing."""
-    asked = read_json(directory / ASKED) or {}
-    evolver = asked.get("hydra.sweeper", {}).get("evolver", {})
-    genes = {name.lstrip("+"): gene for name, gene in asked.get("genes", {}).items()}
+def read_search_log(directory: Path) -> PopulationLog | None:
+    """Read the log of a search over jobs; None if it is empty."""
+    settings = read_json(directory / SEARCH_FILE) or {}
+    evolver = settings.get("hydra.sweeper", {}).get("evolver", {})
+    genes = {name.lstrip("+"): gene for name, gene in settings.get("genes", {}).items()}
     config = flatten({"ec": {**evolver, "genes": genes}})
-    return _census(RunRecord(directory=directory, config=config), searched=True)
+    return _read_log(RunRecord(directory=directory, config=config), is_search=True)
 
 
-def _census(run: RunRecord, searched: bool) -> Census | None:
+def _read_log(run: RunRecord, is_search: bool) -> PopulationLog | None:
     path = run.directory / "population.jsonl"
     if not path.is_file():
         return None
-    decoder = msgspec.json.Decoder(Line)
+    decoder = msgspec.json.Decoder(LoggedIndividual)
     complete = path.read_bytes().split(b"\n")[:-1]
-    found = [_decoded(decoder, text) for text in complete if text.strip()]
+    found = [_decode(decoder, text) for text in complete if text.strip()]
     lines = [line for line in found if line is not None]
-    return Census(run=run, lines=lines, searched=searched, damaged=len(found) - len(lines)) if lines else None
+    return (
+        PopulationLog(run=run, individuals=lines, is_search=is_search, damaged=len(found) - len(lines))
+        if lines
+        else None
+    )
 
 
-def _decoded(decoder: msgspec.json.Decoder[Line], text: bytes) -> Line | None:
+def _decode(decoder: msgspec.json.Decoder[LoggedIndividual], text: bytes) -> LoggedIndividual | None:
     try:
         line = decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -184,37 +186,37 @@ def _decoded(decoder: msgspec.json.Decoder[Line], text: bytes) -> Line | None:
     return line if line.objectives else None
 
 
-def censuses(groups: Sequence[Group]) -> dict[str, Census]:
-    """The population of the fittest run of each of the first groups that have one, by what it is called."""
-    found: dict[str, Census] = {}
+def population_logs(groups: Sequence[Group]) -> dict[str, PopulationLog]:
+    """Return the population log of the fittest run of each group by title, for at most `MAX_GROUPS` groups."""
+    found: dict[str, PopulationLog] = {}
     for group in groups:
         runs = [run for run in group.runs if (run.directory / "population.jsonl").is_file()]
-        for run in sorted(runs, key=lambda run: -measures(run).get("fitness", -math.inf))[:1]:
-            if len(found) < MOST and (population := read_census(run)):
+        for run in sorted(runs, key=lambda run: -summary_metrics(run).get("fitness", -math.inf))[:1]:
+            if len(found) < MAX_GROUPS and (population := read_population_log(run)):
                 which = f" ({Path(run.directory).name})" if len(group.runs) > 1 else ""
                 found[(group.label if len(groups) > 1 else "Population") + which] = population
     return found
 
 
-def rows(census: Census) -> list[Row]:
-    """A row per individual worth a table, with every gene."""
-    return [_row(census, number) for number in census.chosen]
+def individual_rows(log: PopulationLog) -> list[Row]:
+    """Return a row with all genes for each of `PopulationLog.table_rows`."""
+    return [_row(log, number) for number in log.table_rows]
 
 
-def few(census: Census, genes: int = 8) -> list[Row]:
-    """Some of `rows`, for people: as many as a page has room for, evenly chosen, and the first few genes."""
-    chosen = census.chosen
-    places = np.linspace(0, len(chosen) - 1, min(SHOWN, len(chosen))).round().astype(int)
-    return [_row(census, chosen[place], genes) for place in places]
+def sampled_rows(log: PopulationLog, genes: int = 8) -> list[Row]:
+    """Return up to `TABLE_ROWS` of `individual_rows`, evenly sampled, with the first few genes."""
+    chosen = log.table_rows
+    places = np.linspace(0, len(chosen) - 1, min(TABLE_ROWS, len(chosen))).round().astype(int)
+    return [_row(log, chosen[place], genes) for place in places]
 
 
-def _row(census: Census, number: int, genes: int | None = None) -> Row:
-    line = census.lines[number]
-    values: Mapping[str, Any] = {name: census.genes[name][number] for name in list(census.genes)[:genes]}
-    results = {name: line.results.get(name) for name in census.lines[0].results if name not in line.objectives}
-    left_out = {"…": "…"} if genes is not None and len(census.genes) > genes else {}
+def _row(log: PopulationLog, number: int, genes: int | None = None) -> Row:
+    line = log.individuals[number]
+    values: Mapping[str, Any] = {name: log.genes[name][number] for name in list(log.genes)[:genes]}
+    results = {name: line.results.get(name) for name in log.individuals[0].results if name not in line.objectives}
+    left_out = {"…": "…"} if genes is not None and len(log.genes) > genes else {}
     return {
-        "individual": str(line.id), **({"job": line.job} if census.searched else {}),
+        "individual": str(line.id), **({"job": line.job} if log.is_search else {}),
         "parents": " ".join(map(str, line.parents)), "role": line.role,
         "step": line.step, **line.objectives, **results, **values, **left_out,
         "cost": line.cost, "seconds": line.seconds,

@@ -1,4 +1,4 @@
-"""A report put together from runs: which tables, which pictures, and what a reader is told about them."""
+"""Composition of a report: its tables, its figures, and the text of its page."""
 
 from __future__ import annotations
 
@@ -13,55 +13,62 @@ from typing import Any
 from matplotlib.figure import Figure
 
 import evorl
-from evorl.analysis.figures import multiples, render, render_inset, single
-from evorl.analysis.groups import Group, differences, group_runs, show, worlds
-from evorl.analysis.html_page import Page, Portrait, Section, to_html
-from evorl.analysis.panels import Panel, panel
-from evorl.analysis.population import SHOWN, Census, censuses, few, rows
-from evorl.analysis.population_figures import portraits
-from evorl.analysis.runs import RunRecord, flatten
-from evorl.analysis.sweep_figure import Landscape, landscape, picture
-from evorl.analysis.sweeps import Waiting, by_world, short_names
-from evorl.analysis.tables import group_rows, readable, run_rows, to_csv, to_markdown
+from evorl.analysis.figures import metrics_figure, panel_figure, render, render_inset
+from evorl.analysis.groups import Group, differences, format_value, group_runs, runs_by_world
+from evorl.analysis.html_page import HEADINGS, Page, PopulationSection, Section, to_html
+from evorl.analysis.panels import Panel, make_panel
+from evorl.analysis.population import TABLE_ROWS, PopulationLog, individual_rows, population_logs, sampled_rows
+from evorl.analysis.population_figures import population_figures
+from evorl.analysis.runs import RunRecord, flatten, is_number
+from evorl.analysis.sweep_figure import SweepFitness, sweep_figure, sweep_fitness
+from evorl.analysis.sweeps import PendingJob, pending_by_world, short_names
+from evorl.analysis.tables import format_rows, group_rows, run_rows, to_csv, to_markdown
 
-MAIN = ("train/return", "eval/return_mean", "population/best")
-ORDER = ("train/", "eval/", "population/", "loss/", "policy/", "speed/")
-DETAILS = re.compile(r"eval/.*_(min|max|std)|budget/")
-"""Metrics without a picture: the tables say enough of them."""
+MAIN_METRICS = ("train/return", "eval/return_mean", "population/best")
+PREFIXES = (("train/", "eval/"), ("loss/", "policy/", "value/", "optimizer/"), ("population/",), ("",))
+"""Prefixes of the metrics in each section of `HEADINGS`; the first match counts."""
+WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/")
+"""Metrics that are in tables only."""
+MAX_NAMES = 40
+"""Most characters of the names of several algorithms in a subtitle."""
+MAX_SEEDS = 6
+"""Most seeds that a subtitle lists."""
 GROUPS = "Groups: means over runs"
 RUNS = "Runs"
 CAPTION = (
-    "Lines are means over seeds of each run's moving mean (over a fortieth of its length), from where all of a group's "
-    "runs have begun, dashed where only some have got; "
-    "shades are 95 % intervals by Student's t, from three runs on; thin lines are the runs as recorded. "
-    "Where there is one value per run, dots are runs and a bar is the mean with its interval."
+    "Each line is the mean over the runs of a group, each smoothed by a moving mean over 1/40 of its length. "
+    "It begins where all runs of the group have values and is dashed where only some of them do. "
+    "Shading: 95 % interval (Student's t), from three runs on. Thin lines: recorded values of each run. "
+    "Metrics with one value per run: a dot per run, and a bar for the mean and its interval."
 )
+CAPTION_OF_ONE = "Thick lines are moving means over 1/40 of the run, thin lines the recorded values."
 
 
-OF_RUNS = "Of each group's fittest run. "
-OF_SEARCHES = "Individuals are whole jobs, and steps those of all jobs so far. "
+OF_RUNS = "The fittest run of each group. "
+OF_SEARCHES = "Each individual is one job; steps are summed over all jobs so far. "
 OF_POPULATIONS = (
-    "Objectives are maximised. Scales leave out the worst fiftieth where it is far away, "
-    "and pictures of very many individuals show an even part of them; best, mean and fronts are of all. The dark line "
-    "among genes and the broad one in the tree are the line of descent of the best individual."
+    "Objectives are maximised. The axes leave out the worst 2 % of the individuals if they are far away. "
+    "Figures of very large populations draw an even sample; best, mean and fronts are computed from all individuals. "
+    "The dark line among the genes and the wide line in the lineage mark the descent of the best individual."
 )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class World:
-    """The part of a report on one world: its groups, and what is drawn of them."""
+class WorldReport:
+    """The part of a report on one world: its groups of runs and their figures."""
 
     name: str
     stem: str
-    """Begins the names of its pictures; empty where it is the only world."""
+    """Prefix of the file names of its figures; empty if it is the only world."""
     groups: Sequence[Group]
     main: Mapping[str, Panel]
-    others: Sequence[Panel]
-    landscape: Landscape | None
-    populations: Mapping[str, Census]
-    portraits: Mapping[str, Sequence[tuple[str, str, Figure]]]
-    """Of each population: name of the file, words and figure of each picture."""
-    waiting: Sequence[Waiting]
+    others: Mapping[str, Sequence[Panel]]
+    """Panels of the other metrics, by section."""
+    sweep: SweepFitness | None
+    populations: Mapping[str, PopulationLog]
+    pictures: Mapping[str, Sequence[tuple[str, str, Figure]]]
+    """File name, description and figure of each picture, by population."""
+    pending: Sequence[PendingJob]
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -70,24 +77,33 @@ class World:
 
 def compose(
     runs: Sequence[RunRecord],
-    waiting: Sequence[Waiting] = (),
+    pending: Sequence[PendingJob] = (),
     notes: Sequence[str] = (),
-    searches: Sequence[Census] = (),
+    searches: Sequence[PopulationLog] = (),
 ) -> dict[str, bytes]:
-    """The files of a report on one run or more, on jobs that wait and on searches over jobs, by name; ``notes`` open
-    its page."""
-    parts = _parts(runs, waiting, searches)
+    """Return the files of a report by name.
+
+    ``pending``: jobs of sweeps that have no run yet; ``notes``: lines at the top of the page; ``searches``: the
+    population logs of searches over jobs.
+    """
+    parts = _world_reports(runs, pending, searches)
     return (
         _tables(parts)
-        | {f"{name}.{kind}": picture for name, figure in _figures(parts) for kind, picture in render(figure).items()}
+        | {
+            f"{name}.{kind}": picture
+            for name, figure, subtitle in _figures(parts)
+            for kind, picture in render(figure, subtitle).items()
+        }
         | {"index.html": to_html(_page(runs, parts, notes)).encode()}
     )
 
 
-def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting], searches: Sequence[Census]) -> list[World]:
-    members = worlds(runs)
-    searched = _searched(searches, members)
-    apart = by_world(waiting, list(members))
+def _world_reports(
+    runs: Sequence[RunRecord], pending: Sequence[PendingJob], searches: Sequence[PopulationLog]
+) -> list[WorldReport]:
+    members = runs_by_world(runs)
+    searched = _logs_of_searches(searches, members)
+    apart = pending_by_world(pending, list(members))
     stems = {name: re.sub(r"\W+", "_", name) for name in members}
     unique = len(set(stems.values())) == len(stems)
     parts = []
@@ -95,134 +111,186 @@ def _parts(runs: Sequence[RunRecord], waiting: Sequence[Waiting], searches: Sequ
         groups = group_runs(several)
         main, others = _panels(groups)
         stem = "" if len(members) == 1 else f"{stems[name] if unique else f'{stems[name]}_{number}'}."
-        found = searched.get(name, {}) | censuses(groups)
-        shown = {title: list(portraits(census)) for title, census in found.items()}
+        found = searched.get(name, {}) | population_logs(groups)
+        shown = {title: list(population_figures(log)) for title, log in found.items()}
         parts.append(
-            World(
-                name=name, stem=stem, groups=groups, main=main, others=others, landscape=landscape(groups),
-                populations=found, portraits=shown, waiting=apart[name],
+            WorldReport(
+                name=name, stem=stem, groups=groups, main=main, others=others, sweep=sweep_fitness(groups),
+                populations=found, pictures=shown, pending=apart[name],
             )
         )  # fmt: skip
     return parts
 
 
-def _searched(searches: Sequence[Census], members: Mapping[str, Sequence[RunRecord]]) -> dict[str, dict[str, Census]]:
-    """Each search by what it is called, with the first of these worlds that a job of it is a run of."""
+def _logs_of_searches(
+    searches: Sequence[PopulationLog], members: Mapping[str, Sequence[RunRecord]]
+) -> dict[str, dict[str, PopulationLog]]:
+    """Return the searches by world and title. A search belongs to the first world that one of its jobs has."""
     homes = {name: {run.directory.resolve().parent for run in runs} for name, runs in members.items()}
-    found: dict[str, dict[str, Census]] = {}
-    for census in searches:
-        place = census.run.directory
+    found: dict[str, dict[str, PopulationLog]] = {}
+    for log in searches:
+        place = log.run.directory
         title = f"Search {place}" if len(searches) > 1 else "Search"
         for name in [name for name in homes if place.resolve() in homes[name]][:1]:
-            found.setdefault(name, {})[title] = census
+            found.setdefault(name, {})[title] = log
     return found
 
 
-def _tables(parts: Sequence[World]) -> dict[str, bytes]:
+def _tables(parts: Sequence[WorldReport]) -> dict[str, bytes]:
     by_group = [{"world": part.name} | row for part in parts for row in group_rows(part.groups)]
-    by_run = [{"world": part.name} | row for part in parts for row in run_rows(part.groups, part.waiting)]
+    by_run = [{"world": part.name} | row for part in parts for row in run_rows(part.groups, part.pending)]
     tables = {"groups.csv": to_csv(by_group).encode(), "runs.csv": to_csv(by_run).encode()}
-    known = [census for part in parts for census in part.populations.values() if census.chosen]
+    known = [log for part in parts for log in part.populations.values() if log.table_rows]
     if known:
-        best = [{"run": str(census.run.directory)} | row for census in known for row in rows(census)]
+        best = [{"run": str(log.run.directory)} | row for log in known for row in individual_rows(log)]
         tables["population.csv"] = to_csv(best).encode()
-    return tables | {"table.md": "\n".join(map(_text, parts)).encode()}
+    return tables | {"table.md": "\n".join(map(_markdown, parts)).encode()}
 
 
-def _text(part: World) -> str:
-    """The tables of a world for people, in Markdown."""
-    tables = {GROUPS: group_rows(part.groups), RUNS: run_rows(part.groups, part.waiting)}
-    tables |= {_best(title, census): few(census) for title, census in part.populations.items() if census.chosen}
+def _markdown(part: WorldReport) -> str:
+    """Return the tables of a world in Markdown."""
+    tables = {GROUPS: group_rows(part.groups), RUNS: run_rows(part.groups, part.pending)}
+    tables |= {_table_title(title, log): sampled_rows(log) for title, log in part.populations.items() if log.table_rows}
     return f"# {part.name}\n\n" + "\n".join(f"## {title}\n\n{to_markdown(table)}" for title, table in tables.items())
 
 
-def _best(title: str, census: Census) -> str:
-    """What a table of individuals says."""
-    if len(census.names) > 1:
-        return f"{title}: {min(SHOWN, len(census.chosen))} of the {len(census.chosen)} individuals of the front"
+def _table_title(title: str, log: PopulationLog) -> str:
+    """Return the heading of a table of individuals."""
+    if len(log.names) > 1:
+        return f"{title}: {min(TABLE_ROWS, len(log.table_rows))} of the {len(log.table_rows)} individuals of the front"
     return f"{title}: the best individuals"
 
 
-def _figures(parts: Sequence[World]) -> Iterator[tuple[str, Figure]]:
-    """What a sweep over a world found, each main metric on its own, the others side by side."""
+def _figures(parts: Sequence[WorldReport]) -> Iterator[tuple[str, Figure, str]]:
+    """Yield file name, figure and subtitle: the sweep, each main metric, the other metrics, and the populations."""
     for part in parts:
-        if part.landscape:
-            yield part.stem + "sweep", picture(part.landscape)
+        subtitle = _describe(part.runs, part.name)
+        if part.sweep:
+            yield part.stem + "sweep", sweep_figure(part.sweep), subtitle
         for name, shown in part.main.items():
-            yield part.stem + name, single(shown)
+            yield part.stem + name, panel_figure(shown), subtitle
         if part.others:
-            yield part.stem + "metrics", multiples(part.others)
-        for number, pictures in enumerate(part.portraits.values()):
-            which = f"population{number}" if len(part.portraits) > 1 else "population"
-            yield from ((f"{part.stem}{which}_{name}", figure) for name, _, figure in pictures)
+            yield part.stem + "metrics", metrics_figure(part.others), subtitle
+        for number, (title, pictures) in enumerate(part.pictures.items()):
+            which = f"population{number}" if len(part.pictures) > 1 else "population"
+            own = _describe_log(part.populations[title], part.name)
+            yield from ((f"{part.stem}{which}_{name}", figure, own) for name, _, figure in pictures)
 
 
-def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], list[Panel]]:
+def _describe(runs: Sequence[RunRecord], world: str) -> str:
+    """Return world, algorithm, evolver, seeds and budget: ``pong · ppo · seed 0 · 40,000 environment steps``."""
+    used = ("ec",) if world.startswith("problem") else ("rl", "ec")  # a problem is not played by a learner
+    chosen = [{run.choices.get(group) or "none" for run in runs} for group in used]
+    names = [", ".join(sorted(choice - {"none"})) for choice in chosen]
+    facts = [world, *(name for name in names if 0 < len(name) <= MAX_NAMES), _seeds(runs), _budget(runs)]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def _describe_log(log: PopulationLog, world: str) -> str:
+    """Describe the run of a population, or the search and its jobs."""
+    if log.is_search:
+        return f"{world} · search {log.run.directory.name} · {_count(len(log.individuals), 'job')}"
+    return _describe([log.run], world)
+
+
+def _seeds(runs: Sequence[RunRecord]) -> str:
+    seeds = list(dict.fromkeys(str(run.seed) for run in runs if run.seed is not None))
+    if len(seeds) > MAX_SEEDS:
+        return f"{len(seeds)} seeds"
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}" if seeds else ""
+
+
+def _budget(runs: Sequence[RunRecord]) -> str:
+    """Return the budget of runs, or the steps that they have reached where the config has no budget."""
+    given = [run.config.get("budget.steps") or run.config.get("mdp.budget") or run.steps for run in runs]
+    known = [float(steps) for steps in given if is_number(steps)]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    return f"{low:,.0f} environment steps" if low == high else f"{low:,.0f} to {high:,.0f} environment steps"
+
+
+def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], dict[str, list[Panel]]]:
     metrics = {name for group in groups for run in group.runs for name in run.series}
-    main = {name.replace("/", "_"): panel(groups, name) for name in MAIN if name in metrics}
-    if MAIN[0] in metrics:
-        main["train_return_by_time"] = panel(groups, MAIN[0], "seconds")
-    others = sorted((name for name in metrics.difference(MAIN) if not DETAILS.match(name)), key=_place)
-    return main, [panel(groups, name) for name in others]
+    main = {name.replace("/", "_"): make_panel(groups, name) for name in MAIN_METRICS if name in metrics}
+    if MAIN_METRICS[0] in metrics:
+        main["train_return_by_time"] = make_panel(groups, MAIN_METRICS[0], "seconds")
+    others = sorted(
+        (name for name in metrics.difference(MAIN_METRICS) if not WITHOUT_PICTURE.match(name)), key=_panel_order
+    )
+    sections: dict[str, list[Panel]] = {}
+    for name in others:
+        sections.setdefault(HEADINGS[_panel_order(name)[0]], []).append(make_panel(groups, name))
+    return main, sections
 
 
-def _place(metric: str) -> tuple[int, str]:
-    return next((i for i, prefix in enumerate(ORDER) if metric.startswith(prefix)), len(ORDER)), metric
+def _panel_order(metric: str) -> tuple[int, int, str]:
+    """Return the index of the metric's section, that of its prefix in it, and the metric."""
+    return next(
+        (i, k, metric)
+        for i, prefixes in enumerate(PREFIXES)
+        for k, prefix in enumerate(prefixes)
+        if metric.startswith(prefix)
+    )
 
 
-def _page(runs: Sequence[RunRecord], parts: Sequence[World], notes: Sequence[str]) -> Page:
+def _page(runs: Sequence[RunRecord], parts: Sequence[WorldReport], notes: Sequence[str]) -> Page:
     common, own = _provenance(runs)
     several = len(parts) > 1
-    differ = {f"What differs between the configs{f': {part.name}' if several else ''}": part for part in parts}
+    differ = {f"Differences between the configs{f': {part.name}' if several else ''}": part for part in parts}
     folded = {title: _differences(part.runs) for title, part in differ.items()}
     folded |= {"Provenance": common, "Provenance by run": own}
-    waiting = [job for part in parts for job in part.waiting]
-    where, names = short_names([*runs, *waiting])
+    pending = [job for part in parts for job in part.pending]
+    where, names = short_names([*runs, *pending])
     groups = sum(len(part.groups) for part in parts)
     counts = [_count(len(runs), "run"), _count(groups, "group")]
     counts += [_count(len(parts), "world")] if several else []
-    counts += [f"{_count(len(waiting), 'job')} to come"] if waiting else []
-    facts = [*counts, where, time.strftime("%Y-%m-%d %H:%M"), f"evorl {evorl.__version__}"]
+    counts += [f"{_count(len(pending), 'job')} to come"] if pending else []
+    facts = [_seeds(runs), _budget(runs), *counts, where, time.strftime("%Y-%m-%d %H:%M"), f"evorl {evorl.__version__}"]
     return Page(
         title=_title(runs, parts),
-        subtitle=" · ".join(facts),
+        subtitle=" · ".join(fact for fact in facts if fact),
         sections=[_section(part, names, part.name if several else "") for part in parts],
-        caption=CAPTION,
+        caption=CAPTION_OF_ONE if len(runs) == 1 else CAPTION,
         folded={title: table for title, table in folded.items() if table},
-        notes=[*notes, *(note for part in parts for note in _notes(part.groups))],
+        notes=[*notes, *(note for part in parts for note in _warnings(part.groups))],
     )
 
 
-def _section(part: World, names: Mapping[Path, str], title: str) -> Section:
-    by_run = [row | {"run": names[Path(row["run"])]} for row in readable(run_rows(part.groups, part.waiting))]
-    found = [(part.landscape.title, render_inset(picture(part.landscape)))] if part.landscape else []
+def _section(part: WorldReport, names: Mapping[Path, str], title: str) -> Section:
+    by_run = [row | {"run": names[Path(row["run"])]} for row in format_rows(run_rows(part.groups, part.pending))]
+    found = [(part.sweep.title, render_inset(sweep_figure(part.sweep)))] if part.sweep else []
+    single_runs = len(part.groups) == len(part.runs)  # then the table of groups repeats that of runs
+    by_group = {} if single_runs else {GROUPS: format_rows(group_rows(part.groups))}
     return Section(
         title=title,
-        legend=[(rank, f"{group.label} (n={len(group.runs)})") for rank, group in enumerate(part.groups)],
+        legend=[(rank, f"{group.label} (n={len(group.runs)})") for rank, group in enumerate(part.groups)]
+        if len(part.runs) > 1
+        else [],
         whole=found,
-        main=[_inset(shown) for shown in part.main.values()],
-        others=[_inset(shown) for shown in part.others],
-        tables={GROUPS: readable(group_rows(part.groups)), RUNS: by_run},
-        populations=[_portrait(title, census, part.portraits[title]) for title, census in part.populations.items()],
+        main=[_panel_picture(shown) for shown in part.main.values()],
+        others={title: [_panel_picture(shown) for shown in panels] for title, panels in part.others.items()},
+        tables=by_group | {RUNS: by_run},
+        populations=[_population_section(title, log, part.pictures[title]) for title, log in part.populations.items()],
     )
 
 
-def _portrait(title: str, census: Census, shown: Sequence[tuple[str, str, Figure]]) -> Portrait:
-    damaged = f" {_count(census.damaged, 'damaged line')} of its file left out." if census.damaged else ""
-    return Portrait(
-        title=_best(title, census),
+def _population_section(title: str, log: PopulationLog, shown: Sequence[tuple[str, str, Figure]]) -> PopulationSection:
+    damaged = f" {_count(log.damaged, 'damaged line')} of its file left out." if log.damaged else ""
+    return PopulationSection(
+        title=_table_title(title, log),
         pictures=[(words, render_inset(figure)) for _, words, figure in shown],
-        caption=(OF_SEARCHES if census.searched else OF_RUNS) + OF_POPULATIONS + damaged,
-        table=readable(few(census)) if census.chosen else (),
+        caption=(OF_SEARCHES if log.is_search else OF_RUNS) + OF_POPULATIONS + damaged,
+        table=format_rows(sampled_rows(log)) if log.table_rows else (),
     )
 
 
-def _inset(shown: Panel) -> tuple[str, bytes]:
-    return f"{shown.title} by {shown.unit}", render_inset(single(shown, direct=False))
+def _panel_picture(shown: Panel) -> tuple[str, bytes]:
+    return f"{shown.title} by {shown.unit}", render_inset(panel_figure(shown, direct=False))
 
 
-def _title(runs: Sequence[RunRecord], parts: Sequence[World]) -> str:
-    """What all the runs have in common: ``pong · ppo``."""
+def _title(runs: Sequence[RunRecord], parts: Sequence[WorldReport]) -> str:
+    """Return what all runs have in common: ``pong · ppo``."""
     chosen = [{run.choices.get(group) or "none" for run in runs} for group in ("rl", "ec")]
     shared: list[set[str]] = [{part.name for part in parts}, *chosen]
     names = [next(iter(choice)) for choice in shared if len(choice) == 1]
@@ -236,14 +304,14 @@ def _count(n: int, noun: str) -> str:
 def _differences(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
     _, names = short_names(runs)
     return [
-        {"key": key} | {names[run.directory]: show(value) for run, value in zip(runs, column, strict=True)}
+        {"key": key} | {names[run.directory]: format_value(value) for run, value in zip(runs, column, strict=True)}
         for key, column in differences(runs).items()
     ]
 
 
 def _provenance(runs: Sequence[RunRecord]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """What is the same for all runs (key, value), and what is each run's own (a row per run)."""
-    known = [_texts(run.provenance) for run in runs]
+    """Return the provenance shared by all runs (key, value), and the rest (a row per run)."""
+    known = [_as_text(run.provenance) for run in runs]
     keys = list(dict.fromkeys(key for texts in known for key in texts))
     same = [key for key in keys if len({texts.get(key) for texts in known}) == 1]
     own = [key for key in keys if key not in same]
@@ -255,18 +323,26 @@ def _provenance(runs: Sequence[RunRecord]) -> tuple[list[dict[str, str]], list[d
     return [{"": key, "value": known[0][key]} for key in same], rows if own else []
 
 
-def _texts(provenance: Mapping[str, Any]) -> dict[str, str]:
+def _as_text(provenance: Mapping[str, Any]) -> dict[str, str]:
     return {key: " ".join(map(str, v)) if isinstance(v, list) else str(v) for key, v in flatten(provenance).items()}
 
 
-def _notes(groups: Sequence[Group]) -> list[str]:
-    """What a reader must know before trusting the numbers."""
+def _warnings(groups: Sequence[Group]) -> list[str]:
+    """Return warnings that affect how the numbers can be read."""
     runs = [run for group in groups for run in group.runs]
     open_ends = sum(run.state != "finished" for run in runs)
-    known = f"{open_ends} of {_count(len(runs), 'run')} not finished: their newest numbers stand in."
+    known = f"{open_ends} of {_count(len(runs), 'run')} not finished: their newest values are shown."
     return [
-        *(f"{group.label}: {again}, so its interval is too narrow." for group in groups if (again := _repeated(group))),
-        *(f"{group.label}: means over runs of unlike {keys}." for group in groups if (keys := _unlike(group))),
+        *(
+            f"{group.label}: {again}, so its interval is too narrow."
+            for group in groups
+            if (again := _repeated_seeds(group))
+        ),
+        *(
+            f"{group.label}: means over runs of unlike {keys}."
+            for group in groups
+            if (keys := _differing_budget_keys(group))
+        ),
         *([known] if open_ends else []),
         *(f"{run.directory}: {_count(run.damaged, 'damaged line')} left out." for run in runs if run.damaged),
         *(f"{run.directory}: failed: {run.reason}" for run in runs if run.state == "failed"),
@@ -274,11 +350,11 @@ def _notes(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def _repeated(group: Group) -> str:
+def _repeated_seeds(group: Group) -> str:
     twice = [str(seed) for seed, n in Counter(run.seed for run in group.runs).items() if n > 1]
     return f"seed {', '.join(twice)} counts more than once" if twice else ""
 
 
-def _unlike(group: Group) -> str:
-    """The keys of the budget in which a group's runs differ."""
+def _differing_budget_keys(group: Group) -> str:
+    """Return the keys of the budget in which the runs of a group differ."""
     return ", ".join(key for key in differences(group.runs) if key.startswith("budget."))

@@ -1,4 +1,4 @@
-"""Run directories read back as typed objects: what a finished, stopped or still going run left on disk."""
+"""Reader of run directories: finished, stopped or still running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = Literal["finished", "running", "interrupted", "failed", "not begun"]
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One metric of one run: K finite values in the order written, at environment steps and seconds."""
+    """One metric of one run: K finite values in the order written, with their environment steps and seconds."""
 
     steps: Floats
     seconds: Floats
@@ -33,21 +33,21 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunRecord:
-    """What one run directory holds."""
+    """The content of one run directory."""
 
     directory: Path
     config: Mapping[str, Any]
-    """The composed config as dotted leaves."""
+    """The composed config, flattened to dotted keys."""
     choices: Mapping[str, str] = field(default_factory=dict)
-    """Which file of each config group was chosen (``mdp``: ``pong``); empty where it was not recorded."""
+    """The chosen file of each config group (``mdp``: ``pong``); empty if Hydra did not record it."""
     series: Mapping[str, Series] = field(default_factory=dict)
     result: Mapping[str, Any] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     state: State = "interrupted"
     reason: str = ""
-    """Why it failed."""
+    """Why the run failed."""
     damaged: int = 0
-    """Complete lines of metrics.jsonl that are no JSON object."""
+    """Number of complete lines of metrics.jsonl that are not valid."""
     steps: float = 0.0
     seconds: float = 0.0
 
@@ -56,15 +56,15 @@ class RunRecord:
         return self.config.get("seed")
 
     def last(self, metric: str) -> float | None:
-        """The newest value of a metric; None where it was never written."""
+        """Return the newest value of a metric; None if it was never written."""
         series = self.series.get(metric)
         return float(series.values[-1]) if series else None
 
 
 def find_runs(places: Sequence[Path]) -> list[Path]:
-    """The run directories at or below the given places, each once, in a stable order.
+    """Return the run directories at or below the given places, without duplicates, in a stable order.
 
-    Raises `BadRequest` where there is none.
+    Raises `BadRequest` if there is none.
     """
     found = {directory.resolve(): directory for place in places for directory in _runs_below(place)}
     if not found:
@@ -74,16 +74,16 @@ def find_runs(places: Sequence[Path]) -> list[Path]:
 
 
 def read_run(directory: Path) -> RunRecord:
-    """Read one run directory; a run without a result still goes while a process holds its lock.
+    """Read one run directory. A run without a result is running if a process holds its lock.
 
-    Raises `BadRequest` where the config cannot be read.
+    Raises `BadRequest` if the config cannot be read.
     """
     lines, damaged = _read_lines(directory / "metrics.jsonl")
     series = _gather(lines)
     result = read_json(directory / "result.json")
     steps = max((float(line["step"]) for line in lines), default=0.0)
     if result is not None and _number(result.get("steps"), 0.0) < steps:
-        result = None  # of an earlier end: the run was continued with a larger budget
+        result = None  # written by an earlier attempt: the run was resumed with a larger budget
     seconds = max((float(line["time"]) for line in lines), default=0.0)
     state, reason = _state(directory, result)
     return RunRecord(
@@ -102,7 +102,7 @@ def read_run(directory: Path) -> RunRecord:
 
 
 def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
-    """The runs that can be read, and a note on each that cannot. Raises `BadRequest` or OSError where none can."""
+    """Return the readable runs and a note on each other one. Raises `BadRequest` or OSError if none is readable."""
     runs, left_out = [], []
     for directory in directories:
         try:
@@ -117,16 +117,16 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
 def _state(directory: Path, result: Mapping[str, Any] | None) -> tuple[State, str]:
     if result is not None:
         return "finished", ""
-    if is_held(directory):
+    if is_locked(directory):
         return "running", ""
-    noted = read_json(directory / failure.NAME)
+    noted = read_json(directory / failure.FILE_NAME)
     return ("interrupted", "") if noted is None else ("failed", str(noted.get("reason", "")))
 
 
-def is_held(directory: Path) -> bool:
-    """Whether a process writes this run (`evorl.record.checkpoint.lock`). Nothing is made or changed in the run.
+def is_locked(directory: Path) -> bool:
+    """Return whether a process writes this run (`evorl.record.checkpoint.lock`), without changing the directory.
 
-    Asks for a share of the lock and lets go of it at once: the system knows no other way to ask.
+    Takes a shared lock for a moment, since the operating system offers no query.
     """
     import fcntl
 
@@ -135,13 +135,13 @@ def is_held(directory: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # no run of ours began here, or a file system without locks: nobody can be seen to write
+    except OSError:  # not a run of evorl, or a file system without locks
         return False
     return False
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted leaves; an empty mapping is a leaf of its own."""
+    """Flatten nested mappings to dotted keys; an empty mapping is kept as a value."""
     leaves: dict[str, Any] = {}
     for key, value in tree.items():
         name = f"{prefix}{key}"
@@ -156,7 +156,7 @@ def _runs_below(place: Path) -> Iterator[Path]:
     for root, folders, _ in os.walk(place):
         if (Path(root) / ".hydra" / "config.yaml").is_file():
             yield Path(root)
-            folders.clear()  # what a run keeps inside is its own
+            folders.clear()  # do not search inside a run
         folders[:] = sorted((name for name in folders if not name.startswith(".")), key=_natural)
 
 
@@ -165,7 +165,7 @@ def _natural(name: str) -> tuple[int, str]:
 
 
 def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The metric lines and how many complete ones are damaged; an unfinished last line is left to its writer."""
+    """Return the valid metric lines and the number of damaged ones; an incomplete last line is ignored."""
     if not path.is_file():
         return [], 0
     complete = path.read_bytes().split(b"\n")[:-1]
@@ -193,7 +193,7 @@ def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where there is none that can be read."""
+    """Return the JSON object in a file; None if it cannot be read."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -212,7 +212,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def _read_choices(path: Path) -> dict[str, str]:
-    """Hydra's record of the chosen files, by group; its own groups are left out."""
+    """Return the chosen file of each config group as recorded by Hydra, without Hydra's own groups."""
     if not path.is_file():
         return {}
     choices = flatten(_read_yaml(path)).items()
@@ -222,7 +222,7 @@ def _read_choices(path: Path) -> dict[str, str]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value read from a file is a finite number (a boolean is none)."""
+    """Return whether a value read from a file is a finite number (booleans are not numbers)."""
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
 
 

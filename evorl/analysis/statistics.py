@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A curve over seeds on a grid [G]: mean, 95 % half-width (NaN with one seed) and how many seeds reach there."""
+    """A curve over seeds on a grid [G]: mean, 95 % half-width (NaN with one seed) and number of seeds."""
 
     grid: Floats
     mean: Floats
@@ -25,7 +25,7 @@ class Band:
 
 @lru_cache
 def t_quantile(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t with an integer number of degrees of freedom.
+    """Return the 97.5 % quantile of Student's t distribution for integer degrees of freedom.
 
     Inverts the closed form of the distribution (Abramowitz and Stegun 26.7.3, 26.7.4) by bisection.
     """
@@ -39,7 +39,7 @@ def t_quantile(freedom: int) -> float:
 
 
 def _central(theta: float, freedom: int) -> float:
-    """P(|T| < sqrt(freedom) tan theta)."""
+    """Return P(|T| < sqrt(freedom) tan theta)."""
     sine, cosine = math.sin(theta), math.cos(theta)
     odd = freedom % 2
     term = sine * (cosine if odd else 1.0)
@@ -51,36 +51,36 @@ def _central(theta: float, freedom: int) -> float:
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Half the 95 % interval of the mean of n independent values, by Student's t; NaN where n < 2."""
+    """Return the half-width of the 95 % interval of the mean of n independent values (Student's t); NaN if n < 2."""
     n = len(values)
     if n < 2:
         return math.nan
-    around = np.asarray(values, np.float64) - values[0]  # equal values have an interval of exactly nothing
+    around = np.asarray(values, np.float64) - values[0]  # equal values give exactly 0
     return t_quantile(n - 1) * float(np.std(around, ddof=1)) / math.sqrt(n)
 
 
 def smooth(x: Floats, y: Floats, width: float) -> Floats:
-    """The mean of y [K] over a window of ``width`` centred on each of the ascending x [K].
+    """Return the mean of y `[K]` over a window of ``width`` centred on each of the ascending x `[K]`.
 
-    Coarse data, further apart than half a window, stay as they are.
+    Points further apart than half the window are unchanged.
     """
     first = np.searchsorted(x, x - width / 2, side="left")
     past = np.searchsorted(x, x + width / 2, side="right")
-    offset = y.mean() if len(y) else 0.0  # summing around the mean keeps the differences exact enough
+    offset = y.mean() if len(y) else 0.0  # sums around the mean reduce the rounding error
     sums = np.concatenate([[0.0], np.cumsum(y - offset)])
     return np.asarray(offset + (sums[past] - sums[first]) / (past - first), np.float64)
 
 
 def common_grid(xs: Sequence[Floats], most: int = 400) -> Floats:
-    """Where curves meet: every x that any of them has, or ``most`` even points where that would be more."""
+    """Return the union of all x, or ``most`` evenly spaced points if the union is larger."""
     union = np.unique(np.concatenate(xs))
     return union if len(union) <= most else np.linspace(union[0], union[-1], most)
 
 
 def band(curves: Sequence[tuple[Floats, Floats]], grid: Floats) -> Band:
-    """Mean and 95 % interval over curves (x [K] ascending, y [K]), interpolated on a grid [G].
+    """Return mean and 95 % interval over curves (x `[K]` ascending, y `[K]`), interpolated on a grid `[G]`.
 
-    A curve counts between its own first and last point only, so the count can change along the grid.
+    A curve counts only between its first and last point, so the count can change along the grid.
     """
     table = np.array([np.interp(grid, x, y, left=math.nan, right=math.nan) for x, y in curves])
     count = np.isfinite(table).sum(axis=0)

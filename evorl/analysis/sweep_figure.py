@@ -1,4 +1,4 @@
-"""What a sweep found, as one picture: a heat map over two varied keys, parallel coordinates over more."""
+"""Figure of a sweep: fitness as a heat map over two varied keys, or parallel coordinates over more."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evorl.analysis.figures import INK, MUTED, PAPER, style
-from evorl.analysis.groups import Group, show
+from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import is_number
-from evorl.analysis.tables import measures, number
+from evorl.analysis.tables import format_number, summary_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ORDINAL = 9
-"""Values of a key up to which each has a place of its own, at equal distances."""
+"""Most values of a key that are placed at equal distances."""
 SPARSE = 0.25
-"""Part of a heat map's cells below which it would show little but holes."""
+"""Least share of occupied cells for a heat map."""
 SHADES = (0.15, 0.88)
-"""The part of the colour map that is told from white and from black paper."""
+"""Part of the colour map that is visible on white and on black."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Landscape:
-    """The mean fitness of G groups of runs, and the values of K >= 2 keys that tell the groups apart."""
+class SweepFitness:
+    """The mean fitness of G groups of runs, and the values of K >= 2 keys that distinguish the groups."""
 
     keys: Sequence[str]
     values: Sequence[Sequence[Any]]
     """[G][K]"""
-    heights: Sequence[float]
+    fitness: Sequence[float]
     """[G]"""
 
     @property
@@ -43,36 +43,36 @@ class Landscape:
 
     @property
     def is_map(self) -> bool:
-        """Whether it fills a plane of two keys well enough to be drawn as one."""
+        """Whether there are two keys and enough occupied cells for a heat map."""
         if len(self.keys) != 2:
             return False
         columns, rows = (len(_places(self, k)) for k in range(2))
-        return max(columns, rows) <= 24 and len(self.heights) >= SPARSE * columns * rows
+        return max(columns, rows) <= 24 and len(self.fitness) >= SPARSE * columns * rows
 
 
-def landscape(groups: Sequence[Group]) -> Landscape | None:
-    """The groups that have a fitness; None where there are too few, or fewer than two keys, for a picture."""
-    found = [(group, [m["fitness"] for m in map(measures, group.runs) if "fitness" in m]) for group in groups]
+def sweep_fitness(groups: Sequence[Group]) -> SweepFitness | None:
+    """Return the fitness of the groups; None with fewer than three groups or two keys."""
+    found = [(group, [m["fitness"] for m in map(summary_metrics, group.runs) if "fitness" in m]) for group in groups]
     known = [(group, values) for group, values in found if values]
     keys = list(groups[0].values)
     if len(keys) < 2 or len(known) < 3:
         return None
-    return Landscape(
+    return SweepFitness(
         keys=keys,
         values=[[group.values[key] for key in keys] for group, _ in known],
-        heights=[float(np.mean(values)) for _, values in known],
+        fitness=[float(np.mean(values)) for _, values in known],
     )
 
 
-def picture(shown: Landscape) -> Figure:
-    """A figure of it."""
+def sweep_figure(shown: SweepFitness) -> Figure:
+    """Draw a heat map or parallel coordinates."""
     with style():
         return _heat_map(shown) if shown.is_map else _parallel(shown)
 
 
-def _places(shown: Landscape, k: int) -> dict[str, float]:
+def _places(shown: SweepFitness, k: int) -> dict[str, float]:
     """The values of a key in their order, as they are shown, and the number of each (its rank where it has none)."""
-    column = {show(row[k]): row[k] for row in shown.values}
+    column = {format_value(row[k]): row[k] for row in shown.values}
     names = sorted(column, key=lambda name: (not is_number(column[name]), _size(column[name]), _natural(name)))
     numeric = all(is_number(value) for value in column.values())
     return {name: float(column[name]) if numeric else float(rank) for rank, name in enumerate(names)}
@@ -86,19 +86,19 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(word), "") if word.isdecimal() else (0, word) for word in re.split(r"(\d+)", name)]
 
 
-def _shades(heights: Sequence[float]) -> list[str]:
+def _shades(fitness: Sequence[float]) -> list[str]:
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    low, high = min(heights), max(heights)
-    parts = [(height - low) / (high - low) if high > low else 1.0 for height in heights]
+    low, high = min(fitness), max(fitness)
+    parts = [(height - low) / (high - low) if high > low else 1.0 for height in fitness]
     return [to_hex(colormaps["viridis"](SHADES[0] + part * (SHADES[1] - SHADES[0]))) for part in parts]
 
 
 # ------------------------------------------------------------------ two keys
 
 
-def _heat_map(shown: Landscape) -> Figure:
+def _heat_map(shown: SweepFitness) -> Figure:
     from matplotlib.figure import Figure
 
     across = 0 if len(_places(shown, 0)) >= len(_places(shown, 1)) else 1
@@ -117,8 +117,8 @@ def _heat_map(shown: Landscape) -> Figure:
             "top": 1 - 0.42 / height,
         }
     )
-    for row, tall, shade in zip(shown.values, shown.heights, _shades(shown.heights), strict=True):
-        _cell(axes, columns.index(show(row[across])), rows.index(show(row[1 - across])), tall, shade)
+    for row, tall, shade in zip(shown.values, shown.fitness, _shades(shown.fitness), strict=True):
+        _cell(axes, columns.index(format_value(row[across])), rows.index(format_value(row[1 - across])), tall, shade)
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(rows) - 0.5))
     axes.set_xticks(range(len(columns)), columns, rotation=45 if slanted else 0)
     axes.set_yticks(range(len(rows)), rows)
@@ -135,65 +135,69 @@ def _cell(axes: Axes, column: int, row: int, tall: float, shade: str) -> None:
 
     axes.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, facecolor=shade, linewidth=0))
     dark = np.dot(to_rgb(shade), (0.299, 0.587, 0.114)) < 0.5
-    axes.text(column, row, _short(tall), ha="center", va="center", fontsize=8.5, color="#ffffff" if dark else "#101010")
+    axes.text(
+        column, row, _short_number(tall), ha="center", va="center", fontsize=8.5, color="#ffffff" if dark else "#101010"
+    )
 
 
-def _short(value: float) -> str:
-    return number(float(f"{value:.3g}")).replace("-", "−")
+def _short_number(value: float) -> str:
+    return format_number(float(f"{value:.3g}")).replace("-", "−")
 
 
 # ------------------------------------------------------------------ more keys
 
 
-def _parallel(shown: Landscape) -> Figure:
-    """An upright for each key and one for the fitness; a line for each group, the best one wide and on top."""
+def _parallel(shown: SweepFitness) -> Figure:
+    """Draw a vertical axis per key and one for the fitness, and a line per group, the best one wide and on top."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(5.6, 1.35 * (len(shown.keys) + 1)), 4.0))
     axes = figure.subplots(gridspec_kw={"left": 0.09, "right": 0.9, "bottom": 0.03, "top": 0.85})
     axes.set_axis_off()
-    heights = np.array([*(_scaled(axes, shown, k) for k in range(len(shown.keys))), _risen(axes, shown)])
-    shades, best = _shades(shown.heights), int(np.argmax(shown.heights))
-    for group in np.argsort(shown.heights, kind="stable"):
+    fitness = np.array(
+        [*(_key_positions(axes, shown, k) for k in range(len(shown.keys))), _fitness_positions(axes, shown)]
+    )
+    shades, best = _shades(shown.fitness), int(np.argmax(shown.fitness))
+    for group in np.argsort(shown.fitness, kind="stable"):
         wide: dict[str, Any] = {"linewidth": 3.0, "alpha": 1.0} if group == best else {"linewidth": 1.3, "alpha": 0.75}
-        axes.plot(*_curve(heights[:, group]), color=shades[group], solid_joinstyle="round", zorder=2, **wide)
+        axes.plot(*_curve(fitness[:, group]), color=shades[group], solid_joinstyle="round", zorder=2, **wide)
     axes.set(xlim=(-0.1, len(shown.keys) + 0.1), ylim=(-0.13, 1.13))
     return figure
 
 
-def _curve(heights: Any) -> tuple[Any, Any]:
-    """Through the heights [K], level where it crosses an upright, so that lines of one place can be followed."""
+def _curve(fitness: Any) -> tuple[Any, Any]:
+    """Through the fitness [K], level where it crosses an upright, so that lines of one place can be followed."""
     part = np.linspace(0, 1, 25)
     bend = part * part * (3 - 2 * part)
-    x = np.concatenate([k + part for k in range(len(heights) - 1)])
-    y = np.concatenate([a + (b - a) * bend for a, b in pairwise(heights)])
+    x = np.concatenate([k + part for k in range(len(fitness) - 1)])
+    y = np.concatenate([a + (b - a) * bend for a, b in pairwise(fitness)])
     return x, y
 
 
-def _scaled(axes: Axes, shown: Landscape, k: int) -> list[float]:
-    """Where each group crosses the upright of a key, in [0, 1]."""
+def _key_positions(axes: Axes, shown: SweepFitness, k: int) -> list[float]:
+    """Return where each group crosses the axis of a key, in [0, 1]."""
     places = _places(shown, k)
     if len(places) <= ORDINAL:
         at = {name: rank / max(len(places) - 1, 1) for rank, name in enumerate(places)}
         ticks, fan = at, 0.3 / len(places)
     else:
-        (at, ticks), fan = _ruled(places), 0.0
-    _upright(axes, k, shown.keys[k], ticks)
-    return [at[show(row[k])] + fan * aside for row, aside in zip(shown.values, _fanned(shown, k), strict=True)]
+        (at, ticks), fan = _numeric_scale(places), 0.0
+    _draw_scale(axes, k, shown.keys[k], ticks)
+    return [at[format_value(row[k])] + fan * aside for row, aside in zip(shown.values, _offsets(shown, k), strict=True)]
 
 
-def _fanned(shown: Landscape, k: int) -> list[float]:
-    """Groups of one value side by side in [-1/2, 1/2], the fitter above, so that none hides another."""
-    asides = [0.0] * len(shown.heights)
+def _offsets(shown: SweepFitness, k: int) -> list[float]:
+    """Return offsets in [-1/2, 1/2] that separate groups with the same value, the fitter above."""
+    asides = [0.0] * len(shown.fitness)
     for name in _places(shown, k):
-        here = [i for i, row in enumerate(shown.values) if show(row[k]) == name]
-        for rank, i in enumerate(sorted(here, key=lambda i: shown.heights[i])):
+        here = [i for i, row in enumerate(shown.values) if format_value(row[k]) == name]
+        for rank, i in enumerate(sorted(here, key=lambda i: shown.fitness[i])):
             asides[i] = (rank + 0.5) / len(here) - 0.5
     return asides
 
 
-def _ruled(places: dict[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """Many numbers on a scale, logarithmic where they span two decades; and the marks beside it."""
+def _numeric_scale(places: dict[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return positions on a scale, logarithmic if the values span two decades, and the tick marks."""
     low, high = min(places.values()), max(places.values())
     logarithmic = low > 0 and high / low >= 100
     scale = np.log10 if logarithmic else np.asarray
@@ -202,15 +206,15 @@ def _ruled(places: dict[str, float]) -> tuple[dict[str, float], dict[str, float]
     return at, {f"{float(f'{mark:.2g}'):g}": part for mark, part in zip(marks, np.linspace(0, 1, 5), strict=True)}
 
 
-def _risen(axes: Axes, shown: Landscape) -> list[float]:
-    low, high = min(shown.heights), max(shown.heights)
+def _fitness_positions(axes: Axes, shown: SweepFitness) -> list[float]:
+    low, high = min(shown.fitness), max(shown.fitness)
     room = (high - low) or 1.0
     marks = np.linspace(low, high, 5) if high > low else [low]
-    _upright(axes, len(shown.keys), "fitness", {_short(float(mark)): (mark - low) / room for mark in marks})
-    return [(height - low) / room for height in shown.heights]
+    _draw_scale(axes, len(shown.keys), "fitness", {_short_number(float(mark)): (mark - low) / room for mark in marks})
+    return [(height - low) / room for height in shown.fitness]
 
 
-def _upright(axes: Axes, at: int, name: str, ticks: dict[str, float]) -> None:
+def _draw_scale(axes: Axes, at: int, name: str, ticks: dict[str, float]) -> None:
     """A vertical scale at x = ``at``: its name above, its ticks to the left, those of the last to the right."""
     from matplotlib.patheffects import withStroke
 

@@ -1,4 +1,4 @@
-"""The directory of a sweep: which jobs it has, and what became of each."""
+"""Sweep directories: the index of their jobs, and the state of each job."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from evorl.analysis.runs import RunRecord, State, read_json
 from evorl.record import failure
 from evorl.util.files import write_json
 
-INDEX = "sweep.json"
-"""Makes a directory a sweep of ours: the words of each job, by its directory."""
-ASKED = "search.json"
-"""What was searched, where an evolver proposes the jobs."""
+INDEX_FILE = "sweep.json"
+"""Index of a sweep: the overrides of each job, by its directory."""
+SEARCH_FILE = "search.json"
+"""Settings of a search: a sweep whose jobs are proposed by an evolver."""
 
 
 def is_sweep(directory: Path) -> bool:
-    """Whether a directory holds a sweep, or what one leaves that was killed before its first job."""
+    """Return whether a directory holds a sweep, or the files of a sweep that was killed before its first job."""
     names = {path.name for path in directory.iterdir()}
-    return INDEX in names or names <= {".lock", f".{INDEX}.partial"}
+    return INDEX_FILE in names or names <= {".lock", f".{INDEX_FILE}.partial"}
 
 
-def index(directory: Path, jobs: Mapping[str, Sequence[str]]) -> None:
-    """Enter the words of jobs (by their directories) beside those that the sweep has already."""
-    write_json(directory / INDEX, {"evorl": evorl.__version__, "jobs": {**indexed(directory), **jobs}})
+def write_index(directory: Path, jobs: Mapping[str, Sequence[str]]) -> None:
+    """Add the overrides of jobs (by directory) to the index of a sweep."""
+    write_json(directory / INDEX_FILE, {"evorl": evorl.__version__, "jobs": {**read_index(directory), **jobs}})
 
 
-def indexed(directory: Path) -> dict[str, list[str]]:
-    """The words of each job, by its directory; empty where nothing is known of them."""
-    found = (read_json(directory / INDEX) or {}).get("jobs")
+def read_index(directory: Path) -> dict[str, list[str]]:
+    """Return the overrides of each job, by directory; empty without an index."""
+    found = (read_json(directory / INDEX_FILE) or {}).get("jobs")
     return {name: [str(word) for word in words] for name, words in found.items()} if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """A job of a sweep that is no run yet: it has not begun, or failed before it could."""
+class PendingJob:
+    """A job of a sweep without a run directory: not started, or failed before the start."""
 
     directory: Path
     words: Mapping[str, str]
-    """The keys whose values differ among the jobs of its sweep, as they were given, and the world."""
+    """The overrides that differ among the jobs of the sweep, and the world."""
     reason: str | None
 
     @property
@@ -49,62 +49,65 @@ class Waiting:
         return "not begun" if self.reason is None else "failed"
 
 
-def waiting(places: Iterable[Path]) -> list[Waiting]:
-    """The jobs that are no runs yet, of every sweep at or below the given places."""
-    return [job for directory in dict.fromkeys(_below(places)) for job in _waiting(directory)]
+def pending_jobs(places: Iterable[Path]) -> list[PendingJob]:
+    """Return the jobs without a run directory, of all sweeps at or below the given places."""
+    return [job for directory in dict.fromkeys(_sweeps_below(places)) for job in _pending_in_sweep(directory)]
 
 
 def searches(places: Iterable[Path]) -> list[Path]:
-    """The sweeps at or below the given places whose jobs an evolver proposed, each once."""
-    return list({one.resolve(): one for one in _below(places) if (one / ASKED).is_file()}.values())
+    """Return the searches (`SEARCH_FILE`) at or below the given places, without duplicates."""
+    return list({one.resolve(): one for one in _sweeps_below(places) if (one / SEARCH_FILE).is_file()}.values())
 
 
-def _below(places: Iterable[Path]) -> Iterator[Path]:
+def _sweeps_below(places: Iterable[Path]) -> Iterator[Path]:
     for place in places:
         for root, folders, files in os.walk(place):
-            if INDEX in files:
+            if INDEX_FILE in files:
                 yield Path(root)
             folders[:] = [] if ".hydra" in folders else sorted(name for name in folders if not name.startswith("."))
 
 
-def _waiting(directory: Path) -> Iterator[Waiting]:
-    jobs = {name: dict(_pair(word) for word in words) for name, words in indexed(directory).items()}
+def _pending_in_sweep(directory: Path) -> Iterator[PendingJob]:
+    jobs = {name: dict(_split_override(word) for word in words) for name, words in read_index(directory).items()}
     keys = {key for words in jobs.values() for key in words}
     told = {key for key in keys if len({words.get(key) for words in jobs.values()}) > 1} | {"mdp"}
     for name, words in jobs.items():
         place = directory / name
         if not (place / ".hydra" / "config.yaml").exists():
             shown = {key: value for key, value in words.items() if key in told}
-            yield Waiting(directory=place, words=shown, reason=failed(place))
+            yield PendingJob(directory=place, words=shown, reason=failure_reason(place))
 
 
-def _pair(word: str) -> tuple[str, str]:
+def _split_override(word: str) -> tuple[str, str]:
     key, _, value = word.lstrip("+").partition("=")
     return key, value
 
 
-def found(directory: Path) -> list[str]:
-    """The jobs that have begun, or failed before they could, in a sweep whose jobs are not known before."""
+def started_jobs(directory: Path) -> list[str]:
+    """Return the jobs of a search that have started, or failed before the start."""
     marks = [mark.parent.parent for mark in directory.rglob(".hydra/config.yaml")]
-    marks += [mark.parent for mark in directory.rglob(failure.NAME)]
+    marks += [mark.parent for mark in directory.rglob(failure.FILE_NAME)]
     return sorted({str(place.relative_to(directory)) for place in marks})
 
 
-def failed(directory: Path) -> str | None:
-    """Why the last attempt at a run failed; None where it did not."""
+def failure_reason(directory: Path) -> str | None:
+    """Return why the last attempt at a run failed; None if it did not fail."""
     if (directory / "result.json").exists():
         return None
-    noted = read_json(directory / failure.NAME)
+    noted = read_json(directory / failure.FILE_NAME)
     return None if noted is None else str(noted.get("reason"))
 
 
-def by_world(waiting: Sequence[Waiting], names: Sequence[str]) -> dict[str, list[Waiting]]:
-    """The jobs shown with each of these worlds, those of a world without a run with the first."""
-    of = [next((name for name in names if name.partition(" ")[0] == job.words.get("mdp")), names[0]) for job in waiting]
-    return {name: [job for job, world in zip(waiting, of, strict=True) if world == name] for name in names}
+def pending_by_world(pending_jobs: Sequence[PendingJob], names: Sequence[str]) -> dict[str, list[PendingJob]]:
+    """Return the jobs by world. Jobs of a world without runs are added to the first world."""
+    of = [
+        next((name for name in names if name.partition(" ")[0] == job.words.get("mdp")), names[0])
+        for job in pending_jobs
+    ]
+    return {name: [job for job, world in zip(pending_jobs, of, strict=True) if world == name] for name in names}
 
 
-def short_names(runs: Sequence[RunRecord | Waiting]) -> tuple[str, dict[Path, str]]:
-    """Where all the runs lie, and each one's name below it."""
+def short_names(runs: Sequence[RunRecord | PendingJob]) -> tuple[str, dict[Path, str]]:
+    """Return the common parent directory of all runs, and the path of each run below it."""
     above = Path(os.path.commonpath([run.directory.absolute().parent for run in runs]))
     return str(above), {run.directory: str(run.directory.absolute().relative_to(above)) for run in runs}

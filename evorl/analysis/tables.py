@@ -1,4 +1,4 @@
-"""Tables over runs and groups of runs: numbers with their 95 % intervals, as CSV and as Markdown."""
+"""Tables of runs and groups of runs, with 95 % intervals, as CSV and as Markdown."""
 
 from __future__ import annotations
 
@@ -12,30 +12,34 @@ from typing import Any, get_args
 
 import numpy as np
 
-from evorl.analysis.groups import Group, show
+from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import RunRecord, State, is_number
 from evorl.analysis.statistics import half_width
-from evorl.analysis.sweeps import Waiting
+from evorl.analysis.sweeps import PendingJob
 
 Row = dict[str, Any]
-"""Column name -> value; the rows of a table share their columns, and None is an empty cell."""
+"""Column name -> value. All rows of a table have the same columns; None is an empty cell."""
 
 INTERVAL = " ±95%"
-"""Marks the column with the half-width of a mean's 95 % interval over seeds."""
+"""Suffix of columns with the half-width of the 95 % interval of a mean over seeds."""
 
 _FIRST = ("steps", "seconds", "steps_per_second", "train/return", "eval/return_mean", "eval/return_std", "fitness")
-_JUDGED = ("steps_per_second", "train/return", "fitness")  # these and every mean have an interval over seeds
-_BRIEF = ("steps", "seconds", "train/return", "eval/return_mean", "fitness")
+_WITH_INTERVAL = (
+    "steps_per_second",
+    "train/return",
+    "fitness",
+)  # these and all ``_mean`` columns have an interval over seeds
+_TERMINAL = ("steps", "seconds", "train/return", "eval/return_mean", "fitness")
 _NUMBER = re.compile(r"[-\d.e+\u2009]*( ± [-\d.e+\u2009]+)?")
-_DETAILS = ("_min", "_max", "/episodes", "stochastic_return_std")  # in the CSV only
+_CSV_ONLY = ("_min", "_max", "/episodes", "stochastic_return_std")  # in the CSV only
 
 
-def measures(run: RunRecord) -> dict[str, float]:
-    """The numbers that sum a run up: the newest of its metrics, and the result's where it has ended."""
-    judged = {name: series.values[-1] for name, series in run.series.items() if name.startswith("eval/")}
-    judged |= {f"eval/{name}": value for name, value in (run.result or {}).get("eval", {}).items()}
-    own = judged.pop("eval/fitness_mean", judged.get("eval/return_mean"))  # as evorl.rl.evaluation.fitness
-    found = judged | {
+def summary_metrics(run: RunRecord) -> dict[str, float]:
+    """Return the summary of a run: its newest metrics, replaced by those of ``result.json`` if it has one."""
+    evaluated = {name: series.values[-1] for name, series in run.series.items() if name.startswith("eval/")}
+    evaluated |= {f"eval/{name}": value for name, value in (run.result or {}).get("eval", {}).items()}
+    own = evaluated.pop("eval/fitness_mean", evaluated.get("eval/return_mean"))  # as evorl.rl.evaluation.fitness
+    found = evaluated | {
         "steps": run.steps,
         "seconds": run.seconds,
         "steps_per_second": run.steps / run.seconds if run.seconds else math.nan,
@@ -45,15 +49,15 @@ def measures(run: RunRecord) -> dict[str, float]:
     return {key: float(value) for key, value in found.items() if is_number(value)}
 
 
-def run_rows(groups: Sequence[Group], waiting: Sequence[Waiting] = ()) -> list[Row]:
-    """One row per run or waiting job: where it is, its state, why it failed, what it varies, its seed, its measures."""
-    runs = [(group, run, measures(run)) for group in groups for run in group.runs]
+def run_rows(groups: Sequence[Group], pending: Sequence[PendingJob] = ()) -> list[Row]:
+    """Return one row per run or pending job: path, state, reason of a failure, varied keys, seed, metrics."""
+    runs = [(group, run, summary_metrics(run)) for group in groups for run in group.runs]
     columns = _columns([measured for _, _, measured in runs])
-    varied = [key for job in waiting for key in job.words if key not in ("seed", "mdp")]
+    varied = [key for job in pending for key in job.words if key not in ("seed", "mdp")]
     keys = list(dict.fromkeys([*groups[0].values, *varied]))
     begun: list[Row] = [
         {"run": str(run.directory), "state": run.state, "reason": run.reason}
-        | {key: show(group.values.get(key, run.choices.get(key, run.config.get(key)))) for key in keys}
+        | {key: format_value(group.values.get(key, run.choices.get(key, run.config.get(key)))) for key in keys}
         | {"seed": run.seed}
         | {column: measured.get(column) for column in columns}
         for group, run, measured in runs
@@ -63,13 +67,13 @@ def run_rows(groups: Sequence[Group], waiting: Sequence[Waiting] = ()) -> list[R
         | {key: job.words.get(key, "") for key in keys}
         | {"seed": job.words.get("seed")}
         | dict.fromkeys(columns)
-        for job in waiting
+        for job in pending
     ]
 
 
 def group_rows(groups: Sequence[Group]) -> list[Row]:
-    """One row per group: what it varies, its runs, and each measure's mean over those that have it, and interval."""
-    measured = [[measures(run) for run in group.runs] for group in groups]
+    """Return one row per group: varied keys, number of runs, and mean and interval of each metric over its runs."""
+    measured = [[summary_metrics(run) for run in group.runs] for group in groups]
     columns = _columns([row for rows in measured for row in rows])
     return [
         _varied(group)
@@ -81,9 +85,9 @@ def group_rows(groups: Sequence[Group]) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Every digit of every number, one row per line; an empty cell is a number that is not there.
+    """Format rows as CSV with all digits; a missing value is an empty cell.
 
-    Here the rows may differ in their columns: those of several tables, one below the other.
+    Rows may differ in their columns, since several tables are concatenated.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
@@ -93,40 +97,40 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
-    """A pipe table for people: four digits, a mean and its interval in one cell."""
-    shown = readable(rows)
+    """Format rows as a Markdown table: four digits, mean and interval in one cell."""
+    shown = format_rows(rows)
     lines = [list(shown[0]), ["---"] * len(shown[0]), *(list(row.values()) for row in shown)]
     return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 
 
-def readable(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """The cells as text for people; columns that are empty in every row and details are left out."""
+def format_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Format the cells as text, without empty columns and columns that only the CSV has."""
     used = [key for key in rows[0] if any(row[key] not in (None, "") for row in rows)]
-    shown = [key for key in used if not key.endswith((INTERVAL, *_DETAILS)) and not _is_shown_behind(key, rows[0])]
+    shown = [key for key in used if not key.endswith((INTERVAL, *_CSV_ONLY)) and not _is_std_of_mean(key, rows[0])]
     return [{_heading(key, rows[0], used): _cell(row, key) for key in shown} for row in rows]
 
 
-def brief(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """`readable`, with the few measures that a terminal has room for."""
-    kept = [key for key in rows[0] if _is_brief(key.removesuffix(INTERVAL))]
-    return readable([{key: row[key] for key in kept} for row in rows])
+def terminal_columns(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """`format_rows`, limited to the columns that fit on a terminal."""
+    kept = [key for key in rows[0] if _is_for_terminal(key.removesuffix(INTERVAL))]
+    return format_rows([{key: row[key] for key in kept} for row in rows])
 
 
-def numeric(shown: Sequence[Mapping[str, str]]) -> set[str]:
-    """The columns of text cells that hold numbers only."""
+def numeric_columns(shown: Sequence[Mapping[str, str]]) -> set[str]:
+    """Return the columns whose cells are all numbers."""
     return {key for key in shown[0] if all(_NUMBER.fullmatch(row[key]) for row in shown)}
 
 
-def number(value: float) -> str:
-    """Four significant digits, thousands apart by thin spaces: ``0.02573``, ``13.4``, ``1 250 000``."""
+def format_number(value: float) -> str:
+    """Format with four significant digits and thin spaces between thousands: ``0.02573``, ``13.4``, ``1 250 000``."""
     text = f"{value:.4g}"
     return _fixed(value, 0) if 1e4 <= abs(float(text)) < 1e15 else text
 
 
-def uncertain(value: float, wide: float) -> str:
-    """A number and its uncertainty, of two digits, to the same decimal: ``0.25 ± 0.11``, ``166 ± 200``."""
+def format_with_interval(value: float, wide: float) -> str:
+    """Format a number and its uncertainty (two digits) with the same decimals: ``0.25 ± 0.11``, ``166 ± 200``."""
     if not 1e-5 < wide < 1e15:
-        return f"{number(value)} ± {number(wide)}"
+        return f"{format_number(value)} ± {format_number(wide)}"
     digits = 1 - math.floor(math.log10(float(f"{wide:.1e}")))  # after rounding: 0.0999 has the decimals of 0.10
     return f"{_fixed(value, max(digits, 0))} ± {_fixed(round(wide, digits), max(digits, 0))}"
 
@@ -136,8 +140,8 @@ def _fixed(value: float, decimals: int) -> str:
     return text.replace(",", "\u2009" if abs(value) >= 9999.5 else "")
 
 
-def _is_brief(column: str) -> bool:
-    return column in _BRIEF or not ("/" in column or column in _FIRST)
+def _is_for_terminal(column: str) -> bool:
+    return column in _TERMINAL or not ("/" in column or column in _FIRST)
 
 
 def _means(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> Row:
@@ -145,7 +149,7 @@ def _means(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> Row:
     for column in columns:
         values = [row[column] for row in rows if column in row]
         means[column] = float(np.mean(values)) if values else None
-        if column in _JUDGED or column.endswith("_mean"):
+        if column in _WITH_INTERVAL or column.endswith("_mean"):
             means[column + INTERVAL] = half_width(values) if len(values) > 1 else None
     return means
 
@@ -156,7 +160,7 @@ def _columns(measured: Sequence[dict[str, float]]) -> list[str]:
 
 
 def _varied(group: Group) -> Row:
-    return {key: show(value) for key, value in group.values.items()}
+    return {key: format_value(value) for key, value in group.values.items()}
 
 
 def _states(runs: Sequence[RunRecord]) -> str:
@@ -164,13 +168,13 @@ def _states(runs: Sequence[RunRecord]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in get_args(State) if counts[state])
 
 
-def _spread(key: str) -> str:
-    """The column that holds the standard deviation of the values that a column is the mean of."""
+def _std_column(key: str) -> str:
+    """Return the name of the standard deviation column that belongs to a mean column."""
     return key.removesuffix("_mean") + "_std"
 
 
-def _is_shown_behind(key: str, columns: Container[str]) -> bool:
-    """Whether a column is a standard deviation and is shown behind its mean's ±, where no interval is."""
+def _is_std_of_mean(key: str, columns: Container[str]) -> bool:
+    """Return whether a column is a standard deviation that is shown after ± in the cell of its mean."""
     mean = key.removesuffix("_std") + "_mean"
     return key.endswith("_std") and mean in columns and mean + INTERVAL not in columns
 
@@ -179,13 +183,13 @@ def _heading(key: str, columns: Container[str], used: Container[str]) -> str:
     name = "steps/s" if key == "steps_per_second" else key
     if key + INTERVAL in used:
         return f"{name} ± 95 %"
-    return f"{name} ± std" if _spread(key) in used and _is_shown_behind(_spread(key), columns) else name
+    return f"{name} ± std" if _std_column(key) in used and _is_std_of_mean(_std_column(key), columns) else name
 
 
 def _cell(row: Row, key: str) -> str:
     value = row[key]
     if not is_number(value):
         return "" if value is None else str(value)
-    behind = _spread(key) if _is_shown_behind(_spread(key), row) else key + INTERVAL
+    behind = _std_column(key) if _is_std_of_mean(_std_column(key), row) else key + INTERVAL
     wide = row.get(behind)
-    return number(value) if wide is None else uncertain(value, wide)
+    return format_number(value) if wide is None else format_with_interval(value, wide)

@@ -1,4 +1,4 @@
-"""The tables of a report as they are printed: drawn on a terminal, aligned columns in a pipe."""
+"""Printed tables of a report: formatted on a terminal, aligned columns in a pipe."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from evorl.analysis.groups import group_runs, worlds
+from evorl.analysis.groups import group_runs, runs_by_world
 from evorl.analysis.runs import RunRecord
-from evorl.analysis.sweeps import Waiting, by_world, short_names
-from evorl.analysis.tables import brief, group_rows, numeric, run_rows
+from evorl.analysis.sweeps import PendingJob, pending_by_world, short_names
+from evorl.analysis.tables import group_rows, numeric_columns, run_rows, terminal_columns
 from evorl.record.terminal import interactive
 
-MOST = 40
-"""Rows of a table that are printed."""
+MAX_ROWS = 40
+"""Most rows of a table that are printed."""
 
 
-def print_tables(runs: Sequence[RunRecord], waiting: Sequence[Waiting] = (), stream: TextIO | None = None) -> None:
-    """Print of each world its groups, where one has several runs, and its runs, in a few columns."""
-    members = worlds(runs)
-    jobs = by_world(waiting, list(members))
-    _, names = short_names([*runs, *waiting])
+def print_tables(runs: Sequence[RunRecord], pending: Sequence[PendingJob] = (), stream: TextIO | None = None) -> None:
+    """Print the groups (if one has several runs) and the runs of each world, in a few columns."""
+    members = runs_by_world(runs)
+    jobs = pending_by_world(pending, list(members))
+    _, names = short_names([*runs, *pending])
     for world, several in members.items():
         groups = group_runs(several)
         if len(groups) < len(several):
-            _print(f"{world}: groups", brief(group_rows(groups)), stream or sys.stdout)
-        rows = brief(run_rows(groups, jobs[world]))
+            _print(f"{world}: groups", terminal_columns(group_rows(groups)), stream or sys.stdout)
+        rows = terminal_columns(run_rows(groups, jobs[world]))
         _print(f"{world}: runs", [row | {"run": names[Path(row["run"])]} for row in rows], stream or sys.stdout)
 
 
 def _print(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO) -> None:
-    shown, left = rows[:MOST], len(rows) - MOST
+    shown, left = rows[:MAX_ROWS], len(rows) - MAX_ROWS
     if interactive(stream):
         _draw(title, shown, stream)
     else:
@@ -40,7 +40,7 @@ def _print(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO) -> Non
 
 
 def _lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
-    right = numeric(rows)
+    right = numeric_columns(rows)
     columns = [[key, *(row[key] for row in rows)] for key in rows[0]]
     wide = [max(map(len, column)) for column in columns]
     padded = [
@@ -55,7 +55,7 @@ def _draw(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO) -> None
     from rich.table import Table
     from rich.text import Text
 
-    right = numeric(rows)
+    right = numeric_columns(rows)
     table = Table(title=Text(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
     for key in rows[0]:
         table.add_column(Text(key, "dim"), justify="right" if key in right else "left", overflow="fold")

@@ -134,7 +134,7 @@ def _attempt(directory: Path, experiment: Experiment, source: int | None = None)
     from evorl.record.provenance import write_provenance
     from evorl.training.session import Interrupted
 
-    with failure.noted(directory, but=Interrupted):
+    with failure.recorded(directory, unless=Interrupted):
         write_provenance(directory, experiment.seed, source=source)
         yield
 

@@ -18,7 +18,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override, RangeSweep
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.analysis.runs import flatten, read_json
-from evorl.analysis.sweeps import ASKED
+from evorl.analysis.sweeps import SEARCH_FILE
 from evorl.cli import config
 from evorl.cli.overrides import Loads, parse, quoted
 from evorl.cluster.local import Local
@@ -125,7 +125,7 @@ class Search:
     def check_place(self, directory: Path) -> None:
         """Raise `BadRequest` where a directory holds another search of which an evolver was told, or whose jobs lie
         where later ones of this search are to be."""
-        past = read_json(directory / ASKED)
+        past = read_json(directory / SEARCH_FILE)
         first = max(self.keys.parallel or 0, self.evolution.population)
         if past is None or not ((directory / TOLD).exists() or (directory / str(first)).exists()):
             return

@@ -39,12 +39,12 @@ def carry_on(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[
     search, directory = asked(base, hydra), Path(base.hydra.sweep.dir).absolute()
     search.check_place(directory)
     course = Course(search, directory)
-    write_json(directory / sweeps.ASKED, search.identity())
+    write_json(directory / sweeps.SEARCH_FILE, search.identity())
     replace(directory / "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
     returned = []
     while (batch := course.next()) is not None:
         first = len(course.rows)
-        sweeps.index(directory, {str(first + n): words for n, words in enumerate(batch)})
+        sweeps.write_index(directory, {str(first + n): words for n, words in enumerate(batch)})
         returned.append(launcher.launch(batch, initial_job_idx=first))
         for one in returned[-1]:
             _ = one.return_value  # raises what ended a job that did not merely fail
@@ -179,7 +179,7 @@ def outcome(job: Path) -> tuple[dict[str, float], str]:
     "" where it did not."""
     result = read_json(job / "result.json")
     if result is None:
-        return {}, sweeps.failed(job) or "it has no result"
+        return {}, sweeps.failure_reason(job) or "it has no result"
     if not is_number(result.get("fitness")):
         return {}, "its fitness is no number"
     found = {name.removesuffix("_mean"): x for name, x in result["eval"].items()}

@@ -86,7 +86,7 @@ def task(composed: DictConfig) -> float:
     A failed job notes why, and returns NaN. Raises `BadRequest` where the directory holds another run.
     """
     from evorl.record import failure
-    from evorl.record.checkpoint import Busy
+    from evorl.record.checkpoint import RunLocked
     from evorl.training.session import Interrupted
     from evorl.util.streams import unheeded
 
@@ -98,10 +98,10 @@ def task(composed: DictConfig) -> float:
     except Interrupted as stop:
         print(f"evorl: {stop}", file=sys.stderr)
         raise SystemExit(128 + stop.signal) from None  # an Exception would let Hydra begin the next job
-    except (Busy, OtherRun):
+    except (RunLocked, OtherRun):
         raise
     except Exception as error:
-        failure.note(directory, error)
+        failure.write(directory, error)
         print(f"evorl: {directory} failed: {reason(error)}", file=sys.stderr, flush=True)
         return math.nan
 
@@ -125,10 +125,10 @@ def _outcome(composed: DictConfig, hydra: HydraConf, directory: Path) -> float:
 
 def _await_the_dying(directory: Path) -> None:
     """The workers of a launcher that was killed let go of their runs within seconds."""
-    from evorl.analysis.runs import is_held
+    from evorl.analysis.runs import is_locked
 
     ends = time.monotonic() + PATIENCE_S
-    while is_held(directory) and time.monotonic() < ends:
+    while is_locked(directory) and time.monotonic() < ends:
         time.sleep(0.1)
 
 
@@ -162,12 +162,12 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
         _ready(base)
     directory = job.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):
-        sweeps.index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
+        sweeps.write_index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
         with _interruptible(directory):
             hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
     if asked:
         return search_loop.conclude(asked, directory)
-    _conclude(directory, dict.fromkeys(sweeps.found(directory), "") if _searches(base) else _labels(planned))
+    _conclude(directory, dict.fromkeys(sweeps.started_jobs(directory), "") if _searches(base) else _labels(planned))
 
 
 @contextmanager
@@ -343,7 +343,7 @@ def _conclude(directory: Path, labels: Mapping[str, str]) -> None:
     """Print what became of the jobs, how many finished and why others failed. Raises SystemExit where any did."""
     from evorl.analysis import sweeps
 
-    reasons = {folder: sweeps.failed(directory / folder) for folder in labels}
+    reasons = {folder: sweeps.failure_reason(directory / folder) for folder in labels}
     failed = {folder: why for folder, why in reasons.items() if why is not None}
     _show(directory, [directory / folder for folder in labels])
     print(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")
@@ -357,7 +357,7 @@ def _conclude(directory: Path, labels: Mapping[str, str]) -> None:
 def _show(directory: Path, jobs: Collection[Path]) -> None:
     """Print a table of those jobs that can be read, where any can."""
     from evorl.analysis.runs import read_runs
-    from evorl.analysis.sweeps import waiting
+    from evorl.analysis.sweeps import pending_jobs
     from evorl.analysis.terminal_tables import print_tables
 
     try:
@@ -367,4 +367,4 @@ def _show(directory: Path, jobs: Collection[Path]) -> None:
     for note in left_out:
         print(f"evorl: {note}", file=sys.stderr)
     if runs:
-        print_tables(runs, [one for one in waiting([directory]) if one.directory in jobs])
+        print_tables(runs, [one for one in pending_jobs([directory]) if one.directory in jobs])

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from evorl.analysis.population import by_fitness
+from evorl.analysis.population import ranks_by_fitness
 from evorl.ec.core import (
     Evaluation,
     Evolution,
@@ -39,7 +39,7 @@ from evorl.population.dispatch import BySeed, Courier, Follower, Task, Whole
 from evorl.population.evaluation import plan
 from evorl.population.results import check_results, evaluated, mean
 from evorl.population.warm_start import Origin, Told, beginnings, journal
-from evorl.record.roster import MOST
+from evorl.record.terminal import TABLE_ROWS
 from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.evaluation import judge
 from evorl.training.experiment import Experiment
@@ -73,7 +73,7 @@ class Population:
         if isinstance(self.evolver, Seeding):  # it begins around the best, and so do the workers who follow it
             self.origin.settle()
         self.slots = evolution.slots or evolution.population
-        self.by_fitness = by_fitness(evolution.objectives)  # whether that ranks individuals for a person
+        self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # whether that ranks individuals for a person
         self.steps = self.evaluations = self.failed = 0
         self.in_vain = 0  # evaluations since the last one that did not fail
         self.leader: Evaluation | None = None  # the best individual so far
@@ -213,7 +213,7 @@ class Population:
 
     def _value(self, one: Evaluation) -> float:
         """What ranks individuals for a person."""
-        fitness = one.result.get("fitness") if self.by_fitness else None
+        fitness = one.result.get("fitness") if self.ranks_by_fitness else None
         return one.objectives[0] if fitness is None else mean(fitness)
 
     def _notice(self, failed: list[tuple[Evaluation, str]]) -> None:
@@ -273,7 +273,7 @@ class Population:
         population = self.evolver.population
         if not population:
             return []
-        ordered = best(objectives(population), MOST)
+        ordered = best(objectives(population), TABLE_ROWS)
         return [self._person(population[i]) for i in ordered]
 
     def _person(self, one: Evaluation) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""Checkpoints: a directory each, complete or absent, checked whenever it is read.
+"""Checkpoints: one directory each, complete or absent, verified by checksum on every read.
 
 ``checkpoints/<step>/`` holds
 
-* ``tensors.safetensors``: every array of the state, its keys joined by "/";
-* ``state.json``: the rest, with null where an array stood;
+* ``tensors.safetensors``: every array of the state, named by its keys joined with "/";
+* ``state.json``: the rest of the state, with null in place of arrays;
 * ``manifest.json``: the SHA-256 and size of both, the step, and a checksum of itself.
 
-They are written under another name, made durable, and renamed, so whatever happens
-a reader finds the whole old state or the whole new one. What goes in comes out:
-NumPy arrays as NumPy arrays, torch tensors as torch tensors (on the CPU).
+A checkpoint is written under a temporary name, flushed to stable storage and renamed, so that a reader finds the
+complete old state or the complete new one. Types are kept: NumPy arrays are loaded as NumPy arrays, torch tensors as
+torch tensors (on the CPU).
 """
 
 from __future__ import annotations
@@ -36,42 +36,42 @@ _TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.jso
 _log = logging.getLogger("evorl")
 
 
-class Damaged(BadRequest):
-    """A checkpoint is not what was written; the message names the file."""
+class DamagedCheckpoint(BadRequest):
+    """A checkpoint differs from what was written; the message names the file."""
 
 
-class Busy(BadRequest):
-    """Another process holds the directory."""
+class RunLocked(BadRequest):
+    """Another process holds the lock of the run directory."""
 
 
 # ------------------------------------------------------------------ saving
 
 
 def save(
-    run_dir: Path, step: int, state: StateDict, keep: int, best: int | None = None, *, again: bool = False
+    run_dir: Path, step: int, state: StateDict, keep: int, best: int | None = None, *, overwrite: bool = False
 ) -> Path:
     """Save a state as the checkpoint of a step; return its directory.
 
-    Older checkpoints are removed once this one is complete, but for the ``keep`` newest and ``best``.
-    A checkpoint that already stands whole at this step stays as it is, unless ``again`` asks for it anew; between
-    the renames of its exchange the one before is the newest. Raises OSError (a full disk) with the earlier
-    checkpoints intact, TypeError for a state that cannot be saved.
+    Once it is complete, older checkpoints are removed, except the ``keep`` newest and ``best``.
+    A complete checkpoint of this step is kept as it is unless ``overwrite`` is set. Between the two renames of an
+    overwrite the previous step is the newest checkpoint. Raises OSError (a full disk) with the earlier checkpoints
+    intact, and TypeError for a state that cannot be saved.
     """
     home = run_dir / "checkpoints"
     if not home.exists():
         home.mkdir()
-        files.sync(run_dir)
-    for litter in home.glob(".*"):
-        _remove(litter)
+        files.sync_directory(run_dir)
+    for leftover in home.glob(".*"):
+        _remove(leftover)
     target = home / str(step)
-    if again or not _whole(target):
+    if overwrite or not _is_complete(target):
         _write(home / f".{step}.partial", target, step, state)
     files.replace(home / "latest", f"{step}\n".encode())
     _prune(home, step, keep, best)
     return target
 
 
-def _write(beside: Path, target: Path, step: int, state: StateDict) -> None:
+def _write(temporary: Path, target: Path, step: int, state: StateDict) -> None:
     arrays: dict[str, Any] = {}
     rest = _split(state, (), arrays)
     torch = {
@@ -79,19 +79,19 @@ def _write(beside: Path, target: Path, step: int, state: StateDict) -> None:
     }
     document = json.dumps({"torch": torch, "state": rest}).encode()
     try:
-        beside.mkdir()
+        temporary.mkdir()
         entries = {
-            _TENSORS: files.write(beside / _TENSORS, tensors.encode(arrays)),
-            _STATE: files.write(beside / _STATE, [document]),
+            _TENSORS: files.write(temporary / _TENSORS, tensors.encode(arrays)),
+            _STATE: files.write(temporary / _STATE, [document]),
         }
-        files.write(beside / _MANIFEST, [_manifest(step, entries)])
-        files.sync(beside)
+        files.write(temporary / _MANIFEST, [_manifest(step, entries)])
+        files.sync_directory(temporary)
         _discard(target)
-        os.rename(beside, target)
-        files.sync(target.parent)
+        os.rename(temporary, target)
+        files.sync_directory(target.parent)
     except BaseException:
         with suppress(OSError):
-            _remove(beside)
+            _remove(temporary)
         raise
 
 
@@ -102,44 +102,44 @@ def _manifest(step: int, entries: dict[str, tuple[int, str]]) -> bytes:
         "step": step,
         "files": {name: {"size": size, "sha256": digest} for name, (size, digest) in entries.items()},
     }
-    return _sealed(content)
+    return _with_checksum(content)
 
 
-def _sealed(content: dict[str, Any]) -> bytes:
+def _with_checksum(content: dict[str, Any]) -> bytes:
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return (json.dumps({**content, "sha256": digest}, indent=2) + "\n").encode()
 
 
 def _split(node: Any, path: tuple[str, ...], arrays: dict[str, Any]) -> Any:
-    """The state without its arrays, which go to ``arrays`` under their names."""
+    """Return the state with null in place of arrays; the arrays are added to ``arrays`` by name."""
     if isinstance(node, np.ndarray) or tensors.is_tensor(node):
-        arrays[_name(path)] = node
+        arrays[_array_name(path)] = node
         return None
     if isinstance(node, np.generic):
         return node.item()
     if isinstance(node, dict) and all(isinstance(key, str) for key in node):
         return {key: _split(child, (*path, key), arrays) for key, child in node.items()}
     if isinstance(node, list):
-        return [_plain(child, path) for child in node]
-    return _plain(node, path)
+        return [_to_json(child, path) for child in node]
+    return _to_json(node, path)
 
 
-def _plain(node: Any, path: tuple[str, ...]) -> Any:
-    """A JSON scalar, or lists of them."""
+def _to_json(node: Any, path: tuple[str, ...]) -> Any:
+    """Return a JSON scalar or nested lists of scalars. Raises TypeError for anything else."""
     if isinstance(node, list):
-        return [_plain(child, path) for child in node]
+        return [_to_json(child, path) for child in node]
     if node is None or isinstance(node, bool | int | float | str):
         return node
-    raise TypeError(f"{_name(path)}: a {type(node).__name__} cannot be saved here")
+    raise TypeError(f"{_array_name(path)}: a {type(node).__name__} cannot be saved")
 
 
-def _name(path: tuple[str, ...]) -> str:
-    """The keys joined by "/"; as in a JSON pointer, "~" and "/" within a key become "~0" and "~1"."""
+def _array_name(path: tuple[str, ...]) -> str:
+    """Return the keys joined by "/"; as in a JSON pointer, "~" and "/" within a key become "~0" and "~1"."""
     return "/".join(word.replace("~", "~0").replace("/", "~1") for word in path)
 
 
 def _prune(home: Path, step: int, keep: int, best: int | None) -> None:
-    # A checkpoint beyond this step was found damaged, or the run would stand there: it must not count as kept.
+    # A checkpoint beyond this step is damaged, else the run would have resumed there: it does not count as kept.
     reached = [old for old in steps(home.parent) if old <= step]
     for old in reached[:-keep]:
         if old != best:
@@ -147,11 +147,11 @@ def _prune(home: Path, step: int, keep: int, best: int | None) -> None:
 
 
 def _discard(directory: Path) -> None:
-    """Remove a checkpoint; the renaming makes it vanish at once, whatever interrupts the rest."""
+    """Remove a checkpoint. It is renamed first, so an interruption leaves no partial checkpoint."""
     if directory.exists():
-        gone = directory.with_name(f".{directory.name}.gone")
-        os.rename(directory, gone)
-        _remove(gone)
+        removed = directory.with_name(f".{directory.name}.removed")
+        os.rename(directory, removed)
+        _remove(removed)
 
 
 def _remove(path: Path) -> None:
@@ -163,8 +163,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _whole(directory: Path) -> bool:
-    with suppress(Damaged):
+def _is_complete(directory: Path) -> bool:
+    with suppress(DamagedCheckpoint):
         load(directory)
         return True
     return False
@@ -174,42 +174,42 @@ def _whole(directory: Path) -> bool:
 
 
 def steps(run_dir: Path) -> list[int]:
-    """The steps that have a checkpoint directory, rising; whether each is whole shows on loading."""
+    """Return the steps that have a checkpoint directory, ascending. The checkpoints are not verified."""
     home = run_dir / "checkpoints"
     return sorted(int(path.name) for path in home.glob("[0-9]*") if path.name.isdecimal() and path.is_dir())
 
 
 def newest(run_dir: Path) -> tuple[Path, StateDict] | None:
-    """The newest whole checkpoint and its state; None where none was ever saved.
+    """Return the newest complete checkpoint and its state; None if no checkpoint was saved.
 
-    A damaged one is passed over with a warning. Raises `Damaged` when none of them is whole.
+    Damaged checkpoints are skipped with a warning. Raises `DamagedCheckpoint` if all of them are damaged.
     """
-    damaged: list[tuple[int, Damaged]] = []
+    damaged: list[tuple[int, DamagedCheckpoint]] = []
     for step in reversed(steps(run_dir)):
         path = run_dir / "checkpoints" / str(step)
         try:
             state = load(path)
-        except Damaged as error:
+        except DamagedCheckpoint as error:
             damaged.append((step, error))
             continue
         for other, why in damaged:
-            _log.warning("checkpoint %d is damaged (%s); falling back to the one before", other, why)
+            _log.warning("checkpoint %d is damaged (%s); falling back to the previous one", other, why)
         return path, state
     if damaged:
-        raise Damaged(f"no checkpoint in {run_dir / 'checkpoints'} is whole ({damaged[0][1]})")
+        raise DamagedCheckpoint(f"no checkpoint in {run_dir / 'checkpoints'} is complete ({damaged[0][1]})")
     return None
 
 
 def load(path: Path) -> StateDict:
-    """The state of a checkpoint directory. Raises `Damaged`, naming the file, unless every byte is as written."""
+    """Return the state of a checkpoint directory. Raises `DamagedCheckpoint` with the name of a damaged file."""
     manifest = _read_manifest(path)
-    arrays: dict[str, Any] = {**tensors.decode(_verified(path / _TENSORS, manifest["files"][_TENSORS]))}
-    document = json.loads(_verified(path / _STATE, manifest["files"][_STATE]))
+    arrays: dict[str, Any] = {**tensors.decode(_read_verified(path / _TENSORS, manifest["files"][_TENSORS]))}
+    document = json.loads(_read_verified(path / _STATE, manifest["files"][_STATE]))
     for name, dtype in document["torch"].items():
         arrays[name] = tensors.to_torch(arrays[name], dtype)
     state: StateDict = document["state"]
     for name, array in arrays.items():
-        _place(state, name, array)
+        _insert(state, name, array)
     return state
 
 
@@ -218,26 +218,26 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     content = _read(file)
     try:
         manifest: dict[str, Any] = json.loads(content)
-        sealed = _sealed({key: value for key, value in manifest.items() if key != "sha256"})
+        sealed = _with_checksum({key: value for key, value in manifest.items() if key != "sha256"})
     except (ValueError, AttributeError) as error:
-        raise Damaged(f"{file}: {error}") from None
+        raise DamagedCheckpoint(f"{file}: {error}") from None
     if sealed != content:
-        raise Damaged(f"{file}: its checksum does not match")
+        raise DamagedCheckpoint(f"{file}: its checksum does not match")
     if manifest["schema"] != SCHEMA:
         raise BadRequest(
-            f"{path} was written by evorl {manifest['evorl']}, in a form this version cannot read", "resume"
+            f"{path} was written by evorl {manifest['evorl']}, in a format that this version cannot read", "resume"
         )
     if str(manifest["step"]) != path.name:
-        raise Damaged(f"{file}: it belongs to step {manifest['step']}")
+        raise DamagedCheckpoint(f"{file}: it belongs to step {manifest['step']}")
     return manifest
 
 
-def _verified(file: Path, entry: dict[str, Any]) -> bytearray:
+def _read_verified(file: Path, entry: dict[str, Any]) -> bytearray:
     content = _read(file)
     if len(content) != entry["size"]:
-        raise Damaged(f"{file}: {len(content)} bytes instead of {entry['size']}")
+        raise DamagedCheckpoint(f"{file}: {len(content)} bytes instead of {entry['size']}")
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-        raise Damaged(f"{file}: its checksum does not match")
+        raise DamagedCheckpoint(f"{file}: its checksum does not match")
     return content
 
 
@@ -248,10 +248,10 @@ def _read(file: Path) -> bytearray:
             del content[stream.readinto(content) :]
             return content
     except OSError as error:
-        raise Damaged(f"{file}: {error.strerror}") from None
+        raise DamagedCheckpoint(f"{file}: {error.strerror}") from None
 
 
-def _place(state: StateDict, name: str, array: Any) -> None:
+def _insert(state: StateDict, name: str, array: Any) -> None:
     *parents, last = (word.replace("~1", "/").replace("~0", "~") for word in name.split("/"))
     for word in parents:
         state = state[word]
@@ -263,9 +263,9 @@ def _place(state: StateDict, name: str, array: Any) -> None:
 
 @contextmanager
 def lock(run_dir: Path, key: str = "resume") -> Iterator[None]:
-    """Hold a run directory for this process alone; raises `Busy` (at ``key``) when another one writes it.
+    """Lock a run directory for this process. Raises `RunLocked` (at config key ``key``) if another process holds it.
 
-    The system lets go of the lock when the process ends, however it ends.
+    The operating system releases the lock when the process ends, however it ends.
     """
     import fcntl
 
@@ -274,9 +274,9 @@ def lock(run_dir: Path, key: str = "resume") -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"another process is writing {run_dir}", key) from None
-        except OSError as error:  # some network file systems have no locks
-            _log.warning("%s cannot be locked (%s): let one process write it", run_dir, error.strerror)
+            raise RunLocked(f"another process is writing {run_dir}", key) from None
+        except OSError as error:  # some network file systems do not support locks
+            _log.warning("%s cannot be locked (%s): make sure that only one process writes it", run_dir, error.strerror)
         yield
     finally:
         os.close(descriptor)

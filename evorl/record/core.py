@@ -1,4 +1,7 @@
-"""The record of a run: ``metrics.jsonl`` first; TensorBoard and W&B read it and can fail without hurting the run."""
+"""Recorder of a run: writes ``metrics.jsonl`` and ``population.jsonl`` and starts the TensorBoard and W&B sinks.
+
+The sinks read ``metrics.jsonl`` in a thread or process of their own. Their failures do not affect the run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from evorl.record import metrics
-from evorl.record.json_lines import Lines
+from evorl.record.json_lines import JsonLinesFile
 from evorl.util.types import StateDict
 
 _log = logging.getLogger("evorl")
@@ -19,46 +22,46 @@ _log = logging.getLogger("evorl")
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """Where the numbers of a run go, besides ``metrics.jsonl``."""
+    """Settings (config group ``record``): where metrics go besides ``metrics.jsonl``."""
 
     tensorboard: bool = True
-    """Also write TensorBoard's event files into the run directory."""
+    """Write TensorBoard event files into the run directory."""
     wandb: Literal["disabled", "offline", "online"] = "disabled"
     project: str = "evorl"
     """W&B project."""
     group: str | None = None
-    """W&B group; null leaves the run without one."""
+    """W&B group; null: none."""
     name: str | None = None
-    """W&B run name; null takes the run directory's."""
+    """W&B run name; null: the name of the run directory."""
 
 
 class Sink(Protocol):
-    """A reader of the metrics file in a thread or process of its own."""
+    """A reader of ``metrics.jsonl`` in a thread or process of its own."""
 
     def check(self) -> None:
-        """Warn, once, when it has failed; never waits."""
+        """Log one warning if the sink has failed. Does not block."""
         ...
 
     def close(self, ok: bool) -> None:
-        """Let it read to the end, for a second or two; ``ok`` says that the run did not fail."""
+        """Wait a few seconds for the sink to read the rest; ``ok``: the run did not fail."""
         ...
 
 
 class Recorder:
-    """Appends rows to ``metrics.jsonl`` in a run directory, each handed to the system at once.
+    """Writer of ``metrics.jsonl`` in a run directory, one system call per row.
 
-    ``resume`` is an earlier `state_dict`: the file is cut back to where it was then, so the rows of a run
+    ``resume`` is an earlier `state_dict`: the file is truncated to its length at that time, so the rows of a run
     that was killed and resumed have no gap and no duplicate. Without it the file starts empty.
     """
 
     def __init__(self, directory: Path, record: Record, config: Mapping[str, Any], resume: StateDict | None = None):
         state = resume or {"offset": 0, "time": 0.0, "steps": {}}
-        self._rows = Lines(directory / "metrics.jsonl", state["offset"])
-        self._told: Lines | None = None
-        if (told := state.get("told")) is not None:
-            self._told = Lines(directory / "population.jsonl", told)
+        self._rows = JsonLinesFile(directory / "metrics.jsonl", state["offset"])
+        self._individuals: JsonLinesFile | None = None
+        if (offset := state.get("told")) is not None:
+            self._individuals = JsonLinesFile(directory / "population.jsonl", offset)
         self._directory = directory
-        self._began: float = time.monotonic() - state["time"]
+        self._started_at: float = time.monotonic() - state["time"]
         self._steps: dict[str, int] = dict(state["steps"])
         self._prefixes: dict[str, str] = {}
         self._sinks = _sinks(
@@ -67,14 +70,14 @@ class Recorder:
 
     @property
     def time(self) -> float:
-        """Seconds since the run began, the time between a stop and a resume left out."""
-        return time.monotonic() - self._began
+        """Seconds since the start of the run, without the time between a stop and a resume."""
+        return time.monotonic() - self._started_at
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Append one row: the numbers of these metrics after ``step`` environment steps.
+        """Append one row: the values of these metrics after ``step`` environment steps.
 
-        Numbers that are not finite become null. A full disk costs a warning; the rows wait in memory for space.
-        Raises ValueError for an unregistered name, and for a step that is not above the last one of its prefix.
+        Values that are not finite become null. On a full disk a warning is logged and the rows wait in memory.
+        Raises ValueError for an unregistered name, and for a step that is not above the last step of its prefix.
         """
         self._advance(step, {self._prefix(name) for name in values})
         row = {"step": step, "time": round(self.time, 3)}
@@ -83,22 +86,22 @@ class Recorder:
         for sink in self._sinks:
             sink.check()
 
-    def tell(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows of evaluated individuals to ``population.jsonl``, which begins with the first."""
-        if self._told is None:
-            self._told = Lines(self._directory / "population.jsonl", 0)
-        self._told.append(rows)
+    def write_individuals(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows of evaluated individuals to ``population.jsonl``; the first call creates the file."""
+        if self._individuals is None:
+            self._individuals = JsonLinesFile(self._directory / "population.jsonl", 0)
+        self._individuals.append(rows)
 
     def state_dict(self) -> StateDict:
-        """What `resume` needs; the rows so far are on stable storage when it returns, else it raises OSError."""
+        """Return the state that ``resume`` takes. Flushes all rows to stable storage; raises OSError if that fails."""
         state: StateDict = {"offset": self._rows.sync(), "time": self.time, "steps": dict(self._steps)}
-        return state if self._told is None else {**state, "told": self._told.sync()}
+        return state if self._individuals is None else {**state, "told": self._individuals.sync()}
 
     def close(self, ok: bool = True) -> None:
-        """Finish; ``ok`` tells the sinks that the run did not fail. A sink that hangs costs two seconds."""
+        """Close the files and sinks; ``ok``: the run did not fail. A sink that hangs delays this by two seconds."""
         if self._rows.close():
-            if self._told is not None:
-                self._told.close()
+            if self._individuals is not None:
+                self._individuals.close()
             for sink in self._sinks:
                 sink.close(ok)
 
@@ -128,14 +131,15 @@ def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: i
     from evorl.record.tensorboard import TensorBoard
     from evorl.record.wandb import WandB
 
-    asked: list[tuple[bool, Callable[[], Sink]]] = [
+    wandb = {"mode": record.wandb, "project": record.project, "group": record.group, "name": record.name}
+    available: list[tuple[bool, Callable[[], Sink]]] = [
         (record.tensorboard, lambda: TensorBoard(directory, offset, purge)),
-        (record.wandb != "disabled", lambda: WandB(directory, record, config)),
+        (record.wandb != "disabled", lambda: WandB(directory, wandb, config)),
     ]
-    return [sink for wanted, start in asked if wanted and (sink := _started(start))]
+    return [sink for enabled, start in available if enabled and (sink := _start_sink(start))]
 
 
-def _started(start: Callable[[], Sink]) -> Sink | None:
+def _start_sink(start: Callable[[], Sink]) -> Sink | None:
     try:
         return start()
     except Exception as error:

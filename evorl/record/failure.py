@@ -1,4 +1,4 @@
-"""Why an attempt at a run failed: ``failure.json``, until the next attempt sets it aside under a number."""
+"""``failure.json``: why the last attempt at a run failed. The next attempt renames it to ``failure.<number>.json``."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from pathlib import Path
 from evorl.util.errors import reason
 from evorl.util.files import write_json
 
-NAME = "failure.json"
+FILE_NAME = "failure.json"
 
 
 @contextmanager
-def noted(run_dir: Path, *, but: type[Exception]) -> Iterator[None]:
-    """An attempt at the run: an earlier failure is set aside, and an exception that ends this one is noted.
+def recorded(run_dir: Path, *, unless: type[Exception]) -> Iterator[None]:
+    """Set an earlier failure aside, run the body, and record the exception that ends it.
 
-    ``but``: exceptions that are no failure.
+    ``unless``: an exception type that is not a failure and is not recorded.
     """
     set_aside(run_dir)
     try:
         yield
-    except but:
+    except unless:
         raise
     except Exception as error:
-        note(run_dir, error)
+        write(run_dir, error)
         raise
 
 
-def note(run_dir: Path, error: Exception) -> None:
-    """Write down why the run failed, unless this attempt did already; a disk that takes nothing is no new failure."""
-    if not (run_dir / NAME).exists():
+def write(run_dir: Path, error: Exception) -> None:
+    """Write ``failure.json`` unless this attempt has written it already. Errors of the disk are ignored."""
+    if not (run_dir / FILE_NAME).exists():
         text = "".join(traceback.format_exception(error))
         with suppress(OSError):
-            write_json(run_dir / NAME, {"reason": reason(error), "traceback": text})
+            write_json(run_dir / FILE_NAME, {"reason": reason(error), "traceback": text})
 
 
 def set_aside(run_dir: Path) -> None:
-    """Give an earlier failure the next free number: ``failure.1.json``."""
-    if (run_dir / NAME).exists():
+    """Rename an earlier ``failure.json`` to the next free number: ``failure.1.json``."""
+    if (run_dir / FILE_NAME).exists():
         names = (run_dir / f"failure.{number}.json" for number in count(1))
-        (run_dir / NAME).rename(next(name for name in names if not name.exists()))
+        (run_dir / FILE_NAME).rename(next(name for name in names if not name.exists()))

@@ -1,4 +1,4 @@
-"""Files that grow by lines of JSON and can be cut back to where a checkpoint knew them."""
+"""JSON-lines files that a resume truncates to the offset stored in the checkpoint."""
 
 from __future__ import annotations
 
@@ -13,37 +13,39 @@ import msgspec
 
 from evorl.util import files
 
-_MOST_PENDING = 1 << 24  # bytes kept in memory while the disk is full: hours of rows
+_MAX_PENDING = 1 << 24  # bytes kept in memory while the disk is full; enough for hours of rows
 _log = logging.getLogger("evorl")
 
 
-class Lines:
-    """Appends to a file, each row handed to the system at once; a full disk costs a warning, the rows wait in memory.
+class JsonLinesFile:
+    """A file of JSON lines, one `os.write` per append.
 
-    The file is first cut back to ``offset``; one that ends before keeps its whole lines.
+    On a full disk a warning is logged and the rows wait in memory. On opening, the file is truncated to ``offset``
+    bytes; a shorter file keeps its complete lines.
     """
 
     def __init__(self, path: Path, offset: int) -> None:
         self._name = path.name
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self.offset = self._cut(offset)  # bytes in the file
-        self._pending, self._starved = b"", False
+        self.offset = self._truncate(offset)  # bytes in the file
+        self._pending, self._disk_full = b"", False
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        if len(self._pending) < _MOST_PENDING:
+        """Write rows to the file, without waiting for stable storage."""
+        if len(self._pending) < _MAX_PENDING:
             self._pending += b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
         self._flush()
 
     def sync(self) -> int:
-        """The offset of a file that is on stable storage. Raises OSError where rows still wait for space."""
+        """Flush to stable storage and return the file's size. Raises OSError if rows still wait for space."""
         self._flush()
-        if self._pending:  # to go on from here would leave a gap
+        if self._pending:  # a resume from this offset would leave a gap
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._name)
         os.fsync(self._file)
         return self.offset
 
     def close(self) -> bool:
-        """Close it; whether it was open."""
+        """Close the file; return whether it was open."""
         if self._file < 0:
             return False
         self._flush()
@@ -53,22 +55,22 @@ class Lines:
 
     def _flush(self) -> None:
         try:
-            files.append(self._file, self._pending)
+            files.write_all(self._file, self._pending)
         except OSError as error:
-            os.ftruncate(self._file, self.offset)  # no half lines
-            if not self._starved:
+            os.ftruncate(self._file, self.offset)  # leave no partial line
+            if not self._disk_full:
                 _log.warning("%s cannot grow (%s): its rows wait in memory", self._name, error.strerror)
-            self._starved = True
+            self._disk_full = True
         else:
             self.offset += len(self._pending)
-            self._pending, self._starved = b"", False
+            self._pending, self._disk_full = b"", False
 
-    def _cut(self, offset: int) -> int:
-        """Shorten the file to an offset; return its size."""
+    def _truncate(self, offset: int) -> int:
+        """Truncate the file to an offset, or to its last complete line before it; return the size."""
         size = min(offset, os.fstat(self._file).st_size)
         while size and os.pread(self._file, 1, size - 1) != b"\n":
             size -= 1
         if size != offset:
-            _log.warning("%s is not the file that the checkpoint knew: rows before this point are missing", self._name)
+            _log.warning("%s is shorter than the checkpoint expects: rows before this point are missing", self._name)
         os.ftruncate(self._file, size)
         return size

@@ -1,4 +1,4 @@
-"""Where a run came from: what it takes to know it again, and nothing about its user."""
+"""``provenance.json``: what is needed to reproduce a run. It contains nothing about the user."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _PACKAGES = (
     *("torch", "numpy", "gymnasium", "hydra-core", "omegaconf", "ray", "pyzmq", "msgspec", "safetensors"),
     *("mujoco", "ale-py", "box2d", "wandb", "tensorboard"),
 )
-_GIT_TIMEOUT_S = 0.5  # it takes a hundredth of that
+_GIT_TIMEOUT_S = 0.5  # git usually needs a hundredth of it
 
 
 def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, source: int | None = None) -> None:
-    """Write ``provenance.json``; a resumed run appends to its list "resumed" instead.
+    """Write ``provenance.json``; a resumed run appends to the list "resumed" of the existing file.
 
-    ``source``: the step of the checkpoint that the run starts from, where it starts from another run's.
+    ``source``: the step of the checkpoint that ``init=`` starts from, if the run starts from another run.
     """
     file = run_dir / "provenance.json"
     now = provenance(seed, sys.argv if argv is None else argv)
@@ -39,7 +39,7 @@ def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, so
 
 
 def source_step(run_dir: Path) -> int | None:
-    """The step of the checkpoint that a run has noted to start from; None where it has noted none."""
+    """Return the step of the checkpoint that a run started from (``init_step``); None if it has none."""
     try:
         step = json.loads((run_dir / "provenance.json").read_text()).get("init_step")
     except (OSError, ValueError):
@@ -48,11 +48,11 @@ def source_step(run_dir: Path) -> int | None:
 
 
 def provenance(seed: int, argv: list[str]) -> dict[str, Any]:
-    """Versions, git commit, words of the command, seed, machine, threads and the time (UTC)."""
+    """Return versions, git commit, command line, seed, machine, threads and the time (UTC)."""
     torch = sys.modules.get("torch")
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "argv": [Path(argv[0]).name, *argv[1:]] if argv else [],  # the program's folder may name its user
+        "argv": [Path(argv[0]).name, *argv[1:]] if argv else [],  # the path of the program may contain a user name
         "seed": seed,
         "versions": versions(),
         "git": git(Path(evorl.__file__).parent.parent),
@@ -62,7 +62,7 @@ def provenance(seed: int, argv: list[str]) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, evorl and the installed packages that can change a result, without importing them."""
+    """Return the versions of Python, evorl and the packages that can change a result, without importing them."""
     found = {"python": platform.python_version(), "evorl": evorl.__version__}
     for name in _PACKAGES:
         try:
@@ -73,7 +73,7 @@ def versions() -> dict[str, str]:
 
 
 def git(root: Path) -> dict[str, Any] | None:
-    """The commit of a checkout and whether tracked files differ from it; None outside one, or without git."""
+    """Return the commit of a checkout and whether tracked files differ; None without a checkout or git."""
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "status", "--porcelain=v2", "--branch", "--untracked-files=no"]
@@ -85,7 +85,7 @@ def git(root: Path) -> dict[str, Any] | None:
             text=True,
             check=True,
             timeout=_GIT_TIMEOUT_S,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},  # only look
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},  # git must not write to the repository
         )
     except (OSError, subprocess.SubprocessError):
         return None
@@ -95,7 +95,7 @@ def git(root: Path) -> dict[str, Any] | None:
 
 
 def machine() -> dict[str, Any]:
-    """The platform, processor, cores and memory (GiB)."""
+    """Return platform, processor, cores and memory (GiB)."""
     return {
         "platform": platform.platform(),
         "cpu": _cpu(),

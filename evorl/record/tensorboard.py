@@ -1,4 +1,4 @@
-"""TensorBoard: a thread that turns the rows of ``metrics.jsonl`` into an event file."""
+"""TensorBoard sink: a thread that copies the rows of ``metrics.jsonl`` into an event file."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evorl.record.follow import Row, follow
+from evorl.record.metrics_tail import Row, follow_rows
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
 
 _PERIOD_S = 1.0
-_PATIENCE_S = 2.0
+_CLOSE_TIMEOUT_S = 2.0
 _log = logging.getLogger("evorl")
 
 
 class TensorBoard:
-    """Writes the rows after ``offset``. What earlier event files say from step ``purge`` on is void."""
+    """Sink for the rows after byte ``offset``. TensorBoard discards earlier events from step ``purge`` on."""
 
     def __init__(self, directory: Path, offset: int, purge: int) -> None:
         self._over = threading.Event()
@@ -30,17 +30,18 @@ class TensorBoard:
         self._thread.start()
 
     def check(self) -> None:
-        """Nothing to do: the thread warns by itself."""
+        """Do nothing: the thread logs its own warnings."""
 
     def close(self, ok: bool) -> None:
+        """Let the thread read to the end of the file, for at most `_CLOSE_TIMEOUT_S` seconds."""
         self._over.set()
-        self._thread.join(_PATIENCE_S)
+        self._thread.join(_CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
             _log.warning("TensorBoard's events did not reach the disk in time; metrics.jsonl has every row")
 
     def _run(self, directory: Path, offset: int, purge: int) -> None:
         try:
-            write_events(directory, follow(directory / "metrics.jsonl", offset, self._wait), purge)
+            write_events(directory, follow_rows(directory / "metrics.jsonl", offset, self._wait), purge)
         except Exception as error:
             _log.warning("TensorBoard stopped (%s: %s); metrics.jsonl goes on", type(error).__name__, error)
 
@@ -49,8 +50,8 @@ class TensorBoard:
 
 
 def write_events(directory: Path, rows: Iterable[Row], purge: int) -> None:
-    """Write one event file of these rows, each flushed when it comes."""
-    # Imported here, in the sink's thread: it takes as long as everything else at the start of a run.
+    """Write these rows to a new event file and flush each of them."""
+    # Imported in the sink's thread: the import takes as long as all other start-up work of a run.
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
     from tensorboard.summary.writer.record_writer import RecordWriter
 
@@ -76,6 +77,6 @@ def _event(row: Row) -> Event:
 
 
 def _file_name() -> str:
-    # TensorBoard reads the files of a directory in the order of their names. No host name: a run may be published.
+    # TensorBoard reads files in the order of their names. Without a host name, because runs may be published.
     seconds, nanoseconds = divmod(time.time_ns(), 10**9)
     return f"events.out.tfevents.{seconds:010d}.{nanoseconds:09d}"

@@ -1,9 +1,8 @@
-"""The safetensors format: named arrays in one file, readable without running anything.
+"""Encoder and decoder of the safetensors format: named arrays in one file, loaded without executing code.
 
-Written here rather than by the library so that arrays stream to the disk without a
-copy and a full disk is an OSError; any reader of the format opens the files.
-A file is: the header's length (8 bytes, little endian), the header (JSON: name ->
-dtype, shape, offsets), the arrays' bytes without gaps.
+evorl does not use the safetensors library for writing: here arrays stream to the disk without a copy, and a full
+disk raises OSError. Every reader of the format can open the files. Layout of a file: the header's length (8 bytes,
+little endian), the header (JSON: name -> dtype, shape, offsets), the arrays' bytes without gaps.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ _BY_DTYPE = {dtype: name for name, dtype in _BY_NAME.items() if name != "BF16"}
 
 
 def is_tensor(value: object) -> bool:
-    """Whether a value is a torch tensor; does not import torch."""
+    """Return whether a value is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def encode(arrays: Mapping[str, Array | torch.Tensor]) -> Iterator[bytes | memoryview]:
-    """The file of these arrays, in pieces. Raises TypeError for a dtype the format does not have."""
+    """Yield the bytes of the file in chunks. Raises TypeError for a dtype that the format lacks."""
     flat = {name: _flat(name, value) for name, value in arrays.items()}
-    # Wide items first keeps every array aligned to its own item size.
+    # Arrays with the widest items come first, so that every array is aligned to its item size.
     order = sorted(flat, key=lambda name: (-flat[name][1].itemsize, name))
     header, end = {}, 0
     for name in order:
@@ -53,9 +52,9 @@ def encode(arrays: Mapping[str, Array | torch.Tensor]) -> Iterator[bytes | memor
 
 
 def decode(content: bytearray) -> dict[str, Array]:
-    """The arrays of a file, as writable views of its bytes; a BF16 array comes as its uint16 words.
+    """Return the arrays of a file as writable views of its bytes; a BF16 array is returned as uint16.
 
-    Raises ValueError when the header does not describe the bytes that follow it.
+    Raises ValueError if the header does not match the bytes that follow it.
     """
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])
@@ -64,7 +63,7 @@ def decode(content: bytearray) -> dict[str, Array]:
 
 
 def to_torch(array: Array, dtype: str) -> torch.Tensor:
-    """The tensor over an array's memory; ``dtype`` is what torch called it ("bfloat16", ...)."""
+    """Return a tensor that shares the memory of an array; ``dtype`` is torch's name ("bfloat16", ...)."""
     import torch
 
     tensor = torch.from_numpy(array)
@@ -73,7 +72,7 @@ def to_torch(array: Array, dtype: str) -> torch.Tensor:
 
 def _flat(name: str, value: Any) -> tuple[str, Array]:
     if name == "__metadata__":
-        raise ValueError("the format keeps the name __metadata__ for itself")
+        raise ValueError("the name __metadata__ is reserved by the safetensors format")
     bfloat = False
     if is_tensor(value):
         import torch

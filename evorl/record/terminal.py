@@ -1,4 +1,4 @@
-"""What a person sees while a run goes: a live table on a terminal, plain lines in a pipe."""
+"""Progress of a run: a live table on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from evorl.record.roster import roster
-
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
+    from rich.table import Table
+
+TABLE_ROWS = 8
+"""Individuals in the table of the best."""
+TABLE_COLUMNS = 10
+"""Columns in the table of the best."""
 
 _LIVE_PERIOD_S = 0.2
 _PLAIN_PERIOD_S = 5.0
 
-# What is shown of the metrics: label, name, format. One row of the live table each.
+# Rows of the live table: label, metric and format of each number.
 _ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "episodes": (
         ("return", "train/return", "{:+.2f}"),
@@ -53,11 +57,11 @@ _ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 
 class Terminal:
-    """Shows a run's progress on stdout and the warnings of the "evorl" logger beside it.
+    """Display of a run's progress on stdout, and of the warnings of the "evorl" logger.
 
-    ``budget`` is in steps, ``seconds`` what is left of its limit in time. Time left goes to the sooner of the two, at
-    the pace since ``start`` (the step at which this process took over). ``people`` gives the best individuals of a
-    population as they now are, a row each; it is asked for when they are drawn.
+    ``budget`` is in steps, ``seconds`` is the rest of the time limit. The time left refers to the one that ends sooner,
+    at the pace since ``start`` (the step at which this process began). ``individuals`` returns the best individuals of
+    a population, one row each; it is called on every drawing.
     """
 
     def __init__(
@@ -66,9 +70,9 @@ class Terminal:
         seconds: float | None = None,
         start: int = 0,
         stream: TextIO | None = None,
-        people: Callable[[], Sequence[Mapping[str, Any]]] = list,
+        individuals: Callable[[], Sequence[Mapping[str, Any]]] = list,
     ) -> None:
-        self._people = people
+        self._individuals = individuals
         self._stream = stream or sys.stdout
         self._budget, self._seconds = budget, seconds
         self._start = self._step = start
@@ -77,7 +81,7 @@ class Terminal:
         self._metrics: dict[str, float] = {}
         self._evaluated: int | None = None
         self._live: Live | None = None
-        self._drawing = threading.RLock()  # rich lets a line of one thread into the drawing of another
+        self._drawing = threading.RLock()  # rich mixes the output of threads
         self._handler = _Handler(self)
 
     def __enter__(self) -> Self:
@@ -105,18 +109,18 @@ class Terminal:
         logger.propagate = self._propagated
 
     def update(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the newest numbers; show them when it is time, and evaluations at once."""
+        """Store the newest metrics; show them once per period, and evaluations at once."""
         self._step, self._shown = step, False
         self._metrics.update(metrics)
-        judged = any(name.startswith("eval/") for name in metrics)
-        if judged:
+        evaluated = any(name.startswith("eval/") for name in metrics)
+        if evaluated:
             self._evaluated = step
-            self._show(judged)
+            self._show(evaluated)
         period = _LIVE_PERIOD_S if self._live else _PLAIN_PERIOD_S
         if time.monotonic() - self._shown_at >= period:
             self._show()
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line, above the live table where there is one."""
         with self._drawing:
             if self._live:
@@ -126,29 +130,29 @@ class Terminal:
             else:
                 print(text, file=self._stream, flush=True)
 
-    def notice(self, text: str) -> None:
-        """Say a line from a signal handler: above the live table, or on stderr where there is none.
+    def print_from_signal_handler(self, text: str) -> None:
+        """Print a line from a signal handler: above the live table, or on stderr without one.
 
-        The handler may have interrupted the drawing, so another thread waits for its end; the ``threading`` module
-        might itself be interrupted, and its locks held.
+        The handler may have interrupted the drawing, so another thread waits for its end. It is started by
+        ``_thread``, because the signal may have interrupted ``threading`` while it holds its locks.
         """
         if self._live:
-            _thread.start_new_thread(self.say, (text,))
+            _thread.start_new_thread(self.print_line, (text,))
         else:
-            with suppress(OSError):  # nobody may be listening
+            with suppress(OSError):  # stderr may be closed
                 os.write(2, f"{text}\n".encode())
 
-    def _show(self, judged: bool = False) -> None:
+    def _show(self, evaluated: bool = False) -> None:
         self._shown = True
-        if self._live or not judged:  # in a pipe an evaluation's line takes no other one's place
+        if self._live or not evaluated:  # in a pipe the line of an evaluation does not replace a progress line
             self._shown_at = time.monotonic()
         with self._drawing:
             if self._live:
                 self._live.update(self._table(), refresh=True)
             else:
-                self.say(self._line("evaluation" if judged else None))
+                self.print_line(self._line("evaluation" if evaluated else None))
 
-    # ------------------------------------------------------------------ what it says
+    # ------------------------------------------------------------------ content
 
     def _line(self, only: str | None) -> str:
         rows = [only] if only else [title for title in _ROWS if title != "evaluation"]
@@ -171,8 +175,8 @@ class Terminal:
                 body.add_row(
                     f"[dim]{label}[/]", "   ".join(f"[dim]{name}[/] [bold]{text}[/]" for name, text in numbers)
                 )
-        rows = self._people()
-        return Group(head, body, roster(rows)) if rows else Group(head, body)
+        rows = self._individuals()
+        return Group(head, body, individuals_table(rows)) if rows else Group(head, body)
 
     def _progress(self) -> list[str]:
         words = [f"{count(self._step)} / {count(self._budget)} steps", f"{self._fraction():.0%}"]
@@ -188,7 +192,7 @@ class Terminal:
             shown += [
                 (name[5:-5], name, "{:.3g}")
                 for name in self._metrics
-                if name.startswith("eval/") and name.endswith("_mean") and name not in _NO_RESULTS
+                if name.startswith("eval/") and name.endswith("_mean") and name not in _NOT_RESULTS
             ]
         return [(label, form.format(self._metrics[name])) for label, name, form in shown]
 
@@ -210,19 +214,37 @@ class Terminal:
         return left if self._seconds is None else max(min(left, self._seconds - self._elapsed()), 0.0)
 
 
-_NO_RESULTS = ("eval/return_mean", "eval/length_mean", "eval/stochastic_return_mean")
+def individuals_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table with one line per row; its columns are those of the first row."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    names = list(rows[0])[:TABLE_COLUMNS]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in names:
+        is_text = isinstance(rows[0][name], str)
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
+    for row in rows[:TABLE_ROWS]:
+        table.add_row(*(escape(_short(row.get(name))) for name in names))
+    return table
 
 
-def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = None) -> None:
-    """Print how a run ended: ``result`` is what result.json holds. The best of a population of policies is what it
-    was when it evolved, on other episodes than those of the numbers below it."""
+_NOT_RESULTS = ("eval/return_mean", "eval/length_mean", "eval/stochastic_return_mean")
+
+
+def print_summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = None) -> None:
+    """Print the content of result.json at the end of a run.
+
+    The fitness of the best individual comes from its evaluation during the run, the lines below it from the episodes
+    of the final evaluation.
+    """
     stream = stream or sys.stdout
-    lines, best, judged = list[tuple[str, str]](), result.get("best") or {}, result.get("eval", {})
+    lines, best, evaluated = list[tuple[str, str]](), result.get("best") or {}, result.get("eval", {})
     if "individual" in best:
         lines.append(("best", f"{best['fitness']:.4g}, individual {best['individual']} as it evolved"))
     elif result.get("fitness") is not None:
         lines.append(("fitness", f"{result['fitness']:.4g}"))
-    lines += _judged(judged, () if "individual" in best and "return_mean" in judged else ("fitness_mean",))
+    lines += _result_lines(evaluated, () if "individual" in best and "return_mean" in evaluated else ("fitness_mean",))
     lines.append(("steps", f"{result['steps']:,} in {clock(result['seconds'])}"))
     lines.append(("kept in", str(directory)))
     width = max(len(name) for name, _ in lines)
@@ -235,8 +257,8 @@ def summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = 
             print(f"{name:<{width}}  {value}", file=stream, flush=True)
 
 
-def _judged(numbers: Mapping[str, Any], known: Collection[str]) -> list[tuple[str, str]]:
-    """A line for each quantity that is not ``known``: its mean, and where they are, its deviation and its range."""
+def _result_lines(numbers: Mapping[str, Any], known: Collection[str]) -> list[tuple[str, str]]:
+    """Return a line for each quantity not in ``known``: its mean, and its standard deviation and range if given."""
     lines = []
     for name, value in numbers.items():
         what, _, part = name.rpartition("_")
@@ -250,7 +272,7 @@ def _judged(numbers: Mapping[str, Any], known: Collection[str]) -> list[tuple[st
 
 
 def count(number: float) -> str:
-    """A count in three figures: 950, 12.3k, 4.56M."""
+    """Format a count with three digits: 950, 12.3k, 4.56M."""
     for scale, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= 0.9995 * scale:  # 999,600 is 1M, not 1000k
             return f"{number / scale:.3g}{suffix}"
@@ -258,7 +280,7 @@ def count(number: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A duration: 0:38, 12:05, 3:02:59."""
+    """Format a duration: 0:38, 12:05, 3:02:59."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -269,7 +291,7 @@ def _short(value: Any) -> str:
 
 
 def interactive(stream: TextIO) -> bool:
-    """Whether a person sits there, before a terminal that can draw."""
+    """Return whether the stream is a terminal that supports cursor control."""
     return stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb", "unknown")
 
 
@@ -280,11 +302,11 @@ def _console(stream: TextIO) -> Console:
 
 
 class _Handler(logging.Handler):
-    """Shows warnings without tearing the live table."""
+    """A log handler that prints warnings above the live table."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(logging.WARNING)
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.say(f"{record.levelname.lower()}: {record.getMessage()}")
+        self._terminal.print_line(f"{record.levelname.lower()}: {record.getMessage()}")

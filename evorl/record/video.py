@@ -1,4 +1,4 @@
-"""Pictures in sequence written as a video file."""
+"""Video files (MP4 or GIF) from sequences of frames."""
 
 from __future__ import annotations
 
@@ -15,39 +15,38 @@ from numpy.typing import NDArray
 
 Frame = NDArray[np.uint8]
 
-WATCHABLE = 480
-"""Pixels that the longer side of a picture has at least, by enlarging small ones a whole number of times."""
+MIN_SIDE = 480
+"""Least pixels of the longer side of a frame; smaller frames are enlarged by a whole factor."""
 
 
 def write_video(path: Path, frames: Iterable[Frame], fps: float) -> Path:
-    """Write frames (uint8 [H, W, 3], all of one size) at ``fps`` pictures a second; return the file's path.
+    """Write frames (uint8 `[H, W, 3]`, all of one size) at ``fps`` frames per second; return the path of the file.
 
-    The file is an MP4 where imageio-ffmpeg is installed (the ``video`` extra), else a GIF, and its
-    suffix says so. It appears whole under its name or not at all. Raises `ValueError` for no frames,
-    for a frame of another shape or type, and for an impossible ``fps``,
-    `OSError` where the file cannot be written.
+    The file is an MP4 if imageio-ffmpeg is installed (extra ``video``), else a GIF; the suffix is set accordingly.
+    The file is renamed into place once it is complete. Raises `ValueError` without frames, for a frame of another
+    shape or type and for an invalid ``fps``, and `OSError` if the file cannot be written.
     """
     if not 0 < fps <= 1000:
         raise ValueError(f"fps must be above 0 and at most 1000, got {fps}")
     mp4 = importlib.util.find_spec("imageio_ffmpeg") is not None
     target = path.with_suffix(".mp4" if mp4 else ".gif")
-    beside = target.with_name(f".{target.stem}.partial{target.suffix}")
+    temporary = target.with_name(f".{target.stem}.partial{target.suffix}")
     try:
-        (_write_mp4 if mp4 else _write_gif)(beside, _prepare(frames), fps)
-        os.replace(beside, target)
+        (_write_mp4 if mp4 else _write_gif)(temporary, _prepare(frames), fps)
+        os.replace(temporary, target)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     return target
 
 
 def _prepare(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Check, enlarge to a watchable size and pad to the even sides that video codecs ask for."""
+    """Check frames, enlarge small ones and pad to the even sides that video codecs require."""
     shape: tuple[int, ...] | None = None
     for frame in frames:
         shape = shape or frame.shape
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != shape:
             raise ValueError(f"a frame must be uint8 {[*shape[:2], 3]}, got {frame.dtype} {[*frame.shape]}")
-        factor = -(-WATCHABLE // max(frame.shape[:2]))
+        factor = -(-MIN_SIDE // max(frame.shape[:2]))
         large = frame.repeat(factor, axis=0).repeat(factor, axis=1)
         height, width = large.shape[:2]
         yield np.pad(large, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
@@ -56,20 +55,20 @@ def _prepare(frames: Iterable[Frame]) -> Iterator[Frame]:
 
 
 def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:
-    """H.264 through ffmpeg's standard input, one frame in memory at a time."""
+    """Encode H.264 through ffmpeg's standard input, one frame in memory at a time."""
     first = next(frames)
     with subprocess.Popen(_ffmpeg(path, first, fps), stdin=subprocess.PIPE, stderr=subprocess.PIPE) as ffmpeg:
         assert ffmpeg.stdin is not None
         try:
-            with suppress(BrokenPipeError):  # it gave up: it says why at its end
+            with suppress(BrokenPipeError):  # ffmpeg has exited: its stderr is read below
                 for frame in itertools.chain([first], frames):
                     ffmpeg.stdin.write(frame.tobytes())
         except BaseException:
             ffmpeg.kill()
             raise
-        _, complaint = ffmpeg.communicate()
+        _, errors = ffmpeg.communicate()
     if ffmpeg.returncode:
-        raise OSError(f"ffmpeg could not write {path}: {complaint.decode(errors='replace').strip()}")
+        raise OSError(f"ffmpeg could not write {path}: {errors.decode(errors='replace').strip()}")
 
 
 def _ffmpeg(path: Path, frame: Frame, fps: float) -> list[str]:
@@ -82,9 +81,9 @@ def _ffmpeg(path: Path, frame: Frame, fps: float) -> list[str]:
 
 
 def _write_gif(path: Path, frames: Iterator[Frame], fps: float) -> None:
-    """One frame in memory at a time, where Pillow's own way to save several keeps them all.
+    """Write a GIF with one frame in memory at a time; Pillow's ``save_all`` keeps all of them.
 
-    A GIF counts in hundredths of a second, and viewers slow down what is quicker than two of them.
+    GIF delays are in hundredths of a second. Viewers slow down delays below two hundredths, so that is the least.
     """
     from PIL import Image
     from PIL.GifImagePlugin import getdata, getheader

@@ -17,7 +17,7 @@ import msgspec
 
 from evorl.record import checkpoint
 from evorl.record.core import Recorder
-from evorl.record.terminal import Terminal, summary
+from evorl.record.terminal import Terminal, print_summary
 from evorl.rl.core import Metrics
 from evorl.training.experiment import Experiment
 from evorl.util import command
@@ -122,11 +122,11 @@ class Session:
             spent = float(recorded["time"])
             self.judged = None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
         left = None if e.budget.seconds is None else max(e.budget.seconds - spent, 0.0)
-        self.terminal = Terminal(self.limit, left, run.steps, people=run.people)
+        self.terminal = Terminal(self.limit, left, run.steps, individuals=run.people)
         self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)  # the last: its files are open
 
     def go(self) -> dict[str, Any]:
-        with self.recorder, self.terminal, _signals(self.terminal.notice) as caught:
+        with self.recorder, self.terminal, _signals(self.terminal.print_from_signal_handler) as caught:
             while not self._over():
                 self._advance(caught)
             if not self._judged_now():
@@ -136,7 +136,7 @@ class Session:
                 self._save()
             result = self._result()
             write_json(self.directory / "result.json", result)
-        summary(result, self.directory)
+        print_summary(result, self.directory)
         return result
 
     def _advance(self, caught: list[int]) -> None:
@@ -146,7 +146,7 @@ class Session:
         if self.run.steps > before:  # a population's evaluation may have failed before its first step
             self._write(metrics)
         if evaluated:
-            self.recorder.tell(evaluated)
+            self.recorder.write_individuals(evaluated)
         if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
             self._judge()  # before saving, so that the checkpoint knows it
         if caught:
@@ -186,7 +186,7 @@ class Session:
         judged = None if self.judged is None else {"step": self.judged[0], "metrics": self.judged[1]}
         state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": judged}
         again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
-        checkpoint.save(self.directory, self.run.steps, state, keep, best, again=again)
+        checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again)
         self.saved = self.run.steps
 
     def _save_if_possible(self) -> None:

@@ -1,4 +1,4 @@
-"""Files that a power cut, a kill or a full disk cannot leave half written."""
+"""Durable file writes: after a power cut, a kill or a full disk no file is half written."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def write(path: Path, chunks: Iterable[bytes | memoryview]) -> tuple[int, str]:
         for chunk in chunks:
             digest.update(chunk)
             size += len(chunk)
-            append(descriptor, chunk)
+            write_all(descriptor, chunk)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
     return size, digest.hexdigest()
 
 
-def append(descriptor: int, chunk: bytes | memoryview) -> None:
-    """Write every byte: one call to the system may take fewer than it is given."""
+def write_all(descriptor: int, chunk: bytes | memoryview) -> None:
+    """Write every byte: one `os.write` may write fewer bytes than it was given."""
     rest = memoryview(chunk)
     while len(rest):
         rest = rest[os.write(descriptor, rest) :]
 
 
-def sync(directory: Path) -> None:
-    """Make the names in a directory durable (those just created, renamed or removed)."""
+def sync_directory(directory: Path) -> None:
+    """Flush a directory to stable storage: names just created, renamed or removed."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -43,13 +43,13 @@ def sync(directory: Path) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put a file in place of an older one: readers see the whole old or the whole new content."""
-    beside = path.with_name(f".{path.name}.partial")
-    write(beside, [content])
-    os.replace(beside, path)
-    sync(path.parent)
+    """Replace a file atomically: readers see the whole old content or the whole new content."""
+    temporary = path.with_name(f".{path.name}.partial")
+    write(temporary, [content])
+    os.replace(temporary, path)
+    sync_directory(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as indented JSON in place of an older file; a number that is not finite becomes null."""
+    """Replace a file by a value as indented JSON; numbers that are not finite become null."""
     replace(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")

@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
-from evorl.analysis.figures import _value, multiples, render, render_inset, single, spread
+from evorl.analysis.figures import _value, metrics_figure, panel_figure, render, render_inset, spread_labels
 from evorl.analysis.groups import Group
 from evorl.analysis.html_page import inline
-from evorl.analysis.panels import Panel, panel
+from evorl.analysis.panels import Panel, make_panel
 from evorl.analysis.runs import RunRecord, Series
 
 
@@ -40,26 +40,26 @@ def make_groups(lengths: Sequence[Sequence[int]], scale: float = 1.0, label: str
     return groups
 
 
-def make_panel(lengths: Sequence[Sequence[int]], scale: float = 1.0) -> Panel:
-    return panel(make_groups(lengths, scale), "train/return")
+def panel_of(lengths: Sequence[Sequence[int]], scale: float = 1.0) -> Panel:
+    return make_panel(make_groups(lengths, scale), "train/return")
 
 
 @given(st.lists(st.floats(-10, 10), max_size=9), st.floats(0.01, 3))
 def test_spread_moves_labels_apart_and_keeps_their_order(places: list[float], gap: float) -> None:
-    moved = spread(places, gap)
+    moved = spread_labels(places, gap)
     order = np.argsort(places, kind="stable")
     assert all(b - a >= gap - 1e-9 for a, b in zip(np.array(moved)[order], np.array(moved)[order][1:], strict=False))
     assert sum(moved) == pytest.approx(sum(places), abs=1e-6)
 
 
 def test_spread_leaves_alone_what_is_apart() -> None:
-    assert spread([5.0, 1.0, 3.0], 1.0) == [5.0, 1.0, 3.0]
+    assert spread_labels([5.0, 1.0, 3.0], 1.0) == [5.0, 1.0, 3.0]
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1.0, 1e7])
 @pytest.mark.parametrize("lengths", [[[40, 40], [40, 20]], [[1, 1, 1], [1]], [[2]], [[1], [5]]])
 def test_nothing_is_cut_off_the_pictures_of_the_page(lengths: Sequence[Sequence[int]], scale: float) -> None:
-    figure = single(make_panel(lengths, scale), direct=False)
+    figure = panel_figure(panel_of(lengths, scale), direct=False)
     _inside(figure)
     assert ElementTree.fromstring(render_inset(figure)).tag.endswith("svg")
 
@@ -84,7 +84,7 @@ def _within(value: float, limits: tuple[float, float]) -> bool:
 
 def test_direct_labels_do_not_touch() -> None:
     groups = make_groups([[30]] * 9, scale=0.01, label="a-rather-long-value-of-a-key-that-wraps-")
-    figure = single(panel(groups, "train/return"))
+    figure = panel_figure(make_panel(groups, "train/return"))
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     boxes = [text.get_window_extent(canvas.get_renderer()) for text in figure.axes[0].texts]
@@ -96,7 +96,7 @@ def test_direct_labels_do_not_touch() -> None:
 @pytest.mark.parametrize("panels", [1, 5])
 def test_a_legend_is_no_wider_than_its_plots_and_leaves_them_their_room(panels: int) -> None:
     groups = make_groups([[30]] * 9, label="a-rather-long-value-of-a-key-that-would-not-fit-at-all")
-    figure = multiples([panel(groups, "train/return")] * panels)
+    figure = metrics_figure({"Learning": [make_panel(groups, "train/return")] * panels})
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     box = figure.legends[0].get_window_extent(canvas.get_renderer())
@@ -105,26 +105,26 @@ def test_a_legend_is_no_wider_than_its_plots_and_leaves_them_their_room(panels: 
 
 
 def test_both_kinds_of_file() -> None:
-    figure = multiples([make_panel([[40, 40], [30]])] * 4)
+    figure = metrics_figure({"Learning": [panel_of([[40, 40], [30]])] * 4})
     with Image.open(io.BytesIO(render(figure)["png"])) as picture:
         assert picture.format == "PNG" and picture.width > 1000
     assert ElementTree.fromstring(render(figure)["svg"]).tag.endswith("svg")
 
 
 def test_pictures_are_the_same_bytes_again() -> None:
-    first, second = (render(single(make_panel([[40, 40]])))["svg"] for _ in range(2))
+    first, second = (render(panel_figure(panel_of([[40, 40]])))["svg"] for _ in range(2))
     assert first == second
 
 
 def test_the_legend_counts_the_runs_that_have_the_metric() -> None:
-    shown = make_panel([[40, 40, 40], [30]])
+    shown = panel_of([[40, 40, 40], [30]])
     assert [curve.label for curve in shown.curves] == ["rl.lr=0.0010 (n=3)", "rl.lr=0.0011 (n=1)"]
 
 
 def test_time_is_told_in_a_unit_that_fits() -> None:
     groups = make_groups([[200], [200]])
-    assert panel(groups, "train/return", "seconds").unit == "time (seconds)"
-    longer = panel(make_groups([[400]]), "train/return", "seconds")
+    assert make_panel(groups, "train/return", "seconds").unit == "time (seconds)"
+    longer = make_panel(make_groups([[400]]), "train/return", "seconds")
     assert longer.unit == "time (minutes)" and longer.curves[0].raw[0][0][-1] == pytest.approx(400 / 60)
 
 
@@ -132,20 +132,20 @@ def test_a_short_run_is_smoothed_by_its_own_length() -> None:
     """Beside one a hundred times as long it is drawn as it is alone, and not as one flat dash."""
     short, long = Series(*np.tile(np.arange(200.0), (3, 1))), Series(*np.tile(np.arange(200.0) * 100, (3, 1)))
     runs = [RunRecord(directory=Path(name), config={}, series={"x": x}) for name, x in (("s", short), ("l", long))]
-    beside = panel([Group({}, [run]) for run in runs], "x", "seconds").curves[0].band
-    np.testing.assert_array_equal(beside.mean, panel([Group({}, runs[:1])], "x", "seconds").curves[0].band.mean)
+    beside = make_panel([Group({}, [run]) for run in runs], "x", "seconds").curves[0].band
+    np.testing.assert_array_equal(beside.mean, make_panel([Group({}, runs[:1])], "x", "seconds").curves[0].band.mean)
     assert beside.mean[0] < 3 and beside.mean[-1] > 196
 
 
 def test_a_mean_begins_where_all_its_runs_have_begun() -> None:
     early, late = np.arange(40.0), np.arange(10.0, 40.0)
     runs = [RunRecord(directory=Path(str(len(x))), config={}, series={"x": Series(x, x, x)}) for x in (early, late)]
-    band = panel([Group({}, runs)], "x").curves[0].band
+    band = make_panel([Group({}, runs)], "x").curves[0].band
     assert band.grid[0] == 10 and (band.count == 2).all()
 
 
-def test_inline_pictures_share_no_names_and_follow_the_page() -> None:
-    svg = render_inset(single(make_panel([[40, 40]]), direct=False))
+def test_inline_pictures_have_separate_ids_and_page_colours() -> None:
+    svg = render_inset(panel_figure(panel_of([[40, 40]]), direct=False))
     first, second = inline(svg, "a-"), inline(svg, "b-")
     names = [set(re.findall(r'\bid="([^"]+)"', text)) for text in (first, second)]
     assert names[0] and not names[0] & names[1]
@@ -155,8 +155,8 @@ def test_inline_pictures_share_no_names_and_follow_the_page() -> None:
 
 
 def test_the_drawn_interval_is_the_one_computed_and_two_runs_have_none() -> None:
-    shown = make_panel([[40, 40, 30], [40, 40]])
-    axes = single(shown).axes[0]
+    shown = panel_of([[40, 40, 30], [40, 40]])
+    axes = panel_figure(shown).axes[0]
     assert len(axes.collections) == 1
     band = shown.curves[0].band
     full = band.count == 3
@@ -168,11 +168,11 @@ def test_the_drawn_interval_is_the_one_computed_and_two_runs_have_none() -> None
 
 
 @pytest.mark.parametrize("shift", [0.0, -5.0])
-def test_a_wide_interval_neither_moves_the_axes_nor_goes_where_no_value_can(shift: float) -> None:
+def test_wide_interval_neither_changes_the_limits_nor_leaves_the_valid_range(shift: float) -> None:
     x = np.arange(1.0, 41.0)
     levels = [shift + np.full(40, level) for level in (0.0, 0.5, 10.0)]  # 3.5 ± 14
     runs = [RunRecord(directory=Path(str(y[0])), config={}, series={"loss/value": Series(x, x, y)}) for y in levels]
-    axes = single(panel([Group({}, runs)], "loss/value")).axes[0]
+    axes = panel_figure(make_panel([Group({}, runs)], "loss/value")).axes[0]
     assert axes.get_ylim() == pytest.approx((shift - 0.5, shift + 10.5))
     corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
     assert corners[:, 1].max() == pytest.approx(shift + 10.5)

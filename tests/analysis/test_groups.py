@@ -1,4 +1,4 @@
-"""Which runs belong together, and what their group is called."""
+"""Grouping of runs and the labels of groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evorl.analysis.groups import LABEL, MISSING, differences, group_runs, show, worlds
+from evorl.analysis.groups import MAX_LABEL, MISSING, differences, format_value, group_runs, runs_by_world
 from evorl.analysis.runs import RunRecord
 
 PPO: dict[str, Any] = {
@@ -27,7 +27,7 @@ def labels(*configs: dict[str, Any]) -> list[tuple[str, list[str]]]:
     return [(group.label, [str(run.directory) for run in group.runs]) for group in group_runs(runs(*configs))]
 
 
-def test_seeds_and_records_make_no_group() -> None:
+def test_seeds_and_record_settings_do_not_separate_groups() -> None:
     varied = [PPO | {"seed": seed, "record.wandb": mode} for seed, mode in ((3, "offline"), (1, "disabled"))]
     assert labels(*varied) == [("all runs", ["1", "0"])]
 
@@ -62,12 +62,12 @@ def test_a_budget_of_null_is_that_of_the_world() -> None:
     ]
 
 
-def test_the_choice_of_an_algorithm_explains_its_keys() -> None:
+def test_choice_of_an_algorithm_replaces_its_keys() -> None:
     assert labels(PPO, A2C) == [("rl=A2C", ["1"]), ("rl=PPO", ["0"])]
     assert differences(runs(PPO, A2C)) == {"rl": ["PPO", "A2C"], "rl.clip": [0.2, MISSING], "rl.lr": [1e-3, 7e-4]}
 
 
-def test_a_key_that_differs_within_a_choice_is_told_as_well() -> None:
+def test_key_that_differs_within_a_choice_is_kept() -> None:
     assert labels(PPO, A2C, PPO | {"rl.lr": 1e-4}) == [
         ("rl=A2C, rl.lr=0.0007", ["1"]),
         ("rl=PPO, rl.lr=0.0001", ["2"]),
@@ -93,10 +93,10 @@ def test_a_whole_group_that_is_not_there() -> None:
     [(None, "null"), (True, "true"), (1e-5, "1e-05"), ([1, 2.5], "[1,2.5]"), ("rule", "rule"), (MISSING, "–")],
 )
 def test_values_are_shown_as_on_the_command_line(value: Any, text: str) -> None:
-    assert show(value) == text
+    assert format_value(value) == text
 
 
-def test_the_key_that_tells_most_comes_first() -> None:
+def test_most_informative_key_comes_first() -> None:
     configs = [PPO | {"rl.clip": clip, "rl.lr": lr} for clip, lr in ((0.1, 1.0), (0.1, 2.0), (0.2, 3.0))]
     assert [label for label, _ in labels(*configs)] == [
         "rl.lr=1, rl.clip=0.1",
@@ -108,14 +108,14 @@ def test_the_key_that_tells_most_comes_first() -> None:
 def test_labels_are_short_and_no_two_are_the_same() -> None:
     configs = [PPO | {f"rl.key_{k}": n // 2 + k for k in range(9)} | {"rl.name": "x" * 80 + str(n)} for n in range(4)]
     told = [label for label, _ in labels(*configs)]
-    assert len(set(told)) == 4 and all(len(label) <= LABEL + 6 for label in told)
+    assert len(set(told)) == 4 and all(len(label) <= MAX_LABEL + 6 for label in told)
     assert all("…" in label for label in told)
 
 
 def test_a_world_goes_by_its_file_and_by_what_that_file_names() -> None:
     lander, walker = ({"mdp.id": name, "mdp._target_": "x.Gymnasium"} for name in ("Lander-v3", "Walker-v4"))
     several = runs(walker, lander, walker, choices={"mdp": "gymnasium"}) + runs(PPO)
-    assert {name: len(members) for name, members in worlds(several).items()} == {
+    assert {name: len(members) for name, members in runs_by_world(several).items()} == {
         "Pong": 1,
         "gymnasium Lander-v3": 1,
         "gymnasium Walker-v4": 2,

@@ -1,4 +1,4 @@
-"""A population read back and drawn: what is in the file, who came from whom, the front, the table, the pictures."""
+"""Population logs: reading, lineage, fronts, tables and figures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ from hypothesis import strategies as st
 
 from evorl.analysis.figures import render, render_inset
 from evorl.analysis.groups import Group
-from evorl.analysis.lineage import family
+from evorl.analysis.lineage import find_lineage
 from evorl.analysis.map_elites_figure import Descriptor, descriptors, elites
-from evorl.analysis.population import Census, Line, censuses, few, read_census, read_search, rows
-from evorl.analysis.population_figures import portraits
+from evorl.analysis.population import (
+    LoggedIndividual,
+    PopulationLog,
+    individual_rows,
+    population_logs,
+    read_population_log,
+    read_search_log,
+    sampled_rows,
+)
+from evorl.analysis.population_figures import population_figures
 from evorl.analysis.runs import RunRecord
-from evorl.record.roster import COLUMNS, MOST, roster
+from evorl.record.terminal import TABLE_COLUMNS, TABLE_ROWS, individuals_table
 from evorl.report import main
 
 CONFIG = {"ec.population": 3, "ec.genes.rl.lr.log": True}
@@ -45,50 +53,52 @@ def write(directory: Path, lines: Sequence[dict[str, Any]], after: str = "", con
     return RunRecord(directory=directory, config=config)
 
 
-def census(lines: Sequence[dict[str, Any]], **config: Any) -> Census:
+def make_log(lines: Sequence[dict[str, Any]], **config: Any) -> PopulationLog:
     run = RunRecord(directory=Path("x"), config=CONFIG | config)
-    return Census(run=run, lines=[Line(**{**one, "parents": tuple(one["parents"])}) for one in lines])
+    return PopulationLog(
+        run=run, individuals=[LoggedIndividual(**{**one, "parents": tuple(one["parents"])}) for one in lines]
+    )
 
 
-def points(values: Sequence[Sequence[float | None]], **fields: Any) -> Census:
+def points(values: Sequence[Sequence[float | None]], **fields: Any) -> PopulationLog:
     """Individuals with these objectives."""
     names = [f"f{k + 1}" for k in range(len(values[0]))]
-    return census([line(n, results={}, objectives=dict(zip(names, row, strict=True)), **fields)
+    return make_log([line(n, results={}, objectives=dict(zip(names, row, strict=True)), **fields)
                    for n, row in enumerate(values)])  # fmt: skip
 
 
 # ------------------------------------------------------------------ reading
 
 
-def test_a_half_written_last_line_is_left_to_its_writer(tmp_path: Path) -> None:
+def test_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     lines = [line(0), line(1, 2.5, parents=[0], role="child", birth=1)]
-    found = read_census(write(tmp_path / "run", lines, after='{"id": 2, "par'))
-    assert found is not None and found.damaged == 0 and [one.id for one in found.lines] == [0, 1]
+    found = read_population_log(write(tmp_path / "run", lines, after='{"id": 2, "par'))
+    assert found is not None and found.damaged == 0 and [one.id for one in found.individuals] == [0, 1]
     assert found.fitness.tolist() == [1.0, 2.5] and found.steps.tolist() == [10, 20]
-    assert found.genes == {"rl.lr": [1e-3, 1e-3]} and found.lines[1].parents == (0,)
+    assert found.genes == {"rl.lr": [1e-3, 1e-3]} and found.individuals[1].parents == (0,)
 
 
 @pytest.mark.parametrize("bad", ["{", '"x"', '{"id": 1}', '{"id": "a"}', "\xff"])
 def test_a_damaged_line_is_counted_and_left_out(bad: str, tmp_path: Path) -> None:
-    found = read_census(write(tmp_path / "run", [line(0)], after=f"{bad}\n" + json.dumps(line(2)) + "\n"))
-    assert found is not None and found.damaged == 1 and [one.id for one in found.lines] == [0, 2]
+    found = read_population_log(write(tmp_path / "run", [line(0)], after=f"{bad}\n" + json.dumps(line(2)) + "\n"))
+    assert found is not None and found.damaged == 1 and [one.id for one in found.individuals] == [0, 2]
 
 
 def test_a_run_without_a_population_has_none(tmp_path: Path) -> None:
-    assert read_census(RunRecord(directory=tmp_path, config={})) is None
-    assert read_census(write(tmp_path / "begun", [], after='{"id"')) is None
+    assert read_population_log(RunRecord(directory=tmp_path, config={})) is None
+    assert read_population_log(write(tmp_path / "begun", [], after='{"id"')) is None
 
 
-def test_who_failed_is_nobodys_best() -> None:
-    found = census([line(0, 1.0), line(1, None), line(2, 4.0), line(3, 3.0)])
+def test_failed_individuals_are_never_best() -> None:
+    found = make_log([line(0, 1.0), line(1, None), line(2, 4.0), line(3, 3.0)])
     assert math.isnan(found.fitness[1]) and found.objectives[1].tolist() == [-math.inf]
-    assert found.chosen == [2, 3, 0]
+    assert found.table_rows == [2, 3, 0]
 
 
 @given(st.lists(st.none() | st.floats(-5, 5), min_size=1, max_size=30), st.integers(1, 8))
 def test_the_mean_is_of_the_last_generation(values: list[float | None], size: int) -> None:
     x = np.array([math.nan if value is None else value for value in values])
-    mean = census([line(n) for n in range(len(values))], **{"ec.population": size}).mean(x)
+    mean = make_log([line(n) for n in range(len(values))], **{"ec.population": size}).generation_mean(x)
     for k in range(len(values)):
         known = [value for value in values[max(0, k + 1 - size) : k + 1] if value is not None]
         assert mean[k] == pytest.approx(np.mean(known), abs=1e-12) if known else math.isnan(mean[k])
@@ -97,7 +107,7 @@ def test_the_mean_is_of_the_last_generation(values: list[float | None], size: in
 @given(
     st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=25), st.sets(st.integers(0, 24))
 )
-def test_the_front_is_whom_nobody_dominates(values: list[tuple[int, int]], failed: set[int]) -> None:
+def test_front_has_the_non_dominated_individuals(values: list[tuple[int, int]], failed: set[int]) -> None:
     found = points([(None, None) if row in failed else value for row, value in enumerate(values)])
     sound = {value for row, value in enumerate(values) if row not in failed}
     best = {v for v in sound if not any(u != v and u[0] >= v[0] and u[1] >= v[1] for u in sound)}
@@ -107,13 +117,15 @@ def test_the_front_is_whom_nobody_dominates(values: list[tuple[int, int]], faile
 
 
 def test_a_table_has_the_best_or_the_front() -> None:
-    one = census([line(n, float(n % 20)) for n in range(40)])
-    assert [row["fitness"] for row in rows(one)] == sorted([float(n % 20) for n in range(40)], reverse=True)[:10]
+    one = make_log([line(n, float(n % 20)) for n in range(40)])
+    assert [row["fitness"] for row in individual_rows(one)] == sorted([float(n % 20) for n in range(40)], reverse=True)[
+        :10
+    ]
     front = points([(float(n), float(-n)) for n in range(40)])
-    assert len(rows(front)) == 40 and len(few(front)) == 10
-    assert [few(front)[0]["individual"], few(front)[-1]["individual"]] == ["0", "39"]
-    many = census([line(0, genes={f"x{k}": 0.5 for k in range(30)})])
-    assert "x29" in rows(many)[0] and "x29" not in few(many)[0] and "…" in few(many)[0]
+    assert len(individual_rows(front)) == 40 and len(sampled_rows(front)) == 10
+    assert [sampled_rows(front)[0]["individual"], sampled_rows(front)[-1]["individual"]] == ["0", "39"]
+    many = make_log([line(0, genes={f"x{k}": 0.5 for k in range(30)})])
+    assert "x29" in individual_rows(many)[0] and "x29" not in sampled_rows(many)[0] and "…" in sampled_rows(many)[0]
 
 
 # ------------------------------------------------------------------ lineage
@@ -128,19 +140,19 @@ PBT = [
 ]  # fmt: skip
 
 
-def test_members_have_lines_and_those_who_gave_way_their_successors() -> None:
-    found = family(census(PBT))
+def test_each_member_has_a_line_that_its_replacements_continue() -> None:
+    found = find_lineage(make_log(PBT))
     assert found is not None and found.members and found.lines == 3
-    assert [life.line for life in found.lives] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
-    assert [life.began for life in found.lives] == [0, 0, 0, 30, 30, 30, 60, 60, 60]
-    assert [life.row for life in found.of(7)] == [7, 5, 2]
+    assert [life.line for life in found.lifespans] == [0, 1, 2, 0, 1, 2, 0, 1, 2]
+    assert [life.began for life in found.lifespans] == [0, 0, 0, 30, 30, 30, 60, 60, 60]
+    assert [life.row for life in found.descent(7)] == [7, 5, 2]
 
 
-def test_a_member_whose_successor_is_not_told_yet_keeps_its_line() -> None:
+def test_member_without_a_successor_yet_keeps_its_line() -> None:
     """As an asynchronous run ends: 0 goes on as 3, who still trains; 4 took over 1."""
     taken, goes_on = line(4, parents=[0], role="exploited", birth=2), line(5, parents=[4], role="goes on", birth=3)
-    found = family(census([line(0), line(1), taken, line(2), goes_on]))
-    assert found is not None and [(one.row, one.line) for one in found.lives] == [
+    found = find_lineage(make_log([line(0), line(1), taken, line(2), goes_on]))
+    assert found is not None and [(one.row, one.line) for one in found.lifespans] == [
         (0, 0),
         (1, 1),
         (3, 2),
@@ -153,44 +165,44 @@ def test_descent_is_that_of_the_newest_and_branches_do_not_cross() -> None:
     rng = np.random.default_rng(0)
     lines = [line(n) for n in range(20)]
     lines += [line(n, parents=[int(rng.integers(n - 15, n))], role="child") for n in range(20, 400)]
-    found = family(census(lines))
+    found = find_lineage(make_log(lines))
     assert found is not None and not found.members and found.lines <= 50
-    at = {life.row: life for life in found.lives}
+    at = {life.row: life for life in found.lifespans}
     assert {*range(350, 400)} <= {*at}
-    for life in found.lives:
+    for life in found.lifespans:
         assert life.parent == (lines[life.row]["parents"] or [None])[0]
-        below = [one.line for one in found.lives if one.parent == life.row]
+        below = [one.line for one in found.lifespans if one.parent == life.row]
         assert not below or life.line == (min(below) + max(below)) / 2
-    leaves = [life for life in found.lives if not any(one.parent == life.row for one in found.lives)]
+    leaves = [life for life in found.lifespans if not any(one.parent == life.row for one in found.lifespans)]
     assert sorted(leaf.line for leaf in leaves) == list(range(found.lines))
-    for root in [life for life in found.lives if life.parent is None]:  # a family owns a stretch of its own
-        own = sorted(leaf.line for leaf in leaves if found.of(leaf.row)[-1] is root)
+    for root in [life for life in found.lifespans if life.parent is None]:  # a family owns a stretch of its own
+        own = sorted(leaf.line for leaf in leaves if found.descent(leaf.row)[-1] is root)
         assert own == list(np.arange(own[0], own[0] + len(own)))
 
 
 def test_without_parents_there_is_no_tree() -> None:
-    assert family(census([line(n, role="perturbed") for n in range(5)])) is None
-    assert family(census([line(3, parents=[1], role="child")])) is None  # whose parent the file does not have
+    assert find_lineage(make_log([line(n, role="perturbed") for n in range(5)])) is None
+    assert find_lineage(make_log([line(3, parents=[1], role="child")])) is None  # whose parent the file does not have
 
 
 # ------------------------------------------------------------------ pictures
 
 
-def kinds(found: Census) -> dict[str, Any]:
-    return {name: figure for name, _, figure in portraits(found)}
+def kinds(found: PopulationLog) -> dict[str, Any]:
+    return {name: figure for name, _, figure in population_figures(found)}
 
 
 @pytest.mark.parametrize(("found", "names"), [
-    (census(PBT), {"fitness", "genes", "family"}),
-    (census([line(0, None, genes={})]), {"fitness"}),
-    (census([line(0, genes={"rl.net": "a", "mdp.on": True}), line(1, genes={"rl.net": "b", "mdp.on": False})]),
+    (make_log(PBT), {"fitness", "genes", "family"}),
+    (make_log([line(0, None, genes={})]), {"fitness"}),
+    (make_log([line(0, genes={"rl.net": "a", "mdp.on": True}), line(1, genes={"rl.net": "b", "mdp.on": False})]),
      {"fitness", "genes"}),
     (points([(1, 2), (2, 1), (None, None)], genes={}), {"fitness", "front"}),
     (points([(None, None)], genes={}), {"fitness"}),
     (points([(1, 2, 3), (3, 2, 1)], genes={}), {"fitness", "front"}),
     (points([(1, 2, 3, 4, 5), (5, 4, 3, 2, 1)], genes={}), {"fitness", "front"}),
 ])  # fmt: skip
-def test_every_population_has_its_pictures(found: Census, names: set[str]) -> None:
+def test_every_population_has_its_pictures(found: PopulationLog, names: set[str]) -> None:
     drawn = kinds(found)
     assert {*drawn} == names
     for figure in drawn.values():
@@ -199,7 +211,7 @@ def test_every_population_has_its_pictures(found: Census, names: set[str]) -> No
 
 def test_a_gene_is_logarithmic_where_its_range_is() -> None:
     both = [line(n, genes={"rl.lr": 10.0**-n, "rl.entropy_coef": 0.01 * n}) for n in range(1, 5)]
-    axes = kinds(census(both))["genes"].axes
+    axes = kinds(make_log(both))["genes"].axes
     assert {one.get_title(loc="left"): one.get_yscale() for one in axes[:2]} == {
         "rl.lr": "log",
         "rl.entropy_coef": "linear",
@@ -215,15 +227,15 @@ def test_the_front_and_its_history_are_where_the_numbers_say() -> None:
 
 
 def test_arrows_are_where_weights_moved() -> None:
-    axes = kinds(census(PBT))["family"].axes[0]
+    axes = kinds(make_log(PBT))["family"].axes[0]
     dots = {tuple(place) for place in axes.lines[0].get_xydata()}
     assert len(axes.patches) == 3
     assert {patch._posA_posB[0] for patch in axes.patches} <= dots
 
 
-def test_the_lowest_genes_say_what_is_across() -> None:
+def test_lowest_gene_panels_label_the_horizontal_axis() -> None:
     many = [line(n, genes=dict.fromkeys("abcd", n / 9)) for n in range(6)]
-    assert [axes.get_xlabel() for axes in kinds(census(many))["genes"].axes[:4]] == ["", *["environment steps"] * 3]
+    assert [axes.get_xlabel() for axes in kinds(make_log(many))["genes"].axes[:4]] == ["", *["environment steps"] * 3]
 
 
 GRID = {"ec.descriptors.lazy": [0.0, 1.0, 4], "ec.descriptors.mdp.speed": [0, 10, 2]}
@@ -239,7 +251,7 @@ def test_each_cell_of_an_archive_shows_its_fittest() -> None:
         *(behaved(3, 5.0, 1.0, 10.0), behaved(4, 4.0, 7.0, 99.0)),  # at the upper edge, and beyond it
         *(behaved(5, -1.0, -3.0, 6.0), behaved(6, None, 0.6, 6.0), behaved(7, 9.0, None, 6.0)),
     ]
-    found = census(people, **GRID)
+    found = make_log(people, **GRID)
     nan = math.nan
     np.testing.assert_array_equal(elites(found, descriptors(found)), [[3, -1], [nan, nan], [nan, nan], [nan, 5]])
     axes = kinds(found)["archive"].axes[0]
@@ -261,21 +273,23 @@ def test_the_cells_of_an_archive_are_those_of_pyribs() -> None:
 def test_an_archive_of_one_descriptor_is_a_line_and_of_more_than_two_its_best(count: int) -> None:
     more = {"ec.descriptors.fitness": [0.0, 4.0, 4]}
     config = {"ec.descriptors.lazy": GRID["ec.descriptors.lazy"]} if count == 1 else GRID | more
-    figure = kinds(census([behaved(n, float(n), 0.1 * n, 1.0) for n in range(4)], **config))["archive"]
+    figure = kinds(make_log([behaved(n, float(n), 0.1 * n, 1.0) for n in range(4)], **config))["archive"]
     assert render(figure)["png"].startswith(b"\x89PNG")
     assert len(figure.axes) == (1 if count == 1 else 2)  # the second is the scale of colours
     if count == 3:
         assert np.ma.filled(figure.axes[0].collections[0].get_array(), -1)[0].tolist() == [2.0, 3.0, -1.0, -1.0]
 
 
-def test_very_many_individuals_stay_quick_and_small() -> None:
+def test_large_populations_are_drawn_fast_and_small() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(25_000, 2))
     genes = [{f"x{k}": float(v) for k, v in enumerate(row)} for row in rng.random((25_000, 30))]
     lines = [line(n, results={}, objectives={"f1": float(v[0]), "f2": float(v[1])}, genes=genes[n],
                   parents=[n - 100] if n >= 100 else [], role="child") for n, v in enumerate(values)]  # fmt: skip
     began = time.process_time()
-    sizes = {name: len(render_inset(figure)) for name, figure in kinds(census(lines, **{"ec.population": 100})).items()}
+    sizes = {
+        name: len(render_inset(figure)) for name, figure in kinds(make_log(lines, **{"ec.population": 100})).items()
+    }
     assert {*sizes} == {"fitness", "front", "genes", "family"} and max(sizes.values()) < 3_000_000
     assert time.process_time() - began < 20
 
@@ -302,11 +316,11 @@ def test_a_report_shows_each_groups_fittest_population(tmp_path: Path) -> None:
         p.name for p in out.iterdir()
     }
     page = (out / "index.html").read_text()
-    assert page.count('class="portraits"') == 2 and "the best individuals" in page
+    assert page.count('class="population"') == 2 and "the best individuals" in page
     assert "| individual | role |" in (out / "table.md").read_text()
 
 
-ASKED = {
+SEARCH_FILE = {
     "hydra.sweeper": {"direction": "minimize", "evolver": {"kind": "NSGA2", "population": 3}},
     "genes": {"+rl.lr": {"name": "+rl.lr", "low": 1e-4, "high": 1e-2, "log": True}},
     "words": {"mdp": "pong"},
@@ -316,7 +330,7 @@ ASKED = {
 def write_search(place: Path, worlds: Sequence[str]) -> None:
     """A search of a job in each of these worlds, the last of which has failed; each is a child of the one before."""
     place.mkdir(parents=True)
-    (place / "search.json").write_text(json.dumps(ASKED))
+    (place / "search.json").write_text(json.dumps(SEARCH_FILE))
     (place / "sweep.json").write_text(json.dumps({"jobs": {}}))
     lines = []
     for n, world in enumerate(worlds):
@@ -331,11 +345,11 @@ def write_search(place: Path, worlds: Sequence[str]) -> None:
     (place / "population.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
 
 
-def test_a_search_is_drawn_as_a_population_is(tmp_path: Path) -> None:
+def test_search_is_drawn_like_a_population(tmp_path: Path) -> None:
     place, out = tmp_path / "sweep", tmp_path / "report"
     write_search(place, ["Pong"] * 4)
-    found = read_search(place)
-    assert found is not None and (found.worth, found.size) == ("-1*fitness", 3)
+    found = read_search_log(place)
+    assert found is not None and (found.ranked_by, found.size) == ("-1*fitness", 3)
     assert found.fitness.tolist()[:3] == [0.0, -1.0, -2.0] and math.isnan(found.fitness[3])  # less is better there
     drawn = kinds(found)
     assert {*drawn} == {"fitness", "front", "genes", "family"}
@@ -348,17 +362,17 @@ def test_a_search_is_drawn_as_a_population_is(tmp_path: Path) -> None:
         (str(place), "0", ""), (str(place), "1", "0"), (str(place), "2", "1")
     }  # fmt: skip
     page = (out / "index.html").read_text()
-    assert "Search: 3 of the 3 individuals of the front" in page and "Individuals are whole jobs" in page
+    assert "Search: 3 of the 3 individuals of the front" in page and "Each individual is one job" in page
 
 
-def test_several_searches_are_told_apart_and_shown_with_a_world_of_theirs(tmp_path: Path) -> None:
+def test_several_searches_are_distinguished_and_shown_with_their_world(tmp_path: Path) -> None:
     write_search(tmp_path / "a" / "sweep", ["Pong", "Duel", "Pong"])
     write_search(tmp_path / "b" / "sweep", ["Pong", "Pong"])
     assert main([str(tmp_path / "a"), str(tmp_path), f"out={tmp_path / 'report'}"]) == 0
     page = (tmp_path / "report" / "index.html").read_text()
     duel, pong = page.index("<h2>Duel"), page.index("<h2>Pong")
     first, second = (page.index(f"Search {tmp_path / name / 'sweep'}: ") for name in "ab")
-    assert duel < first < pong < second and page.count('class="portraits"') == 2
+    assert duel < first < pong < second and page.count('class="population"') == 2
     assert main([str(tmp_path / "a" / "sweep" / "0"), f"out={tmp_path / 'one'}"]) == 0
     assert not (tmp_path / "one" / "population.csv").exists()  # of one job that was asked for, no more is shown
 
@@ -367,17 +381,21 @@ def test_several_searches_are_told_apart_and_shown_with_a_world_of_theirs(tmp_pa
 def test_a_search_whose_request_is_damaged_is_drawn_without_it(text: str, tmp_path: Path) -> None:
     write_search(tmp_path / "sweep", ["Pong", "Pong"])
     (tmp_path / "sweep" / "search.json").write_text(text)
-    found = read_search(tmp_path / "sweep")
-    assert found is not None and found.size == 1 and len(found.lines) == 2
+    found = read_search_log(tmp_path / "sweep")
+    assert found is not None and found.size == 1 and len(found.individuals) == 2
 
 
-def test_six_groups_populations_are_enough(tmp_path: Path) -> None:
+def test_at_most_six_populations_are_shown(tmp_path: Path) -> None:
     runs = [write(tmp_path / str(n), [line(0)]) for n in range(9)]
-    assert len(censuses([Group({"ec.lr": n}, [run]) for n, run in enumerate(runs)])) == 6
+    assert len(population_logs([Group({"ec.lr": n}, [run]) for n, run in enumerate(runs)])) == 6
 
 
-def test_a_roster_has_a_line_for_each_of_the_best() -> None:
-    found = roster([{"individual": n, "fitness": 1.23456, "role": "goes [on]"} for n in range(20)])
-    assert found.row_count == MOST and [column.header for column in found.columns] == ["individual", "fitness", "role"]
+def test_table_of_individuals_is_limited() -> None:
+    found = individuals_table([{"individual": n, "fitness": 1.23456, "role": "goes [on]"} for n in range(20)])
+    assert found.row_count == TABLE_ROWS and [column.header for column in found.columns] == [
+        "individual",
+        "fitness",
+        "role",
+    ]
     assert next(found.columns[1].cells) == "1.235" and next(found.columns[2].cells) == r"goes \[on]"
-    assert len(roster([{str(n): n for n in range(30)}]).columns) == COLUMNS
+    assert len(individuals_table([{str(n): n for n in range(30)}]).columns) == TABLE_COLUMNS

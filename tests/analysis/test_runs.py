@@ -60,7 +60,7 @@ def test_a_complete_last_line_without_its_end_is_not_trusted(tmp_path: Path) -> 
     assert run.steps == 10
 
 
-def test_a_run_goes_while_a_process_holds_its_lock_and_looking_leaves_no_trace(tmp_path: Path) -> None:
+def test_run_is_running_while_its_lock_is_held_and_checking_changes_nothing(tmp_path: Path) -> None:
     directory = make_run(tmp_path / "a", [line(10, 0.0, x=1.0)])
     assert read_run(directory).state == "interrupted" and not (directory / ".lock").exists()
     with lock(directory):
@@ -70,7 +70,7 @@ def test_a_run_goes_while_a_process_holds_its_lock_and_looking_leaves_no_trace(t
         assert read_run(directory).state == "running"
 
 
-def test_a_killed_run_has_stopped_at_once(tmp_path: Path) -> None:
+def test_killed_run_is_interrupted_immediately(tmp_path: Path) -> None:
     directory = make_run(tmp_path / "a", [line(10, 0.0, x=1.0)])
     code = "import sys; from pathlib import Path; from evorl.record.checkpoint import lock\n"
     code += "with lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
@@ -103,7 +103,7 @@ def test_damaged_lines_are_counted_and_left_out(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run.series["x"].values, [1, 3])
 
 
-def test_what_is_no_finite_number_is_no_point(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_left_out(tmp_path: Path) -> None:
     lines = [line(10, 1.0, x=float("nan"), y="text", z=True), line(20, 2.0, x=None, y=float("inf"), z=2)]
     run = read_run(make_run(tmp_path / "a", lines))
     assert {name: list(series.values) for name, series in run.series.items()} == {"z": [2.0]}

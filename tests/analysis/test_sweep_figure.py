@@ -1,4 +1,4 @@
-"""What a sweep found: which picture of it is drawn, and where its groups lie in it."""
+"""Figures of sweeps: the kind of figure and the positions of its groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 from evorl.analysis.figures import render, render_inset
 from evorl.analysis.groups import group_runs
 from evorl.analysis.runs import RunRecord
-from evorl.analysis.sweep_figure import Landscape, landscape, picture
+from evorl.analysis.sweep_figure import SweepFitness, sweep_figure, sweep_fitness
 
 
 def runs(keys: Sequence[str], rows: Sequence[Sequence[Any]], seeds: int = 2) -> list[RunRecord]:
@@ -30,8 +30,8 @@ def runs(keys: Sequence[str], rows: Sequence[Sequence[Any]], seeds: int = 2) -> 
     ]
 
 
-def found(keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> Landscape | None:
-    return landscape(group_runs(runs(keys, rows)))
+def found(keys: Sequence[str], rows: Sequence[Sequence[Any]]) -> SweepFitness | None:
+    return sweep_fitness(group_runs(runs(keys, rows)))
 
 
 GRID = [[lr, kind] for lr in (0.001, 0.01, 0.1) for kind in ("relu", "tanh")]
@@ -40,12 +40,12 @@ GRID = [[lr, kind] for lr in (0.001, 0.01, 0.1) for kind in ("relu", "tanh")]
 def test_two_keys_make_a_map_of_the_means_over_seeds() -> None:
     shown = found(["rl.lr", "rl.kind"], GRID)
     assert shown is not None and shown.is_map
-    heights = {tuple(row): tall for row, tall in zip(shown.values, shown.heights, strict=True)}
+    fitness = {tuple(row): tall for row, tall in zip(shown.values, shown.fitness, strict=True)}
     order = [shown.keys.index(key) for key in ("rl.lr", "rl.kind")]
-    assert {tuple(row[k] for k in order): tall for row, tall in heights.items()} == {
+    assert {tuple(row[k] for k in order): tall for row, tall in fitness.items()} == {
         tuple(row): 10.0 * i + 0.5 for i, row in enumerate(GRID)
     }
-    (axes,) = picture(shown).axes
+    (axes,) = sweep_figure(shown).axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.001", "0.01", "0.1"]
     cells = {(text.get_position(), text.get_text()) for text in axes.texts}
     assert cells == {((i // 2, i % 2), f"{float(f'{10 * i + 0.5:.3g}'):g}") for i in range(6)}
@@ -56,7 +56,7 @@ def test_more_keys_or_few_crossings_make_parallel_coordinates() -> None:
     sparse = found(["rl.a", "rl.b"], [[0.1 * i, 0.3 * i * i] for i in range(12)])
     for shown, uprights in ((three, 4), (sparse, 3)):
         assert shown is not None and not shown.is_map
-        (axes,) = picture(shown).axes
+        (axes,) = sweep_figure(shown).axes
         lines = [line for line in axes.lines if len(np.asarray(line.get_xdata())) > 2]
         assert (len(lines), len(axes.lines) - len(lines)) == (12, uprights)
         widest = max(lines, key=lambda line: line.get_linewidth())
@@ -72,9 +72,9 @@ def test_too_little_for_a_picture(rows: list[list[Any]]) -> None:
 def test_equal_heights_and_missing_values_can_be_drawn() -> None:
     several = runs(["rl.lr", "rl.kind"], GRID[:3], seeds=1) + runs(["rl.lr"], [[0.5]], seeds=1)
     same = [RunRecord(directory=run.directory, config=run.config, result={"fitness": 1.0}) for run in several]
-    shown = landscape(group_runs(same))
+    shown = sweep_fitness(group_runs(same))
     assert shown is not None
-    png = render(picture(shown))["png"]
+    png = render(sweep_figure(shown))["png"]
     with Image.open(io.BytesIO(png)) as image:
         assert image.width > 200
-    assert b"<image" not in render_inset(picture(shown))  # a page fetches nothing
+    assert b"<image" not in render_inset(sweep_figure(shown))  # a page fetches nothing

@@ -1,4 +1,4 @@
-"""Tables: numbers that people can read, headers that say what is under them."""
+"""Tables: numbers number formats and headers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, Series
-from evorl.analysis.tables import group_rows, measures, number, readable, run_rows, uncertain
+from evorl.analysis.tables import (
+    format_number,
+    format_rows,
+    format_with_interval,
+    group_rows,
+    run_rows,
+    summary_metrics,
+)
 
 
 def run(result: dict[str, Any] | None = None, **newest: float) -> RunRecord:
@@ -35,7 +42,7 @@ def run(result: dict[str, Any] | None = None, **newest: float) -> RunRecord:
     ],
 )
 def test_numbers(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 @pytest.mark.parametrize(
@@ -51,30 +58,30 @@ def test_numbers(value: float, text: str) -> None:
     ],
 )
 def test_uncertain_numbers(value: float, wide: float, text: str) -> None:
-    assert uncertain(value, wide) == text
+    assert format_with_interval(value, wide) == text
 
 
 @given(st.floats(-1e9, 1e9), st.floats(1e-4, 1e9))
 def test_an_uncertain_number_is_off_by_less_than_its_uncertainty(value: float, wide: float) -> None:
-    shown, interval = (float(text.replace("\u2009", "")) for text in uncertain(value, wide).split(" ± "))
+    shown, interval = (float(text.replace("\u2009", "")) for text in format_with_interval(value, wide).split(" ± "))
     assert abs(shown - value) <= 0.06 * max(wide, 10) and abs(interval - wide) <= 0.0501 * wide
-    assert "e" not in uncertain(value, wide)
+    assert "e" not in format_with_interval(value, wide)
 
 
 def test_fitness_is_in_one_column_and_known_before_the_end() -> None:
-    assert measures(run(eval__return_mean=3.0))["fitness"] == 3
-    own = measures(run(eval__return_mean=3.0, eval__fitness_mean=0.5))
+    assert summary_metrics(run(eval__return_mean=3.0))["fitness"] == 3
+    own = summary_metrics(run(eval__return_mean=3.0, eval__fitness_mean=0.5))
     assert own["fitness"] == 0.5 and "eval/fitness_mean" not in own
     done = run({"fitness": 0.7, "eval": {"return_mean": 4.0, "fitness_mean": 0.7}}, eval__return_mean=3.0)
-    assert (measures(done)["fitness"], measures(done)["eval/return_mean"]) == (0.7, 4)
-    assert "fitness" not in measures(run(train__return=1.0))
+    assert (summary_metrics(done)["fitness"], summary_metrics(done)["eval/return_mean"]) == (0.7, 4)
+    assert "fitness" not in summary_metrics(run(train__return=1.0))
 
 
-def test_headers_say_what_stands_under_them() -> None:
+def test_headers_describe_their_columns() -> None:
     judged = run(eval__return_mean=100.0, eval__return_std=8.0)
     alone, pair = Group({}, [judged]), Group({}, [judged, judged])
-    assert readable(run_rows([alone]))[0]["eval/return_mean ± std"] == "100.0 ± 8.0"
-    row = readable(group_rows([alone]))[0]
+    assert format_rows(run_rows([alone]))[0]["eval/return_mean ± std"] == "100.0 ± 8.0"
+    row = format_rows(group_rows([alone]))[0]
     assert row["eval/return_mean"] == "100" and row["eval/return_std"] == "8"
-    row = readable(group_rows([pair]))[0]
+    row = format_rows(group_rows([pair]))[0]
     assert row["eval/return_mean ± 95 %"] == "100 ± 0" and row["steps"] == "10"

@@ -12,7 +12,7 @@ import pytest
 from harness import QUICK, WORLDS, fingerprint, relatives, rows, start
 from sweeping import Sweep, trained_once
 
-from evorl.analysis.runs import is_held
+from evorl.analysis.runs import is_locked
 
 pytestmark = pytest.mark.fault
 
@@ -35,7 +35,7 @@ def test_a_sweep_on_ray_that_is_interrupted_or_killed_leaves_nothing_and_goes_on
     killed = number == signal.SIGKILL
     assert process.wait(60) == (-number if killed else 128 + number), (tmp_path / "err").read_text()
     gone_within(5, lambda: relatives(tmp_path / "tmp"))
-    assert not any(is_held(path) for path in sweep.directory.iterdir())
+    assert not any(is_locked(path) for path in sweep.directory.iterdir())
     said = f"with hydra.sweep.dir={sweep.directory} the same command goes on" in (tmp_path / "err").read_text()
     assert said is not killed
     assert len(sweep.finished()) < 3

@@ -14,7 +14,7 @@ import pytest
 from harness import fingerprint
 from sweeping import Sweep, trained_once
 
-from evorl.analysis.runs import is_held
+from evorl.analysis.runs import is_locked
 
 SOUP = "RuntimeError: the soup was off"
 
@@ -27,7 +27,7 @@ def kill_when(sweep: Sweep, reached: Callable[[], bool]) -> None:
         time.sleep(0.001)
     os.killpg(process.pid, signal.SIGKILL)
     assert process.wait(60) == -9
-    while any(is_held(path) for path in sweep.directory.iterdir()):  # Ray's workers go by themselves
+    while any(is_locked(path) for path in sweep.directory.iterdir()):  # Ray's workers go by themselves
         assert time.monotonic() < ends
         time.sleep(0.05)
 

@@ -231,7 +231,7 @@ def searched(
 def cut(place: Path, there: Path, batches: int) -> int:
     """A copy as if killed once so many batches had been told of; how many jobs these had."""
     there.mkdir()
-    shutil.copy(place / sweeps.ASKED, there)
+    shutil.copy(place / sweeps.SEARCH_FILE, there)
     rows = [row for row in told(place) if row["batch"] < batches]
     (there / search_loop.TOLD).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return len(rows)

@@ -48,7 +48,7 @@ def test_failed_jobs_end_no_other_and_are_told_with_their_reasons(first: tuple[S
     ]
     trace = json.loads((ended.directory / "2" / "failure.json").read_bytes())["traceback"]
     assert "sweeping.py" in trace and SOUP in trace
-    assert {name: words[-2:] for name, words in sweeps.indexed(ended.directory).items()} == {
+    assert {name: words[-2:] for name, words in sweeps.read_index(ended.directory).items()} == {
         str(n): [f"mdp.dose={dose}", f"seed={seed}"]
         for n, (dose, seed) in enumerate([(1, 1), (1, 2), (2, 1), (2, 2)])
     }  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from harness import experiment_of, go, newest, rows
 
-from evorl.analysis.population import read_census
+from evorl.analysis.population import read_population_log
 from evorl.analysis.runs import read_run
 from evorl.evaluate import main as evaluate
 from evorl.population import loop
@@ -203,5 +203,5 @@ def test_the_best_is_the_best_at_what_evolves(
     assert result["best"]["individual"] == best["id"]
     assert result["fitness"] == result["best"]["fitness"] == pytest.approx(ranks(best))
     assert said(capsys, f"run={tmp_path / 'run'}", "individual=best")["individual"] == best["id"]
-    census = read_census(read_run(tmp_path / "run"))
-    assert census is not None and census.fitness.tolist() == pytest.approx([ranks(one) for one in told])
+    log = read_population_log(read_run(tmp_path / "run"))
+    assert log is not None and log.fitness.tolist() == pytest.approx([ranks(one) for one in told])

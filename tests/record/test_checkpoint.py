@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from evorl.record import checkpoint
-from evorl.record.checkpoint import Damaged
+from evorl.record.checkpoint import DamagedCheckpoint
 from evorl.util.errors import BadRequest
 
 DTYPES = (
@@ -125,7 +125,7 @@ def test_other_programs_can_read_it(tmp_path: Path) -> None:
         assert entry == {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def test_what_comes_out_is_writable_and_aligned(tmp_path: Path) -> None:
+def test_loaded_arrays_are_writable_and_aligned(tmp_path: Path) -> None:
     state = {str(i): np.zeros(i, name) for i, name in enumerate(DTYPES)} | {"t": torch.zeros(3)}
     loaded = checkpoint.load(save(tmp_path, 1, state))
     loaded.pop("t").add_(1)
@@ -152,7 +152,7 @@ def test_numpy_scalars_become_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "value", [(1, 2), {1: 2}, {1, 2}, b"x", object(), [np.zeros(1)], [{"a": 1}], np.zeros(1, complex), np.array(["x"])]
 )
-def test_what_cannot_be_saved_is_said_with_its_place(tmp_path: Path, value: object) -> None:
+def test_error_for_an_unsupported_value_names_its_key(tmp_path: Path, value: object) -> None:
     save(tmp_path, 1)
     with pytest.raises(TypeError, match=r"^there/here"):
         save(tmp_path, 2, {"there": {"here": value}})
@@ -196,15 +196,15 @@ def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in path.iterdir()} == before
 
 
-def test_saving_a_step_again_when_asked_to(tmp_path: Path) -> None:
+def test_overwrite_saves_a_step_again(tmp_path: Path) -> None:
     save(tmp_path, 4)
     path = save(tmp_path, 5, {"a": 1})
-    assert checkpoint.save(tmp_path, 5, {"a": 2}, 2, again=True) == path
+    assert checkpoint.save(tmp_path, 5, {"a": 2}, 2, overwrite=True) == path
     assert checkpoint.load(path) == {"a": 2}
     assert names(tmp_path) == {"4", "5", "latest"}
 
 
-def test_saving_over_a_damaged_step_mends_it(tmp_path: Path) -> None:
+def test_saving_replaces_a_damaged_checkpoint(tmp_path: Path) -> None:
     path = save(tmp_path, 5, {"a": 1})
     (path / "state.json").write_text("")
     save(tmp_path, 5, {"a": 2})
@@ -212,7 +212,7 @@ def test_saving_over_a_damaged_step_mends_it(tmp_path: Path) -> None:
     assert names(tmp_path) == {"5", "latest"}
 
 
-def test_a_damaged_one_ahead_does_not_push_good_ones_out(tmp_path: Path) -> None:
+def test_damaged_later_checkpoint_does_not_evict_complete_ones(tmp_path: Path) -> None:
     save(tmp_path, 50)
     (save(tmp_path, 100) / "state.json").write_text("")
     save(tmp_path, 60, keep=1)
@@ -221,7 +221,7 @@ def test_a_damaged_one_ahead_does_not_push_good_ones_out(tmp_path: Path) -> None
     assert found is not None and found[1] == {"step": 60}
 
 
-def test_leftovers_of_an_interrupted_save_go(tmp_path: Path) -> None:
+def test_leftovers_of_an_interrupted_save_are_removed(tmp_path: Path) -> None:
     save(tmp_path, 1)
     litter = tmp_path / "checkpoints" / ".2.partial"
     litter.mkdir()
@@ -236,13 +236,13 @@ def test_leftovers_of_an_interrupted_save_go(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ what is not whole
 
 
-def test_nothing_saved_is_nothing_found(tmp_path: Path) -> None:
+def test_newest_is_none_without_checkpoints(tmp_path: Path) -> None:
     assert checkpoint.newest(tmp_path) is None
     (tmp_path / "checkpoints").mkdir()
     assert checkpoint.newest(tmp_path) is None
 
 
-def test_a_damaged_newest_falls_back_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_newest_falls_back_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save(tmp_path, 1)
     path = save(tmp_path, 2)
     content = bytearray((path / "state.json").read_bytes())
@@ -254,10 +254,10 @@ def test_a_damaged_newest_falls_back_and_says_so(tmp_path: Path, caplog: pytest.
     assert "checkpoint 2 is damaged" in caplog.text and "state.json: its checksum does not match" in caplog.text
 
 
-def test_none_whole_is_an_error(tmp_path: Path) -> None:
+def test_no_complete_checkpoint_is_an_error(tmp_path: Path) -> None:
     for step in (1, 2):
         (save(tmp_path, step) / "tensors.safetensors").unlink()
-    with pytest.raises(Damaged, match="is whole"):
+    with pytest.raises(DamagedCheckpoint, match="is complete"):
         checkpoint.newest(tmp_path)
 
 
@@ -268,10 +268,10 @@ def test_the_error_names_the_file(tmp_path: Path, name: str) -> None:
     cases = (content[:-1], content + b"\0", b"", content[:-1] + b"\xff", b"\xff" + content[1:], b"[]", b"{}")
     for damaged in cases:
         (path / name).write_bytes(damaged)
-        with pytest.raises(Damaged, match=name.replace(".", r"\.")):
+        with pytest.raises(DamagedCheckpoint, match=name.replace(".", r"\.")):
             checkpoint.load(path)
     (path / name).unlink()
-    with pytest.raises(Damaged, match=f"{name}: No such file"):
+    with pytest.raises(DamagedCheckpoint, match=f"{name}: No such file"):
         checkpoint.load(path)
 
 
@@ -279,24 +279,24 @@ def test_files_of_another_checkpoint_are_refused(tmp_path: Path) -> None:
     one, two = save(tmp_path, 1, {"a": 1}), save(tmp_path, 2, {"a": 2})
     text = (two / "state.json").read_bytes()
     (two / "state.json").write_bytes((one / "state.json").read_bytes())
-    with pytest.raises(Damaged, match=r"state\.json"):
+    with pytest.raises(DamagedCheckpoint, match=r"state\.json"):
         checkpoint.load(two)
     (two / "state.json").write_bytes(text)
     two.rename(two.with_name("3"))
-    with pytest.raises(Damaged, match="belongs to step 2"):
+    with pytest.raises(DamagedCheckpoint, match="belongs to step 2"):
         checkpoint.load(two.with_name("3"))
 
 
-def test_a_newer_form_is_refused_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newer_format_is_refused_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "SCHEMA", 99)
         save(tmp_path, 2)
-    with pytest.raises(BadRequest, match="in a form this version cannot read"):
+    with pytest.raises(BadRequest, match="in a format that this version cannot read"):
         checkpoint.newest(tmp_path)
 
 
-def test_a_header_that_lies_is_refused() -> None:
+def test_inconsistent_header_is_refused() -> None:
     from evorl.record import tensors as file
 
     def build(**entry: Any) -> bytearray:
@@ -330,11 +330,11 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     with checkpoint.lock(tmp_path):
         with pytest.raises(BadRequest, match="another process is writing"), checkpoint.lock(tmp_path):
             pass
-        assert "Busy: resume: another process is writing" in other().stderr
+        assert "RunLocked: resume: another process is writing" in other().stderr
     assert other().returncode == 0
 
 
-def test_a_killed_process_lets_go(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from evorl.record.checkpoint import lock\n"
         "with lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"

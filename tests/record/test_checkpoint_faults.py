@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from evorl.record import checkpoint
-from evorl.record.checkpoint import Damaged
+from evorl.record.checkpoint import DamagedCheckpoint
 
 
 def state(step: int, size: int = 700) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def check_damage(file: Path, whole: bytes, damaged: bytes) -> None:
     file.write_bytes(damaged)
     try:
         loaded = checkpoint.load(file.parent)
-    except Damaged as error:
+    except DamagedCheckpoint as error:
         assert file.name in str(error)
     else:
         assert damaged == whole and equal(loaded, state(1))
@@ -224,12 +224,12 @@ def kills(run_dir: Path, number: int) -> None:
             reached = step
 
 
-def test_kill_leaves_a_whole_newest(tmp_path: Path) -> None:
+def test_kill_leaves_a_complete_newest(tmp_path: Path) -> None:
     kills(tmp_path, 6)
 
 
 @pytest.mark.fault
-def test_kill_leaves_a_whole_newest_100(tmp_path: Path) -> None:
+def test_kill_leaves_a_complete_newest_100(tmp_path: Path) -> None:
     kills(tmp_path, 100)
 
 

@@ -14,7 +14,7 @@ def test_page_is_the_registry() -> None:
     "name", [*(n for n in metrics.METRICS if "<" not in n), "eval/win_mean", "train/return_damage"]
 )
 def test_registered(name: str) -> None:
-    assert not metrics.unknown(name)
+    assert not metrics.is_unregistered(name)
     metrics.check([name])
 
 
@@ -22,8 +22,8 @@ def test_registered(name: str) -> None:
     "name", ["loss/polcy", "return", "", "eval/win", "train/a/b", "train/<result>x y", "xloss/policy"]
 )
 def test_unregistered(name: str) -> None:
-    assert metrics.unknown(name)
-    with pytest.raises(ValueError, match="no registered metric"):
+    assert metrics.is_unregistered(name)
+    with pytest.raises(ValueError, match="not a registered metric"):
         metrics.check(["train/return", name])
 
 
@@ -32,5 +32,5 @@ def test_suggests_the_nearest() -> None:
         metrics.check(["loss/polcy"])
 
 
-def test_every_metric_has_unit_and_meaning() -> None:
+def test_every_metric_has_unit_and_description() -> None:
     assert all(unit and meaning for unit, meaning in metrics.METRICS.values())

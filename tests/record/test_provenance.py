@@ -10,7 +10,7 @@ from evorl.record.provenance import git, provenance, write_provenance
 from evorl.util.files import write_json
 
 
-def test_holds_what_it_takes_to_know_a_run_again(tmp_path: Path) -> None:
+def test_contains_what_is_needed_to_reproduce_a_run(tmp_path: Path) -> None:
     write_provenance(tmp_path, 3, ["/home/someone/evorl/run.py", "mdp=pong"])
     found = json.loads((tmp_path / "provenance.json").read_text())
     assert found["seed"] == 3 and found["argv"] == ["run.py", "mdp=pong"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from evorl.record.core import Record, Recorder
-from evorl.record.follow import Row, follow
+from evorl.record.metrics_tail import Row, follow_rows
 
 
 def record(directory: Path, resume=None) -> Recorder:
@@ -42,12 +42,12 @@ def test_numbers_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert [row["train/return"] for row in rows(tmp_path)] == numbers.tolist()
 
 
-def test_what_is_not_finite_becomes_null(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_become_null(tmp_path: Path) -> None:
     with record(tmp_path) as recorder:
         recorder.write(0, {"loss/policy": math.nan, "loss/value": math.inf, "loss/total": np.float32(-np.inf)})
     text = (tmp_path / "metrics.jsonl").read_text()
     assert json.loads(text, parse_constant=lambda word: 1 / 0)["loss/policy"] is None
-    (row,) = follow(tmp_path / "metrics.jsonl", 0, lambda: True)
+    (row,) = follow_rows(tmp_path / "metrics.jsonl", 0, lambda: True)
     assert row.step == 0 and all(math.isnan(x) for x in row.metrics.values()) and len(row.metrics) == 3
 
 
@@ -67,7 +67,7 @@ def test_a_refused_row_leaves_no_trace(tmp_path: Path) -> None:
         recorder.write(10, {"train/return": 0.0})
         with pytest.raises(ValueError, match="does not follow"):
             recorder.write(10, {"train/return": 0.0, "loss/policy": 0.0})
-        with pytest.raises(ValueError, match="no registered metric"):
+        with pytest.raises(ValueError, match="not a registered metric"):
             recorder.write(20, {"train/return": 0.0, "loss/polcy": 0.0})
         recorder.write(11, {"train/return": 0.0, "loss/policy": 0.0})
     assert [row["step"] for row in rows(tmp_path)] == [10, 11]
@@ -98,7 +98,7 @@ def test_time_goes_on_over_a_resume(tmp_path: Path) -> None:
     assert 1000 <= rows(tmp_path)[0]["time"] < 1060
 
 
-def test_a_run_begun_anew_starts_an_empty_file(tmp_path: Path) -> None:
+def test_new_run_starts_an_empty_file(tmp_path: Path) -> None:
     for _ in range(2):
         with record(tmp_path) as recorder:
             recorder.write(1, {"train/return": 0.0})
@@ -106,7 +106,9 @@ def test_a_run_begun_anew_starts_an_empty_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b'{"step":1,"time":0}\n{"ste', b'{"step":1,"time":0}\n'])
-def test_a_file_shorter_than_the_checkpoint_knew_keeps_its_whole_lines(tmp_path: Path, content: bytes, caplog) -> None:
+def test_file_shorter_than_the_checkpoint_offset_keeps_its_complete_lines(
+    tmp_path: Path, content: bytes, caplog
+) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(content)
     with record(tmp_path, {"offset": 5000, "time": 0.0, "steps": {"train": 1}}) as recorder:
         recorder.write(2, {"train/return": 0.0})
@@ -260,7 +262,7 @@ def test_kill_and_resume_leaves_no_gap_and_no_duplicate(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ the reader
 
 
-def test_follow_reads_what_comes_and_waits_for_whole_lines(tmp_path: Path) -> None:
+def test_follow_reads_new_rows_and_waits_for_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step":1,"time":0.5,"train/return":1}\n{"step":2,')
     more = iter(['"time":1}\n', '{"step":3,"time":2}\n{"step":4,"time":3}\n{"half', None])
@@ -272,7 +274,7 @@ def test_follow_reads_what_comes_and_waits_for_whole_lines(tmp_path: Path) -> No
                 file.write(text)
         return text is None
 
-    read = list(follow(path, 0, wait))
+    read = list(follow_rows(path, 0, wait))
     assert read == [Row(1, 0.5, {"train/return": 1}), Row(2, 1, {}), Row(3, 2, {}), Row(4, 3, {})]
 
 
@@ -280,11 +282,11 @@ def test_follow_reads_the_rest_after_the_writer_has_finished(tmp_path: Path) -> 
     path = tmp_path / "metrics.jsonl"
     path.write_text("")
     last = '{"step":1,"time":0}\n'
-    assert list(follow(path, 0, lambda: bool(path.write_text(last)))) == [Row(1, 0, {})]
-    assert list(follow(path, len(last), lambda: True)) == []
+    assert list(follow_rows(path, 0, lambda: bool(path.write_text(last)))) == [Row(1, 0, {})]
+    assert list(follow_rows(path, len(last), lambda: True)) == []
 
 
-def test_follow_survives_a_half_line_taken_back(tmp_path: Path) -> None:
+def test_follow_survives_a_removed_partial_line(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step":1,"time":0}\n{"step":2,"ti')
     contents = iter(['{"step":1,"time":0}\n', '{"step":1,"time":0}\n{"step":3,"time":1}\n', None])
@@ -295,4 +297,4 @@ def test_follow_survives_a_half_line_taken_back(tmp_path: Path) -> None:
             path.write_text(text)
         return text is None
 
-    assert [row.step for row in follow(path, 0, wait)] == [1, 3]
+    assert [row.step for row in follow_rows(path, 0, wait)] == [1, 3]

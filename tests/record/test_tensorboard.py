@@ -32,7 +32,7 @@ def test_shows_the_rows(tmp_path: Path) -> None:
     assert all(math.isnan(value) for _, value in shown["loss/value"])
 
 
-def test_after_kill_and_resume_nothing_is_shown_twice(tmp_path: Path) -> None:
+def test_no_duplicates_after_kill_and_resume(tmp_path: Path) -> None:
     with Recorder(tmp_path, Record(), {}, None) as recorder:
         for step in (10, 20):
             recorder.write(step, {"train/return": step})
@@ -45,7 +45,7 @@ def test_after_kill_and_resume_nothing_is_shown_twice(tmp_path: Path) -> None:
     assert events(tmp_path) == {"train/return": [(10, 10), (20, 20), (30, 30), (40, 40)]}
 
 
-def test_a_run_begun_anew_voids_the_old_events(tmp_path: Path) -> None:
+def test_new_run_purges_old_events(tmp_path: Path) -> None:
     for value in (1.0, 2.0):
         with Recorder(tmp_path, Record(), {}, None) as recorder:
             recorder.write(0, {"train/return": value})
@@ -58,7 +58,7 @@ def test_off_writes_none(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
-def test_one_that_raises_costs_one_warning(tmp_path: Path, monkeypatch, caplog) -> None:
+def test_exception_in_the_thread_causes_one_warning(tmp_path: Path, monkeypatch, caplog) -> None:
     def write_events(directory: Path, rows, purge: int) -> None:
         next(iter(rows))
         raise RuntimeError("no protobuf today")
@@ -73,10 +73,10 @@ def test_one_that_raises_costs_one_warning(tmp_path: Path, monkeypatch, caplog) 
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 5
 
 
-def test_one_that_hangs_costs_a_bounded_wait(tmp_path: Path, monkeypatch, caplog) -> None:
+def test_close_waits_a_bounded_time_for_a_hanging_thread(tmp_path: Path, monkeypatch, caplog) -> None:
     release = threading.Event()
     monkeypatch.setattr(tensorboard, "write_events", lambda *_: release.wait())
-    monkeypatch.setattr(tensorboard, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(tensorboard, "_CLOSE_TIMEOUT_S", 0.05)
     with caplog.at_level(logging.WARNING, "evorl"), Recorder(tmp_path, Record(), {}, None) as recorder:
         recorder.write(0, {"train/return": 0.0})
     assert "did not reach the disk in time" in caplog.text

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evorl.record import terminal
-from evorl.record.terminal import Terminal, clock, count, summary
+from evorl.record.terminal import Terminal, clock, count, print_summary
 
 TRAIN = {"train/return": 14.62, "train/episode_length": 412.3, "loss/policy": -0.0123, "loss/value": 0.431}
 EVAL = {"eval/return_mean": 13.9, "eval/return_std": 2.1, "eval/length_mean": 400.0, "eval/win_mean": 0.97}
@@ -18,15 +18,15 @@ RESULT = {"steps": 27_500_000, "seconds": 134.2, "fitness": 15.216, "eval": {"re
 SCRIPT = f"""
 import logging, sys, threading
 from pathlib import Path
-from evorl.record.terminal import Terminal, summary
+from evorl.record.terminal import Terminal, print_summary
 assert not {{"rich", "torch", "numpy"}} & sys.modules.keys()
 with Terminal(1000) as terminal:
     terminal.update(250, {TRAIN} | {{"speed/steps_per_second": 205_123.0}})
     logging.getLogger("evorl").warning("disk [bold]full[/] at %d", 300)
     terminal.update(500, {EVAL})
-    terminal.say("saved [1]")
+    terminal.print_line("saved [1]")
     terminal.update(750, {{"train/return": 99.5}})
-summary({RESULT}, Path("runs/x"))
+print_summary({RESULT}, Path("runs/x"))
 """
 
 
@@ -71,7 +71,7 @@ INTERRUPTED = f"""
 import os, signal, time
 from evorl.record.terminal import Terminal
 with Terminal(1000) as terminal:
-    signal.signal(signal.SIGINT, lambda number, frame: terminal.notice("will save and stop"))
+    signal.signal(signal.SIGINT, lambda number, frame: terminal.print_from_signal_handler("will save and stop"))
     terminal.update(250, {EVAL})
     console, said = terminal._live.console, []
     console.print, shown = lambda *w, **k: (shown(*w, **k), said.append(w)), console.print
@@ -85,7 +85,7 @@ with Terminal(1000) as terminal:
 """
 
 
-def test_a_notice_of_a_signal_handler_stays_above_the_live_table() -> None:
+def test_message_of_a_signal_handler_stays_above_the_live_table() -> None:
     raw, _ = in_terminal(100, INTERRUPTED)
     before, after = raw.split("will save and stop")  # once
     assert before.endswith("\x1b[2K")  # in place of the table, from its first line
@@ -184,15 +184,17 @@ def test_the_logger_is_left_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_summary(capsys: pytest.CaptureFixture[str]) -> None:
-    summary({"steps": 5, "seconds": 1.0, "fitness": None, "eval": {}}, Path("runs/x"))
+    print_summary({"steps": 5, "seconds": 1.0, "fitness": None, "eval": {}}, Path("runs/x"))
     assert capsys.readouterr().out == "steps    5 in 0:01\nkept in  runs/x\n"
     spread = {"return_mean": 1.0, "return_std": 0.5, "return_min": -2.0, "return_max": 3.0, "win_mean": 0.25}
-    summary({"steps": 5, "seconds": 1.0, "eval": {**spread, "episodes": 2}}, Path("runs/x"))
+    print_summary({"steps": 5, "seconds": 1.0, "eval": {**spread, "episodes": 2}}, Path("runs/x"))
     told = ["return    1 ± 0.5, -2 to 3", "win       0.25", "episodes  2", "steps     5 in 0:01", "kept in   runs/x"]
     assert capsys.readouterr().out.splitlines() == told
 
 
-def test_summary_tells_a_population_s_fitness_from_its_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+def test_summary_separates_the_fitness_of_the_best_from_the_final_evaluation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     numbers = {"steps": 5, "seconds": 1.0, "fitness": 0.5, "eval": {"return_mean": 2.0, "fitness_mean": 0.25}}
     one, best = {"fitness": 0.5, "step": 3}, "best     0.5, individual 7 as it evolved"
     for more, told in [
@@ -200,7 +202,7 @@ def test_summary_tells_a_population_s_fitness_from_its_evaluation(capsys: pytest
         ({"best": {**one, "individual": 7}}, [best, "return   2", "fitness  0.25"]),
         ({"best": {**one, "individual": 7}, "eval": {"fitness_mean": 0.5, "f2_mean": 3.0}}, [best, "f2       3"]),
     ]:
-        summary({**numbers, **more}, Path("x"))
+        print_summary({**numbers, **more}, Path("x"))
         assert capsys.readouterr().out.splitlines()[:-2] == told
 
 
@@ -222,12 +224,12 @@ def test_clock(seconds: float, text: str) -> None:
 PEOPLE = """
 from evorl.record.terminal import Terminal
 rows = [{"individual": n, "fitness": 1.5 - n, "role": "goes on", "rl.lr": 3e-4} for n in range(12)]
-with Terminal(1000, people=lambda: rows) as terminal:
+with Terminal(1000, individuals=lambda: rows) as terminal:
     terminal.update(250, {"population/generation": 2, "population/evaluations": 12, "population/best": 1.5})
 """
 
 
-def test_the_best_of_a_population_stand_below_the_numbers() -> None:
+def test_best_individuals_are_below_the_metrics() -> None:
     _, text = in_terminal(100, PEOPLE)
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").splitlines()]
     head = next(i for i, line in enumerate(lines) if line.startswith("individual"))
@@ -239,7 +241,7 @@ def test_the_best_of_a_population_stand_below_the_numbers() -> None:
 
 def test_in_a_pipe_a_population_is_a_line() -> None:
     out = io.StringIO()
-    with Terminal(1000, stream=out, people=lambda: [{"individual": 1}]) as shown:
+    with Terminal(1000, stream=out, individuals=lambda: [{"individual": 1}]) as shown:
         shown.update(250, {"population/generation": 2, "population/evaluations": 12, "population/mean": 0.5})
         shown.update(400, {"eval/f1_mean": -0.25, "eval/f2_mean": -1.0})
     first, second = out.getvalue().splitlines()

@@ -48,7 +48,7 @@ def test_mp4(tmp_path: Path, size: tuple[int, int], written: tuple[int, int]) ->
     np.testing.assert_allclose(read.mean((1, 2, 3)), [20 + 10 * k for k in range(12)], atol=4)
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_path_raises(tmp_path: Path) -> None:
     pytest.importorskip("imageio_ffmpeg")
     with pytest.raises(OSError, match="No such file or directory"):
         write_video(tmp_path / "nowhere" / "game", frames(300, 480, 480), fps=30)

@@ -80,7 +80,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "library" / "wandb.py").write_text(LIBRARY)
     monkeypatch.syspath_prepend(tmp_path / "library")
     monkeypatch.setenv("FAKE_LOG", str(tmp_path / "log"))
-    monkeypatch.setattr(sink, "_PATIENCE_S", 20.0)  # the stand-in is quick, this machine may not be
+    monkeypatch.setattr(sink, "_CLOSE_TIMEOUT_S", 20.0)  # the stand-in is quick, this machine may not be
     return tmp_path / "log"
 
 
@@ -97,7 +97,7 @@ def notes(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def test_what_it_is_given(tmp_path: Path, library: Path) -> None:
+def test_rows_and_settings_reach_the_library(tmp_path: Path, library: Path) -> None:
     run(tmp_path / "run", project="p", group="g", name="n").close()
     init, define, *rows, finish = notes(library)
     assert init.pop("settings")["silent"] is True
@@ -162,7 +162,7 @@ def child_of(recorder: Recorder) -> subprocess.Popen[bytes]:
         for what in ("raise", "exit", "segv")
     ],
 )
-def test_one_that_dies_costs_one_warning(tmp_path: Path, library: Path, monkeypatch, caplog, where, what) -> None:
+def test_child_that_dies_causes_one_warning(tmp_path: Path, library: Path, monkeypatch, caplog, where, what) -> None:
     monkeypatch.setenv("FAKE_BEHAVIOUR", f"{where}:{what}")
     with caplog.at_level(logging.WARNING, "evorl"):
         recorder = run(tmp_path / "run")
@@ -178,12 +178,12 @@ def test_one_that_dies_costs_one_warning(tmp_path: Path, library: Path, monkeypa
 
 
 @pytest.mark.parametrize("where", ["import", "init", "log", "finish"])
-def test_one_that_hangs_costs_a_bounded_wait_and_ends_by_itself(
+def test_child_that_hangs_delays_close_a_bounded_time_and_exits(
     tmp_path: Path, library: Path, monkeypatch, caplog, where: str
 ) -> None:
     monkeypatch.setenv("FAKE_BEHAVIOUR", f"{where}:sleep")
-    monkeypatch.setattr(sink, "_PATIENCE_S", 0.1)
-    monkeypatch.setattr(sink, "_LAST_S", 1)
+    monkeypatch.setattr(sink, "_CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(sink, "_CHILD_TIMEOUT_S", 1)
     recorder = run(tmp_path / "run")
     child = child_of(recorder)
     if where != "finish":
@@ -209,7 +209,9 @@ def await_note(log: Path, key: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("where", ["import", "log"])
-def test_garbage_goes_to_a_log(tmp_path: Path, library: Path, monkeypatch, caplog, capfd, where: str) -> None:
+def test_output_of_the_library_goes_to_a_log(
+    tmp_path: Path, library: Path, monkeypatch, caplog, capfd, where: str
+) -> None:
     monkeypatch.setenv("FAKE_BEHAVIOUR", f"{where}:garbage")
     run(tmp_path / "run").close()
     assert notes(library)[-1] == {"finish": 0} and not caplog.records
@@ -230,7 +232,7 @@ def test_a_killed_run_ends_its_child(tmp_path: Path, library: Path) -> None:
 
 
 def test_the_real_library_offline(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(sink, "_PATIENCE_S", 60.0)
+    monkeypatch.setattr(sink, "_CLOSE_TIMEOUT_S", 60.0)
     run(tmp_path / "run", rows=20, group="the-group").close()
     (folder,) = (tmp_path / "run" / "wandb").glob("offline-run-*")
     (file,) = folder.glob("*.wandb")

@@ -1,4 +1,4 @@
-"""Reading ``metrics.jsonl`` while it grows: the file is the queue that feeds every sink."""
+"""Reader of ``metrics.jsonl`` while it grows: the file is the queue that feeds TensorBoard and W&B."""
 
 from __future__ import annotations
 
@@ -10,32 +10,35 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
+    """One line of ``metrics.jsonl``."""
+
     step: int
     time: float  # seconds since the run began
-    metrics: dict[str, float]  # null comes as NaN
+    metrics: dict[str, float]  # null is read as NaN
 
 
-def follow(path: Path, offset: int, wait: Callable[[], bool]) -> Iterator[Row]:
-    """Yield the rows after a byte offset, those to come included.
+def follow_rows(path: Path, offset: int, wait: Callable[[], bool]) -> Iterator[Row]:
+    """Yield the rows after a byte offset, including rows that are written later.
 
-    ``wait`` sleeps a little and says whether the writer has finished; then the rest is read and the iterator ends.
+    ``wait`` sleeps for a short time and returns whether the writer has finished. Once it has, the rest of the file is
+    read and the iterator ends.
     """
-    over = False
+    finished = False
     with path.open("rb") as file:
         while True:
             file.seek(offset)
             whole = file.read().rpartition(b"\n")[0]
             for line in whole.splitlines(keepends=True):
                 offset += len(line)
-                yield row(line)
+                yield parse_row(line)
             offset += bool(whole)  # the last newline
-            if over:
+            if finished:
                 return
-            over = wait()
+            finished = wait()
 
 
-def row(line: bytes | str) -> Row:
-    """One line of the file. Raises ValueError when it is none."""
+def parse_row(line: bytes | str) -> Row:
+    """Parse one line of the file. Raises ValueError if it is not valid."""
     fields = json.loads(line)
     step, time = fields.pop("step"), fields.pop("time")
     return Row(step, time, {name: math.nan if value is None else value for name, value in fields.items()})
