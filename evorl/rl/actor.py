@@ -159,9 +159,7 @@ class Actor:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
         self.store = _Columns(batch)
-        self.tied = (
-            arena.slots if isinstance(arena, StepsTogether) else arena.sides
-        )  # adjacent, need each other
+        self.tied = arena.slots if isinstance(arena, StepsTogether) else arena.sides  # adjacent, need each other
         self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that the present collection left out
 
     def collect(self, iteration: int) -> tuple[int, list[Episode]]:

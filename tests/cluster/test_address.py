@@ -13,9 +13,8 @@ import pytest
 
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
-from evorl.cluster.ray import Ray
+from evorl.cluster.ray import Ray, head
 from evorl.cluster.ray.address import PORT, host_port, one_word
-from evorl.cluster.ray.cluster import head
 from evorl.util.errors import BadRequest
 
 

@@ -21,17 +21,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import cluster_toys as toys
+import evolution_runs as evolving
 import numpy as np
 import pytest
-import test_evolve as evolving
 import zmq
 from harness import QUICK, ROOT, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, title, train_in
 from ray.exceptions import RayActorError
 
 from evorl.cluster.core import Group, Make
 from evorl.cluster.local import Local
-from evorl.cluster.ray import Ray
-from evorl.cluster.ray.cluster import session
+from evorl.cluster.ray import Ray, session
 from evorl.cluster.ray.head import HeadLost
 from evorl.cluster.ray.launcher import RETRY_S, Bell, Fleet
 from evorl.cluster.transport.curve import Pass

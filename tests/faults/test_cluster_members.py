@@ -19,8 +19,7 @@ from harness import Alone, Faulty, train_in
 
 from evorl.cli import config
 from evorl.cluster.core import MemberLost
-from evorl.cluster.processes import Processes
-from evorl.cluster.processes.cluster import launcher
+from evorl.cluster.processes import Processes, launcher
 from evorl.cluster.workers.group import RemoteGroup
 from evorl.mdp.core import Array, State, Step
 from evorl.rl.ppo import PPO

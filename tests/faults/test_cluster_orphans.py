@@ -19,8 +19,7 @@ from cluster_parents import Parent, nurses
 from cluster_victims import Victim, send
 from harness import ROOT
 
-from evorl.cluster.processes import Processes
-from evorl.cluster.processes.cluster import fork, launcher, orphans
+from evorl.cluster.processes import Processes, fork, launcher, orphans
 from evorl.cluster.workers.group import RemoteGroup
 
 PATIENCE_S = 5.0

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from cluster_runs import RayRun, kill_carrier, kill_worker, replaced
 from cluster_victims import relatives, send
+from evolution_runs import CASES, QUICK, journal, judged
 from harness import fingerprint, go, start
-from test_evolve import CASES, QUICK, journal, judged
 
 from evorl.population.evaluation import Train
 

@@ -36,7 +36,7 @@ from cluster_runs import (
 from cluster_victims import send
 from harness import ROOT, fingerprint, relatives, title
 
-from evorl.cluster.ray.cluster import own_ray
+from evorl.cluster.ray import own_ray
 
 pytestmark = pytest.mark.fault
 

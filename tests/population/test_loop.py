@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
+from evolution_runs import ASYNCHRONOUS, CASES, PONG, QUICK, journal, judged
 from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest
 
 from evorl import evaluate
@@ -37,50 +38,6 @@ from evorl.rl.ppo import Learner
 from evorl.training.experiment import Experiment
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
-
-QUICK = (
-    *("record.tensorboard=false", "eval.episodes=2", "eval.every=0", "rl.slots=4", "rl.horizon=16"),
-    *("rl.minibatch=32", "rl.passes=2", "rl.net.hidden=[8]", "ec.population=6", "ec.episodes=3"),
-)
-PONG = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60")
-LR = "+ec.genes.rl.lr={low:1e-5,high:1e-1,log:true}"
-CASES = {
-    "es": ("mdp=cartpole", "ec=openai_es", "budget.steps=2000"),
-    "es-lstm": ("mdp=cartpole", "ec=openai_es", "rl.net.lstm=4", "budget.steps=1500"),
-    "es-normal": ("mdp=cartpole", "ec=openai_es", "rl.normalize_inputs=true", "ec.slots=4", "budget.steps=2000"),
-    "es-cap": ("mdp=cartpole", "ec=openai_es", "ec.cap=1.2", "ec.slots=4", "budget.steps=2000"),
-    "es-whiten": (*PONG, "ec=openai_es", "rl.normalize_inputs=whiten", "ec.together=2", "budget.steps=5000"),
-    "front": (*PONG, "ec=nsga2", "ec.objectives=[{fitness:1,lazy:1},{fitness:1,busy:1}]", "budget.steps=5000"),
-    "worlds": (*PONG, "ec=sga", "+ec.genes.mdp.bat_speed=[2,6]", "ec.seeds=fresh", "budget.steps=5000"),
-    "rounds": ("mdp=cartpole", "ec=pbt", "ec.asynchronous=false", "ec.train_steps=128", LR, "budget.steps=4000"),
-    "front-train": (*PONG, "ec=nsga2", "ec.lifetime=train", "ec.train_steps=128", LR, "budget.steps=6000"),
-    "steady": ("mdp=cartpole", "ec=sga", "ec.offspring=1", "ec.slots=3", "ec.together=1", "budget.steps=1500"),
-    "problem": ("mdp=problem", "mdp.id=zdt1", "mdp.dimensions=5", "ec=nsga2", "budget.steps=100"),
-}
-ASYNCHRONOUS = {
-    "pbt": ("mdp=cartpole", "ec=pbt", "ec.train_steps=128", LR, "ec.inherit_optimizer=true", "budget.steps=4000"),
-    "cem": ("mdp=cartpole", "ec=cem", "ec.asynchronous=true", "ec.together=1", "ec.slots=4", "budget.steps=1500"),
-    "es-cap-free": (
-        *("mdp=cartpole", "ec=openai_es", "ec.cap=1.2", "rl.normalize_inputs=true", "ec.asynchronous=true"),
-        *("ec.together=1", "ec.slots=4", "budget.steps=1500"),
-    ),
-    "sga-normal": (
-        *("mdp=cartpole", "ec=sga", "rl.normalize_inputs=true", "ec.asynchronous=true", "ec.together=1", "ec.slots=4"),
-        "budget.steps=1500",
-    ),
-}
-
-
-def journal(directory: Path) -> list[dict[str, Any]]:
-    """Lines of population.jsonl, without what the clock says."""
-    lines = (directory / "population.jsonl").read_text().splitlines()
-    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
-
-
-def judged(directory: Path) -> Any:
-    """The best individual's learner, digested, and what the run says of it."""
-    result = json.loads((directory / "result.json").read_bytes())
-    return result["best"], result["eval"], result["steps"], fingerprint(directory)["state"]["run"]["learner"]
 
 
 def evolved(directory: Path, *words: str) -> None:

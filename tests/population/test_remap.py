@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from evolution_runs import LR, QUICK, journal
 from harness import experiment_of, fingerprint, go, newest
-from test_evolve import LR, QUICK, journal
 
 from evorl import evaluate
 from evorl.ec.core import unpack, unpack_evaluations

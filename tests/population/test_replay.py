@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evolution_runs import ASYNCHRONOUS, journal
 from harness import fingerprint, go
-from test_evolve import ASYNCHRONOUS, journal
 
 from evorl.cluster.local import LocalGroup
 from evorl.ec.core import Evaluation

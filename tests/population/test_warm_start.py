@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from evolution_runs import LR, QUICK, journal, judged
 from harness import experiment_of, fingerprint, go, newest
-from test_evolve import LR, QUICK, journal, judged
 
 from evorl.ec.core import Evaluation, Individual
 from evorl.population.loop import Population

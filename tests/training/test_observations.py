@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from evolution_runs import CASES, QUICK
 from harness import Faulty, experiment_of, go, newest
-from test_evolve import CASES, QUICK
 
 from evorl import evaluate
 from evorl.cli import config
