@@ -26,8 +26,6 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
@@ -35,6 +33,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl import __version__
 from evorl.cli import config
+from evorl.cli.foreign_words import translate
+from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
 from evorl.cli.overrides import FOLDERS, ROOMS, TUNED, check_room, parse, require, written
 from evorl.jobs import job
 from evorl.jobs.sweep import sweep
@@ -77,7 +77,7 @@ def run(words: Sequence[str]) -> None:
             return sweep(hydra, args.overrides, name)
         else:
             return _single(config.compose(hydra, args.overrides, name))
-    _run_hydra(args, parser, main, str(_path(args).absolute()), name)  # which shows, and calls nothing
+    show_info(args, parser, _path(args), name)
     return None
 
 
@@ -307,12 +307,14 @@ def _arguments(parser: argparse.ArgumentParser, words: Sequence[str]) -> argpars
 
 
 def _as_key(option: str, words: Sequence[str]) -> str:
-    """How to write an option that is a key: ``; keys have no dashes: seed=3``. Empty where it is none."""
+    """How to write a dashed option that is a key: ``; keys have no dashes: seed=3``. Empty if it is no key."""
     key, given, value = option.lstrip("-").partition("=")
-    if key.partition(".")[0] not in (*ROOMS, *config.DOOR, *AMENDABLE, "seed", "device", "eval", "checkpoint"):
-        return ""
     after = [*words[list(words).index(option) + 1 :], ""][0]
     value = value if given else after if after and after[0] != "-" and "=" not in after else "VALUE"
+    if foreign := translate(key, value, [path.stem for path in (config.CONF / "mdp").glob("*.yaml")]):
+        return f"; in evorl this is {foreign}"
+    if key.partition(".")[0] not in (*ROOMS, *config.DOOR, *AMENDABLE, "seed", "device", "eval", "checkpoint"):
+        return ""
     return f"; keys have no dashes: {key}={value}"
 
 

@@ -12,34 +12,24 @@ import signal
 import sys
 import traceback
 import typing
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import copy, deepcopy
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import MISSING, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from hydra import version
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository, IConfigRepository
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path
-from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
-from hydra.core.default_element import ResultDefault
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.object_type import ObjectType
-from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from evorl.cli.hydra_internals import Hydra, open_composer
 from evorl.cli.overrides import (
     REFUSALS,
     ROOMS,
     TUNED,
+    check_foreign,
     check_group,
     check_left_out,
     explained,
@@ -67,69 +57,18 @@ DOOR = ("resume", "init", "init_optimizer", "replay", "trust")
 """Top-level keys that are no field of `Experiment`."""
 
 
-@contextmanager
-def opened(path: Path = CONF, extra: str | None = None) -> Iterator[Hydra]:
+def opened(path: Path = CONF, extra: str | None = None) -> AbstractContextManager[Hydra]:
     """Hydra's composer over ``path`` and, like its --config-dir, an ``extra`` folder; one at a time in a process."""
     if extra is not None and not Path(extra).is_dir():
         raise BadRequest(f"there is no folder {extra}", "--config-dir")
-    version.setbase("1.3")
-    # our launcher's file has the name of its plugin's own, which Hydra takes for its schema, rightly
-    warnings.filterwarnings("ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema")
-    search = create_config_search_path(str(path.absolute()))
-    if extra is not None:
-        search.prepend("command-line", f"file://{Path(extra).absolute()}", SearchPathQuery(provider="schema"))
-    GlobalHydra.instance().clear()
-    try:
-        hydra = Hydra("evorl", _Loader(search))
-        GlobalHydra.instance().initialize(hydra)
-        yield hydra
-    finally:
-        GlobalHydra.instance().clear()
-
-
-class _Loader(ConfigLoaderImpl):
-    """Hydra's loader, which reads each file and merges the same files once: a sweep composes for every job."""
-
-    def __init__(self, search: ConfigSearchPath) -> None:
-        super().__init__(search)
-        self.repository: ConfigRepository = _Files(search)
-        self.merged: dict[str, DictConfig] = {}
-
-    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
-        files = repr((defaults, repo.get_sources()))
-        if files not in self.merged:
-            self.merged[files] = super()._compose_config_from_defaults_list(defaults, deepcopy(repo))
-        return deepcopy(self.merged[files])  # values of a command line are put into it
-
-
-class _Files(ConfigRepository):
-    """Hydra's repository, which looks for each file and reads it once."""
-
-    def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
-        super().initialize_sources(config_search_path)
-        self.read: dict[str, ConfigResult | None] = {}
-        self.homes: dict[tuple[str, ObjectType | None], ConfigSource | None] = {}
-
-    def load_config(self, config_path: str) -> ConfigResult | None:
-        if config_path not in self.read:
-            self.read[config_path] = super().load_config(config_path)
-        return self.read[config_path]
-
-    def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> ConfigSource | None:
-        sought = config_path, object_type
-        if sought not in self.homes:
-            self.homes[sought] = super()._find_object_source(config_path, object_type)
-        return self.homes[sought]
-
-    def __deepcopy__(self, memo: object) -> Self:
-        """For a composition, which may give its copy other sources, and knows the rest."""
-        return copy(self)
+    return open_composer(path, extra)
 
 
 def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: RunMode = RunMode.RUN) -> DictConfig:
     """The config of one job, Hydra's own node included. Raises `BadRequest`."""
     given = parse(overrides)
     for one in given:
+        check_foreign(hydra, one)
         check_group(hydra, one)
     try:
         composed = hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)

@@ -1,7 +1,7 @@
-"""What keys mean: the comments beside them in the config files.
+"""Descriptions of config keys: the comments beside them in the config files.
 
-Of several files the first one that knows a key says it; those that only change a default, such as the ones of
-conf/tuned, need not repeat it.
+If several files contain a key, the first file in the defaults list gives its description. Files that only change a
+default, such as those of conf/tuned, need no comments.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
-from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-Meanings = dict[str, tuple[str, bool]]
-"""By dotted key: the comment, and whether the file writes a block of keys below it."""
+from evorl.cli.hydra_internals import Hydra
+
+Descriptions = dict[str, tuple[str, bool]]
+"""By dotted key: the comment, and whether the key holds a block of keys."""
 
 
-def meanings(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> Meanings:
-    """What the files of a config say of its keys, the first one that knows a key."""
+def descriptions(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> Descriptions:
+    """Collect the comment of every key from the files that a config is composed of."""
     homes = [Path(one.path) for one in composed.hydra.runtime.config_sources if one.schema == "file"]
-    found: Meanings = {}
+    found: Descriptions = {}
     for one in hydra.config_loader.compute_defaults_list(name, [*words], RunMode.MULTIRUN).defaults:
         path = next((path for home in homes if (path := home / f"{one.config_path}.yaml").is_file()), None)
         for key, comment, block in _comments(path.read_text(), one.package or "") if path else ():
@@ -32,7 +33,7 @@ def meanings(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str
 
 
 def _comments(text: str, package: str) -> Iterator[tuple[str, str, bool]]:
-    """Every dotted key of a YAML file with the comment in its line, and whether a block of keys follows."""
+    """Yield every dotted key of a YAML file, the comment in its line, and whether it holds a block of keys."""
     yield from _walk(yaml.compose(text), text.splitlines(), f"{package}." if package else "")
 
 
@@ -48,7 +49,7 @@ def _walk(node: yaml.Node | None, lines: list[str], prefix: str) -> Iterator[tup
 
 
 def _inline(value: yaml.Node) -> bool:
-    """Whether a value ends in the line that its comment stands in; else that is the line of its key."""
+    """Whether the comment is in the line where the value ends; otherwise it is in the line of the key."""
     if isinstance(value, yaml.CollectionNode):
         return bool(value.flow_style)
     return bool(value.value) and value.style not in ("|", ">")

@@ -10,23 +10,25 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.hydra import Hydra
-from hydra.core.config_loader import ConfigLoader
-from hydra.core.default_element import ConfigDefault
-from hydra.core.object_type import ObjectType
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
-from omegaconf._utils import split_key
 from omegaconf.errors import OmegaConfBaseException
 
-from evorl.cli.descriptions import meanings
+from evorl.cli.descriptions import descriptions
+from evorl.cli.foreign_words import translate
+from evorl.cli.hydra_internals import (
+    ConfigDefault,
+    HasConfigLoader,
+    Hydra,
+    ObjectType,
+    parse_override,
+    repository_of,
+    split_key,
+)
 from evorl.util.errors import BadRequest, abbreviates, nearest, one_edit
 from evorl.util.typed import shown, unknown
 
@@ -48,13 +50,7 @@ Said = Callable[[], Mapping[str, str]]
 """Tells the comment of each dotted key: reading all files takes a moment, so only where it is needed."""
 
 
-class Loads(Protocol):
-    """Hydra, or what it hands to its plugins."""
-
-    config_loader: ConfigLoader
-
-
-def parse(overrides: Sequence[str], hydra: Loads | None = None) -> list[Override]:
+def parse(overrides: Sequence[str], hydra: HasConfigLoader | None = None) -> list[Override]:
     """Command-line words as Hydra understands them; with ``hydra``, a glob(*) of choices can be listed.
 
     Raises `BadRequest` for a word that Hydra does not understand.
@@ -78,6 +74,13 @@ def check_group(hydra: Hydra, one: Override) -> None:
         raise BadRequest(f"takes one choice, got {written(value)}", group)
     for choice in value if isinstance(value, list) else [value]:
         _check_choice(hydra, one, choice)
+
+
+def check_foreign(hydra: Hydra, one: Override) -> None:
+    """Raise `BadRequest` for a key of another suite, with the words that evorl has for it."""
+    value = str(one.input_line).partition("=")[2]
+    if words := translate(one.key_or_group, value, _options(hydra, "mdp")):
+        raise BadRequest(f"unknown key; in evorl this is {words}", one.key_or_group)
 
 
 def check_left_out(one: Override) -> None:
@@ -113,7 +116,7 @@ def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Excepti
 
 def said(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str) -> dict[str, str]:
     """What the files of a config say of each of its keys."""
-    return {key: comment for key, (comment, _) in meanings(hydra, base, words, name).items()}
+    return {key: comment for key, (comment, _) in descriptions(hydra, base, words, name).items()}
 
 
 def require(config: DictConfig, key: str, said: Said = dict) -> Any:
@@ -214,12 +217,7 @@ def _options(hydra: Hydra, group: str) -> list[str]:
 
 
 def _listed(hydra: Hydra, group: str, kind: ObjectType) -> list[str]:
-    return _repository(hydra).get_group_options(group, kind)
-
-
-def _repository(hydra: Hydra) -> ConfigRepository:
-    """Who reads the files; asked itself, the loader would copy all that it knows first."""
-    return cast(ConfigLoaderImpl, hydra.config_loader).repository
+    return repository_of(hydra).get_group_options(group, kind)
 
 
 # ------------------------------------------------------------------ keys and values
@@ -262,7 +260,7 @@ def _knows(hydra: Hydra, room: str, choice: str, key: str) -> bool:
 
 def _layers(hydra: Hydra, room: str, choice: str) -> Iterator[DictConfig]:
     """A file of a folder, and those that it builds on."""
-    file = _repository(hydra).load_config(f"{room}/{choice}")
+    file = repository_of(hydra).load_config(f"{room}/{choice}")
     if file is None:
         return
     yield cast(DictConfig, file.config)
@@ -341,9 +339,9 @@ def _keys(config: DictConfig, room: str) -> list[str]:
 # ------------------------------------------------------------------ Hydra
 
 
-def _parse(text: str, hydra: Loads | None = None) -> Override:
+def _parse(text: str, hydra: HasConfigLoader | None = None) -> Override:
     try:
-        found = OverridesParser.create(hydra.config_loader if hydra else None).parse_overrides([text])[0]
+        found = parse_override(text, hydra)
     except (HydraException, ValueError):
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
     if not found.key_or_group:

@@ -20,7 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from evorl.analysis.runs import flatten, read_json
 from evorl.analysis.sweeps import SEARCH_FILE
 from evorl.cli import config
-from evorl.cli.overrides import Loads, parse, quoted
+from evorl.cli.hydra_internals import HasConfigLoader
+from evorl.cli.overrides import parse, quoted
 from evorl.cluster.local import Local
 from evorl.ec.core import Evolution, Individual, Objective, shares
 from evorl.ec.space import Gene, Space, Value
@@ -141,7 +142,7 @@ def wanted(base: DictConfig) -> bool:
     return str(base.hydra.sweeper.get("_target_")) == TARGET
 
 
-def asked(base: DictConfig, hydra: Loads) -> Search:
+def asked(base: DictConfig, hydra: HasConfigLoader) -> Search:
     """What a composed command asks to be searched. Raises `BadRequest`."""
     node = OmegaConf.to_container(base.hydra.sweeper)
     assert isinstance(node, dict)

@@ -22,7 +22,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, cast
 
-from hydra._internal.hydra import Hydra
 from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import IntervalSweep, Override
@@ -35,6 +34,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from evorl import __version__
 from evorl.cli import config
+from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import parse, quoted
 from evorl.cluster.local import Local
 from evorl.jobs import job

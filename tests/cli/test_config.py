@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 import pytest
 from conf_files import FILES, name, split, words_of
-from hydra._internal.hydra import Hydra
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
 from evorl.cli import config, overrides
+from evorl.cli.hydra_internals import Hydra
 from evorl.util.errors import BadRequest
 from evorl.util.typed import typed
 from evorl.util.types import Count, Positive
@@ -174,7 +174,7 @@ def test_what_typed_refuses(data: dict[str, Any], key: str, text: str) -> None:
         (["=3"], "cannot read"),
         (["seed=1,2"], "seed: several values; add --multirun"),
         (["rl.clip.x=1"], "rl.clip.x: rl.clip is a value"),
-        (["lr=1"], "lr: unknown key; did you mean rl.lr?"),
+        (["lr=1"], "lr: unknown key; in evorl this is rl.lr=1"),
         (["+sede=1"], "sede: unknown key; did you mean seed?"),
         (["+debgu=tiny"], "debgu: unknown key; did you mean +debug?"),
         (["debgu=tiny"], "debgu: unknown key; did you mean +debug?"),

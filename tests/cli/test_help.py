@@ -8,14 +8,14 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
-from hydra._internal.hydra import Hydra
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from evorl import evaluate, report
 from evorl.analysis.runs import flatten
 from evorl.cli import config, help, overrides
-from evorl.cli.descriptions import Meanings, meanings
+from evorl.cli.descriptions import Descriptions, descriptions
+from evorl.cli.hydra_internals import Hydra
 
 CHOICES = [f"{path.parent.name}={path.stem}" for path in sorted(config.CONF.glob("*/*.yaml"))]
 
@@ -31,9 +31,9 @@ def rows(hydra: Hydra, *words: str) -> dict[str, tuple[str, str]]:
     return {key: (value, meaning) for key, value, meaning in help.rows(composed, known)}
 
 
-def explained(hydra: Hydra, *words: str) -> tuple[DictConfig, Meanings]:
+def explained(hydra: Hydra, *words: str) -> tuple[DictConfig, Descriptions]:
     composed = config.compose(hydra, words, mode=RunMode.MULTIRUN)
-    return composed, meanings(hydra, composed, words, "config")
+    return composed, descriptions(hydra, composed, words, "config")
 
 
 @pytest.mark.parametrize("word", CHOICES)

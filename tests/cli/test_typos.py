@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from conf_files import FILES, name, split, words_of
-from hydra._internal.hydra import Hydra
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
 from evorl import run
 from evorl.analysis.runs import flatten
 from evorl.cli import config, overrides
+from evorl.cli.hydra_internals import Hydra
 from evorl.util.seed import generator
 
 NEEDED = {

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from harness import QUICK, go
-from hydra._internal.hydra import Hydra
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
@@ -21,6 +20,7 @@ from omegaconf import OmegaConf
 
 from evorl.analysis import sweeps
 from evorl.cli import config
+from evorl.cli.hydra_internals import Hydra
 from evorl.ec.core import Individual
 from evorl.ec.space import Gene
 from evorl.jobs import search, search_loop

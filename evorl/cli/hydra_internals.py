@@ -1,0 +1,117 @@
+"""Everything of Hydra that is not public API: the one file to look at when Hydra changes.
+
+evorl composes configs by itself, because ``@hydra.main`` composes before any check can run, reports errors as
+tracebacks, and reads every file again for each job of a sweep. Verified for hydra-core 1.3.2, the only release that
+``pyproject.toml`` allows; ``tests/cli/test_hydra_internals.py`` checks each private name that is used here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy, deepcopy
+from pathlib import Path
+from typing import Protocol, Self, cast
+
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra._internal.hydra import Hydra as Hydra
+from hydra._internal.utils import _run_hydra, create_config_search_path
+from hydra._internal.utils import get_args_parser as get_args_parser
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
+from hydra.core.default_element import ConfigDefault as ConfigDefault
+from hydra.core.default_element import ResultDefault
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType as ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf import DictConfig
+from omegaconf._utils import split_key as split_key
+
+
+class HasConfigLoader(Protocol):
+    """Hydra, or the context that it passes to its plugins."""
+
+    config_loader: ConfigLoader
+
+
+@contextmanager
+def open_composer(path: Path, extra: str | None = None) -> Iterator[Hydra]:
+    """Open Hydra over the config folder ``path``; only one can be open in a process.
+
+    ``extra`` is a second folder that is searched first, like Hydra's ``--config-dir``; it must exist.
+    """
+    version.setbase("1.3")
+    # evorl's launcher file has the name of the plugin's own file, which Hydra rightly takes for its schema
+    warnings.filterwarnings("ignore", r"\s*'hydra/launcher/ray' is validated against ConfigStore schema")
+    search = create_config_search_path(str(path.absolute()))
+    if extra is not None:
+        search.prepend("command-line", f"file://{Path(extra).absolute()}", SearchPathQuery(provider="schema"))
+    GlobalHydra.instance().clear()
+    try:
+        hydra = Hydra("evorl", _CachingLoader(search))
+        GlobalHydra.instance().initialize(hydra)
+        yield hydra
+    finally:
+        GlobalHydra.instance().clear()
+
+
+def show_info(args: argparse.Namespace, parser: argparse.ArgumentParser, path: Path, name: str) -> None:
+    """Let Hydra answer --cfg, --info, --hydra-help and --shell-completion; no task function is called."""
+    unused: Callable[[DictConfig], None] = lambda config: None  # noqa: E731
+    _run_hydra(args, parser, unused, str(path.absolute()), name)
+
+
+def repository_of(hydra: Hydra) -> ConfigRepository:
+    """The repository that reads the config files. The loader's own methods would copy its whole cache first."""
+    return cast(ConfigLoaderImpl, hydra.config_loader).repository
+
+
+def parse_override(text: str, hydra: HasConfigLoader | None = None) -> Override:
+    """Parse one KEY=VALUE word; ``hydra`` lets ``glob(*)`` list the choices of a group. Raises HydraException."""
+    found: list[Override] = OverridesParser.create(hydra.config_loader if hydra else None).parse_overrides([text])
+    return found[0]
+
+
+class _CachingLoader(ConfigLoaderImpl):
+    """A loader that reads each file and merges the same files once; a sweep composes for every job."""
+
+    def __init__(self, search: ConfigSearchPath) -> None:
+        super().__init__(search)
+        self.repository: ConfigRepository = _CachingRepository(search)
+        self.merged: dict[str, DictConfig] = {}
+
+    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+        files = repr((defaults, repo.get_sources()))
+        if files not in self.merged:
+            self.merged[files] = super()._compose_config_from_defaults_list(defaults, deepcopy(repo))
+        return deepcopy(self.merged[files])  # the caller writes the command line's values into it
+
+
+class _CachingRepository(ConfigRepository):
+    """A repository that looks for each file and reads it once."""
+
+    def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
+        super().initialize_sources(config_search_path)
+        self.configs: dict[str, ConfigResult | None] = {}
+        self.sources_found: dict[tuple[str, ObjectType | None], ConfigSource | None] = {}
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        if config_path not in self.configs:
+            self.configs[config_path] = super().load_config(config_path)
+        return self.configs[config_path]
+
+    def _find_object_source(self, config_path: str, object_type: ObjectType | None) -> ConfigSource | None:
+        wanted = config_path, object_type
+        if wanted not in self.sources_found:
+            self.sources_found[wanted] = super()._find_object_source(config_path, object_type)
+        return self.sources_found[wanted]
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Share the caches with the copy that each composition makes; the composition may change its sources."""
+        return copy(self)
