@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from evorl.ec.core import Evolution, Individual
     from evorl.mdp.core import Arena, Array, World
-    from evorl.population.evaluation import Plan
+    from evorl.population.evaluation import EvaluationPlan
     from evorl.rl.core import Learner
     from evorl.training.experiment import Experiment
 
@@ -69,18 +69,18 @@ class Request:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code of ``evorl.evaluate`` with these arguments."""
-    return config.door(lambda: evaluate(_asked(sys.argv[1:] if argv is None else argv)))
+    return config.exit_code(lambda: evaluate(_asked(sys.argv[1:] if argv is None else argv)))
 
 
 def _asked(words: Sequence[str]) -> Request:
     if not words:
         raise BadRequest(f"no run directory given; {USAGE}")
-    return config.request(Request, words)
+    return config.parse_request(Request, words)
 
 
 def evaluate(request: Request) -> None:
     run_dir = Path(request.run)
-    experiment = config.stored(run_dir, request.trust)
+    experiment = config.experiment_of_run(run_dir, request.trust)
     path, state = _checkpoint(run_dir, request.checkpoint)
     step, policy, who = int(state["run"]["steps"]), state["run"]["learner"], {}
     if experiment.ec is not None:
@@ -135,19 +135,19 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
 
 def _individual(
     experiment: Experiment, evolution: Evolution, run: dict[str, Any], which: str
-) -> tuple[Individual, Plan]:
+) -> tuple[Individual, EvaluationPlan]:
     """One that a checkpoint's population holds, and how such are evaluated. Raises `BadRequest`."""
     from evorl.ec.core import Seeding, unpack_evaluations
-    from evorl.population.dispatch import rebuilt
-    from evorl.population.evaluation import plan
+    from evorl.population.dispatch import with_weights
+    from evorl.population.evaluation import evaluation_plan
 
     evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # those of then
-    how = plan(experiment, evolution)
+    how = evaluation_plan(experiment, evolution)
     evolver = evolution.evolver(how.space, experiment.seed)
     evolver.load_state_dict(run["evolver"])
     present = [one.individual for one in evolver.population]
     if isinstance(evolver, Seeding):  # of the generation under way the centre is there, and so are all weights
-        present += [rebuilt(evolver.centre, one.individual, evolution.population) for one in evolver.arrived]
+        present += [with_weights(evolver.centre, one.individual, evolution.population) for one in evolver.arrived]
     found = {str(one.id): one for one in present if one.weights is not None or not how.space.weights}
     for leader in unpack_evaluations(run["leader"]):
         found["best"] = found[str(leader.individual.id)] = leader.individual
@@ -171,15 +171,15 @@ def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
     return f"{which!r} {why} that this checkpoint holds: {', '.join(names)}{more}{meant}"
 
 
-def _evaluate_point(one: Individual, how: Plan, about: dict[str, Any], request: Request) -> None:
+def _evaluate_point(one: Individual, how: EvaluationPlan, about: dict[str, Any], request: Request) -> None:
     """Evaluate the individual of a problem, which has no policy."""
     from evorl.ec.core import pack
-    from evorl.population.results import Answer
+    from evorl.population.results import IndividualResult
 
     if request.video:
         raise BadRequest("a problem has no policy to film", "video")
-    answer = Answer(*how.make(0).evaluate(pack([one])).each[0])
-    objectives = dict(zip(how.names, answer.objectives, strict=True))
+    answer = IndividualResult(*how.make(0).evaluate(pack([one])).each[0])
+    objectives = dict(zip(how.objective_names, answer.objectives, strict=True))
     print(f"{request.run}: individual {one.id}")
     for name, number in objectives.items():
         print(f"  {name:28} {number:10.4g}")

@@ -40,7 +40,7 @@ MARK = "report.json"
 
 def main(words: Sequence[str] | None = None) -> int:
     """Exit code of ``evorl.report`` with these arguments."""
-    return config.door(lambda: report(sys.argv[1:] if words is None else words))
+    return config.exit_code(lambda: report(sys.argv[1:] if words is None else words))
 
 
 def report(words: Sequence[str]) -> None:

@@ -35,7 +35,7 @@ from evorl import __version__
 from evorl.cli import config
 from evorl.cli.foreign_words import translate
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
-from evorl.cli.overrides import FOLDERS, ROOMS, TUNED, check_room, parse, require, written
+from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, check_group_key, format_value, parse, require
 from evorl.jobs import job
 from evorl.jobs.sweep import sweep
 from evorl.util import command
@@ -53,7 +53,7 @@ GENES = "ec.genes"
 
 def main(words: Sequence[str] | None = None) -> int:
     """Exit code of ``evorl.run`` with these arguments."""
-    return config.door(lambda: run(sys.argv[1:] if words is None else words))
+    return config.exit_code(lambda: run(sys.argv[1:] if words is None else words))
 
 
 def run(words: Sequence[str]) -> None:
@@ -90,9 +90,9 @@ def _opened(args: argparse.Namespace) -> AbstractContextManager[Hydra]:
 
 
 def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> None:
-    from evorl.cli.help import page
+    from evorl.cli.help import help_page
 
-    print(page(hydra, composed, words, name))
+    print(help_page(hydra, composed, words, name))
 
 
 # ------------------------------------------------------------------ one new run
@@ -101,13 +101,15 @@ def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -
 def _single(composed: DictConfig) -> None:
     HydraConfig.instance().set_config(composed)
     hydra, chosen = composed.hydra, composed.hydra.runtime.choices
-    groups = ["mdp", "rl", "ec", "cluster", *([TUNED] if config.tuned(composed) else [])]
+    groups = ["mdp", "rl", "ec", "cluster", *([TUNED] if config.uses_tuned(composed) else [])]
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
     print(f"evorl {__version__}: {choices}{world} seed={plain['seed']}", flush=True)  # the checks import torch: seconds
-    data, experiment = job.checked(plain, hydra.overrides.task)
-    job.begin(composed, data, experiment, lambda: job.place(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra))
+    data, experiment = job.checked_experiment(plain, hydra.overrides.task)
+    job.start_run(
+        composed, data, experiment, lambda: job.new_directory(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra)
+    )
 
 
 # ------------------------------------------------------------------ an old run
@@ -116,10 +118,10 @@ def _single(composed: DictConfig) -> None:
 def _resume(directory: Path, args: argparse.Namespace) -> None:
     if args.multirun or _shows(args):
         raise BadRequest("goes on with one run, alone on the command line", "resume")
-    past = config.recorded(directory, "resume")
+    past = config.read_run_config(directory, "resume")
     now, choices = _amended(past, directory, args, "resume goes on with", genes=True)
     print(f"evorl {__version__}: resume {directory}", flush=True)
-    experiment = config.experiment(now, config.trusted(args.overrides, {}))
+    experiment = config.experiment(now, config.trusted_packages(args.overrides, {}))
     result = directory / "result.json"
     if result.exists() and now["budget"] == past["budget"]:
         if _genes(now) != _genes(past):
@@ -134,9 +136,9 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
         if now != past:
             replace(directory / ".hydra" / "config.yaml", job.config_yaml(now))
         if choices != job.choices(directory):
-            job.rechoose(directory, choices)
+            job.write_choices(directory, choices)
 
-    job.go_on(directory, now, experiment, amend, json.loads(_genes(past)))
+    job.resume_run(directory, now, experiment, amend, json.loads(_genes(past)))
 
 
 def _set_aside(result: Path) -> None:
@@ -174,11 +176,11 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     """
     if args.multirun or _shows(args):
         raise BadRequest("repeats one run, alone on the command line", "replay")
-    past = config.recorded(directory, "replay")
+    past = config.read_run_config(directory, "replay")
     places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]
     others = [word for word in args.overrides if word not in places]
     given = argparse.Namespace(**{**vars(args), "overrides": others})
-    trust = config.trusted(others, {})
+    trust = config.trusted_packages(others, {})
     ec = config.experiment(_amended(past, directory, given, "replay repeats")[0], trust).ec
     if ec is None or not ec.asynchronous:
         raise BadRequest(f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay")
@@ -187,12 +189,12 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     past["budget"] = {"steps": _end(directory), "seconds": None, "fitness": None}
     now, choices = _amended(past, directory, given, "replay repeats")
     experiment = config.experiment(now, trust)
-    files = [f"{group}={written(choices[group])}" for group in ROOMS]
+    files = [f"{group}={format_value(choices[group])}" for group in GROUPS]
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
     print(f"evorl {__version__}: replay {directory}", flush=True)
     now["replay"] = str(directory.absolute())
-    job.begin(composed, now, experiment, lambda: job.place(composed.hydra.run.dir, "hydra.run.dir", places))
+    job.start_run(composed, now, experiment, lambda: job.new_directory(composed.hydra.run.dir, "hydra.run.dir", places))
 
 
 def _end(directory: Path) -> int:
@@ -250,7 +252,7 @@ def _amend_genes(now: DictConfig, one: Override) -> None:
         raise BadRequest("that run is no evolution", key)
     there = OmegaConf.select(now, key) is not None
     if one.is_add() and there:
-        raise BadRequest(f"is there already; write {key}={written(one.value())} without the plus", key)
+        raise BadRequest(f"is there already; write {key}={format_value(one.value())} without the plus", key)
     if not there and not one.is_add():
         require(now, key)
     if one.is_delete() and key != GENES:
@@ -275,14 +277,14 @@ def _require(now: DictConfig, choices: dict[str, Any], one: Override, args: argp
         require(now, one.key_or_group)
     except BadRequest:
         with _opened(args) as hydra:
-            check_room(hydra, now, choices, one)
+            check_group_key(hydra, now, choices, one)
         raise
 
 
 def _cluster(choice: Any, args: argparse.Namespace) -> Any:
     """What a file of conf/cluster says."""
     with _opened(args) as hydra:
-        return config.resolved(config.compose(hydra, [f"cluster={written(choice)}"]))["cluster"]
+        return config.resolved(config.compose(hydra, [f"cluster={format_value(choice)}"]))["cluster"]
 
 
 # ------------------------------------------------------------------ the command line
@@ -313,7 +315,7 @@ def _as_key(option: str, words: Sequence[str]) -> str:
     value = value if given else after if after and after[0] != "-" and "=" not in after else "VALUE"
     if foreign := translate(key, value, [path.stem for path in (config.CONF / "mdp").glob("*.yaml")]):
         return f"; in evorl this is {foreign}"
-    if key.partition(".")[0] not in (*ROOMS, *config.DOOR, *AMENDABLE, "seed", "device", "eval", "checkpoint"):
+    if key.partition(".")[0] not in (*GROUPS, *config.COMMAND_KEYS, *AMENDABLE, "seed", "device", "eval", "checkpoint"):
         return ""
     return f"; keys have no dashes: {key}={value}"
 

@@ -28,6 +28,6 @@ class EvorlSweeper(Sweeper):
         )
 
     def sweep(self, arguments: list[str]) -> Any:
-        from evorl.jobs.search_loop import carry_on
+        from evorl.jobs.search_loop import run_search
 
-        return carry_on(self.config, self.hydra_context, self.launcher)
+        return run_search(self.config, self.hydra_context, self.launcher)

@@ -25,8 +25,8 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.record import checkpoint
 from evorl.training.experiment import Experiment
-from evorl.training.session import Opened, carried_out
-from evorl.training.train import Start, prepared
+from evorl.training.session import OpenRun, run_to_end
+from evorl.training.train import Start, new_run
 from evorl.util.seed import generator
 
 ROOT = Path(__file__).parent.parent
@@ -81,13 +81,13 @@ def train_in(directory: Path, experiment: Experiment, init: Path | None = None) 
     """`train` in a directory that is made where it is missing."""
 
     @contextmanager
-    def opened() -> Iterator[Opened]:
+    def opened() -> Iterator[OpenRun]:
         directory.mkdir(exist_ok=True)
         with checkpoint.lock(directory):
             found = checkpoint.newest(directory)
             yield directory, None if found is None else found[1]
 
-    return carried_out(prepared(experiment, None if init is None else Start(init)), opened)
+    return run_to_end(new_run(experiment, None if init is None else Start(init)), opened)
 
 
 def for_a_ray_in_here(patch: pytest.MonkeyPatch) -> None:

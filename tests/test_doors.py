@@ -153,7 +153,7 @@ def test_a_sweep(tmp_path: Path) -> None:
     seeds = [json.loads((sweep / job / "provenance.json").read_text())["seed"] for job in "01"]
     assert seeds == [1, 2]
     assert all((sweep / job / "result.json").is_file() for job in "01")
-    assert [config.stored(sweep / job).record.group for job in "01"] == [sweep.name] * 2
+    assert [config.experiment_of_run(sweep / job).record.group for job in "01"] == [sweep.name] * 2
     table = done.stdout.partition(": runs\n")[2].splitlines()
     assert [line.split()[0] for line in table[:3]] == ["run", "0", "1"]
 

@@ -66,7 +66,7 @@ def recorded(run: Path) -> dict[int, dict[str, float]]:
 
 
 def learner_of(run: Path) -> tuple[Learner, World]:
-    experiment = config.stored(run)
+    experiment = config.experiment_of_run(run)
     arena = experiment.mdp.judge().arena(1, Episodes(0))
     learner = experiment.rl.learner(arena.spec, 99, device("cpu"))
     arena.close()
@@ -150,7 +150,7 @@ def test_a_run_of_a_gpu_is_judged_where_there_is_none(
     run = Path(shutil.copytree(runs / "cartpole", tmp_path / "cartpole"))
     stored = run / ".hydra" / "config.yaml"
     stored.write_text(stored.read_text().replace("device: auto", "device: cuda"))
-    assert config.stored(run).device == "cuda"
+    assert config.experiment_of_run(run).device == "cuda"
     assert evaluate(f"run={run}") == evaluate(f"run={runs / 'cartpole'}", "device=cpu")
     assert main([f"run={run}", "device=cuda"]) == 2
     assert capsys.readouterr().err.startswith("evorl: device: no CUDA device here")

@@ -1,11 +1,10 @@
-"""What a generation of OpenAI's evolution strategy sends, against the number of parameters: by seed, and whole.
+"""How many bytes a run of openai_es sends for each individual.
 
-Every call and answer between a run of `ec=openai_es` and the members that evaluate is counted as the bytes of its
-content (`evorl.cluster.transport.connection.dumps`). Members begin alike and see every generation's fitnesses, so none need
-ever be sent the parameters. What grows over the first eight generations is the memory of fitnesses that each call carries.
-An individual's answer tells its fitness and the results of each of its episodes.
-
-    python benchmarks/ec/bytes.py [--out DIR]
+Every call and result between a run of `ec=openai_es` and the workers that evaluate is counted as the bytes of its
+content (`evorl.cluster.transport.connection.dumps`). All workers begin with the same parameters and receive the
+fitnesses of every generation, so the parameters need not be sent. Each call carries the fitnesses of the last
+generations, at most eight, so its size grows over the first eight generations. The result of an individual holds its
+fitness and the results of each of its episodes.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from evorl.cli import config
 from evorl.cluster.local import Local
 from evorl.cluster.transport.connection import dumps
 from evorl.ec.openai_es import OpenAIES
-from evorl.population.dispatch import BySeed, Courier, Follower, Whole
-from evorl.population.evaluation import plan
-from evorl.population.results import evaluated
+from evorl.population.dispatch import Dispatcher, SeedDispatcher, SeedFollower, WeightDispatcher
+from evorl.population.evaluation import evaluation_plan
+from evorl.population.results import to_evaluation
 from evorl.training.experiment import Experiment
 
 POPULATION, GENERATIONS, MEMBERS = 40, 5, 4
@@ -59,11 +58,13 @@ def experiment(hidden: list[int]) -> Experiment:
 def generations(hidden: list[int], episodes: int, by_seed: bool) -> tuple[int, list[int]]:
     """The number of parameters, and the bytes of each generation."""
     evolution = OpenAIES(population=POPULATION, episodes=episodes, together=POPULATION // MEMBERS)
-    found = plan(replace(experiment(hidden), ec=evolution), evolution)
+    found = evaluation_plan(replace(experiment(hidden), ec=evolution), evolution)
     evolver = evolution.evolver(found.space, 0)
-    make = partial(Follower, found.make, partial(evolution.centre, found.space, 0)) if by_seed else found.make
+    make = partial(SeedFollower, found.make, partial(evolution.centre, found.space, 0)) if by_seed else found.make
     group = Counted(Local().spawn(make, MEMBERS))
-    courier: Courier = BySeed(group, evolver, POPULATION) if by_seed else Whole(group, None, POPULATION)
+    courier: Dispatcher = (
+        SeedDispatcher(group, evolver, POPULATION) if by_seed else WeightDispatcher(group, None, POPULATION)
+    )
     sent = []
     for _ in range(GENERATIONS):
         before = group.bytes
@@ -71,7 +72,7 @@ def generations(hidden: list[int], episodes: int, by_seed: bool) -> tuple[int, l
         for task in tasks:
             answers = courier.answers(task)
             evaluations = [
-                evaluated(one, answer)[0] for one, answer in zip(task.individuals, answers.each, strict=True)
+                to_evaluation(one, answer)[0] for one, answer in zip(task.individuals, answers.each, strict=True)
             ]
             courier.tell(evaluations)
             evolver.tell(evaluations)

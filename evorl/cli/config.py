@@ -26,17 +26,17 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorl.cli.hydra_internals import Hydra, open_composer
 from evorl.cli.overrides import (
+    GROUPS,
     REFUSALS,
-    ROOMS,
     TUNED,
     check_foreign,
     check_group,
     check_left_out,
-    explained,
+    explain_refusal,
     first_line,
+    format_value,
     parse,
     unknown_word,
-    written,
 )
 from evorl.util import command
 from evorl.util.errors import BadRequest, reason
@@ -53,7 +53,7 @@ CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / 
 
 IMPORTED = ("gymnasium", "ale_py")
 """Root modules that a world may name as the one that registers it, without trust."""
-DOOR = ("resume", "init", "init_optimizer", "replay", "trust")
+COMMAND_KEYS = ("resume", "init", "init_optimizer", "replay", "trust")
 """Top-level keys that are no field of `Experiment`."""
 
 
@@ -74,7 +74,7 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
         composed = hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
     except REFUSALS as error:
         single = [one for one in given if mode == RunMode.RUN or not one.is_sweep_override()]
-        raise explained(hydra, single, name, error) from None
+        raise explain_refusal(hydra, single, name, error) from None
     for one in given:
         check_left_out(one)
     return composed
@@ -103,9 +103,9 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
 
     kinds = typing.get_type_hints(Experiment, include_extras=True)
     for name in config:
-        if name not in kinds and name not in DOOR:
-            raise unknown_word(name, [*kinds, *DOOR])
-    rooms = {name: chosen(config.get(name), kinds[name], name, trust) for name in ROOMS if name != "ec"}
+        if name not in kinds and name not in COMMAND_KEYS:
+            raise unknown_word(name, [*kinds, *COMMAND_KEYS])
+    rooms = {name: group_object(config.get(name), kinds[name], name, trust) for name in GROUPS if name != "ec"}
     rooms["ec"] = _evolution(config.get("ec") or {}, trust)
     rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - rooms}
     for root in rooms["mdp"].imports():
@@ -118,22 +118,22 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     return Experiment(**rooms, **rest)
 
 
-def chosen(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
+def group_object(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
     """The object that a room's config describes, of the class its ``_target_`` names. Raises `BadRequest`."""
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise BadRequest(f"names no _target_; choose a file: {room}=NAME", room)
-    kind = _located(node["_target_"], base, f"{room}._target_", trust)
+    kind = _import_class(node["_target_"], base, f"{room}._target_", trust)
     return typed({name: value for name, value in node.items() if name != "_target_"}, kind, room)
 
 
-def tuned(config: DictConfig) -> bool:
+def uses_tuned(config: DictConfig) -> bool:
     """Whether a file of tuned settings has part in a composed config; a choice is noted even of a file not there."""
     name = config.hydra.runtime.choices.get(TUNED)
     paths = [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
     return any((path / TUNED / f"{name}.yaml").is_file() for path in paths)
 
 
-def trusted(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
+def trusted_packages(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     """The root modules that this very command line trusts; a config file cannot give trust. Raises `BadRequest`."""
     given = next((one.value() for one in reversed(parse(overrides)) if one.key_or_group == "trust"), [])
     if config.get("trust") not in (None, [], given):
@@ -141,7 +141,7 @@ def trusted(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, .
     return tuple(str(name) for name in given) if isinstance(given, list) else (str(given),)
 
 
-def recorded(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
+def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
     """What a run directory's ``.hydra/`` holds, as data. Raises `BadRequest` (at ``key``) where there is none."""
     path = directory / ".hydra" / f"{name}.yaml"
     try:
@@ -155,12 +155,12 @@ def recorded(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
     return {str(name): value for name, value in data.items()}
 
 
-def stored(directory: Path, trust: Sequence[str] = ()) -> Experiment:
+def experiment_of_run(directory: Path, trust: Sequence[str] = ()) -> Experiment:
     """The experiment of a run directory. Raises `BadRequest`."""
-    return experiment(recorded(directory, "run"), trust)
+    return experiment(read_run_config(directory, "run"), trust)
 
 
-def request(kind: type[T], words: Sequence[str]) -> T:
+def parse_request(kind: type[T], words: Sequence[str]) -> T:
     """The KEY=VALUE words of a smaller door as its dataclass; strings are taken as they are. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
         print((sys.modules[kind.__module__].__doc__ or "").strip(), *_keys(kind), sep="\n")
@@ -173,12 +173,12 @@ def request(kind: type[T], words: Sequence[str]) -> T:
 
 def _keys(kind: type) -> list[str]:
     """A line for each key of a smaller door: its name, its default as a command line writes it, and its meaning."""
-    rows = [(key, "" if value is MISSING else written(value), said) for key, value, said in documented(kind)]
+    rows = [(key, "" if value is MISSING else format_value(value), said) for key, value, said in documented(kind)]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return ["", *(f"{key:{wide[0]}}  {value:{wide[1]}}  {said}" for key, value, said in rows)]
 
 
-def door(work: Callable[[], object]) -> int:
+def exit_code(work: Callable[[], object]) -> int:
     """Do the work of a door; return its exit code, with one line for a bad request and the true cause for a failure."""
     try:
         work()
@@ -210,13 +210,13 @@ def _evolution(node: Mapping[str, Any], trust: Sequence[str]) -> Any:
     from evorl.ec.core import Evolution
 
     if "_target_" in node:
-        return chosen(node, Evolution, "ec", trust)
+        return group_object(node, Evolution, "ec", trust)
     for name in node:
         raise BadRequest("unknown key: ec=none has none; choose an evolution, such as ec=pbt", f"ec.{name}")
     return None
 
 
-def _located(path: str, base: type, key: str, trust: Sequence[str]) -> type:
+def _import_class(path: str, base: type, key: str, trust: Sequence[str]) -> type:
     """The dataclass at a dotted path, a subclass of ``base``."""
     root, (module, _, name) = path.partition(".")[0], path.rpartition(".")
     if root not in ("evorl", *trust):

@@ -9,12 +9,12 @@ from omegaconf import DictConfig
 
 from evorl.cli.descriptions import Descriptions, descriptions
 from evorl.cli.hydra_internals import Hydra
-from evorl.cli.overrides import require, written
+from evorl.cli.overrides import format_value, require
 
 _WIDTH = 16  # of the column of defaults; a longer default shifts its description
 
 
-def page(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> str:
+def help_page(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -> str:
     """Return the help text for the command line ``words``, whose composed config is ``composed``."""
     found = [*rows(composed, descriptions(hydra, composed, words, name))]
     width = max(len(key) for key, _, _ in found)
@@ -33,7 +33,7 @@ def rows(node: DictConfig, known: Descriptions, prefix: str = "") -> Iterator[tu
         if name == "_target_" or key == "hydra":
             continue
         if not isinstance(child, DictConfig) or not block:
-            yield key, written(child), description
+            yield key, format_value(child), description
             continue
         if description:
             yield key, "", description

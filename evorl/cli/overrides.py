@@ -1,7 +1,7 @@
-"""The KEY=VALUE words of a command line: what they say, and in one line what is wrong with one.
+"""The KEY=VALUE words of a command line: parsing them, and one clear line for a word that is wrong.
 
-Hydra's own refusals name neither the key nor what to write instead; so where it refuses, `explained` looks for the
-word at fault.
+Hydra's errors name neither the key nor the nearest valid choice. After Hydra refuses a command line, `explain_refusal`
+finds the first word at fault.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from evorl.cli.hydra_internals import (
 from evorl.util.errors import BadRequest, abbreviates, nearest, one_edit
 from evorl.util.typed import shown, unknown
 
-ROOMS = ("mdp", "rl", "ec", "cluster", "record")
+GROUPS = ("mdp", "rl", "ec", "cluster", "record")
 """Keys of `Experiment` whose class a config file names."""
 FOLDERS = ("debug", "experiment")
 """Folders of conf/ that are added with a plus: +debug=tiny."""
@@ -71,7 +71,7 @@ def check_group(hydra: Hydra, one: Override) -> None:
             raise BadRequest("every run has one", group)
         return
     if isinstance(value, list) and group not in FOLDERS:
-        raise BadRequest(f"takes one choice, got {written(value)}", group)
+        raise BadRequest(f"takes one choice, got {format_value(value)}", group)
     for choice in value if isinstance(value, list) else [value]:
         _check_choice(hydra, one, choice)
 
@@ -90,7 +90,7 @@ def check_left_out(one: Override) -> None:
         raise BadRequest("every run has one", key)
 
 
-def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Exception) -> BadRequest:
+def explain_refusal(hydra: Hydra, given: Sequence[Override], name: str, error: Exception) -> BadRequest:
     """Why Hydra refused these words: the first one at fault; else Hydra's own words."""
     groups = [one for one in given if _is_group(hydra, one)]
     try:
@@ -105,8 +105,8 @@ def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Excepti
         words = [str(one.input_line) for one in groups]
         for one in given:
             if one not in groups:
-                check_room(hydra, base, base.hydra.runtime.choices, one)
-                _check_key(base, one, lambda: said(hydra, base, words, name))
+                check_group_key(hydra, base, base.hydra.runtime.choices, one)
+                _check_key(base, one, lambda: key_descriptions(hydra, base, words, name))
     except BadRequest as found:
         return found
     except REFUSALS as other:
@@ -114,15 +114,15 @@ def explained(hydra: Hydra, given: Sequence[Override], name: str, error: Excepti
     return BadRequest(first_line(error))
 
 
-def said(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str) -> dict[str, str]:
+def key_descriptions(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str) -> dict[str, str]:
     """What the files of a config say of each of its keys."""
     return {key: comment for key, (comment, _) in descriptions(hydra, base, words, name).items()}
 
 
 def require(config: DictConfig, key: str, said: Said = dict) -> Any:
-    """What stands at the dotted ``key`` of ``config``, unresolved; ``said`` tells what its keys mean, if need be.
+    """Return the value at the dotted ``key`` of ``config``, unresolved. Raises `BadRequest` for an unknown key.
 
-    Raises `BadRequest` where there is no such key.
+    ``said`` returns the descriptions of keys; an error message searches them for the nearest key.
     """
     node: Any = config
     names = split_key(key)
@@ -142,18 +142,18 @@ def unknown_word(name: str, names: Iterable[str], said: Said = dict) -> BadReque
     return BadRequest(re.sub(rf"\b({'|'.join(FOLDERS)})\b", r"+\1", error.args[0]), error.key)
 
 
-def written(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value as a command line writes it."""
     if OmegaConf.is_config(value):
         value = OmegaConf.to_container(value)
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {written(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {format_value(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(written, value)) + "]"
+        return "[" + ", ".join(map(format_value, value)) + "]"
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value) or "''"
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Text as a command line writes it, whatever its signs."""
     return "'" + text.replace("'", "\\'") + "'"
 
@@ -175,90 +175,90 @@ def _check_choice(hydra: Hydra, one: Override, choice: Any) -> None:
     folder, _, name = f"{group}/{choice}".rpartition("/")
     if name in (_options(hydra, folder) or _options(hydra, group)):
         return
-    there = _nested(hydra, group)
+    there = _choices_below(hydra, group)
     options = _options(hydra, folder) or _options(hydra, group)
     close = nearest(str(choice), there) or nearest(name, options) or f"; there are: {', '.join(there) or 'none'}"
-    raise BadRequest(f"no choice {shown(choice)}{close}{_plus(one)}", group)
+    raise BadRequest(f"no choice {shown(choice)}{close}{_plus_hint(one)}", group)
 
 
 def _check_forms(base: DictConfig, groups: Sequence[Override]) -> None:
     """Refuse the first choice whose signs (a plus, ~, @) do not fit what is chosen without it."""
     chosen = base.hydra.runtime.choices
     for one in groups:
-        group, value = one.key_or_group, written(one.value())
+        group, value = one.key_or_group, format_value(one.value())
         if one.is_delete():
             what = "nothing is chosen" if one.value() is None else f"{value} is not chosen"
             raise BadRequest(f"{what}, so there is nothing to leave out", group)
-        if _plus(one):
-            raise BadRequest(_plus(one).removeprefix("; "), group)
+        if _plus_hint(one):
+            raise BadRequest(_plus_hint(one).removeprefix("; "), group)
         if one.package is not None:
             raise BadRequest(f"has its place; write {group}={value} without the @", group)
         if (one.is_add() or one.is_force_add()) and group in chosen:
             raise BadRequest(f"has a choice already; write {group}={value} without the plus", group)
 
 
-def _plus(one: Override) -> str:
+def _plus_hint(one: Override) -> str:
     """How to choose of a folder that no default chooses of, where a command line leaves the plus out."""
     group = one.key_or_group
     return f"; choose with a plus: +{group}=NAME" if group in FOLDERS and not one.is_add() else ""
 
 
-def _nested(hydra: Hydra, group: str) -> list[str]:
+def _choices_below(hydra: Hydra, group: str) -> list[str]:
     """Every choice of a group, those in its folders as folder/name."""
-    folders = _listed(hydra, group, ObjectType.GROUP)
+    folders = _list_group(hydra, group, ObjectType.GROUP)
     return [
         *_options(hydra, group),
-        *(f"{folder}/{name}" for folder in folders for name in _nested(hydra, f"{group}/{folder}")),
+        *(f"{folder}/{name}" for folder in folders for name in _choices_below(hydra, f"{group}/{folder}")),
     ]
 
 
 def _options(hydra: Hydra, group: str) -> list[str]:
-    return _listed(hydra, group, ObjectType.CONFIG) if group else []
+    return _list_group(hydra, group, ObjectType.CONFIG) if group else []
 
 
-def _listed(hydra: Hydra, group: str, kind: ObjectType) -> list[str]:
+def _list_group(hydra: Hydra, group: str, kind: ObjectType) -> list[str]:
     return repository_of(hydra).get_group_options(group, kind)
 
 
 # ------------------------------------------------------------------ keys and values
 
 
-def check_room(hydra: Hydra, base: DictConfig, choices: Mapping[str, Any], one: Override) -> None:
+def check_group_key(hydra: Hydra, base: DictConfig, choices: Mapping[str, Any], one: Override) -> None:
     """Raise `BadRequest` for a key that the chosen world, algorithm or cluster lacks, where others have it.
 
     Or one like it. ``choices`` are the files that ``base`` was made of.
     """
     room, _, name = one.key_or_group.partition(".")
-    if room not in ROOMS or _has(base, one.key_or_group) or one.is_add() or one.is_force_add():
+    if room not in GROUPS or _has(base, one.key_or_group) or one.is_add() or one.is_force_add():
         return
     mine = f"{room}={choices.get(room)}"
-    if homes := _homes(hydra, room, name):
+    if homes := _choices_with(hydra, room, name):
         raise BadRequest(f"unknown key of {mine}; it belongs to {', '.join(homes)}", one.key_or_group)
     others = {key for choice in _options(hydra, room) for key in _keys_of(hydra, room, choice)}
     like = [] if "." in name or nearest(name, _keys(base, room)) else get_close_matches(name, others, 1, ALIKE)
     if like:
-        homes = _homes(hydra, room, like[0])
+        homes = _choices_with(hydra, room, like[0])
         raise BadRequest(
             f"unknown key of {mine}; did you mean {room}.{like[0]} of {', '.join(homes)}?", one.key_or_group
         )
 
 
-def _homes(hydra: Hydra, room: str, key: str) -> list[str]:
+def _choices_with(hydra: Hydra, room: str, key: str) -> list[str]:
     """The choices of a room that have a key."""
-    return [f"{room}={choice}" for choice in _options(hydra, room) if _knows(hydra, room, choice, key)]
+    return [f"{room}={choice}" for choice in _options(hydra, room) if _has_key(hydra, room, choice, key)]
 
 
 def _keys_of(hydra: Hydra, room: str, choice: str) -> set[str]:
     """The keys of a file of a folder, with those of the ones that it builds on; without what they hold."""
-    return {str(key) for config in _layers(hydra, room, choice) for key in config} - {"_target_"}
+    return {str(key) for config in _files_of(hydra, room, choice) for key in config} - {"_target_"}
 
 
-def _knows(hydra: Hydra, room: str, choice: str, key: str) -> bool:
+def _has_key(hydra: Hydra, room: str, choice: str, key: str) -> bool:
     """Whether a file of a folder, or one that it builds on, has a key."""
-    return any(_has(config, key) for config in _layers(hydra, room, choice))
+    return any(_has(config, key) for config in _files_of(hydra, room, choice))
 
 
-def _layers(hydra: Hydra, room: str, choice: str) -> Iterator[DictConfig]:
+def _files_of(hydra: Hydra, room: str, choice: str) -> Iterator[DictConfig]:
     """A file of a folder, and those that it builds on."""
     file = repository_of(hydra).load_config(f"{room}/{choice}")
     if file is None:
@@ -266,7 +266,7 @@ def _layers(hydra: Hydra, room: str, choice: str) -> Iterator[DictConfig]:
     yield cast(DictConfig, file.config)
     for one in file.defaults_list or []:
         if isinstance(one, ConfigDefault) and not one.is_self():
-            yield from _layers(hydra, room, str(one.path))
+            yield from _files_of(hydra, room, str(one.path))
 
 
 def _check_key(base: DictConfig, one: Override, said: Said) -> None:
@@ -276,7 +276,7 @@ def _check_key(base: DictConfig, one: Override, said: Said) -> None:
         return
     old = require(base, key, said)
     if one.is_add():
-        raise BadRequest(f"is there already; write {key}={written(value)} without the plus", key)
+        raise BadRequest(f"is there already; write {key}={format_value(value)} without the plus", key)
     if one.is_delete():
         check_left_out(one)
         _check_delete(old, value, key)
@@ -286,7 +286,7 @@ def _check_key(base: DictConfig, one: Override, said: Said) -> None:
     try:
         OmegaConf.update(base, key, value, force_add=True)
     except OmegaConfBaseException:
-        raise BadRequest(f"expected a value like {written(old)}, got {written(value)}", key) from None
+        raise BadRequest(f"expected a value like {format_value(old)}, got {format_value(value)}", key) from None
 
 
 def _check_names(base: DictConfig, key: str, value: Any) -> None:
@@ -301,7 +301,7 @@ def _check_delete(old: Any, value: Any, key: str) -> None:
     if old is None:
         raise BadRequest("is null, so there is nothing to leave out", key)
     if value not in (None, old):
-        raise BadRequest(f"is {written(old)}, not {written(value)}", key)
+        raise BadRequest(f"is {format_value(old)}, not {format_value(value)}", key)
 
 
 def _has(base: Container, key: str) -> bool:
@@ -317,7 +317,7 @@ def _has(base: Container, key: str) -> bool:
 def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, said: Said, whole: bool) -> BadRequest:
     key = f"{parent}.{name}" if parent else name
     names = [str(one) for one in node]
-    if parent in ROOMS and not {*names} - {"_target_"} and not nearest(name, names):
+    if parent in GROUPS and not {*names} - {"_target_"} and not nearest(name, names):
         return BadRequest(f"unknown key; this {parent} has none, another may: --help lists them", key)
     if not names:
         return BadRequest(f"no such key yet; +{key}=... adds it", key)

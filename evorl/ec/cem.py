@@ -19,10 +19,10 @@ from typing import Literal
 import numpy as np
 
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
-from evorl.ec.generational import Generational, begun_anew
+from evorl.ec.generational import Generational, without_pending_generation
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.space_change import Move
-from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors
+from evorl.ec.space_change import SpaceChange
+from evorl.ec.vectors import Vectors, fitness, initial_vector, memory_of_fittest, per_coordinate, vectors
 from evorl.ops.ranks import log_weights
 from evorl.util import seed as seeds
 from evorl.util.types import Fraction, NonNegative, Positive, StateDict
@@ -71,14 +71,14 @@ class CrossEntropy(Generational):
 
     def __init__(self, hyper: CEM, space: Space, seed: int) -> None:
         super().__init__(hyper, space, seed)
-        self.mean = drawn(space, seeds.generator(seed, "start"), 0)
-        self.variance = scales(space, hyper.gene_sigma, hyper.sigma) ** 2
+        self.mean = initial_vector(space, seeds.generator(seed, "start"), 0)
+        self.variance = per_coordinate(space, hyper.gene_sigma, hyper.sigma) ** 2
         self.noise = hyper.noise
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         z = generator.standard_normal((self.brood, self.space.size))
         pairs = map(self.space.individual, self.mean + np.sqrt(self.variance) * z)
-        memory = knowledge(self.population)
+        memory = memory_of_fittest(self.population)
         return [self.new(genes=genes, weights=weights, role="sampled", memory=memory) for genes, weights in pairs]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
@@ -100,10 +100,10 @@ class CrossEntropy(Generational):
         self.mean, self.variance = np.array(state["mean"]), np.array(state["variance"])
         self.noise = state["noise"]
 
-    def moved(self, state: StateDict, move: Move) -> StateDict:
+    def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """No gene becomes wider than at the start by a narrower range: nearly all samples would be at its bounds."""
-        fresh = scales(self.space, self.hyper.gene_sigma, self.hyper.sigma) ** 2
+        fresh = per_coordinate(self.space, self.hyper.gene_sigma, self.hyper.sigma) ** 2
         scaled, as_it_was = (move.scaled(state["variance"], power, fresh) for power in (2, 0))
         variance = np.minimum(scaled, np.maximum(fresh, as_it_was))
         own = {"mean": move.place(state["mean"]), "variance": variance}
-        return {**begun_anew(super().moved(state, move)), **own}
+        return {**without_pending_generation(super().remap_state(state, move)), **own}

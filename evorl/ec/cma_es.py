@@ -20,10 +20,10 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
-from evorl.ec.generational import Generational, begun_anew
+from evorl.ec.generational import Generational, without_pending_generation
 from evorl.ec.space import Space
-from evorl.ec.space_change import Move
-from evorl.ec.vectors import Vectors, drawn, fitness, knowledge, scales, vectors, within
+from evorl.ec.space_change import SpaceChange
+from evorl.ec.vectors import Vectors, clip_genes, fitness, initial_vector, memory_of_fittest, per_coordinate, vectors
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Positive, StateDict
@@ -73,26 +73,26 @@ class Adaptation(Generational):
 
     def __init__(self, hyper: CMAES, space: Space, seed: int) -> None:
         super().__init__(hyper, space, seed)
-        self.scales = scales(space, hyper.gene_sigma, hyper.sigma)
+        self.scales = per_coordinate(space, hyper.gene_sigma, hyper.sigma)
         kind = cmaes.SepCMA if space.size > hyper.separable_above else cmaes.CMA
-        start = drawn(space, seeds.generator(seed, "start"), 0) / self.scales
+        start = initial_vector(space, seeds.generator(seed, "start"), 0) / self.scales
         self.cma = kind(start, 1.0, population_size=hyper.population)
 
     @_one_thread()
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         pairs = map(self.space.individual, self._samples(generator))
-        memory = knowledge(self.population)
+        memory = memory_of_fittest(self.population)
         return [self.new(genes=genes, weights=weights, role="sampled", memory=memory) for genes, weights in pairs]
 
     def _samples(self, generator: np.random.Generator) -> Vectors:
         """[N, G + D], drawn again where genes are out of bounds."""
         x = self._normal(generator, self.brood)
         for _ in range(REDRAWS):
-            out = np.flatnonzero((x != within(self.space, x)).any(1))
+            out = np.flatnonzero((x != clip_genes(self.space, x)).any(1))
             if not len(out):
                 break
             x[out] = self._normal(generator, len(out))
-        return within(self.space, x)
+        return clip_genes(self.space, x)
 
     def _normal(self, generator: np.random.Generator, n: int) -> Vectors:
         """[n, G + D] from N(m, sigma^2 C), C = B D^2 B^T, all at once; the package multiplies matrices for each one."""
@@ -122,11 +122,11 @@ class Adaptation(Generational):
         vars(self.cma).update({name: copied(field) for name, field in state["cma"].items()})
 
     @_one_thread()
-    def moved(self, state: StateDict, move: Move) -> StateDict:
+    def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """A new gene is independent of the others, and as wide as at the start; none becomes wider than that by a
         narrower range, since nearly all samples would be at its bounds."""
         fields, genes = state["cma"], len(self.space.genes)
-        before = scales(move.before, self.hyper.gene_sigma, self.hyper.sigma)
+        before = per_coordinate(move.before, self.hyper.gene_sigma, self.hyper.sigma)
         c = np.asarray(fields["_C"])
         if c.ndim < self.cma._C.ndim:
             c = np.diag(c)
@@ -146,7 +146,10 @@ class Adaptation(Generational):
             "_pc": narrow * move.scaled(fields["_pc"], 1, 0.0),
             "_D": None, "_B": None,
         }  # fmt: skip
-        return {**begun_anew(super().moved(state, move)), "cma": {name: own[name] for name in MOVING[type(self.cma)]}}
+        return {
+            **without_pending_generation(super().remap_state(state, move)),
+            "cma": {name: own[name] for name in MOVING[type(self.cma)]},
+        }
 
 
 def variances(c: Vectors) -> Vectors:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.space_change import Move
+from evorl.ec.space_change import SpaceChange
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.types import Count, StateDict
 
@@ -78,7 +78,7 @@ class Evolver(Protocol):
 
     def load_state_dict(self, state: StateDict) -> None: ...
 
-    def moved(self, state: StateDict, move: Move) -> StateDict:
+    def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """The state of a search of its kind in the space that it had, in the space of this one; what is no more due in
         it is not evaluated either."""
         ...
@@ -164,8 +164,8 @@ class Evolution(ABC):
             raise BadRequest("needs a result to maximise, as [fitness]", "objectives")
         for place, one in enumerate(self.objectives):
             for other in self.objectives[:place]:
-                if shares(one) == shares(other) or title(one) == title(other):
-                    raise BadRequest(f"{title(one)} is there twice", "objectives")
+                if objective_weights(one) == objective_weights(other) or objective_name(one) == objective_name(other):
+                    raise BadRequest(f"{objective_name(one)} is there twice", "objectives")
 
     @property
     def caps(self) -> bool:
@@ -178,25 +178,25 @@ class Evolution(ABC):
 
     def wanted(self, space: Space) -> dict[str, str]:
         """The results that it asks of a world, each with the key that names it."""
-        return {name: "objectives" for one in self.objectives for name in shares(one)}
+        return {name: "objectives" for one in self.objectives for name in objective_weights(one)}
 
     def centre(self, space: Space, seed: int = 0) -> Seeded | None:
         """What a process needs that follows the search by seeds; None where individuals are no function of these."""
         return None
 
 
-def shares(objective: Objective) -> Mapping[str, float]:
+def objective_weights(objective: Objective) -> Mapping[str, float]:
     """The weight of each result in an objective, by name."""
     return {objective: 1.0} if isinstance(objective, str) else objective
 
 
-def title(term: Objective) -> str:
+def objective_name(term: Objective) -> str:
     """What an objective is called: ``fitness``, ``fitness+0.5*lazy``."""
-    text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in shares(term).items())
+    text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in objective_weights(term).items())
     return text.replace("+-", "-")
 
 
-def unreported(name: str, known: Iterable[str], key: str) -> BadRequest:
+def unknown_result(name: str, known: Iterable[str], key: str) -> BadRequest:
     """What is to be said of a result, named at a key, that is none of those known."""
     choices = sorted(known)
     return BadRequest(f"there is no result {name}{nearest(name, choices)}; there are: {', '.join(choices)}", key)
@@ -218,7 +218,7 @@ def genomes(evaluations: Sequence[Evaluation]) -> Coordinates:
     return np.array([one.individual.genes for one in evaluations])
 
 
-def check_asked(evaluations: Sequence[Evaluation], due: Set[int]) -> None:
+def check_due(evaluations: Sequence[Evaluation], due: Set[int]) -> None:
     """Raise ValueError, before anything is learned, where one is of none of the ids that are due, or comes twice;
     TypeError where its objectives are no tuple."""
     told = Counter(one.individual.id for one in evaluations)

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
 from evorl.ec.generational import Generational
 from evorl.ec.space import Space
-from evorl.ec.space_change import Move
-from evorl.ec.vectors import Vectors, drawn, fitness, nudge, vectors, within
+from evorl.ec.space_change import SpaceChange
+from evorl.ec.vectors import Vectors, clip_genes, fitness, initial_gene_velocity, initial_vector, vectors
 from evorl.util import seed as seeds
 from evorl.util.types import NonNegative, StateDict
 
@@ -72,7 +72,7 @@ class Competition(Generational):
         return self._losers(pairs, generator.random((3, len(pairs), self.space.size)))
 
     def _fresh(self, generator: np.random.Generator) -> Individual:
-        genes, weights = self.space.individual(drawn(self.space, generator, self.next_id))
+        genes, weights = self.space.individual(initial_vector(self.space, generator, self.next_id))
         one = self.new(genes=genes, weights=weights, role="initial")
         start = seeds.generator(self.seed, "velocity", one.id).normal(0.0, self.hyper.sigma, self.space.size)
         self.velocities[one.id] = np.where(np.arange(self.space.size) < len(self.space.genes), 0.0, start)
@@ -87,7 +87,7 @@ class Competition(Generational):
         v = np.array([self.velocities[ids[k]] for k in pairs[:, 1]])
         v = learned(v, loser, winner, x.mean(0), self.hyper.phi, r)
         children = []
-        for (first, second), place, velocity in zip(pairs.tolist(), within(self.space, loser + v), v, strict=True):
+        for (first, second), place, velocity in zip(pairs.tolist(), clip_genes(self.space, loser + v), v, strict=True):
             genes, weights = self.space.individual(place)
             parents, memory = (ids[second], ids[first]), swarm[second].memory
             children.append(self.new(genes=genes, weights=weights, parents=parents, role="learned", memory=memory))
@@ -125,7 +125,7 @@ class Competition(Generational):
         super().load_state_dict(state)
         self.velocities = {int(number): np.array(v) for number, v in state["velocities"].items()}
 
-    def moved(self, state: StateDict, move: Move) -> StateDict:
-        fresh = {number: nudge(self.space, self.seed, int(number)) for number in state["velocities"]}
+    def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
+        fresh = {number: initial_gene_velocity(self.space, self.seed, int(number)) for number in state["velocities"]}
         velocities = {number: move.scaled(v, 1, fresh[number]) for number, v in state["velocities"].items()}
-        return {**super().moved(state, move), "velocities": velocities}
+        return {**super().remap_state(state, move), "velocities": velocities}

@@ -13,14 +13,14 @@ from evorl.ec.core import (
     Evolution,
     Individual,
     Metrics,
-    check_asked,
+    check_due,
     pack,
     pack_evaluations,
     unpack,
     unpack_evaluations,
 )
 from evorl.ec.space import Space
-from evorl.ec.space_change import Move
+from evorl.ec.space_change import SpaceChange
 from evorl.util import seed as seeds
 from evorl.util.types import StateDict
 
@@ -81,7 +81,7 @@ class Generational(ABC):
         return not some and not self._out and not self._arrived
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
-        check_asked(evaluations, self.due)
+        check_due(evaluations, self.due)
         self._out -= {one.individual.id for one in evaluations}
         self._arrived += evaluations
         self.told += len(evaluations)
@@ -128,12 +128,12 @@ class Generational(ABC):
         self._out = set(state["out"])
         self._arrived = unpack_evaluations(state["arrived"])
 
-    def moved(self, state: StateDict, move: Move) -> StateDict:
+    def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         people = {name: move.evaluations(state[name]) for name in ("population", "arrived")}
         return {**state, **people, "queue": move.individuals(state["queue"])}
 
 
-def begun_anew(state: StateDict) -> StateDict:
+def without_pending_generation(state: StateDict) -> StateDict:
     """The state of a `Generational` without the generation under way, which it then proposes once more.
 
     For searches whose individuals are samples: those that all have one value of a new gene would say that it need not

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Metrics, unreported
+from evorl.ec.core import Evaluation, Evolution, Individual, Metrics, unknown_result
 from evorl.ec.generational import Generational
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.vectors import Vectors, drawn, fitness, scales, vectors
+from evorl.ec.vectors import Vectors, fitness, initial_vector, per_coordinate, vectors
 from evorl.util.command import install
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, NonNegative, StateDict
@@ -89,11 +89,13 @@ class Illumination(Generational):
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         n = self.brood
         if not self.population:
-            pairs = [self.space.individual(drawn(self.space, generator, self.next_id + k)) for k in range(n)]
+            pairs = [self.space.individual(initial_vector(self.space, generator, self.next_id + k)) for k in range(n)]
             return [self.new(genes=genes, weights=weights, role="initial") for genes, weights in pairs]
         a, b = generator.integers(len(self.population), size=(2, n)).tolist()
         x, y = (vectors(self.space, [self.population[i] for i in of]) for of in (a, b))
-        children = offspring(self.hyper, scales(self.space, self.hyper.sigma, self.hyper.sigma), x, y, generator)
+        children = offspring(
+            self.hyper, per_coordinate(self.space, self.hyper.sigma, self.hyper.sigma), x, y, generator
+        )
         return [self._child(x, (i, j)) for x, i, j in zip(children, a, b, strict=True)]
 
     def _child(self, x: Coordinates, places: tuple[int, int]) -> Individual:
@@ -134,7 +136,7 @@ class Illumination(Generational):
             return float(gene)
         if np.isnan(one.objectives).any():  # nothing is known of who failed
             return np.nan
-        raise unreported(name, one.result, f"descriptors.{name}")
+        raise unknown_result(name, one.result, f"descriptors.{name}")
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)

@@ -18,7 +18,7 @@ import numpy as np
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
 from evorl.ec.generational import Generational
 from evorl.ec.space import Space
-from evorl.ec.vectors import drawn, fitness, scales, vectors
+from evorl.ec.vectors import fitness, initial_vector, per_coordinate, vectors
 from evorl.util.types import Count, Fraction, Positive, Shrinking, StateDict
 
 
@@ -62,9 +62,9 @@ class Climber(Generational):
 
     def _child(self, generator: np.random.Generator) -> Individual:
         if not self.population:
-            genes, weights = self.space.individual(drawn(self.space, generator, self.next_id))
+            genes, weights = self.space.individual(initial_vector(self.space, generator, self.next_id))
             return self.new(genes=genes, weights=weights, role="initial")
-        step = self.scale * scales(self.space, self.hyper.gene_sigma, self.hyper.sigma)
+        step = self.scale * per_coordinate(self.space, self.hyper.gene_sigma, self.hyper.sigma)
         x = vectors(self.space, self.population)[0] + step * generator.standard_normal(self.space.size)
         genes, weights = self.space.individual(x)
         parent = self.population[0].individual

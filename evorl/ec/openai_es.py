@@ -29,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
-from evorl.ec.generational import Generational, begun_anew
+from evorl.ec.generational import Generational, without_pending_generation
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.space_change import Move
-from evorl.ec.vectors import drawn, fitness, knowledge, scales, within
+from evorl.ec.space_change import SpaceChange
+from evorl.ec.vectors import clip_genes, fitness, initial_vector, memory_of_fittest, per_coordinate
 from evorl.ops.ranks import centred_ranks, normalised
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -101,7 +101,7 @@ class Centre:
     def __init__(self, hyper: OpenAIES, space: Space, seed: int) -> None:
         self.hyper, self.space, self.seed = hyper, space, seed
         self.generation = 0
-        self.theta = drawn(space, seeds.generator(seed, "start"), 0)
+        self.theta = initial_vector(space, seeds.generator(seed, "start"), 0)
         self.m, self.v = np.zeros((2, space.size))  # first and second moments of the gradient
         self.powers = [1.0, 1.0]  # of Adam's betas; products, since pow() may differ between processors
         self.decay = 1.0
@@ -154,10 +154,10 @@ class Centre:
         """The step of the fitnesses [N] of individuals at any (generation, index)."""
         h = self.hyper
         gradient = self._gradient(SHAPINGS[h.shaping](fitness), places)
-        direction = gradient - scales(self.space, 0.0, h.weight_decay / h.sigma) * self.theta
+        direction = gradient - per_coordinate(self.space, 0.0, h.weight_decay / h.sigma) * self.theta
         moved = h.lr * self.decay * (self._adam(direction) if h.optimizer == "adam" else self._sgd(direction))
         size = float(np.linalg.norm(self.theta))
-        self.theta = within(self.space, self.theta + moved)  # beyond, no difference would lead a gene back
+        self.theta = clip_genes(self.space, self.theta + moved)  # beyond, no difference would lead a gene back
         self.decay *= h.lr_decay
         self.generation += 1
         self._kept.clear()
@@ -208,7 +208,7 @@ class Centre:
         self.generation, self.decay, self.powers = state["generation"], state["decay"], list(state["powers"])
         self.theta, self.m, self.v = (np.array(state[name]) for name in ("theta", "m", "v"))
 
-    def moved(self, state: StateDict, move: Move, generation: int) -> StateDict:
+    def remap_state(self, state: StateDict, move: SpaceChange, generation: int) -> StateDict:
         """In another space, from the beginning of a generation on. The optimiser's moments are slopes to their powers;
         with a new gene they begin anew, since all have one age (`powers`)."""
         moved = {**state, "generation": generation, "theta": move.place(state["theta"])}
@@ -235,7 +235,7 @@ class Strategy(Generational):
         numbers = range(self.next_id, self.next_id + self.brood)
         self.next_id = numbers.stop
         made = (self.centre.sample(*divmod(i, self.hyper.population), self.whole) for i in numbers)
-        memory, cap = knowledge(self.population), self.cap
+        memory, cap = memory_of_fittest(self.population), self.cap
         if cap is not None:
             memory = {**(memory or {}), "cap": cap}
         return [one._replace(birth=self.told, memory=memory) for one in made]
@@ -268,9 +268,9 @@ class Strategy(Generational):
         super().load_state_dict(state)
         self.centre.load_state_dict(state["centre"])
 
-    def moved(self, state: StateDict, move: Move) -> StateDict:
+    def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """Perturbations of the generation under way were of another length, so the next one begins."""
         generation = -(-state["next_id"] // self.hyper.population)
-        begun = begun_anew(super().moved(state, move))
-        centre = self.centre.moved(state["centre"], move, generation)
+        begun = without_pending_generation(super().remap_state(state, move))
+        centre = self.centre.remap_state(state["centre"], move, generation)
         return {**begun, "next_id": generation * self.hyper.population, "centre": centre}

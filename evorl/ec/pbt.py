@@ -22,16 +22,16 @@ from evorl.ec.core import (
     Individual,
     Metrics,
     Objective,
-    check_asked,
+    check_due,
+    objective_weights,
     objectives,
     pack,
     pack_evaluations,
-    shares,
     unpack,
     unpack_evaluations,
 )
 from evorl.ec.space import Coordinates, Gene, Space
-from evorl.ec.space_change import Move
+from evorl.ec.space_change import SpaceChange
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import Fraction, Natural, Positive, StateDict
@@ -105,7 +105,7 @@ class Members:
         return asked
 
     def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
-        check_asked(evaluations, self.due)
+        check_due(evaluations, self.due)
         for one in evaluations:
             member = self._member.pop(one.individual.id)
             self.members[member] = one
@@ -193,7 +193,7 @@ class Members:
         self._member = {int(i): member for i, member in state["member"].items()}
         self._ready = list(state["ready"])
 
-    def moved(self, state: StateDict, move: Move) -> StateDict:
+    def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         return {
             **state, "population": move.evaluations(state["population"]), "queue": move.individuals(state["queue"])
         }  # fmt: skip
@@ -230,7 +230,10 @@ def pioneer(population: Sequence[Evaluation], share: float, draw: np.random.Gene
 
 def outcomes(one: Evaluation, objective: Objective) -> NDArray[np.float64]:
     """What an objective came to in each episode [E]; [0] where that is not known."""
-    parts = [weight * np.asarray(one.result.get(name, ()), np.float64) for name, weight in shares(objective).items()]
+    parts = [
+        weight * np.asarray(one.result.get(name, ()), np.float64)
+        for name, weight in objective_weights(objective).items()
+    ]
     alike = len({len(part) for part in parts}) == 1
     return np.asarray(sum(parts)) if alike else np.empty(0)
 

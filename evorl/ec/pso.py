@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
 from evorl.ec.generational import Generational
 from evorl.ec.space import Space
-from evorl.ec.space_change import Move
-from evorl.ec.vectors import Vectors, drawn, fitness, nudge, vectors, within
+from evorl.ec.space_change import SpaceChange
+from evorl.ec.vectors import Vectors, clip_genes, fitness, initial_gene_velocity, initial_vector, vectors
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative, StateDict
@@ -83,7 +83,7 @@ class Swarm(Generational):
     def _throw(self, k: int, number: int, generator: np.random.Generator) -> None:
         """A fresh place and velocity (SPSO 2007: half of the way to another point) for the individual of a number."""
         genes = len(self.space.genes)
-        self.x[k] = drawn(self.space, generator, number)
+        self.x[k] = initial_vector(self.space, generator, number)
         self.v[k] = generator.normal(0.0, self.hyper.sigma, self.space.size)
         self.v[k, :genes] = (generator.random(genes) - self.x[k, :genes]) / 2
 
@@ -111,7 +111,7 @@ class Swarm(Generational):
             leader = max(sorted(bests), key=lambda k: bests[k].objectives[0])
             (best,) = vectors(self.space, [bests[leader]])
             v = velocity(self.hyper, self.v[rows], x, own, best, generator.random((2, *x.shape)))
-            self.x[rows] = within(self.space, x + v)
+            self.x[rows] = clip_genes(self.space, x + v)
             self.v[rows] = np.where(self.x[rows] == x + v, v, 0.0)
         for number, k in enumerate(rows, self.next_id):
             if k not in bests:
@@ -132,11 +132,11 @@ class Swarm(Generational):
         moving = {"x": self.x.copy(), "v": self.v.copy(), "free": list(self.free), "flying": flying}
         return {**super().state_dict(), **moving, "bests": sorted(self.bests)}
 
-    def moved(self, state: StateDict, move: Move) -> StateDict:
+    def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         particles = range(self.hyper.population)
         x = np.array([move.place(state["x"][k], k) for k in particles])
-        fresh = np.array([nudge(self.space, self.seed, k) for k in particles])
-        return {**super().moved(state, move), "x": x, "v": move.scaled(state["v"], 1, fresh)}
+        fresh = np.array([initial_gene_velocity(self.space, self.seed, k) for k in particles])
+        return {**super().remap_state(state, move), "x": x, "v": move.scaled(state["v"], 1, fresh)}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)

@@ -21,7 +21,7 @@ from evorl.util.types import StateDict
 
 
 @dataclass(frozen=True)
-class Move:
+class SpaceChange:
     """From the space ``before`` into the one of ``now``, with as many weights."""
 
     before: Space
@@ -37,7 +37,7 @@ class Move:
         pairs = [
             (then[gene.name], place)
             for place, gene in enumerate(self.now.genes)
-            if gene.name in then and alike(self.before.genes[then[gene.name]], gene)
+            if gene.name in then and same_unit(self.before.genes[then[gene.name]], gene)
         ]
         a, b = np.array(pairs, np.intp).reshape(-1, 2).T
         return a, b
@@ -93,6 +93,6 @@ class Move:
         return {**packed, "individuals": self.individuals(packed["individuals"])}
 
 
-def alike(a: Gene, b: Gene) -> bool:
+def same_unit(a: Gene, b: Gene) -> bool:
     """Whether a coordinate stands for the same in two genes of one name."""
     return a.choices == b.choices and a.log == b.log

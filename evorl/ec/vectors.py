@@ -15,7 +15,7 @@ from evorl.util.types import StateDict
 Vectors = NDArray[np.float64]
 
 
-def drawn(space: Space, generator: np.random.Generator, number: int) -> Coordinates:
+def initial_vector(space: Space, generator: np.random.Generator, number: int) -> Coordinates:
     """A point to begin at [G + D]: genes drawn within their bounds, the weights that an individual begins with."""
     return space.vector(space.begin(generator, number)[0], space.weights_of(number))
 
@@ -25,18 +25,18 @@ def vectors(space: Space, evaluations: Iterable[Evaluation]) -> Vectors:
     return np.array([space.vector(one.individual.genes, one.individual.weights) for one in evaluations])
 
 
-def knowledge(evaluations: Sequence[Evaluation]) -> StateDict | None:
+def memory_of_fittest(evaluations: Sequence[Evaluation]) -> StateDict | None:
     """What the fittest knows beside its weights, and so does who descends from all of them; None of nobody."""
     return evaluations[int(fitness(evaluations).argmax())].individual.memory if evaluations else None
 
 
-def within(space: Space, x: Vectors) -> Vectors:
+def clip_genes(space: Space, x: Vectors) -> Vectors:
     """Vectors [..., G + D] with their genes brought within the bounds."""
     genes = len(space.genes)
     return np.concatenate([x[..., :genes].clip(0.0, 1.0), x[..., genes:]], axis=-1)
 
 
-def nudge(space: Space, seed: int, number: int) -> Coordinates:
+def initial_gene_velocity(space: Space, seed: int, number: int) -> Coordinates:
     """[G + D]: a velocity along genes that are new to a swarm, whose particles all have the same value of them: half of
     the way from the middle to a random point, as at the start of SPSO 2007."""
     genes = len(space.genes)
@@ -45,7 +45,7 @@ def nudge(space: Space, seed: int, number: int) -> Coordinates:
     return v
 
 
-def scales(space: Space, of_genes: float, of_weights: float) -> Coordinates:
+def per_coordinate(space: Space, of_genes: float, of_weights: float) -> Coordinates:
     """[G + D]: one number for every gene, another for every weight."""
     return np.repeat([of_genes, of_weights], [len(space.genes), space.weights])
 

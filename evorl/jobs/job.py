@@ -19,11 +19,11 @@ from evorl.util.typed import typed
 
 if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
-    from evorl.training.session import Opened, Work
+    from evorl.training.session import OpenRun, Work
     from evorl.training.train import Start
 
 
-def checked(
+def checked_experiment(
     resolved: Mapping[str, Any], words: Sequence[str], group: str | None = None
 ) -> tuple[dict[str, Any], Experiment]:
     """The run as plain data and as a typed experiment; ``group``: its W&B group, unless it names one.
@@ -37,26 +37,26 @@ def checked(
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     if data["init"] is not None:
         source = Path(str(data["init"]))
-        config.recorded(source, "init")
+        config.read_run_config(source, "init")
         data["init"] = str(source.absolute())  # a resume may begin again, from elsewhere
     if typed(data["init_optimizer"], bool, "init_optimizer") and data["init"] is None:
         raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
-    made = config.experiment(data, config.trusted(words, data))
+    made = config.experiment(data, config.trusted_packages(words, data))
     if group is not None and made.record.group is None:
         data["record"] = {**data["record"], "group": group}
-        made = config.experiment(data, config.trusted(words, data))
+        made = config.experiment(data, config.trusted_packages(words, data))
     return data, made
 
 
-def begin(composed: DictConfig, data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]) -> float:
+def start_run(composed: DictConfig, data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]) -> float:
     """Train in the new directory that ``choose`` makes once all else is well; return the fitness."""
-    from evorl.training.session import carried_out
+    from evorl.training.session import run_to_end
 
-    with fitting(composed, data["init"]):
+    with explain_misfit(composed, data["init"]):
         _announce(experiment.cluster.begins)
-        run, source = _made(data, experiment, data["replay"])
+        run, source = _new_work(data, experiment, data["replay"])
         _announce(experiment.rl.begins)
-        return float(carried_out(run, lambda: _begun(choose(), data, experiment, source))["fitness"])
+        return float(run_to_end(run, lambda: _started(choose(), data, experiment, source))["fitness"])
 
 
 def _announce(begins: str) -> None:
@@ -64,17 +64,17 @@ def _announce(begins: str) -> None:
         print(begins, flush=True)
 
 
-def _made(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:
+def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:
     """A run at its start, and the step of the checkpoint that it starts from: that which the run ``before`` noted."""
-    from evorl.population.loop import work
+    from evorl.population.loop import new_work
     from evorl.record.provenance import source_step
 
     begins = start(data, None if before is None else source_step(Path(before)))
-    return work(experiment, begins, data.get("replay")), None if begins is None else int(begins.past["steps"])
+    return new_work(experiment, begins, data.get("replay")), None if begins is None else int(begins.past["steps"])
 
 
 @contextmanager
-def _begun(directory: Path, data: dict[str, Any], experiment: Experiment, source: int | None) -> Iterator[Opened]:
+def _started(directory: Path, data: dict[str, Any], experiment: Experiment, source: int | None) -> Iterator[OpenRun]:
     from evorl.record.checkpoint import lock
 
     with lock(directory):
@@ -85,7 +85,7 @@ def _begun(directory: Path, data: dict[str, Any], experiment: Experiment, source
             yield directory, None
 
 
-def go_on(
+def resume_run(
     directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None], genes: Any = None
 ) -> float:
     """Continue a run from its newest checkpoint, or from its start where there is none; return the fitness.
@@ -94,18 +94,18 @@ def go_on(
     was until now. Raises `BadRequest`, nothing written, where another process writes it, no checkpoint is whole, or the
     genes of then are no more valid.
     """
-    from evorl.population.loop import Population, work
-    from evorl.population.remap import remapped
+    from evorl.population.loop import Population, new_work
+    from evorl.population.remap import remap_genes
     from evorl.record.checkpoint import lock, newest, steps
-    from evorl.training.session import carried_out
+    from evorl.training.session import run_to_end
 
     @contextmanager
-    def opened() -> Iterator[Opened]:
+    def opened() -> Iterator[OpenRun]:
         with lock(directory):
             found = newest(directory)
             state = None if found is None else found[1]
             if state is not None and isinstance(run, Population):
-                state["run"] = remapped(state["run"], experiment, run.evolver, run.plan.space, genes)
+                state["run"] = remap_genes(state["run"], experiment, run.evolver, run.plan.space, genes)
             with _attempt(directory, experiment):
                 amend()
                 yield directory, state
@@ -113,11 +113,11 @@ def go_on(
     _announce(experiment.cluster.begins)
     run: Work
     if steps(directory):
-        run = work(experiment, None, data.get("replay"))
+        run = new_work(experiment, None, data.get("replay"))
     else:  # it was stopped before its first checkpoint
-        run, _ = _made(data, experiment, directory)
+        run, _ = _new_work(data, experiment, directory)
     _announce(experiment.rl.begins)
-    return float(carried_out(run, opened)["fitness"])
+    return float(run_to_end(run, opened)["fitness"])
 
 
 def start(data: Mapping[str, Any], step: int | None = None) -> Start | None:
@@ -140,7 +140,7 @@ def _attempt(directory: Path, experiment: Experiment, source: int | None = None)
 
 
 @contextmanager
-def fitting(composed: DictConfig, source: str | None) -> Iterator[None]:
+def explain_misfit(composed: DictConfig, source: str | None) -> Iterator[None]:
     """Says of a policy that does not fit which world to choose, where that is the cause."""
     try:
         yield
@@ -155,16 +155,16 @@ def fitting(composed: DictConfig, source: str | None) -> Iterator[None]:
 
 def choices(directory: Path, key: str = "resume") -> dict[str, Any]:
     """The file that a run took of each group of its config. Raises `BadRequest` at ``key``."""
-    hydra = config.recorded(directory, key, "hydra")
+    hydra = config.read_run_config(directory, key, "hydra")
     try:
         return dict(hydra["hydra"]["runtime"]["choices"])
     except (KeyError, TypeError, ValueError):
         raise BadRequest(f"{directory / '.hydra' / 'hydra.yaml'} is damaged: it has no choices", key) from None
 
 
-def rechoose(directory: Path, choices: Mapping[str, Any]) -> None:
+def write_choices(directory: Path, choices: Mapping[str, Any]) -> None:
     """Note another file taken of a group."""
-    hydra = config.recorded(directory, "resume", "hydra")
+    hydra = config.read_run_config(directory, "resume", "hydra")
     hydra["hydra"]["runtime"]["choices"] = dict(choices)
     replace(directory / ".hydra" / "hydra.yaml", config_yaml(hydra))
 
@@ -172,21 +172,21 @@ def rechoose(directory: Path, choices: Mapping[str, Any]) -> None:
 # ------------------------------------------------------------------ its directory
 
 
-def is_begun(directory: Path) -> bool:
+def is_run(directory: Path) -> bool:
     """Whether a directory is a run: its config is written last."""
     return (directory / ".hydra" / "config.yaml").exists()
 
 
-def is_unborn(directory: Path) -> bool:
+def is_unstarted(directory: Path) -> bool:
     """Whether a directory is empty, or left by a run that was killed before its config was written."""
     names = {path.name for path in directory.iterdir()}
-    return not names or (".lock" in names and names <= _BEFORE and not is_begun(directory))
+    return not names or (".lock" in names and names <= _BEFORE and not is_run(directory))
 
 
 _BEFORE = {".lock", ".hydra", "provenance.json", ".provenance.json.partial"}
 
 
-def as_written(data: Mapping[str, Any]) -> dict[str, Any]:
+def round_trip(data: Mapping[str, Any]) -> dict[str, Any]:
     """A config as it comes back from the file that it is written to."""
     return cast(dict[str, Any], msgspec.yaml.decode(config_yaml(data)))
 
@@ -207,25 +207,25 @@ def _write_config(directory: Path, data: dict[str, Any]) -> None:
     replace(folder / "config.yaml", config_yaml(data))
 
 
-def place(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:
+def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:
     """A new, empty directory: the one that the command line names, or the usual one with a number where it is taken.
 
-    A named one may be `is_unborn`, or hold something where ``ours`` says so. Raises `BadRequest` at ``key``.
+    A named one may be `is_unstarted`, or hold something where ``ours`` says so. Raises `BadRequest` at ``key``.
     """
     place = Path(path)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         if any(word.startswith(f"{key}=") for word in words):
             place.mkdir(exist_ok=True)
-            if not (is_unborn(place) or ours(place)):
+            if not (is_unstarted(place) or ours(place)):
                 raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", key)
             return place
-        return _numbered(place)
+        return _next_free_name(place)
     except OSError as error:
         raise BadRequest(f"cannot make {place}: {error.strerror}", key) from error
 
 
-def _numbered(place: Path) -> Path:
+def _next_free_name(place: Path) -> Path:
     for number in count(1):
         try:
             place.mkdir()  # exclusive: of many processes, one gets it

@@ -21,9 +21,9 @@ from evorl.analysis.runs import flatten, read_json
 from evorl.analysis.sweeps import SEARCH_FILE
 from evorl.cli import config
 from evorl.cli.hydra_internals import HasConfigLoader
-from evorl.cli.overrides import parse, quoted
+from evorl.cli.overrides import parse, quote
 from evorl.cluster.local import Local
-from evorl.ec.core import Evolution, Individual, Objective, shares
+from evorl.ec.core import Evolution, Individual, Objective, objective_weights
 from evorl.ec.space import Gene, Space, Value
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
@@ -81,7 +81,7 @@ class Search:
         terms = self.evolution.objectives
         if self.keys.direction == "maximize":
             return terms
-        return tuple({name: -x for name, x in shares(term).items()} for term in terms)
+        return tuple({name: -x for name, x in objective_weights(term).items()} for term in terms)
 
     def extremes(self) -> list[list[str]]:
         """The words of jobs that reach every end of every range, every choice, and a place within all ranges, whose
@@ -98,7 +98,7 @@ class Search:
         if self.inherits or self.evolution.seeds == "fresh":
             own["seed"] = str(seeds.key(self.seed, "job", number) >> 33)
         if parent is not None:
-            own["init"] = quoted(str(parent))
+            own["init"] = quote(str(parent))
             own |= {"init_optimizer": "true"} if self.evolution.inherit_optimizer else {}
         return self._written(self.space.values(one.genes), own)
 
@@ -138,11 +138,11 @@ class Search:
                 raise BadRequest(f"{was}, and has {here.get(key, 'nothing')} now", name)
 
 
-def wanted(base: DictConfig) -> bool:
+def is_search(base: DictConfig) -> bool:
     return str(base.hydra.sweeper.get("_target_")) == TARGET
 
 
-def asked(base: DictConfig, hydra: HasConfigLoader) -> Search:
+def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     """What a composed command asks to be searched. Raises `BadRequest`."""
     node = OmegaConf.to_container(base.hydra.sweeper)
     assert isinstance(node, dict)
@@ -150,8 +150,8 @@ def asked(base: DictConfig, hydra: HasConfigLoader) -> Search:
     if node.get("_recursive_") is not False:
         raise BadRequest("stays false: the evolver is made of its keys by evorl, not by Hydra", f"{KEY}._recursive_")
     keys = {str(key): value for key, value in node.items() if key not in ("_target_", "_recursive_", "evolver")}
-    evolution = config.chosen(
-        node["evolver"], Evolution, f"{KEY}.evolver", config.trusted(base.hydra.overrides.task, {})
+    evolution = config.group_object(
+        node["evolver"], Evolution, f"{KEY}.evolver", config.trusted_packages(base.hydra.overrides.task, {})
     )
     _check(evolution)
     genes = tuple(_gene(one) for one in given.values() if one.is_sweep_override())
@@ -220,13 +220,13 @@ def _check_results(wanted: Mapping[str, str], experiments: Iterable[Experiment])
 
 def _check_heirs(experiments: Iterable[Experiment]) -> None:
     """Raise `BadRequest` where the policy of one of these would not fit another, which might start from its run."""
-    from evorl.training.train import prepared
+    from evorl.training.train import new_run
 
     state = None
     for one in experiments:
         if one.ec is not None:
             raise BadRequest("jobs that start from their parents' runs train one learner each; leave it out", "ec")
-        run = prepared(dataclasses.replace(one, mdp=dataclasses.replace(one.mdp), cluster=Local()))
+        run = new_run(dataclasses.replace(one, mdp=dataclasses.replace(one.mdp), cluster=Local()))
         try:
             state = state or run.learner.state_dict()
             run.learner.load_policy(state)

@@ -24,21 +24,21 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl.analysis import sweeps
 from evorl.analysis.runs import is_number, read_json
-from evorl.ec.core import Evaluation, Individual, title
+from evorl.ec.core import Evaluation, Individual, objective_name
 from evorl.ec.space import Value
-from evorl.jobs.search import KEY, PLACE, TOLD, Search, asked
+from evorl.jobs.search import KEY, PLACE, TOLD, Search, read_search
 from evorl.util.errors import BadRequest
 from evorl.util.files import replace, write_json
 
 
-def carry_on(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[Any]:
+def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[Any]:
     """Go on with a search in its directory until it has its number of jobs; return what the launcher returned.
 
     It ends sooner where every job so far has failed. Raises `BadRequest` where the directory holds another search.
     """
-    search, directory = asked(base, hydra), Path(base.hydra.sweep.dir).absolute()
+    search, directory = read_search(base, hydra), Path(base.hydra.sweep.dir).absolute()
     search.check_place(directory)
-    course = Course(search, directory)
+    course = SearchState(search, directory)
     write_json(directory / sweeps.SEARCH_FILE, search.identity())
     replace(directory / "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
     returned = []
@@ -53,13 +53,13 @@ def carry_on(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[
     return returned
 
 
-def upcoming(search: Search, directory: Path) -> dict[int, list[str]]:
+def next_jobs(search: Search, directory: Path) -> dict[int, list[str]]:
     """The words of the jobs that a search in a directory would launch next, by their numbers. Raises `BadRequest`."""
-    course = Course(search, directory)
+    course = SearchState(search, directory)
     return dict(enumerate(course.next() or [], len(course.rows)))
 
 
-class Course:
+class SearchState:
     """Where a search stands: its evolver, and the rows of population.jsonl that the evolver was told."""
 
     def __init__(self, search: Search, directory: Path) -> None:
@@ -70,7 +70,7 @@ class Course:
         self._worth: dict[int, float] = {}
         self._asked: list[Individual] = []
         self._batch = 0
-        self._recall(_settled(told(directory), directory))
+        self._recall(_without_failed_batch(told_rows(directory), directory))
 
     def next(self) -> list[list[str]] | None:
         """The words of the jobs to launch now; None where the search is over."""
@@ -133,7 +133,7 @@ class Course:
 
     def _row(self, one: Individual, job: str, steps: int) -> dict[str, Any]:
         """A line of population.jsonl: as in a run that evolves one, and which job it was."""
-        results, failed = outcome(self.directory / job)
+        results, failed = job_outcome(self.directory / job)
         if math.isnan(results.get("return", 0.0)):  # its policy could not be judged: whatever is asked for is not known
             results = dict.fromkeys(self.search.evolution.wanted(self.search.space), math.nan) | results
         cost = int(results.get("steps", 0))
@@ -147,11 +147,11 @@ class Course:
         } | ({"failed": failed} if failed else {})  # fmt: skip
 
     def _objectives(self, results: Mapping[str, float]) -> dict[str, float | None]:
-        from evorl.population.results import objective
+        from evorl.population.results import objective_value
 
         arrays = {name: np.array([x]) for name, x in results.items()}
         return {
-            title(term): objective(term, arrays, f"{KEY}.evolver.objectives") if results else None
+            objective_name(term): objective_value(term, arrays, f"{KEY}.evolver.objectives") if results else None
             for term in self.search.objectives
         }
 
@@ -159,13 +159,13 @@ class Course:
 def _evaluation(one: Individual, row: Mapping[str, Any]) -> Evaluation:
     result = {name: np.array([math.nan if x is None else x]) for name, x in row["results"].items()}
     if {"return", "return_std", "episodes"} <= result.keys():  # only of returns is the spread recorded
-        episodes = _alike(*(result[name].item() for name in ("return", "return_std", "episodes")))
+        episodes = _sample_like(*(result[name].item() for name in ("return", "return_std", "episodes")))
         result |= {name: episodes for name in ("fitness", "return") if result[name] == result["return"]}
     objectives = tuple(math.nan if x is None else float(x) for x in row["objectives"].values())
     return Evaluation(one, objectives, row["cost"], result)
 
 
-def _alike(mean: float, std: float, count: float) -> NDArray[np.float64]:
+def _sample_like(mean: float, std: float, count: float) -> NDArray[np.float64]:
     """So many numbers of this mean and deviation [E], which is all that a t-test asks of a job's episodes."""
     x = np.linspace(-1, 1, int(count))
     return mean + std * x / x.std() if count > 1 else np.array([mean])
@@ -174,7 +174,7 @@ def _alike(mean: float, std: float, count: float) -> NDArray[np.float64]:
 # ------------------------------------------------------------------ what became of the jobs
 
 
-def outcome(job: Path) -> tuple[dict[str, float], str]:
+def job_outcome(job: Path) -> tuple[dict[str, float], str]:
     """The numbers of a job's result by name, means without their _mean, NaN where one is not finite; and why it failed,
     "" where it did not."""
     result = read_json(job / "result.json")
@@ -187,24 +187,24 @@ def outcome(job: Path) -> tuple[dict[str, float], str]:
     return {name: float(x) if is_number(x) else math.nan for name, x in found.items()}, ""
 
 
-def told(directory: Path) -> list[dict[str, Any]]:
+def told_rows(directory: Path) -> list[dict[str, Any]]:
     """The rows of a search's population.jsonl; none where no batch has been told."""
     path = directory / TOLD
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def _settled(rows: Sequence[dict[str, Any]], directory: Path) -> Sequence[dict[str, Any]]:
+def _without_failed_batch(rows: Sequence[dict[str, Any]], directory: Path) -> Sequence[dict[str, Any]]:
     """The rows without a last batch in which jobs failed: they may run again as long as nothing was proposed since."""
     last = [row for row in rows if row["batch"] == rows[-1]["batch"]]
     again = any("failed" in row for row in last) and not (directory / str(len(rows))).exists()
     return rows[: -len(last)] if again else rows
 
 
-def conclude(search: Search, directory: Path) -> None:
+def print_outcome(search: Search, directory: Path) -> None:
     """Say what was found, and which jobs failed. Raises SystemExit where all of them did."""
-    rows = told(directory)
+    rows = told_rows(directory)
     if not rows:  # all jobs of the first batch failed
-        course = Course(search, directory)
+        course = SearchState(search, directory)
         course.next()
         rows = course.results()
     lines = [f"  {row['job']}: {row['failed']}" for row in rows if "failed" in row]

@@ -35,7 +35,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from evorl import __version__
 from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
-from evorl.cli.overrides import parse, quoted
+from evorl.cli.overrides import parse, quote
 from evorl.cluster.local import Local
 from evorl.jobs import job
 from evorl.util.errors import BadRequest, nearest, reason
@@ -110,20 +110,20 @@ def _outcome(composed: DictConfig, hydra: HydraConf, directory: Path) -> float:
     from evorl.analysis.runs import read_json
 
     group = Path(hydra.sweep.dir).absolute().name
-    data, experiment = job.checked(config.resolved(composed), hydra.overrides.task, group)
-    if not job.is_begun(directory):
-        return job.begin(composed, data, experiment, lambda: directory)
-    _await_the_dying(directory)
-    _agree(directory, data)
+    data, experiment = job.checked_experiment(config.resolved(composed), hydra.overrides.task, group)
+    if not job.is_run(directory):
+        return job.start_run(composed, data, experiment, lambda: directory)
+    _wait_for_old_workers(directory)
+    _check_same_config(directory, data)
     result = read_json(directory / "result.json")
     if result is not None:
         print(f"{directory} has finished", flush=True)
         return math.nan if result["fitness"] is None else float(result["fitness"])
     print(f"{directory} goes on", flush=True)
-    return job.go_on(directory, data, experiment, lambda: None)
+    return job.resume_run(directory, data, experiment, lambda: None)
 
 
-def _await_the_dying(directory: Path) -> None:
+def _wait_for_old_workers(directory: Path) -> None:
     """The workers of a launcher that was killed let go of their runs within seconds."""
     from evorl.analysis.runs import is_locked
 
@@ -147,27 +147,29 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
         raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
     _check_plugins(base)
     HydraConfig.instance().set_config(base)
-    asked = search.asked(base, hydra) if search.wanted(base) else None
+    asked = search.read_search(base, hydra) if search.is_search(base) else None
     combinations = asked.extremes() if asked else _combinations(hydra, base)
     planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
     print(f"evorl {__version__}: {asked.keys.jobs if asked else len(planned)} jobs", flush=True)
     place = Path(base.hydra.sweep.dir).absolute()
     if asked:
         asked.check(place, [one.experiment for one in planned])
-        for number, one in search_loop.upcoming(asked, place).items():
-            if job.is_begun(place / str(number)):
-                _agree(place / str(number), _planned(hydra, base, one, name, number).data)
+        for number, one in search_loop.next_jobs(asked, place).items():
+            if job.is_run(place / str(number)):
+                _check_same_config(place / str(number), _planned(hydra, base, one, name, number).data)
     _check(place, planned, known=not _searches(base))
     with _interruptible(place):
-        _ready(base)
-    directory = job.place(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
+        _start_ray(base)
+    directory = job.new_directory(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.write_index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
         with _interruptible(directory):
-            hydra.multirun(name, task, [*words, f"{KEY}={quoted(str(directory))}"])
+            hydra.multirun(name, task, [*words, f"{KEY}={quote(str(directory))}"])
     if asked:
-        return search_loop.conclude(asked, directory)
-    _conclude(directory, dict.fromkeys(sweeps.started_jobs(directory), "") if _searches(base) else _labels(planned))
+        return search_loop.print_outcome(asked, directory)
+    _print_outcome(
+        directory, dict.fromkeys(sweeps.started_jobs(directory), "") if _searches(base) else _labels(planned)
+    )
 
 
 @contextmanager
@@ -218,7 +220,7 @@ def _check_plugins(base: DictConfig) -> None:
             typed({str(key): x for key, x in given.items() if key in ours}, keys, f"hydra.launcher.ray.{name}")
 
 
-def _ready(base: DictConfig) -> None:
+def _start_ray(base: DictConfig) -> None:
     """Begin the Ray of a launcher that would do so itself, but then have SIGTERM answered by Ray's handler.
 
     Raises `BadRequest` where it does not start or is not there.
@@ -266,7 +268,7 @@ def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, nu
     composed = config.compose(hydra, [*base.hydra.overrides.hydra, *words], name)
     with open_dict(composed):
         composed.hydra.job.num = composed.hydra.job.id = number
-    data, experiment = job.checked(config.resolved(composed), words)
+    data, experiment = job.checked_experiment(config.resolved(composed), words)
     HydraConfig.instance().set_config(composed)
     folder = str(composed.hydra.sweep.subdir)
     HydraConfig.instance().set_config(base)
@@ -286,8 +288,8 @@ def _check(directory: Path, planned: Sequence[Planned], known: bool) -> None:
     if known:
         _check_folders(planned)
         for one in planned:
-            if job.is_begun(directory / one.folder):
-                _agree(directory / one.folder, one.data)
+            if job.is_run(directory / one.folder):
+                _check_same_config(directory / one.folder, one.data)
         missing = [one for one in planned if not (directory / one.folder / "result.json").exists()]
     _build(missing)
 
@@ -306,21 +308,21 @@ def _build(planned: Sequence[Planned]) -> None:
 
     Where it is to run is asked when it begins: another machine may be meant. Raises `BadRequest`.
     """
-    from evorl.population.loop import work
+    from evorl.population.loop import new_work
 
     different = {
         repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.device, job.start(one.data))): one for one in planned
     }
     for one in different.values():
-        with job.fitting(one.composed, one.data["init"]):
-            work(replace(one.experiment, cluster=Local()), job.start(one.data)).close()
+        with job.explain_misfit(one.composed, one.data["init"]):
+            new_work(replace(one.experiment, cluster=Local()), job.start(one.data)).close()
 
 
-def _agree(directory: Path, data: Mapping[str, Any]) -> None:
+def _check_same_config(directory: Path, data: Mapping[str, Any]) -> None:
     """Raises `OtherRun` where the run in a job's directory has another config than the job."""
     from evorl.analysis.runs import flatten
 
-    past, now = flatten(config.recorded(directory, KEY)), flatten(job.as_written(data))
+    past, now = flatten(config.read_run_config(directory, KEY)), flatten(job.round_trip(data))
     for key in dict.fromkeys([*now, *past]):
         if key != "record.group" and past.get(key, _ABSENT) != now.get(key, _ABSENT):  # a sweep may be moved
             there, here = (tree.get(key, _ABSENT) for tree in (past, now))
@@ -339,7 +341,7 @@ def _labels(planned: Sequence[Planned]) -> dict[str, str]:
     return {one.folder: " ".join(word for word in one.words if word not in common) for one in planned}
 
 
-def _conclude(directory: Path, labels: Mapping[str, str]) -> None:
+def _print_outcome(directory: Path, labels: Mapping[str, str]) -> None:
     """Print what became of the jobs, how many finished and why others failed. Raises SystemExit where any did."""
     from evorl.analysis import sweeps
 
@@ -361,7 +363,7 @@ def _show(directory: Path, jobs: Collection[Path]) -> None:
     from evorl.analysis.terminal_tables import print_tables
 
     try:
-        runs, left_out = read_runs([one for one in jobs if job.is_begun(one)])
+        runs, left_out = read_runs([one for one in jobs if job.is_run(one)])
     except (BadRequest, OSError) as error:
         runs, left_out = [], [str(error)]
     for note in left_out:

@@ -1,9 +1,9 @@
-"""How individuals travel to the members that evaluate them: whole, or by their seed alone.
+"""Sends individuals to the workers that evaluate them: with their weights, or as seeds alone.
 
-By seed: what goes out for an individual is its place in a generation, what comes back is its evaluation. Every member
-keeps the search's parameters itself (`evorl.ec.core.Seeded`), takes the same steps from the same fitnesses, and says
-with each answer, in a few bytes, what its parameters are. They are sent once to a member that takes a lost one's place
-(`Group.hand_on`), and to all where a run is gone on with. So a generation's bytes do not grow with their number.
+As seeds: a message holds an individual's index in its generation, and the reply holds its evaluation. Every worker
+keeps the search's parameters (`evorl.ec.core.Seeded`), updates them from the same fitnesses, and sends a hash of them
+with each reply. The parameters themselves are sent once to a worker that replaces a lost one (`Group.hand_on`), and to
+all workers when a run is resumed. So the bytes of a generation do not grow with the number of parameters.
 """
 
 from __future__ import annotations
@@ -17,84 +17,84 @@ from numpy.typing import NDArray
 
 from evorl.cluster.core import Future, Group
 from evorl.ec.core import Evaluation, Individual, Seeded, Seeding, pack
-from evorl.population.evaluation import Lifetime
-from evorl.population.results import Answers
+from evorl.population.evaluation import Evaluator
+from evorl.population.results import TaskResult
 from evorl.util.types import StateDict
 
 log = logging.getLogger("evorl")
-MEMORY = 8  # generations whose fitnesses go out, for members that had no part in the last ones
+MEMORY = 8  # generations whose fitnesses are sent, for workers that took no part in the last ones
 
 Fitness = NDArray[np.float64]
 
 
 class Task(NamedTuple):
-    """Individuals that are being evaluated."""
+    """Individuals under evaluation, and the future of their results."""
 
     individuals: list[Individual]
     future: Future
 
 
-class Courier(Protocol):
-    """Takes individuals to a group of lifetimes, and their answers back."""
+class Dispatcher(Protocol):
+    """Sends individuals to a group of evaluators and receives their results."""
 
     def send(self, individuals: list[Individual]) -> Task:
-        """Have them evaluated together by whoever is free."""
+        """Send individuals to the next free worker, which evaluates them together."""
         ...
 
-    def answers(self, task: Task) -> Answers:
-        """What became of them; waits for it."""
+    def answers(self, task: Task) -> TaskResult:
+        """Wait for the results of a task and return them."""
         ...
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
-        """The evolver is about to be told of these."""
+        """Note the evaluations that the evolver receives next."""
         ...
 
     def whole(self, individual: Individual) -> Individual:
-        """An individual that was just evaluated, with its weights."""
+        """Return an individual that was just evaluated, with its weights."""
         ...
 
     def resumed(self) -> None:
-        """The evolver has been restored to the middle of its search."""
+        """Continue after the evolver was restored from a checkpoint."""
         ...
 
 
-class Whole:
-    """Individuals travel with their weights; ``centre`` makes those of a run whose individuals travelled by seed."""
+class WeightDispatcher:
+    """Sends individuals with their weights; ``centre`` rebuilds the weights of individuals saved as seeds."""
 
     def __init__(self, group: Group, centre: Seeded | None, population: int) -> None:
         self.group, self.centre, self.population = group, centre, population
 
     def send(self, individuals: list[Individual]) -> Task:
         if self.centre is not None:
-            individuals = [rebuilt(self.centre, one, self.population) for one in individuals]
+            individuals = [with_weights(self.centre, one, self.population) for one in individuals]
         return Task(individuals, self.group.any("evaluate", pack(individuals)))
 
-    def answers(self, task: Task) -> Answers:
-        return Answers(*task.future.result())
+    def answers(self, task: Task) -> TaskResult:
+        return TaskResult(*task.future.result())
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
-        """Nothing is kept of them."""
+        """Do nothing: weights are sent with every individual."""
 
     def whole(self, individual: Individual) -> Individual:
         return individual
 
     def resumed(self) -> None:
-        """Nothing was kept."""
+        """Do nothing: workers hold no state of the search."""
 
 
-class BySeed:
-    """Individuals travel by their places; the parameters of ``search`` are at the generation under way."""
+class SeedDispatcher:
+    """Sends individuals as indices; the parameters of ``search`` are those of the present generation."""
 
     def __init__(self, group: Group, search: Seeding, population: int) -> None:
         self.group, self.search, self.centre, self.population = group, search, search.centre, population
-        self.past: list[Fitness] = []  # of the last generations, each [N]
-        self.now = np.full(population, np.nan)  # of the generation under way
-        self.sent: dict[int, Task] = {}  # by the number of its first individual, those not taken back
+        self.past: list[Fitness] = []  # fitnesses of the last generations, each [N]
+        self.now = np.full(population, np.nan)  # fitnesses of the present generation
+        self.sent: dict[int, Task] = {}  # by the id of their first individual; results not yet received
         self.group.hand_on(self.centre.state_dict)
         self._learned()
 
     def send(self, individuals: list[Individual]) -> Task:
-        """All of one generation, whose number is that of the parameters."""
+        """Send individuals of one generation, the generation of the parameters."""
         if self.centre.generation > self.generation:
             self.past = [*self.past, self.now.copy()][-MEMORY:]
             self._learned()
@@ -107,27 +107,30 @@ class BySeed:
         self.sent[individuals[0].id] = task = Task(individuals, future)
         return task
 
-    def answers(self, task: Task) -> Answers:
+    def answers(self, task: Task) -> TaskResult:
         first = task.individuals[0].id
         while True:
             answers, hashed, _ = self.sent[first].future.result()
             if hashed == self.hash:
                 del self.sent[first]
-                return Answers(*answers)
-            self._mend()
+                return TaskResult(*answers)
+            self._resend_parameters()
 
-    def _mend(self) -> None:
-        """Send the parameters, and have evaluated again what was evaluated by others, or not at all."""
-        self._share()
+    def _resend_parameters(self) -> None:
+        """Send the parameters to all workers; repeat the tasks evaluated with other parameters or not at all."""
+        self._send_parameters()
         there = [(task.individuals, *task.future.result()) for task in self.sent.values() if task.future.done()]
         amiss = [(individuals, hashed, member) for individuals, _, hashed, member in there if hashed != self.hash]
         for member in sorted({member for _, hashed, member in amiss if hashed}):
-            log.warning("member %d's parameters were not this run's: all are sent them, and play again", member)
+            log.warning(
+                "member %d had other parameters than this run: sending them to all members and repeating their tasks",
+                member,
+            )
         for individuals, _, _ in amiss:
             self._send(individuals)
 
-    def _share(self) -> None:
-        """All members are sent the parameters, behind what they have been asked so far."""
+    def _send_parameters(self) -> None:
+        """Send the parameters to all members, after the calls that are already queued."""
         self.group.all("load_state_dict", self.centre.state_dict())
 
     def tell(self, evaluations: Sequence[Evaluation]) -> None:
@@ -140,44 +143,45 @@ class BySeed:
     def resumed(self) -> None:
         self.past = []
         self._learned()
-        self._share()
+        self._send_parameters()
         self.tell(self.search.arrived)
 
     def whole(self, individual: Individual) -> Individual:
-        return rebuilt(self.centre, individual, self.population)
+        return with_weights(self.centre, individual, self.population)
 
 
-def rebuilt(centre: Seeded, one: Individual, population: int) -> Individual:
-    """An individual with the weights that its place says it has, where it travelled without."""
+def with_weights(centre: Seeded, one: Individual, population: int) -> Individual:
+    """Return an individual with weights; they are rebuilt from its index if it was sent without."""
     if one.weights is not None:
         return one
     return one._replace(weights=centre.individual_at(*divmod(one.id, population)).weights)
 
 
-class Follower:
-    """A member: a lifetime, and the search's parameters as far as it has followed them."""
+class SeedFollower:
+    """A worker's evaluator together with its own copy of the search's parameters."""
 
-    def __init__(self, make: Callable[[int], Lifetime], centre: Callable[[], Seeded | None], member: int) -> None:
-        self.lifetime, self.member, found = make(member), member, centre()
+    def __init__(self, make: Callable[[int], Evaluator], centre: Callable[[], Seeded | None], member: int) -> None:
+        self.evaluator, self.member, found = make(member), member, centre()
         assert found is not None
         self.centre = found
 
     def follow(
         self, generation: int, past: Fitness, places: list[int], memory: StateDict | None
-    ) -> tuple[Answers, str, int]:
-        """Evaluate places of a generation, having learned from the fitnesses [P, N] of the P before it.
+    ) -> tuple[TaskResult, str, int]:
+        """Update the parameters with the fitnesses [P, N] of the last P generations, then evaluate individuals.
 
-        Their individuals all know ``memory``. Returns the answers, the hash of the parameters and whose they are; ""
-        and no answers where those are too far behind.
+        ``places`` are indices in ``generation``; the individuals share ``memory``. Returns the results, the hash of the
+        parameters and the member's index. The hash is "" and the results are empty if more than P generations are
+        missing.
         """
         first = generation - len(past)
         if not first <= self.centre.generation <= generation:
-            return Answers([]), "", self.member
+            return TaskResult([]), "", self.member
         for fitness in past[self.centre.generation - first :]:
             self.centre.update(fitness)
         individuals = [self.centre.individual_at(generation, place)._replace(memory=memory) for place in places]
-        return self.lifetime.evaluate(pack(individuals)), self.centre.hash(), self.member
+        return self.evaluator.evaluate(pack(individuals)), self.centre.hash(), self.member
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Take over the parameters; it has no `state_dict`, since the driver knows its state (`Group.hand_on`)."""
+        """Load the parameters. There is no `state_dict`, since the driver holds the same state (`Group.hand_on`)."""
         self.centre.load_state_dict(state)

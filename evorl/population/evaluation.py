@@ -25,7 +25,15 @@ from evorl.mdp.problem import Problem
 from evorl.nets.flat import Layout
 from evorl.nets.statistics import Moments
 from evorl.population.genes import genes, with_values
-from evorl.population.results import Answer, Answers, answered, fitness_episodes, names, nothing, timed
+from evorl.population.results import (
+    IndividualResult,
+    TaskResult,
+    failed_result,
+    fitness_episodes,
+    objective_names,
+    result_of_episodes,
+    with_seconds,
+)
 from evorl.rl.core import Acting, Episode, Learner, NotFinite
 from evorl.rl.evaluation import EvaluationNoise, in_order, played, shares
 from evorl.rl.observation_statistics import Watch
@@ -40,26 +48,26 @@ SLOTS = 256  # episodes at once in a task of lifetime=play, about; a constant, s
 TASKS = 4  # tasks that the evaluations in flight make where ec.together is not given
 
 
-class Lifetime(Protocol):
+class Evaluator(Protocol):
     """A member of the group that evaluates."""
 
-    def evaluate(self, packed: StateDict) -> Answers:
+    def evaluate(self, packed: StateDict) -> TaskResult:
         """What becomes of the individuals that `evorl.ec.core.pack` took."""
         ...
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """How an experiment's individuals are made and evaluated."""
 
     space: Space
-    make: Callable[[int], Lifetime]
+    make: Callable[[int], Evaluator]
     """The factory of the group's members."""
     together: int
     """Individuals of one task."""
     learner: Callable[[Individual], Learner] | None
     """The individual as a policy that can be judged and saved; None where there is none."""
-    names: tuple[str, ...]
+    objective_names: tuple[str, ...]
     """Of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
     begin: Callable[[StateDict], tuple[NDArray[np.float32], StateDict | None]] | None = None
     """The weights and the memory that an individual takes over from a learner's state; None where there is no policy.
@@ -68,12 +76,12 @@ class Plan:
     """Makes statistics of inputs for the whole population to share, of nothing yet; None where it shares none."""
 
 
-def plan(experiment: Experiment, evolution: Evolution) -> Plan:
+def evaluation_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
     """Raises `BadRequest` for what cannot be evolved."""
     _check(experiment, evolution)
     if isinstance(experiment.mdp, Problem):
-        return _function(experiment.mdp, evolution)
-    return (_train if evolution.lifetime == "train" else _play)(experiment, evolution)
+        return _function_plan(experiment.mdp, evolution)
+    return (_train_plan if evolution.lifetime == "train" else _play_plan)(experiment, evolution)
 
 
 def _check(experiment: Experiment, evolution: Evolution) -> None:
@@ -104,24 +112,26 @@ def _check_caps(experiment: Experiment, evolution: Evolution) -> None:
 # ------------------------------------------------------------------ a function
 
 
-def _function(problem: Problem, evolution: Evolution) -> Plan:
+def _function_plan(problem: Problem, evolution: Evolution) -> EvaluationPlan:
     low, high = problem.bounds
     together = evolution.together or evolution.slots or evolution.population
-    return Plan(Space.box(low.tolist(), high.tolist()), partial(Function, problem), together, None, problem.names)
+    return EvaluationPlan(
+        Space.box(low.tolist(), high.tolist()), partial(FunctionEvaluator, problem), together, None, problem.names
+    )
 
 
-class Function:
+class FunctionEvaluator:
     """The genes are what is evaluated, and the objectives are the function's own; one step each."""
 
     def __init__(self, problem: Problem, member: int) -> None:
         self.problem = problem
 
-    def evaluate(self, packed: StateDict) -> Answers:
-        return Answers(timed(self._evaluate, unpack(packed)))
+    def evaluate(self, packed: StateDict) -> TaskResult:
+        return TaskResult(with_seconds(self._evaluate, unpack(packed)))
 
-    def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
+    def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
         values = self.problem.evaluate(np.array([one.genes for one in individuals]))
-        return [Answer(row, 1, self._named(row), None, None, "") for row in values.tolist()]
+        return [IndividualResult(row, 1, self._named(row), None, None, "") for row in values.tolist()]
 
     def _named(self, row: list[float]) -> dict[str, Array]:
         return {name: np.array([x]) for name, x in zip(self.problem.names, row, strict=True)}
@@ -130,7 +140,7 @@ class Function:
 # ------------------------------------------------------------------ play
 
 
-def _play(experiment: Experiment, evolution: Evolution) -> Plan:
+def _play_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
     found = genes(evolution.genes, experiment)
     for gene in found:
         if gene.name.startswith("rl."):
@@ -157,11 +167,11 @@ def _play(experiment: Experiment, evolution: Evolution) -> Plan:
         return actor.share(own["policy"]), None if own["moments"] is None else {"moments": own["moments"]}
 
     moments = partial(Moments.of, world.inputs, experiment.rl.normalize_inputs)
-    make = partial(Play, experiment, evolution, found, together)
-    return Plan(space, make, together, learner, names(evolution), begin, moments)
+    make = partial(PlayEvaluator, experiment, evolution, found, together)
+    return EvaluationPlan(space, make, together, learner, objective_names(evolution), begin, moments)
 
 
-class Play:
+class PlayEvaluator:
     """Episodes played by weights that evolve; the policies of a task act in one forward pass.
 
     Where inputs are normalised, the individuals of a task all know the same statistics (their memory), by which they
@@ -177,27 +187,27 @@ class Play:
         self.actor: Actor | None = None
         self.seen: Moments | None = None  # by the individuals of this task so far
 
-    def evaluate(self, packed: StateDict) -> Answers:
+    def evaluate(self, packed: StateDict) -> TaskResult:
         self.seen = None
-        answers = timed(self._evaluate, unpack(packed))
-        return Answers(answers, None if self.seen is None else self.seen.state_dict())
+        answers = with_seconds(self._evaluate, unpack(packed))
+        return TaskResult(answers, None if self.seen is None else self.seen.state_dict())
 
-    def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
+    def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
         if not self.space.genes:
-            return self._play(_capped(self.experiment.mdp.judge(), individuals[0]), individuals)
+            return self._play(_capped_world(self.experiment.mdp.judge(), individuals[0]), individuals)
         return [answer for one in individuals for answer in self._alone(one)]
 
-    def _alone(self, one: Individual) -> list[Answer]:
+    def _alone(self, one: Individual) -> list[IndividualResult]:
         """In a world of its own."""
         try:
             world = with_values(self.experiment, self.space.values(one.genes)).mdp
-            judged = _capped(world.judge(), one)
+            judged = _capped_world(world.judge(), one)
         except BadRequest as error:
-            return [nothing(self.evolution, str(error))]
+            return [failed_result(self.evolution, str(error))]
         with closing(world):
             return self._play(judged, [one])
 
-    def _play(self, world: World, individuals: list[Individual]) -> list[Answer]:
+    def _play(self, world: World, individuals: list[Individual]) -> list[IndividualResult]:
         """Play a world; short tasks are filled up, so that a policy's bits never depend on how many there are."""
         e = self.evolution
         crowd = 1 if self.space.genes else self.together
@@ -217,13 +227,13 @@ class Play:
             done = played(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers, watch)
         except NotFinite as error:  # the world's: one row's poisons no other, but which is not known
             if len(individuals) == 1:
-                return [nothing(e, str(error))]
+                return [failed_result(e, str(error))]
             return [answer for one in individuals for answer in self._play(world, [one])]
         finally:
             arena.close()
         self._saw(seen)
         groups = [done[k * width : (k + 1) * width] for k in range(len(individuals))]
-        return [answered(e, in_order(group, e.episodes), world.sides) for group in groups]
+        return [result_of_episodes(e, in_order(group, e.episodes), world.sides) for group in groups]
 
     def _moments(self, actor: Actor) -> Moments | None:
         return Moments.of(actor.spec.inputs, self.experiment.rl.normalize_inputs)
@@ -242,7 +252,7 @@ class Play:
             self.seen.merge(seen.state_dict())
 
 
-def _capped(world: World, one: Individual) -> World:
+def _capped_world(world: World, one: Individual) -> World:
     """The world as an individual plays it."""
     cap = (one.memory or {}).get("cap")
     return world if cap is None else world.capped(cap)
@@ -251,7 +261,7 @@ def _capped(world: World, one: Individual) -> World:
 # ------------------------------------------------------------------ train
 
 
-def _train(experiment: Experiment, evolution: Evolution) -> Plan:
+def _train_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
     found = genes(evolution.genes, experiment)
     world = spec(experiment.mdp)
 
@@ -277,23 +287,23 @@ def _train(experiment: Experiment, evolution: Evolution) -> Plan:
         return layout.flatten(own["policy"]).numpy(), {"steps": 0, "learner": learned}
 
     space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
-    make = partial(Train, experiment, evolution, found)
-    return Plan(space, make, evolution.together or 1, learner, names(evolution), begin)
+    make = partial(TrainEvaluator, experiment, evolution, found)
+    return EvaluationPlan(space, make, evolution.together or 1, learner, objective_names(evolution), begin)
 
 
-class Train:
+class TrainEvaluator:
     """A learner trains the individual's weights under its genes, then plays; the weights go back changed."""
 
     def __init__(self, experiment: Experiment, evolution: Evolution, found: tuple[Gene, ...], member: int) -> None:
         self.experiment, self.evolution, self.space = experiment, evolution, Space(found)
 
-    def evaluate(self, packed: StateDict) -> Answers:
-        return Answers([answer for one in unpack(packed) for answer in timed(self._evaluate, [one])])
+    def evaluate(self, packed: StateDict) -> TaskResult:
+        return TaskResult([answer for one in unpack(packed) for answer in with_seconds(self._evaluate, [one])])
 
-    def _evaluate(self, individuals: list[Individual]) -> list[Answer]:
+    def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
         return [self._live(one) for one in individuals]
 
-    def _live(self, one: Individual) -> Answer:
+    def _live(self, one: Individual) -> IndividualResult:
         try:
             own = with_values(self.experiment, self.space.values(one.genes))
             own = replace(own, mdp=replace(own.mdp))  # which the end of this life closes
@@ -301,27 +311,27 @@ class Train:
         except BadRequest as error:
             if not self.space.genes:  # then nobody's life is possible
                 raise
-            return nothing(self.evolution, str(error))
+            return failed_result(self.evolution, str(error))
         try:
             return self._trained(run, one)
         except NotFinite as error:
-            return nothing(self.evolution, str(error), run.steps - (one.memory["steps"] if one.memory else 0))
+            return failed_result(self.evolution, str(error), run.steps - (one.memory["steps"] if one.memory else 0))
         finally:
             run.close()
 
-    def _trained(self, run: Run, one: Individual) -> Answer:
+    def _trained(self, run: Run, one: Individual) -> IndividualResult:
         e = self.evolution
         layout = _layout(run.learner)
         run.steps = began = one.memory["steps"] if one.memory else 0  # schedules go on along a line of descent
         _inherit(run.learner, layout, one.weights, one.memory)
         while run.steps < began + e.train_steps:
             run.iterate()
-        episodes = _judged(run.experiment.mdp, run.learner, self.experiment.seed, e, one.id)
+        episodes = _play_fitness_episodes(run.experiment.mdp, run.learner, self.experiment.seed, e, one.id)
         state = run.learner.state_dict()
         kept = {name: part for name, part in state.items() if name != "policy"}
         if not e.inherit_optimizer:
             kept.pop("optimizer")
-        answer = answered(e, episodes, run.experiment.mdp.judge().sides)
+        answer = result_of_episodes(e, episodes, run.experiment.mdp.judge().sides)
         return answer._replace(
             cost=answer.cost + run.steps - began,
             weights=layout.flatten(state["policy"]).numpy(),
@@ -347,7 +357,9 @@ def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Ma
     learner.load_state_dict({**state, "policy": layout.unflatten(torch.tensor(weights))})
 
 
-def _judged(world: World, learner: Acting, seed: int, evolution: Evolution, number: int) -> list[Episode]:
+def _play_fitness_episodes(
+    world: World, learner: Acting, seed: int, evolution: Evolution, number: int
+) -> list[Episode]:
     world = world.judge()
     width = math.ceil(min(evolution.episodes, SLOTS) / world.sides) * world.sides
     arena = world.arena(width, fitness_episodes(seed, evolution, width // world.sides, [number]))

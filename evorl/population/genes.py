@@ -30,9 +30,9 @@ LEAF = {"low", "high", "log", "choices"}
 
 def genes(tree: Mapping[str, Any], experiment: Experiment) -> tuple[Gene, ...]:
     """The genes of ``ec.genes``. Raises `BadRequest` for a key that does not exist, and a range that it cannot have."""
-    given = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _holds(experiment, name))
+    given = ((name, leaf) for name, leaf in _leaves(tree, "") if leaf != {} or not _has_keys(experiment, name))
     found = [_gene(name, leaf, experiment) for name, leaf in given]
-    usual = spec(experiment.mdp) if any(_of_world(gene.name) for gene in found) else None
+    usual = spec(experiment.mdp) if any(_is_world_key(gene.name) for gene in found) else None
     return tuple(_checked(gene, experiment, usual) for gene in found)
 
 
@@ -42,7 +42,7 @@ def with_values(experiment: Experiment, values: Mapping[str, Value]) -> Experime
     for name, value in values.items():
         *path, last = name.split(".")
         reduce(lambda node, key: node.setdefault(key, {}), path, tree)[last] = value
-    changed: Experiment = _replaced(experiment, tree)
+    changed: Experiment = _with_replaced(experiment, tree)
     return changed
 
 
@@ -55,7 +55,7 @@ def _leaves(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
             yield key, node
 
 
-def _holds(experiment: Experiment, name: str) -> bool:
+def _has_keys(experiment: Experiment, name: str) -> bool:
     """Whether a key holds others, so that the removal of a gene (``~ec.genes...``) may leave it empty."""
     node: Any = experiment
     for key in name.split("."):
@@ -131,9 +131,9 @@ def _checked(gene: Gene, experiment: Experiment, usual: Spec | None) -> Gene:
     found = []
     for end in ends:
         try:
-            found.append(_fitted(experiment, gene.name, end))
+            found.append(_checked_value(experiment, gene.name, end))
             world = with_values(experiment, {gene.name: found[-1]}).mdp
-            if usual is not None and _of_world(gene.name):
+            if usual is not None and _is_world_key(gene.name):
                 _check_world(world, experiment.mdp, usual)
         except (BadRequest, ValueError) as error:
             reason = error.args[0] if isinstance(error, BadRequest) else error
@@ -141,11 +141,11 @@ def _checked(gene: Gene, experiment: Experiment, usual: Spec | None) -> Gene:
     return replace(gene, choices=tuple(found)) if gene.choices else gene
 
 
-def _of_world(name: str) -> bool:
+def _is_world_key(name: str) -> bool:
     return name.startswith("mdp.")
 
 
-def _fitted(experiment: Experiment, name: str, value: Value) -> Value:
+def _checked_value(experiment: Experiment, name: str, value: Value) -> Value:
     """A value as its key has it. Raises `BadRequest` for one of another type, or out of bounds."""
     node: Any = experiment
     first, *rest = name.split(".")
@@ -171,13 +171,13 @@ def _check_world(world: World, own: World, usual: Spec) -> None:
         raise BadRequest(f"its {' and '.join(other)} are not those of mdp, so that no policy fits both")
 
 
-def _replaced(node: Any, tree: Mapping[str, Any]) -> Any:
+def _with_replaced(node: Any, tree: Mapping[str, Any]) -> Any:
     """A copy of nested dataclasses and mappings with other values, which are checked as they come together."""
     new = {}
     for name, one in tree.items():
         old = node[name] if isinstance(node, Mapping) else getattr(node, name)
         try:
-            new[name] = _replaced(old, one) if isinstance(one, dict) else one
+            new[name] = _with_replaced(old, one) if isinstance(one, dict) else one
         except BadRequest as error:
             raise error.under(name) from None
     return {**node, **new} if isinstance(node, Mapping) else replace(node, **new)

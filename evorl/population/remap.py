@@ -1,9 +1,8 @@
-"""A population that goes on with other genes, or other bounds of them: what ``resume=`` with ``ec.genes`` does.
+"""Continues a population with other genes or other bounds: ``resume=RUN_DIR`` with ``ec.genes``.
 
-Individuals keep their genes' values by name, brought within the new bounds (`evorl.ec.space_change`). A gene that is new
-begins at the value that the config gave to everybody until now, or is drawn where its range does not have that (a schedule,
-another choice, a number beyond it); one that is gone falls back to it. What a search knows beside its individuals it
-moves itself.
+Individuals keep the values of their genes by name, clipped to the new bounds (`evorl.ec.space_change`). A new gene
+begins at the config's value, or is drawn at random if its range does not contain that value. A removed gene falls back
+to the config's value. Each evolver converts its own state (`Evolver.remap_state`).
 """
 
 from __future__ import annotations
@@ -15,27 +14,29 @@ from typing import Any
 
 from evorl.ec.core import Evolver
 from evorl.ec.space import Space, Value
-from evorl.ec.space_change import Move
+from evorl.ec.space_change import SpaceChange
 from evorl.population.genes import genes
 from evorl.training.experiment import Experiment
 from evorl.util.types import StateDict
 
 
-def remapped(state: StateDict, experiment: Experiment, evolver: Evolver, now: Space, past: Any) -> StateDict:
-    """The state of an `evorl.population.loop.Population` in the space of ``now``; itself where its genes are the same.
+def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, now: Space, past: Any) -> StateDict:
+    """Convert the state of a `Population` to the space ``now``; return it unchanged if the genes are the same.
 
-    ``evolver``: the one that will take the state; ``past``: what ``ec.genes`` was where the state does not say it; None
-    is what it is now. Raises `BadRequest` where that is no more valid.
+    ``evolver`` will load the result. ``past`` is the former ``ec.genes``, used if the state does not contain it; None
+    means the present one. Raises `BadRequest` if ``past`` is no longer valid.
     """
     assert experiment.ec is not None
     tree = state.get("genes", experiment.ec.genes if past is None else past)
-    if json.dumps(tree) == json.dumps(experiment.ec.genes):  # their order, too: it is that of coordinates
+    if json.dumps(tree) == json.dumps(
+        experiment.ec.genes
+    ):  # also compares their order, which is the order of coordinates
         return state
     usual = {gene.name: value_of(experiment, gene.name) for gene in now.genes}
-    move = Move(replace(now, genes=genes(tree, experiment)), now, usual, experiment.seed)
-    if move.before.genes == now.genes:  # only written otherwise
+    move = SpaceChange(replace(now, genes=genes(tree, experiment)), now, usual, experiment.seed)
+    if move.before.genes == now.genes:  # the same genes, written differently
         return {**state, "genes": experiment.ec.genes}
-    moved = evolver.moved(state["evolver"], move)
+    moved = evolver.remap_state(state["evolver"], move)
     tasks = [state["flying"][str(number)] for number in range(len(state["flying"]))]
     evolver.load_state_dict(moved)
     flying = [move.individuals(task) for task in tasks if evolver.due >= set(task["id"])]
@@ -46,7 +47,7 @@ def remapped(state: StateDict, experiment: Experiment, evolver: Evolver, now: Sp
 
 
 def value_of(experiment: Experiment, name: str) -> Value:
-    """What the config says at a dotted key."""
+    """Return the config's value at a dotted key."""
     found: Any = experiment
     for key in name.split("."):
         found = found[key] if isinstance(found, Mapping) else getattr(found, key)

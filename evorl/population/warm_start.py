@@ -1,8 +1,9 @@
-"""What a population starts from where it starts from another run: that run's policies and genes, not random ones.
+"""Starts a population from the policies and genes of another run (``init=RUN_DIR``), and reads its journal.
 
-A single run gives its policy. A population gives its best individual, and all others too where they are of the same
-kind: what an evaluation is, and the network. Individual k of the first generation begins as the k-th best; those
-beyond have the best's policy and genes of their own. A search that keeps a centre begins around the best.
+A single run gives its policy. A population gives its best individual, and its other individuals if both populations
+have the same kind of evaluation and the same network. Individual k of the first generation begins as the k-th best.
+Individuals beyond the last one begin with the best policy and with genes of their own. A search with a centre begins at
+the best individual.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from numpy.typing import NDArray
 from evorl.ec.core import Individual, failed, objectives, unpack_evaluations
 from evorl.ec.space import Space, Value
 from evorl.ops.pareto import best
-from evorl.population.evaluation import Plan
+from evorl.population.evaluation import EvaluationPlan
 from evorl.training.train import Start
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
 INHERITED = ("moments", "optimizer")
-"""What is taken of a learner's state beside its policy; the optimiser's on request."""
+"""Parts of a learner's state that are taken beside its policy; the optimiser only with ``init_optimizer``."""
 
 
-class Beginning(NamedTuple):
+class InitialState(NamedTuple):
     """What an individual begins with."""
 
     weights: NDArray[np.float32] | None  # [D]
@@ -37,60 +38,60 @@ class Beginning(NamedTuple):
     values: Mapping[str, Value]  # of genes, by name
 
 
-class Origin:
-    """Gives those who begin what they begin with; it gives nothing where a population starts from no other run."""
+class WarmStart:
+    """Holds the initial states of a population; empty if the population starts from no other run."""
 
-    def __init__(self, beginnings: Sequence[Beginning] = ()) -> None:
-        """``beginnings``: the best first, whose policy those of numbers beyond them have again."""
-        self.beginnings = list(beginnings)
+    def __init__(self, initial: Sequence[InitialState] = ()) -> None:
+        """``initial``: the best first; individuals beyond the last one take the best one's policy."""
+        self.initial = list(initial)
 
     def within(self, space: Space) -> Space:
-        """The space whose individuals begin so."""
+        """Return the space with these initial weights and genes."""
         return replace(space, fresh=partial(self._weights, space), given=self._values)
 
     def memory(self, one: Individual) -> StateDict | None:
-        """Of an individual as it is proposed: what it has, or what it begins with."""
-        if one.memory is not None or not self.beginnings:
+        """Return a proposed individual's memory: its own, or the one it begins with."""
+        if one.memory is not None or not self.initial:
             return one.memory
         return self._at(one.id if one.role == "initial" else 0).memory
 
     @property
     def known(self) -> StateDict | None:
-        """What the best knows beside its weights."""
-        return self.beginnings[0].memory if self.beginnings else None
+        """The memory of the best initial state."""
+        return self.initial[0].memory if self.initial else None
 
-    def settle(self) -> None:
-        """All who are to begin as another than the best have begun: only the best is needed still."""
-        del self.beginnings[1:]
+    def release(self) -> None:
+        """Drop all initial states but the best, once the first generation has begun."""
+        del self.initial[1:]
 
-    def _at(self, number: int) -> Beginning:
-        return self.beginnings[number if number < len(self.beginnings) else 0]
+    def _at(self, number: int) -> InitialState:
+        return self.initial[number if number < len(self.initial) else 0]
 
     def _weights(self, space: Space, number: int) -> NDArray[np.float32]:
-        weights = self._at(number).weights if self.beginnings else space.weights_of(number)
+        weights = self._at(number).weights if self.initial else space.weights_of(number)
         assert weights is not None
         return weights
 
     def _values(self, number: int) -> Mapping[str, Value]:
-        """Of those beyond the beginnings none: a search that goes on drawing individuals would draw one for ever."""
-        return self.beginnings[number].values if number < len(self.beginnings) else {}
+        """Return no genes beyond the initial states: otherwise later random individuals would all be equal."""
+        return self.initial[number].values if number < len(self.initial) else {}
 
     def state_dict(self) -> StateDict:
-        return {str(n): {**one._asdict(), "values": dict(one.values)} for n, one in enumerate(self.beginnings)}
+        return {str(n): {**one._asdict(), "values": dict(one.values)} for n, one in enumerate(self.initial)}
 
     def load_state_dict(self, state: StateDict) -> None:
-        self.beginnings = [Beginning(**state[str(n)]) for n in range(len(state))]
+        self.initial = [InitialState(**state[str(n)]) for n in range(len(state))]
 
 
-def beginnings(init: Start, plan: Plan, most: int) -> list[Beginning]:
-    """At most so many that a run gives, the best first. Raises `BadRequest` where they do not fit."""
+def initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[InitialState]:
+    """Return at most ``most`` initial states of a run, the best first. Raises `BadRequest` if they do not fit."""
     run = init.past
-    people = inhabitants(run)
+    people = saved_individuals(run)
     genes = _genes(people, init.directory) if people else {}
     if plan.begin is None:
         if init.optimizer:
             raise BadRequest("a problem has no optimiser", "init_optimizer")
-        return [Beginning(None, None, genes[one.id]) for one in _points(people, plan, init)[:most]]
+        return [InitialState(None, None, genes[one.id]) for one in _points(people, plan, init)[:most]]
     if run["learner"] is None:
         raise BadRequest(f"{init.directory} holds no policy", "init")
     try:
@@ -101,15 +102,17 @@ def beginnings(init: Start, plan: Plan, most: int) -> list[Beginning]:
         raise BadRequest("individuals that only play have no optimiser", "init_optimizer")
     if init.optimizer and people and "optimizer" not in (people[0].memory or {}).get("learner", {}):
         raise BadRequest(f"the individuals of {init.directory} hand on no optimiser's state", "init_optimizer")
-    found = [Beginning(weights, _lean(memory, init.optimizer), genes[people[0].id] if people else {})]
-    if people and np.array_equal(weights, _weights(people[0])):  # so theirs lie as ours do
-        others = [one for one in people[1:] if one.weights is not None]  # not where they travelled by seed
-        found += [Beginning(_weights(one), _lean(one.memory, init.optimizer), genes[one.id]) for one in others]
+    found = [InitialState(weights, _without_optimizer(memory, init.optimizer), genes[people[0].id] if people else {})]
+    if people and np.array_equal(weights, _weights(people[0])):  # both populations lay out their weights alike
+        others = [one for one in people[1:] if one.weights is not None]  # None if they were sent as seeds
+        found += [
+            InitialState(_weights(one), _without_optimizer(one.memory, init.optimizer), genes[one.id]) for one in others
+        ]
     return found[:most]
 
 
-def inhabitants(run: StateDict) -> list[Individual]:
-    """The individuals of a run's state that did not fail, the best first; none of a single run."""
+def saved_individuals(run: StateDict) -> list[Individual]:
+    """Return the individuals of a run's state that did not fail, the best first; none for a single run."""
     if "evolver" not in run:
         return []
     others = unpack_evaluations(run["evolver"]["population"])
@@ -121,15 +124,15 @@ def inhabitants(run: StateDict) -> list[Individual]:
 
 
 def _genes(people: list[Individual], directory: Path) -> dict[int, dict[str, Value]]:
-    """The genes of each by id, as their journal has them. Raises `BadRequest` where it has not."""
+    """Return the genes of each individual by id, from the journal. Raises `BadRequest` for a missing line."""
     found = {line.id: line.genes for line in journal(directory, "init")}
     for lost in [one.id for one in people if one.id not in found]:
         raise BadRequest(f"{directory / 'population.jsonl'} has no line of individual {lost}", "init")
     return found
 
 
-def _points(people: list[Individual], plan: Plan, init: Start) -> list[Individual]:
-    """Those of a problem that has as many numbers. Raises `BadRequest` for anybody else."""
+def _points(people: list[Individual], plan: EvaluationPlan, init: Start) -> list[Individual]:
+    """Return the individuals of a problem with as many numbers. Raises `BadRequest` for any other run."""
     if not people or len(people[0].genes) != len(plan.space.genes) or people[0].weights is not None:
         count = len(plan.space.genes)
         raise BadRequest(f"{init.directory} is no evolution of a problem of {count} numbers", "init")
@@ -140,15 +143,17 @@ def _weights(one: Individual) -> NDArray[np.float32]:
     return np.asarray(one.weights, np.float32)
 
 
-def _lean(memory: StateDict | None, optimizer: bool) -> StateDict | None:
-    """What a memory hands on to another run, whose schedules begin anew."""
+def _without_optimizer(memory: StateDict | None, optimizer: bool) -> StateDict | None:
+    """Return the part of a memory that another run takes; its schedules begin at step 0."""
     if memory is None or "learner" not in memory:
-        return {"moments": memory["moments"]} if memory and "moments" in memory else None  # a cap is of its own run
+        return (
+            {"moments": memory["moments"]} if memory and "moments" in memory else None
+        )  # a cap on episode lengths is not taken
     names = INHERITED if optimizer else INHERITED[:1]
     return {"steps": 0, "learner": {name: memory["learner"][name] for name in names}}
 
 
-class Told(msgspec.Struct):
+class JournalEntry(msgspec.Struct):
     """What other runs need of a line of population.jsonl."""
 
     id: int
@@ -157,16 +162,16 @@ class Told(msgspec.Struct):
     objectives: dict[str, float | None]
 
 
-def journal(directory: Path, key: str) -> list[Told]:
+def journal(directory: Path, key: str) -> list[JournalEntry]:
     """The whole lines, one at least, of a run's population.jsonl. Raises `BadRequest` (at ``key``)."""
-    path, found = directory / "population.jsonl", list[Told]()
+    path, found = directory / "population.jsonl", list[JournalEntry]()
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except OSError:
         raise BadRequest(f"{directory} has no population.jsonl", key) from None
     if not lines:
         raise BadRequest(f"{path} has no whole line", key)
-    decoder = msgspec.json.Decoder(Told)
+    decoder = msgspec.json.Decoder(JournalEntry)
     for line in lines:
         try:
             found.append(decoder.decode(line))

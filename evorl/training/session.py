@@ -66,7 +66,7 @@ class Work(Protocol):
         """Evaluate the present policy, ``eval/...``; the same seeds every time."""
         ...
 
-    def people(self) -> list[dict[str, Any]]:
+    def top_individuals(self) -> list[dict[str, Any]]:
         """The best individuals of the present population, for a person; none without one."""
         ...
 
@@ -85,11 +85,11 @@ class Work(Protocol):
     def close(self) -> None: ...
 
 
-Opened = tuple[Path, StateDict | None]
+OpenRun = tuple[Path, StateDict | None]
 """A run directory that is this process's own, and the state of the checkpoint to go on from; None at a run's start."""
 
 
-def carried_out(run: Work, opened: Callable[[], AbstractContextManager[Opened]]) -> dict[str, Any]:
+def run_to_end(run: Work, opened: Callable[[], AbstractContextManager[OpenRun]]) -> dict[str, Any]:
     """Carry a run on until its budget is spent, and close it; return what result.json holds.
 
     ``opened`` opens and locks the run directory. What has a checkpoint is continued from it, exactly.
@@ -122,7 +122,7 @@ class Session:
             spent = float(recorded["time"])
             self.judged = None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
         left = None if e.budget.seconds is None else max(e.budget.seconds - spent, 0.0)
-        self.terminal = Terminal(self.limit, left, run.steps, individuals=run.people)
+        self.terminal = Terminal(self.limit, left, run.steps, individuals=run.top_individuals)
         self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)  # the last: its files are open
 
     def go(self) -> dict[str, Any]:

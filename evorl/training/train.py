@@ -57,7 +57,7 @@ class Run:
             self.close()
             raise
 
-    def people(self) -> list[dict[str, Any]]:
+    def top_individuals(self) -> list[dict[str, Any]]:
         return []
 
     def iterate(self) -> Progress:
@@ -176,19 +176,19 @@ class Start:
         return cast(StateDict, checkpoint.load(self.directory / "checkpoints" / str(self.step))["run"])
 
 
-def prepared(experiment: Experiment, init: Start | None = None) -> Run:
+def new_run(experiment: Experiment, init: Start | None = None) -> Run:
     """A new run, with what it starts from. Raises `BadRequest` where that does not fit."""
     run = Run(experiment)
     try:
         if init is not None:
-            _begin_from(run, init)
+            _load_start(run, init)
     except BaseException:
         run.close()
         raise
     return run
 
 
-def _begin_from(run: Run, init: Start) -> None:
+def _load_start(run: Run, init: Start) -> None:
     state = init.past["learner"]
     try:
         if init.optimizer:

@@ -21,7 +21,7 @@ from evorl.util.errors import BadRequest
 from evorl.util.typed import typed
 from evorl.util.types import Count, Positive
 
-ROOM_FILES = [path for path in FILES if path.parent.name in overrides.ROOMS]
+ROOM_FILES = [path for path in FILES if path.parent.name in overrides.GROUPS]
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def hydra() -> Iterator[Hydra]:
 
 def experiment(hydra: Hydra, *words: str) -> Any:
     data = config.resolved(config.compose(hydra, words))
-    return config.experiment(data, config.trusted(words, data))
+    return config.experiment(data, config.trusted_packages(words, data))
 
 
 @pytest.mark.filterwarnings(r"ignore:\s*'hydra/launcher/ray' is validated against ConfigStore schema")  # see opened()
@@ -41,7 +41,7 @@ def test_every_file_composes_and_instantiates(hydra: Hydra, path: Path) -> None:
     group, choice = split(path)
     composed = config.compose(hydra, words_of(path))
     assert not group or composed.hydra.runtime.choices[group] == choice
-    assert group != overrides.TUNED or config.tuned(composed)
+    assert group != overrides.TUNED or config.uses_tuned(composed)
     config.experiment(config.resolved(composed))
     if group == "hydra/launcher":
         assert type(instantiate(composed.hydra.launcher)).__name__.lower() == f"{choice}launcher"
@@ -73,10 +73,10 @@ def test_the_main_file_restates_the_defaults(hydra: Hydra) -> None:
 
 @pytest.mark.parametrize(("name", "weights"), [("original", 672), ("ours", 100)])
 def test_marvins_policies_have_as_many_weights_as_their_page_says(hydra: Hydra, name: str, weights: int) -> None:
-    from evorl.population.evaluation import plan
+    from evorl.population.evaluation import evaluation_plan
 
     whole = experiment(hydra, f"+experiment=marvin/{name}")
-    space = plan(whole, whole.ec).space
+    space = evaluation_plan(whole, whole.ec).space
     assert (space.size, whole.mdp.time_limit) == (weights, 1500)
     assert not space.weights_of(0).any()
 
@@ -114,7 +114,7 @@ class Outer:
 )
 def test_whether_tuned_settings_apply(words: list[str], applies: bool) -> None:
     with config.opened() as hydra:
-        assert config.tuned(config.compose(hydra, words)) == applies
+        assert config.uses_tuned(config.compose(hydra, words)) == applies
 
 
 def test_what_typed_accepts() -> None:
@@ -243,12 +243,12 @@ def test_numbers_of_the_command_line(hydra: Hydra) -> None:
 
 
 def test_trust_is_given_on_the_command_line_only(hydra: Hydra) -> None:
-    assert config.trusted(["seed=1", "trust=[mine, yours]"], {"trust": ["mine", "yours"]}) == ("mine", "yours")
-    assert config.trusted(["trust=mine"], {"trust": "mine"}) == ("mine",)
-    assert config.trusted(["trust=3"], {"trust": 3}) == ("3",)
-    assert config.trusted(["seed=1"], {"trust": []}) == ()
+    assert config.trusted_packages(["seed=1", "trust=[mine, yours]"], {"trust": ["mine", "yours"]}) == ("mine", "yours")
+    assert config.trusted_packages(["trust=mine"], {"trust": "mine"}) == ("mine",)
+    assert config.trusted_packages(["trust=3"], {"trust": 3}) == ("3",)
+    assert config.trusted_packages(["seed=1"], {"trust": []}) == ()
     with pytest.raises(BadRequest, match="command line only"):
-        config.trusted(["seed=1"], {"trust": ["mine"]})
+        config.trusted_packages(["seed=1"], {"trust": ["mine"]})
 
 
 def test_a_class_of_somebody_else(hydra: Hydra, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,21 +289,21 @@ def test_compositions_share_what_is_read_and_nothing_else(tmp_path: Path, monkey
 
 
 def test_words_of_a_smaller_door() -> None:
-    assert config.request(Outer, ["text=a,(b", "steps=1e3"]) == Outer(text="a,(b", steps=1000)
+    assert config.parse_request(Outer, ["text=a,(b", "steps=1e3"]) == Outer(text="a,(b", steps=1000)
     with pytest.raises(BadRequest, match="txet: unknown key; did you mean text"):
-        config.request(Outer, ["txet=a"])
+        config.parse_request(Outer, ["txet=a"])
     with pytest.raises(BadRequest, match="cannot read"):
-        config.request(Outer, ["steps"])
+        config.parse_request(Outer, ["steps"])
 
 
 def test_a_run_directory_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match=r"run: .* is no run"):
-        config.stored(tmp_path)
+        config.experiment_of_run(tmp_path)
     (tmp_path / ".hydra").mkdir()
     for text in ("[", "- 1", ""):
         (tmp_path / ".hydra" / "config.yaml").write_text(text)
         with pytest.raises(BadRequest, match="cannot read"):
-            config.stored(tmp_path)
+            config.experiment_of_run(tmp_path)
 
 
 def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,12 +316,12 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
         return work
 
     def codes(cases: Sequence[Any]) -> list[int]:
-        return [config.door(case) for case in cases]
+        return [config.exit_code(case) for case in cases]
 
     assert codes([lambda: None, fail(BadRequest("no", "a.b")), fail(KeyboardInterrupt())]) == [0, 2, 130]
     assert capsys.readouterr().err == "evorl: a.b: no\n"
     assert codes([fail(Interrupted(number, 7, Path("run"))) for number in (15, 2)]) == [143, 130]
     capsys.readouterr()
-    assert config.door(fail(RuntimeError("outer"), ValueError("inner"))) == 1
+    assert config.exit_code(fail(RuntimeError("outer"), ValueError("inner"))) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "evorl: ValueError: inner" and lines[-1] == "RuntimeError: outer"

@@ -87,7 +87,7 @@ deep:
 
 def test_the_page_is_aligned(hydra: Hydra) -> None:
     composed = config.compose(hydra, [], mode=RunMode.MULTIRUN)
-    lines = help.page(hydra, composed, [], "config").splitlines()
+    lines = help.help_page(hydra, composed, [], "config").splitlines()
     found = rows(hydra)
     columns = {
         (line.index(f" {value} "), line.index(meaning))
@@ -106,6 +106,6 @@ def test_the_other_doors_list_their_keys_too(capsys: pytest.CaptureFixture[str])
     for line, key in zip(lines, fields(evaluate.Request), strict=True):
         name, default, meaning = (line if key.default is not MISSING else line.replace(" ", " - ", 1)).split(None, 2)
         assert name == key.name and meaning
-        assert key.default is MISSING or default == overrides.written(key.default)
+        assert key.default is MISSING or default == overrides.format_value(key.default)
     assert report.main(["--help"]) == 0
     assert re.search(r"^out +report +\w+", capsys.readouterr().out, re.MULTILINE)

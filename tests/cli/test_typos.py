@@ -118,7 +118,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     def started(*_: Any, **__: Any) -> None:
         raise AssertionError("a wrong request was trained")
 
-    monkeypatch.setattr("evorl.training.session.carried_out", started)
+    monkeypatch.setattr("evorl.training.session.run_to_end", started)
     monkeypatch.setattr("hydra._internal.hydra.Hydra.multirun", started)
     monkeypatch.chdir(tmp_path)
     yield

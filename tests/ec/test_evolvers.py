@@ -29,7 +29,7 @@ from evorl.ec.pso import PSO
 from evorl.ec.random import Random
 from evorl.ec.sga import SGA
 from evorl.ec.space import Gene, Space
-from evorl.ec.space_change import Move
+from evorl.ec.space_change import SpaceChange
 
 CONF = Path(__file__).parents[2] / "conf" / "ec"
 GENES = (
@@ -377,8 +377,8 @@ def test_it_goes_on_with_other_genes(case: Case, space: Space, asynchronous: boo
     now = dataclasses.replace(space, genes=OTHERS)
     after, same_again = (made(case, into, asynchronous=asynchronous) for into in (now, space))
     usual = {"clip": 0.2, "passes": 4, "kind": "a"}
-    move = Move(space, now, usual, 3)
-    moved = after.moved(state, move)
+    move = SpaceChange(space, now, usual, 3)
+    moved = after.remap_state(state, move)
     plain(moved)
     after.load_state_dict(moved)
     same(after.state_dict()["told"], 27)
@@ -409,7 +409,7 @@ def test_it_goes_on_with_other_genes(case: Case, space: Space, asynchronous: boo
     if not isinstance(case.hyper, PBT) or case.hyper.exploit != "none":  # who never takes over never explores
         assert len({now.values(one.genes)["clip"] for one in last}) > 2, "what is new is not searched"
 
-    still = same_again.moved(copy.deepcopy(evolver.state_dict()), Move(space, space, {}, 3))
+    still = same_again.remap_state(copy.deepcopy(evolver.state_dict()), SpaceChange(space, space, {}, 3))
     same_again.load_state_dict(still)
     for a, b in zip(evolver.population, same_again.population, strict=True):
         np.testing.assert_array_equal(a.individual.genes, b.individual.genes)

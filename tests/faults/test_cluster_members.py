@@ -291,7 +291,7 @@ def experiment(world: Faulty) -> Experiment:
 def test_a_run_of_a_world_that_segfaults_says_which_member_where_and_how_often(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert config.door(lambda: train_in(tmp_path / "run", experiment(Deadly(at=40)))) == 1
+    assert config.exit_code(lambda: train_in(tmp_path / "run", experiment(Deadly(at=40)))) == 1
     said = capfd.readouterr()
     first = said.err.splitlines()[0]
     assert first.startswith("evorl: MemberLost: worker ") and "was killed by SIGSEGV as collect ran, 3 times" in first
@@ -302,7 +302,7 @@ def test_a_run_of_a_world_that_segfaults_says_which_member_where_and_how_often(
 def test_a_run_of_a_world_that_raises_shows_its_own_traceback(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert config.door(lambda: train_in(tmp_path / "run", experiment(Faulty(fault="crash", at=40)))) == 1
+    assert config.exit_code(lambda: train_in(tmp_path / "run", experiment(Faulty(fault="crash", at=40)))) == 1
     said = capfd.readouterr().err
     assert said.splitlines()[0] == "evorl: RuntimeError: the roof fell in at decision 40"
     assert "RuntimeError: the roof fell in at decision 40" in said and "in __call__" in said

@@ -18,7 +18,7 @@ from cluster_victims import relatives, send
 from evolution_runs import CASES, QUICK, journal, judged
 from harness import fingerprint, go, start
 
-from evorl.population.evaluation import Train
+from evorl.population.evaluation import TrainEvaluator
 
 WORDS = {
     "es": (*CASES["es"][:-1], "ec.population=24", "checkpoint.every=4000", "budget.steps=60000"),
@@ -76,9 +76,9 @@ def test_a_killed_worker_costs_one_evaluation_and_no_generation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Begun once more is what it was at, once; who else was in flight is evaluated once."""
-    begun, evaluate, fatal = tmp_path / "begun", Train.evaluate, {"2", "7", "13"}
+    begun, evaluate, fatal = tmp_path / "begun", TrainEvaluator.evaluate, {"2", "7", "13"}
 
-    def noted(self: Train, packed: Any) -> Any:
+    def noted(self: TrainEvaluator, packed: Any) -> Any:
         (number,) = map(str, packed["id"])
         with begun.open("a") as file:
             file.write(f"{number}\n")
@@ -86,7 +86,7 @@ def test_a_killed_worker_costs_one_evaluation_and_no_generation(
             os.kill(os.getpid(), signal.SIGKILL)
         return evaluate(self, packed)
 
-    monkeypatch.setattr(Train, "evaluate", noted)
+    monkeypatch.setattr(TrainEvaluator, "evaluate", noted)
     assert go(*QUICK, *CASES["rounds"], *CLUSTER, f"hydra.run.dir={tmp_path / 'run'}") == 0
     told = [str(line["id"]) for line in journal(tmp_path / "run")]
     times = Counter(begun.read_text().split())

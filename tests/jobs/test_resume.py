@@ -94,7 +94,7 @@ def test_where_it_goes_on_changes_no_bit(
     assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
     place = (*first, *then)
     assert f"cluster={job.choices(halves)['cluster']}" == [word for word in place if word.startswith("cluster=")][-1]
-    assert config.stored(halves).cluster == experiment_of(*(then if then != MORE else place)).cluster
+    assert config.experiment_of_run(halves).cluster == experiment_of(*(then if then != MORE else place)).cluster
     assert go(f"resume={halves}", *then) == 0  # no change
 
 
@@ -226,7 +226,10 @@ def test_how_it_is_recorded_may_change(finished: Path, tmp_path: Path) -> None:
     runs = [copied(finished, tmp_path / name) for name in ("as before", "with pictures")]
     for run, words in zip(runs, ([], ["record.tensorboard=true"]), strict=True):
         assert go(f"resume={run}", f"budget.steps={2 * N}", *words) == 0
-    assert config.stored(runs[1]).record.tensorboard and not config.stored(runs[0]).record.tensorboard
+    assert (
+        config.experiment_of_run(runs[1]).record.tensorboard
+        and not config.experiment_of_run(runs[0]).record.tensorboard
+    )
     assert [*runs[1].rglob("events.out.*")] and not [*runs[0].rglob("events.out.*")]
     assert fingerprint(runs[1]) == fingerprint(runs[0])
 
@@ -313,7 +316,7 @@ def test_killed_before_it_was_a_run_it_is_begun_by_the_same_command(
     monkeypatch.setattr(files, "write", killed)
     assert go(*words) == 130
     monkeypatch.undo()
-    assert run.exists() and not job.is_begun(run)
+    assert run.exists() and not job.is_run(run)
     assert go(*words) == 0
     assert fingerprint(run) == fingerprint(finished)
     assert "resumed" not in json.loads((run / "provenance.json").read_bytes())

@@ -43,7 +43,7 @@ def composed(hydra: Hydra, *words: str) -> Any:
 
 
 def asked(hydra: Hydra, *words: str) -> search.Search:
-    return search.asked(composed(hydra, *words), hydra)
+    return search.read_search(composed(hydra, *words), hydra)
 
 
 # ------------------------------------------------------------------ what a command asks
@@ -224,7 +224,7 @@ def searched(
     own += [DESCRIBED] if name == "map_elites" and not any("descriptors" in word for word in words) else []
     given = [f"hydra.sweep.dir={place}", "rl.gamma=interval(0.8,0.99)", LR, *own, *words]
     launcher = Sums(place, function)
-    search_loop.carry_on(composed(hydra, *given), hydra, launcher)
+    search_loop.run_search(composed(hydra, *given), hydra, launcher)
     return launcher
 
 
@@ -322,9 +322,9 @@ def test_pbt_judges_jobs_by_their_episodes(hydra: Hydra, tmp_path: Path) -> None
     words = ("hydra.sweeper.evolver.exploit=ttest",)
     searched(hydra, tmp_path, "pbt", *words, function=lambda x: 100 * bowl(x))
     assert any(row["role"] == "exploited" for row in told(tmp_path))
-    x = search_loop._alike(2.0, 0.5, 7)
+    x = search_loop._sample_like(2.0, 0.5, 7)
     assert (len(x), x.mean(), x.std()) == pytest.approx((7, 2.0, 0.5))
-    assert search_loop._alike(2.0, 0.0, 1).tolist() == [2.0]
+    assert search_loop._sample_like(2.0, 0.0, 1).tolist() == [2.0]
 
 
 def test_another_search_is_refused(hydra: Hydra, tmp_path: Path) -> None:
@@ -385,7 +385,9 @@ def concluded(hydra: Hydra, place: Path, capsys: pytest.CaptureFixture[str], los
     own = ("hydra.sweeper.evolver.population=4", *words)
     searched(hydra, place, "sga", *own, function=lambda _: math.nan if (n := next(numbers)) == lost else float(n))
     capsys.readouterr()
-    search_loop.conclude(asked(hydra, "ec@hydra.sweeper.evolver=sga", "rl.gamma=interval(0.8,0.99)", LR, *own), place)
+    search_loop.print_outcome(
+        asked(hydra, "ec@hydra.sweeper.evolver=sga", "rl.gamma=interval(0.8,0.99)", LR, *own), place
+    )
     said = capsys.readouterr()
     return said.out, said.err
 
@@ -451,7 +453,7 @@ def test_a_job_whose_policy_could_not_be_judged_has_its_fitness_alone(
 ) -> None:
     own = (NSGA2.replace("hydra", "ec@hydra", 1), "hydra.sweeper.evolver.population=3", "rl.gamma=interval(0.8,0.99)")
     search = asked(hydra, *own, LR, f"hydra.sweeper.evolver.objectives=[{name}]")
-    found = search_loop.Course(search, tmp_path)
+    found = search_loop.SearchState(search, tmp_path)
     Sums(tmp_path, bowl).launch(found.next() or [], 0)
     write_json(tmp_path / "1/result.json", {"fitness": 1, "steps": 10, "seconds": 0.5, "eval": {"return_mean": None}})
     assert found.take()

@@ -39,7 +39,7 @@ def told(sweep: Path) -> list[dict[str, Any]]:
 
 
 def of(sweep: Path, job: str) -> dict[str, Any]:
-    return config.recorded(sweep / job, "run")
+    return config.read_run_config(sweep / job, "run")
 
 
 @pytest.mark.parametrize("name", ["random", "nsga2", "cma_es"])

@@ -22,24 +22,24 @@ from evorl.ec.core import pack
 from evorl.ec.openai_es import Centre, OpenAIES
 from evorl.evaluate import main
 from evorl.population import dispatch
-from evorl.population.dispatch import MEMORY, BySeed, Follower
-from evorl.population.evaluation import Play, plan
+from evorl.population.dispatch import MEMORY, SeedDispatcher, SeedFollower
+from evorl.population.evaluation import PlayEvaluator, evaluation_plan
 from evorl.population.loop import Population
-from evorl.population.results import evaluated
+from evorl.population.results import to_evaluation
 
 
 def followers(population: int, dimensions: int, *words: str) -> tuple[OpenAIES, Any, Any]:
     evolution = OpenAIES(population=population, episodes=1, together=population)
     experiment = experiment_of("mdp=cartpole", f"rl.net.hidden=[{dimensions}]", *words)
     experiment = dataclasses.replace(experiment, ec=evolution)
-    found = plan(experiment, evolution)
+    found = evaluation_plan(experiment, evolution)
     return evolution, found, lambda: evolution.centre(found.space, 0)
 
 
 class Group:
     """Members that are called in turn, and what crossed over to them."""
 
-    def __init__(self, members: list[Follower]) -> None:
+    def __init__(self, members: list[SeedFollower]) -> None:
         self.members, self.calls, self.sent, self.shared = members, 0, 0, 0
 
     def any(self, method: str, *args: Any) -> Any:
@@ -62,24 +62,24 @@ class Group:
 @pytest.mark.parametrize("missed", [0, 1, MEMORY, MEMORY + 1])
 def test_a_member_that_missed_generations_catches_up_or_is_sent_all(missed: int) -> None:
     evolution, found, centre = followers(4, 4)
-    members = [Follower(lambda i: found.make(i), centre, i) for i in range(2)]
+    members = [SeedFollower(lambda i: found.make(i), centre, i) for i in range(2)]
     evolver = evolution.evolver(found.space, 0)
     group: Any = Group(members[:1])
-    courier = BySeed(group, evolver, 4)
+    courier = SeedDispatcher(group, evolver, 4)
     for generation in range(missed + 2):
         if generation == missed + 1:
             group.members = members[1:]  # who has seen nothing so far
         task = courier.send(evolver.ask())
         answers = courier.answers(task)
         whole = [evolver.centre.individual_at(*divmod(one.id, 4)) for one in task.individuals]
-        same = members[0].lifetime.evaluate(pack(whole))
+        same = members[0].evaluator.evaluate(pack(whole))
         assert [a.objectives for a in answers.each] == [a.objectives for a in same.each]
         told(courier, evolver, task.individuals, answers)
     assert group.shared == (1 if missed + 1 > MEMORY else 0)
 
 
-def told(courier: BySeed, evolver: Any, individuals: Any, answers: Any) -> None:
-    evaluations = [evaluated(one, answer)[0] for one, answer in zip(individuals, answers.each, strict=True)]
+def told(courier: SeedDispatcher, evolver: Any, individuals: Any, answers: Any) -> None:
+    evaluations = [to_evaluation(one, answer)[0] for one, answer in zip(individuals, answers.each, strict=True)]
     courier.tell(evaluations)
     evolver.tell(evaluations)
 
@@ -90,17 +90,17 @@ def test_a_member_whose_parameters_went_astray_is_named_and_mended(
 ) -> None:
     """Four members evaluate two of eight individuals each; in generation 1 the third one's parameters are spoiled."""
     evolution, found, centre = followers(8, 4)
-    members = [Follower(lambda i: found.make(i), centre, i) for i in range(4)]
+    members = [SeedFollower(lambda i: found.make(i), centre, i) for i in range(4)]
     evolver = evolution.evolver(found.space, 0)
     group: Any = Group(members)
-    courier = BySeed(group, evolver, 8)
+    courier = SeedDispatcher(group, evolver, 8)
     fitness = []
     for generation in range(3):
         if generation == 1:
             members[2].centre.theta = members[2].centre.theta + noise
         tasks = [courier.send(evolver.ask(1)) for _ in range(8)]
         lone = [evolver.centre.individual_at(generation, place) for place in range(8)]
-        true = [members[0].lifetime.evaluate(pack([one])).each[0].objectives for one in lone]
+        true = [members[0].evaluator.evaluate(pack([one])).each[0].objectives for one in lone]
         answers = [courier.answers(task) for task in tasks]
         assert [one.each[0].objectives for one in answers] == true
         fitness += true
@@ -139,13 +139,13 @@ class Watched:
 
     def __init__(self, place: Path, patch: pytest.MonkeyPatch) -> None:
         self.place = place
-        load, evaluate = Centre.load_state_dict, Play.evaluate
+        load, evaluate = Centre.load_state_dict, PlayEvaluator.evaluate
 
         def loading(centre: Centre, state: Any) -> None:
             self._say("sent", state["generation"])
             load(centre, state)
 
-        def evaluating(one: Play, packed: Any) -> Any:
+        def evaluating(one: PlayEvaluator, packed: Any) -> Any:
             generation = int(packed["id"][0]) // TASKS
             self._say("evaluates", generation)
             ends = time.monotonic() + PATIENCE_S
@@ -156,7 +156,7 @@ class Watched:
             return evaluate(one, packed)
 
         patch.setattr(Centre, "load_state_dict", loading)
-        patch.setattr(Play, "evaluate", evaluating)
+        patch.setattr(PlayEvaluator, "evaluate", evaluating)
 
     def _say(self, *words: object) -> None:
         with (self.place / str(os.getpid())).open("a") as file:
@@ -293,9 +293,9 @@ def test_who_went_by_a_seed_can_be_judged_while_its_generation_is_under_way(
 def weighed(width: int, normalize: str) -> tuple[int, int]:
     """What goes out and what comes back in three generations by seed: bytes."""
     evolution, found, centre = followers(4, width, f"rl.normalize_inputs={normalize}")
-    group: Any = Group([Follower(lambda i: found.make(i), centre, 0)])
+    group: Any = Group([SeedFollower(lambda i: found.make(i), centre, 0)])
     evolver = evolution.evolver(found.space, 0)
-    courier = BySeed(group, evolver, 4)
+    courier = SeedDispatcher(group, evolver, 4)
     moments, back = found.moments(), 0
     for _ in range(3):
         memory = None if moments is None else {"moments": moments.state_dict()}

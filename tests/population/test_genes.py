@@ -17,9 +17,9 @@ from evorl.ec.core import Evolution, Individual, pack
 from evorl.ec.pbt import PBT
 from evorl.ec.sga import SGA
 from evorl.ec.space import Gene
-from evorl.population.evaluation import plan
+from evorl.population.evaluation import evaluation_plan
 from evorl.population.genes import FIXED, genes, with_values
-from evorl.population.results import Answer
+from evorl.population.results import IndividualResult
 from evorl.training.experiment import Experiment
 from evorl.util.errors import BadRequest
 
@@ -42,14 +42,14 @@ REFUSED = {"a3c": {"rl.asynchronous", "rl.normalize_rewards", "rl.correction"}}
 """Keys of which an algorithm knows one value only."""
 
 
-def lives(experiment: Experiment, evolution: Evolution, genomes: list[dict[str, Any]]) -> list[Answer]:
+def lives(experiment: Experiment, evolution: Evolution, genomes: list[dict[str, Any]]) -> list[IndividualResult]:
     """A line of descent: each takes over the weights of the one before and what it hands on, under its own genes."""
-    how = plan(experiment, evolution)
-    member, answers = how.make(0), list[Answer]()
+    how = evaluation_plan(experiment, evolution)
+    member, answers = how.make(0), list[IndividualResult]()
     one = Individual(0, np.zeros(len(how.space.genes)), how.space.weights_of(0))
     for number, values in enumerate(genomes):
         one = one._replace(id=number, genes=how.space.coordinates(values, one.genes))
-        answers.append(Answer(*member.evaluate(pack([one])).each[0]))
+        answers.append(IndividualResult(*member.evaluate(pack([one])).each[0]))
         one = one._replace(weights=answers[-1].weights, memory=answers[-1].memory)
     return answers
 
@@ -209,7 +209,7 @@ OPPONENT = ("mdp.opponent", {"choices": ["self", "rule"]})
         ),
         (
             *("pong", PBT, [("rl.slots", [4, 6]), OPPONENT], {"rl.slots": 5, "mdp.opponent": "self"}),
-            *({"rl.slots": 5, "mdp.opponent": "rule"}, "rl.slots: self needs an even number"),
+            *({"rl.slots": 5, "mdp.opponent": "rule"}, "rl.slots: opponent=self needs an even number"),
         ),
         (
             *("pong", SGA, [("mdp.side", {"choices": ["random", "left"]}), OPPONENT]),

@@ -29,10 +29,10 @@ from evorl.ec.sga import SGA
 from evorl.ec.space import Space
 from evorl.mdp.core import Arena, Spec, WorldError
 from evorl.population import loop, results
-from evorl.population.evaluation import Train, plan
+from evorl.population.evaluation import TrainEvaluator, evaluation_plan
 from evorl.population.genes import with_values
 from evorl.population.loop import Population
-from evorl.population.results import Answer
+from evorl.population.results import IndividualResult
 from evorl.rl.core import Episode, Learned
 from evorl.rl.ppo import Learner
 from evorl.training.experiment import Experiment
@@ -178,12 +178,12 @@ def test_equals_are_judged_on_the_same_episodes_or_each_on_its_own(lifetime: str
     still = ("rl.lr=1e-30", "rl.normalize_inputs=false", "rl.net.activation=tanh")
     experiment = experiment_of(*QUICK, "mdp=cartpole", "ec=pbt", *words, *still)
     assert experiment.ec is not None
-    how = plan(experiment, experiment.ec)
+    how = evaluation_plan(experiment, experiment.ec)
     member, weights = how.make(0), how.space.weights_of(0)
     found = []
     for number in (0, 1):
         one = Individual(number, np.empty(0), weights)
-        found.append(Answer(*member.evaluate(pack([one])).each[0]).result["length"])
+        found.append(IndividualResult(*member.evaluate(pack([one])).each[0]).result["length"])
     assert np.array_equal(*found) == alike
 
 
@@ -307,7 +307,7 @@ UNREPORTED = {
 
 def test_a_problem_s_own_objectives_may_be_named() -> None:
     experiment = experiment_of(*QUICK, "mdp=problem", "mdp.id=zdt1", "ec=nsga2", "ec.objectives=[f1,f2]")
-    assert experiment.ec is not None and plan(experiment, experiment.ec).names == ("f1", "f2")
+    assert experiment.ec is not None and evaluation_plan(experiment, experiment.ec).objective_names == ("f1", "f2")
 
 
 @pytest.mark.parametrize("words", UNREPORTED)
@@ -342,7 +342,7 @@ def test_where_no_episode_tells_the_results_the_first_evaluation_does(
 
 def test_what_only_an_evolution_names_needs_an_episode(monkeypatch: pytest.MonkeyPatch) -> None:
     played = []
-    monkeypatch.setattr(results, "reported", lambda world, seconds: played.append(world))
+    monkeypatch.setattr(results, "result_names", lambda world, seconds: played.append(world))
     for objectives in (("fitness",), ({"return": 1.0, "length": -0.1},), ("score",)):
         evolution = SGA(population=2, episodes=2, objectives=objectives)
         Population(faulty("nothing", evolution), evolution).close()
@@ -436,7 +436,7 @@ def test_a_budget_too_small_for_a_generation_is_told_at_the_start(
     """Two individuals that learn for so many steps and play two games, of which nobody knows the lengths."""
     evolution = PBT(population=2, train_steps=train_steps, episodes=2)
     population = Population(faulty("", evolution), evolution)
-    monkeypatch.setattr(population, "_fill", lambda: (_ for _ in ()).throw(InterruptedError))  # nothing is evaluated
+    monkeypatch.setattr(population, "_fill_slots", lambda: (_ for _ in ()).throw(InterruptedError))  # nothing is evaluated
     with pytest.raises(InterruptedError):
         population.iterate()
     population.close()
@@ -497,9 +497,9 @@ def test_there_is_a_member_for_every_task(words: tuple[str, ...]) -> None:
     experiment = experiment_of(*QUICK, "mdp=cartpole", "ec=cem", "ec.episodes=1", *words)
     assert experiment.ec is not None
     population, sent = Population(experiment, experiment.ec), list[int]()
-    send = population.courier.send
+    send = population.dispatcher.send
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(population.courier, "send", lambda each: sent.append(len(each)) or send(each))
+        patch.setattr(population.dispatcher, "send", lambda each: sent.append(len(each)) or send(each))
         population.iterate()
     population.close()
     assert sent == FLYING[words] and population.group.size == len(sent)
@@ -513,7 +513,7 @@ def test_it_costs_the_steps_of_its_games(words: tuple[str, ...]) -> None:
     """Every advance of a game, of which there may be several between two decisions: as the arena counts them."""
     experiment = experiment_of(*QUICK, *words, "ec=random", "ec.episodes=3", "ec.together=1", "ec.population=1")
     assert experiment.ec is not None
-    how = plan(experiment, experiment.ec)
+    how = evaluation_plan(experiment, experiment.ec)
     counted, arenas = list[int](), type(experiment.mdp.judge()).arena
 
     def counting(world: Any, slots: int, episodes: Any) -> Any:
@@ -532,13 +532,13 @@ def test_it_costs_the_steps_of_its_games(words: tuple[str, ...]) -> None:
         patch.setattr(type(experiment.mdp.judge()), "arena", counting)
         patch.setattr("evorl.population.evaluation.SLOTS", 1)  # one game after the other
         one = Individual(0, np.empty(0), how.space.weights_of(0))
-        answer = Answer(*how.make(0).evaluate(pack([one])).each[0])
+        answer = IndividualResult(*how.make(0).evaluate(pack([one])).each[0])
     assert answer.cost == sum(counted) == answer.result["length"].sum()
 
 
 def test_two_sides_of_a_game_cost_it_once() -> None:
     both = [Episode(1.0, length, (1.0,), {}) for length in (10.0, 9.0, 20.0, 20.0)]
-    assert results.answered(Random(), both, 2).cost == 30
+    assert results.result_of_episodes(Random(), both, 2).cost == 30
 
 
 class Pair(Faulty):
@@ -560,10 +560,10 @@ class Pair(Faulty):
 def test_no_game_is_played_for_nothing(episodes: int, games: int) -> None:
     """Where an individual holds both sides, each game is two of its episodes."""
     experiment = dataclasses.replace(experiment_of(*QUICK, "mdp=cartpole", "ec=random"), mdp=Pair(length=2))
-    how = plan(experiment, Random(population=2, episodes=episodes, together=2))
+    how = evaluation_plan(experiment, Random(population=2, episodes=episodes, together=2))
     Pair.asked.clear()
     packed = pack([Individual(n, np.empty(0), how.space.weights_of(n)) for n in range(2)])
-    found = [Answer(*one) for one in how.make(0).evaluate(packed).each]
+    found = [IndividualResult(*one) for one in how.make(0).evaluate(packed).each]
     assert [len(one.result["length"]) for one in found] == [episodes] * 2
     assert [one.cost for one in found] == [games * 2] * 2
     assert Pair.asked == [2 * 2 * min(games, 64)]  # of two individuals, both sides of each game, not more than 256
@@ -576,7 +576,7 @@ def test_evaluate_plays_the_best_individual_again(
     alone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = alone("front")
-    evaluate.evaluate(config.request(evaluate.Request, [f"run={run}"]))
+    evaluate.evaluate(config.parse_request(evaluate.Request, [f"run={run}"]))
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     recorded = json.loads((run / "result.json").read_bytes())["eval"]
     assert again["return_mean"] == recorded["return_mean"] and again["length_mean"] == recorded["length_mean"]
@@ -589,9 +589,9 @@ def test_a_run_in_a_checkpoint_holds_no_more_than_it_needs(tmp_path: Path) -> No
 
 def test_in_one_process_the_first_result_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     lived: list[int] = []
-    evaluate_all = Train.evaluate
+    evaluate_all = TrainEvaluator.evaluate
     monkeypatch.setattr(
-        Train, "evaluate", lambda self, packed: lived.extend(packed["id"]) or evaluate_all(self, packed)
+        TrainEvaluator, "evaluate", lambda self, packed: lived.extend(packed["id"]) or evaluate_all(self, packed)
     )
     experiment = experiment_of(*QUICK, *CASES["rounds"])
     assert experiment.ec is not None

@@ -17,7 +17,7 @@ from evorl import evaluate
 from evorl.ec.core import unpack, unpack_evaluations
 from evorl.ec.space import Space
 from evorl.population.genes import genes
-from evorl.population.remap import remapped
+from evorl.population.remap import remap_genes
 
 BEFORE = (*QUICK, "mdp=cartpole", "ec.train_steps=128", LR)
 OTHER = (
@@ -83,8 +83,8 @@ def test_who_lives_keeps_its_values_by_name(run: Path) -> None:
     assert now.ec is not None and before.ec is not None
     old, new = (Space(genes(one.ec.genes, one)) for one in (before, now) if one.ec is not None)
     evolver = now.ec.evolver(new)
-    found = remapped(state, now, evolver, new, None)
-    assert remapped(state, before, evolver, old, None) is state
+    found = remap_genes(state, now, evolver, new, None)
+    assert remap_genes(state, before, evolver, old, None) is state
     pairs = [
         (unpack_evaluations(state["evolver"]["population"]), unpack_evaluations(found["evolver"]["population"])),
         (unpack_evaluations(state["leader"]), unpack_evaluations(found["leader"])),

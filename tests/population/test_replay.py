@@ -102,7 +102,7 @@ def test_a_run_that_ended_with_those_that_failed(shuffled: pytest.MonkeyPatch, t
 
     first = tmp_path / "first"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "evaluated", failing)
+        patch.setattr(loop, "to_evaluation", failing)
         stopped(shuffled, 13)
         assert go(*QUICK, *CASES["pbt"], f"hydra.run.dir={first}") == 130
         shuffled.undo()

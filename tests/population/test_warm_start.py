@@ -16,7 +16,7 @@ from harness import experiment_of, fingerprint, go, newest
 
 from evorl.ec.core import Evaluation, Individual
 from evorl.population.loop import Population
-from evorl.population.warm_start import inhabitants
+from evorl.population.warm_start import saved_individuals
 from evorl.rl.stacked_policies import Actor
 from evorl.training.train import Start, spec
 
@@ -54,8 +54,8 @@ def begun(source: Path, *words: str, optimizer: bool = False) -> Population:
 def first(source: Path, *words: str, optimizer: bool = False) -> list[Individual]:
     """Its first generation."""
     population = begun(source, *words, optimizer=optimizer)
-    population._fill()
-    asked = [one for task in population._flying for one in task.individuals]
+    population._fill_slots()
+    asked = [one for task in population._in_flight for one in task.individuals]
     population.close()
     return asked
 
@@ -84,7 +84,7 @@ def test_a_search_with_a_centre_begins_around_the_policy(evolver: str, sigma: fl
 
 
 def test_a_cap_is_of_its_own_run_alone(sources: Path) -> None:
-    assert any(one.memory and one.memory["cap"] for one in inhabitants(newest(sources / "capped")["run"]))
+    assert any(one.memory and one.memory["cap"] for one in saved_individuals(newest(sources / "capped")["run"]))
     asked = first(sources / "capped", *QUICK, *CART, "ec=sga")
     assert len(asked) == 6 and all(one.memory is None for one in asked)
 
@@ -114,7 +114,7 @@ def test_policies_that_play_begin_with_the_statistics(sources: Path) -> None:
 def test_a_population_of_the_same_kind_comes_whole_the_best_first(
     source: str, words: tuple[str, ...], sources: Path
 ) -> None:
-    people = inhabitants(newest(sources / source)["run"])
+    people = saved_individuals(newest(sources / source)["run"])
     told = {line["id"]: line for line in journal(sources / source)}
     fitness = [told[one.id]["objectives"]["fitness"] for one in people]
     assert fitness[0] == max(fitness) and fitness[1:] == sorted(fitness[1:], reverse=True)
@@ -129,15 +129,15 @@ def test_a_population_of_the_same_kind_comes_whole_the_best_first(
 
 
 def experiment_values(one: Individual, *words: str) -> dict[str, Any]:
-    from evorl.population.evaluation import plan
+    from evorl.population.evaluation import evaluation_plan
 
     experiment = experiment_of(*words)
     assert experiment.ec is not None
-    return plan(experiment, experiment.ec).space.values(one.genes)
+    return evaluation_plan(experiment, experiment.ec).space.values(one.genes)
 
 
 def test_more_individuals_than_there_were_begin_as_the_best(sources: Path) -> None:
-    people = inhabitants(newest(sources / "play")["run"])
+    people = saved_individuals(newest(sources / "play")["run"])
     asked = first(sources / "play", *QUICK, *NORMAL, "ec=sga", "ec.population=9")
     assert all(np.array_equal(one.weights, people[0].weights) for one in asked[len(people) :])
     assert len(asked) == 9
@@ -146,11 +146,11 @@ def test_more_individuals_than_there_were_begin_as_the_best(sources: Path) -> No
 def test_those_beyond_draw_genes_of_their_own(sources: Path) -> None:
     """Or whoever goes on drawing from the whole space would draw the best for ever."""
     words = ("ec=random", "ec.lifetime=train", "ec.population=9", LR)
-    people = inhabitants(newest(sources / "train")["run"])
+    people = saved_individuals(newest(sources / "train")["run"])
     population = begun(sources / "train", *QUICK, *NORMAL, *words)
     asked = population.evolver.ask()
     population.evolver.tell([Evaluation(one, (0.0,)) for one in asked])
-    population.origin.settle()
+    population.warm_start.settle()
     beyond = asked[len(people) :] + population.evolver.ask()
     population.close()
     assert len({one.genes[0] for one in beyond}) == len(beyond) > 9
@@ -159,7 +159,7 @@ def test_those_beyond_draw_genes_of_their_own(sources: Path) -> None:
 
 def test_of_a_search_by_seed_only_the_best_is_sent_to_workers(sources: Path) -> None:
     population = begun(sources / "play", *QUICK, *NORMAL, "ec=openai_es")
-    assert len(population.origin.beginnings) == 1
+    assert len(population.warm_start.initial) == 1
     population.close()
 
 
@@ -172,7 +172,7 @@ def test_of_another_kind_comes_the_best(sources: Path) -> None:
 
 def test_the_numbers_of_a_problem_are_handed_on(sources: Path) -> None:
     words = ("mdp=problem", "mdp.id=rastrigin", "mdp.dimensions=5", "ec=sga")
-    people = inhabitants(newest(sources / "problem")["run"])
+    people = saved_individuals(newest(sources / "problem")["run"])
     told = {line["id"]: line["genes"] for line in journal(sources / "problem")}
     for new, old in zip(first(sources / "problem", *QUICK, *words), people, strict=True):
         assert experiment_values(new, *QUICK, *words) == pytest.approx(told[old.id])

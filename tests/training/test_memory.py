@@ -10,7 +10,7 @@ import pytest
 from harness import WORLDS, experiment_of
 
 from evorl.ec.core import Individual, pack
-from evorl.population.evaluation import plan
+from evorl.population.evaluation import evaluation_plan
 from evorl.training.train import Run
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -58,7 +58,7 @@ def test_memory_is_flat_over_lifetimes() -> None:
     words = ("mdp=cartpole", "ec=pbt", "ec.train_steps=64", "ec.episodes=1", "+ec.genes.rl.lr=[1e-4,1e-3]")
     experiment = experiment_of(*words, "rl.slots=4", "rl.horizon=16", "rl.minibatch=32", "rl.passes=1")
     assert experiment.ec is not None
-    found = plan(experiment, experiment.ec)
+    found = evaluation_plan(experiment, experiment.ec)
     worker, sizes = found.make(0), []
     for number in range(24):
         genes = found.space.sample(np.random.default_rng(number), 1)[0]

@@ -18,7 +18,7 @@ from evorl.cli import config
 from evorl.ec.core import pack, unpack_evaluations
 from evorl.ec.sga import SGA
 from evorl.nets.statistics import Moments, RunningVariance
-from evorl.population.evaluation import plan
+from evorl.population.evaluation import evaluation_plan
 from evorl.population.loop import Population
 from evorl.rl.observation_statistics import Watch
 
@@ -60,8 +60,8 @@ def test_a_generation_knows_what_all_before_it_saw(evolver: str, rows: list[np.n
     for generation in range(3):
         asked = []
         while population.evolver.generation == generation:
-            population._fill()
-            asked += [one for task in population._flying for one in task.individuals]
+            population._fill_slots()
+            asked += [one for task in population._in_flight for one in task.individuals]
             population.iterate()
         known = [one.memory for one in asked if one.id >= 6 * generation]
         assert known
@@ -80,8 +80,8 @@ def test_asynchronous_individuals_know_what_was_told_when_they_were_asked_for() 
     population = population_of(*SHARED, "ec=sga", "ec.asynchronous=true", "ec.slots=4", "ec.together=1")
     known = []
     for _ in range(24):
-        population._fill()
-        known.append(population._flying[-1].individuals[0].memory)
+        population._fill_slots()
+        known.append(population._in_flight[-1].individuals[0].memory)
         population.iterate()
     population.close()
     counts = [0.0 if memory is None else memory["moments"]["0"]["count"] for memory in known]
@@ -103,9 +103,9 @@ def test_a_policy_is_its_weights_and_the_statistics_that_it_played_with(tmp_path
     """An elite keeps the fitness that it has, and so the eyes; evaluated again it plays the very same episodes."""
     words = (*SHARED, "ec=sga", "ec.elites=4", "budget.steps=3000")
     assert go(*words, f"hydra.run.dir={tmp_path / 'run'}") == 0
-    run, experiment = newest(tmp_path / "run")["run"], config.stored(tmp_path / "run")
+    run, experiment = newest(tmp_path / "run")["run"], config.experiment_of_run(tmp_path / "run")
     assert experiment.ec is not None
-    found = plan(experiment, experiment.ec)
+    found = evaluation_plan(experiment, experiment.ec)
     people = unpack_evaluations(run["evolver"]["population"]) + unpack_evaluations(run["leader"])
     last = run["moments"]["all"]["0"]["mean"]
     assert len({tuple(np.asarray(mean_of(one.individual.memory))) for one in people}) > 1
@@ -122,7 +122,7 @@ def test_a_policy_is_its_weights_and_the_statistics_that_it_played_with(tmp_path
 @pytest.mark.parametrize("case", ["es-normal", "es-whiten"])
 def test_evaluate_judges_the_best_as_the_run_did(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert go(*QUICK, *CASES[case], "cluster=processes", "cluster.workers=1", f"hydra.run.dir={tmp_path / 'run'}") == 0
-    evaluate.evaluate(config.request(evaluate.Request, [f"run={tmp_path / 'run'}", "individual=best"]))
+    evaluate.evaluate(config.parse_request(evaluate.Request, [f"run={tmp_path / 'run'}", "individual=best"]))
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     recorded = json.loads((tmp_path / "run" / "result.json").read_bytes())["eval"]
     assert again["return_mean"] == recorded["return_mean"] and again["length_mean"] == recorded["length_mean"]
@@ -152,8 +152,8 @@ def test_a_learners_children_go_on_with_its_statistics(evolver: str, optimizer: 
     while not population.evolver.generation:
         population.iterate()
     parents = {one.individual.id: one.individual for one in population.evolver.population}
-    population._fill()
-    for child in population._flying[0].individuals:
+    population._fill_slots()
+    for child in population._in_flight[0].individuals:
         memory, parent = child.memory, parents[child.parents[0]].memory
         assert memory is not None and parent is not None
         assert memory["learner"]["moments"]["0"]["count"] == parent["learner"]["moments"]["0"]["count"] > 0
@@ -167,8 +167,8 @@ def test_a_learner_around_a_centre_goes_on_with_the_statistics_of_the_best(evolv
     while not population.evolver.generation:
         population.iterate()
     best = max(population.evolver.population, key=lambda one: one.objectives[0]).individual.memory
-    population._fill()
-    (task, *_) = population._flying
+    population._fill_slots()
+    (task, *_) = population._in_flight
     population.close()
     assert best is not None and best["steps"] > 0
     for child in task.individuals:
@@ -180,6 +180,6 @@ def test_rl_normalize_inputs_says_whether_statistics_are_kept() -> None:
     for how in ("false", "true", "whiten"):
         experiment = experiment_of("mdp=pong", "ec=openai_es", f"rl.normalize_inputs={how}")
         assert experiment.ec is not None
-        moments = plan(experiment, experiment.ec).moments()
+        moments = evaluation_plan(experiment, experiment.ec).moments()
         assert (moments is not None) == (how != "false")
         assert moments is None or (isinstance(moments, Moments) and moments.whiten == (how == "whiten"))

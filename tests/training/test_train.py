@@ -25,7 +25,7 @@ from evorl.nets.capture import Record as Recorded
 from evorl.nets.capture import capture
 from evorl.nets.policy import Net
 from evorl.population import genes
-from evorl.population.evaluation import plan
+from evorl.population.evaluation import evaluation_plan
 from evorl.population.loop import Population
 from evorl.record import checkpoint
 from evorl.record.core import Record
@@ -36,7 +36,7 @@ from evorl.rl.ppo import PPO
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import Lockstep
 from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
-from evorl.training.train import Run, Start, prepared
+from evorl.training.train import Run, Start, new_run
 from evorl.util import files
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal
@@ -150,7 +150,9 @@ def test_what_cannot_be_compiled_is_refused(
         assert "rl.compile: needs a C++ compiler" in capsys.readouterr().err and not there.exists()
     # whoever only plays needs none
     whole = replace(CPU, rl=replace(SMALL, compile=True))
-    assert plan(whole, PBT(population=2, train_steps=BATCH, genes={"rl": {"lr": [0.001, 0.01]}})).together == 1
+    assert (
+        evaluation_plan(whole, PBT(population=2, train_steps=BATCH, genes={"rl": {"lr": [0.001, 0.01]}})).together == 1
+    )
 
 
 # ------------------------------------------------------------------ counting and stopping
@@ -200,7 +202,7 @@ def test_a_process_takes_the_experiments_threads_where_it_begins_to_work() -> No
     e = experiment(rl=replace(SMALL, threads=before + 1))
     works: list[Callable[[], Any]] = [
         lambda: Run(e), lambda: Sampler(e.mdp, e.rl, 0, torch.device("cpu"), 0), lambda: Population(e, SGA()),
-        lambda: plan(e, SGA()).make(0), lambda: evaluate._learner(e, state, torch.device("cpu")),
+        lambda: evaluation_plan(e, SGA()).make(0), lambda: evaluate._learner(e, state, torch.device("cpu")),
     ]  # fmt: skip
     try:
         run = Run(e)
@@ -329,7 +331,7 @@ def test_init_takes_the_policy_and_nothing_else(teacher: Path, tmp_path: Path, m
 
 
 def test_init_takes_the_optimiser_on_request(teacher: Path) -> None:
-    run = prepared(experiment(seed=5, rl=replace(SMALL, lr=1e-4, normalize_inputs=True)), Start(teacher, True))
+    run = new_run(experiment(seed=5, rl=replace(SMALL, lr=1e-4, normalize_inputs=True)), Start(teacher, True))
     old, new = newest(teacher)["run"]["learner"], run.learner.state_dict()
     run.close()
     assert all(torch.equal(new[part][k], x) for part in ("policy", "optimizer") for k, x in old[part].items())
