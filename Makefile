@@ -17,7 +17,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests setup check learn faults peers speed
+.PHONY: help train test tests setup check learn faults peers speed picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -52,6 +52,10 @@ peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks
 speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, half an hour of an idle machine
 	@set -e; for name in arena ppo solve pong floor cluster model; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
+
+picture: ## draw docs/architecture.svg from docs/architecture.dot
+	@command -v dot > /dev/null || { echo "dot is missing: install Graphviz (on Debian and Ubuntu: apt install graphviz)" >&2; exit 1; }
+	@dot -Tsvg docs/architecture.dot -o docs/architecture.svg
 
 # Stamps: a later call starts at once, until pyproject.toml asks for something else.
 $(VENV)/.core: pyproject.toml | $(VENV)/bin/pip

@@ -184,7 +184,25 @@ def test_layers() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_every_module_stands_in_the_table_of_rooms() -> None:
+def test_the_picture_shows_the_layers() -> None:
+    """Its rows are those of the import contract, from the commands down to util; the SVG is drawn from it."""
+    text = (ROOT / "docs" / "architecture.dot").read_text()
+    rank = {name: row for row, layer in enumerate(layers()) for name in layer}
+    order = re.search(r"^    (run -> .*);?$", text, re.MULTILINE)
+    assert order is not None
+    rows = [rank[name] for name in order[1].split(" -> ")]
+    assert rows == sorted(rows)
+    drawn = (ROOT / "docs" / "architecture.svg").read_text()
+    for name in rank:
+        assert f">{name}<" in drawn or name in ("evaluate", "report"), name
+
+
+def layers() -> list[list[str]]:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    return [[name.removeprefix("evorl.") for name in row.split(" | ")] for row in contracts[0]["layers"]]
+
+
+def test_every_module_stands_in_the_table_of_packages() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     table = {word for line in page.splitlines() if line.startswith("| `") for word in line.split("|")[1].split()}
     inside = {path.name if path.is_file() else f"{path.name}/" for path in (ROOT / "evorl").iterdir()}
@@ -192,7 +210,7 @@ def test_every_module_stands_in_the_table_of_rooms() -> None:
 
 
 def test_start_up_is_light() -> None:
-    """The doors' first line must not wait for torch and the like."""
+    """The first line of output must not wait for torch and other heavy imports."""
     heavy = "{'torch', 'gymnasium', 'matplotlib', 'wandb', 'tensorboard', 'ray', 'rich'}"
     code = f"import sys, evorl.run, evorl.evaluate, evorl.report; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
