@@ -1,7 +1,7 @@
-"""What evaluating an individual means: members of a run's group that turn individuals into objectives.
+"""Evaluators: the members of a group that turn individuals into objectives.
 
-An evaluation is a pure function of the individual (its id, genes, weights and memory) and the experiment, so it may
-run anywhere, and again where its process was killed. Letters in shapes: K individuals of one task, E episodes.
+An evaluation is a pure function of the individual (id, genes, weights, memory) and the experiment. So it can run in any
+process, and again after its process was killed. Letters in shapes: K individuals of one task, E episodes.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
 Array = NDArray[Any]
-SLOTS = 256  # episodes at once in a task of lifetime=play, about; a constant, since it decides the last bits
-TASKS = 4  # tasks that the evaluations in flight make where ec.together is not given
+SLOTS = 256  # approximate episodes at once in a task of lifetime=play; a constant, since it decides the last bits
+TASKS = 4  # tasks that the slots are divided into if ec.together is null
 
 
 class Evaluator(Protocol):
-    """A member of the group that evaluates."""
+    """A member of the group that evaluates individuals."""
 
     def evaluate(self, packed: StateDict) -> TaskResult:
-        """What becomes of the individuals that `evorl.ec.core.pack` took."""
+        """Evaluate individuals packed by `evorl.ec.core.pack`."""
         ...
 
 
@@ -62,22 +62,22 @@ class EvaluationPlan:
 
     space: Space
     make: Callable[[int], Evaluator]
-    """The factory of the group's members."""
+    """Makes the members of the group, from their index."""
     together: int
-    """Individuals of one task."""
+    """Individuals per task."""
     learner: Callable[[Individual], Learner] | None
-    """The individual as a policy that can be judged and saved; None where there is none."""
+    """Turns an individual into a learner that can be evaluated and saved; None for a problem."""
     objective_names: tuple[str, ...]
-    """Of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
+    """Names of the objectives: ``fitness``, ``fitness+0.5*lazy``."""
     begin: Callable[[StateDict], tuple[NDArray[np.float32], StateDict | None]] | None = None
-    """The weights and the memory that an individual takes over from a learner's state; None where there is no policy.
-    Raises ValueError or KeyError for what does not fit."""
+    """Extracts weights and memory of an individual from a learner's state; None for a problem. Raises ValueError or
+    KeyError if they do not fit."""
     moments: Callable[[], Moments | None] = lambda: None
-    """Makes statistics of inputs for the whole population to share, of nothing yet; None where it shares none."""
+    """Makes empty input statistics for the population to share; returns None if it shares none."""
 
 
 def evaluation_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
-    """Raises `BadRequest` for what cannot be evolved."""
+    """Plan the evaluations of an experiment. Raises `BadRequest` if it cannot be evolved."""
     _check(experiment, evolution)
     if isinstance(experiment.mdp, Problem):
         return _function_plan(experiment.mdp, evolution)
@@ -86,7 +86,7 @@ def evaluation_plan(experiment: Experiment, evolution: Evolution) -> EvaluationP
 
 def _check(experiment: Experiment, evolution: Evolution) -> None:
     if evolution.start == "zeros" and evolution.lifetime == "train":
-        raise BadRequest("is for weights that only play; a learner begins with a network's", "ec.start")
+        raise BadRequest("needs lifetime=play; a learner begins with a network's weights", "ec.start")
     problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
     if experiment.rl.compile and (evolution.lifetime == "play" or problem is not None):
         raise BadRequest("nothing learns here, so there is nothing to compile", "rl.compile")
@@ -121,7 +121,7 @@ def _function_plan(problem: Problem, evolution: Evolution) -> EvaluationPlan:
 
 
 class FunctionEvaluator:
-    """The genes are what is evaluated, and the objectives are the function's own; one step each."""
+    """Evaluates a problem's function at the individuals' genes; each evaluation costs one step."""
 
     def __init__(self, problem: Problem, member: int) -> None:
         self.problem = problem
@@ -172,11 +172,11 @@ def _play_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
 
 
 class PlayEvaluator:
-    """Episodes played by weights that evolve; the policies of a task act in one forward pass.
+    """Plays episodes with evolved weights; all policies of a task act in one forward pass.
 
-    Where inputs are normalised, the individuals of a task all know the same statistics (their memory), by which they
-    see while they play; what they decide on goes into others, which the task's answers bring back. A cap, too, is that
-    of all of a task: no episode has more environment steps.
+    If inputs are normalised, all individuals of a task normalise by the same statistics (in their memory). The inputs
+    that they see go into separate statistics, which the task's result returns. All individuals of a task also share
+    one cap on the steps of an episode.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class PlayEvaluator:
         torch.set_num_threads(experiment.rl.threads)
         self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(found), together
         self.actor: Actor | None = None
-        self.seen: Moments | None = None  # by the individuals of this task so far
+        self.seen: Moments | None = None  # statistics of the inputs of this task so far
 
     def evaluate(self, packed: StateDict) -> TaskResult:
         self.seen = None
@@ -198,7 +198,7 @@ class PlayEvaluator:
         return [answer for one in individuals for answer in self._alone(one)]
 
     def _alone(self, one: Individual) -> list[IndividualResult]:
-        """In a world of its own."""
+        """Evaluate an individual in its own world, which its genes change."""
         try:
             world = with_values(self.experiment, self.space.values(one.genes)).mdp
             judged = _capped_world(world.judge(), one)
@@ -208,7 +208,7 @@ class PlayEvaluator:
             return self._play(judged, [one])
 
     def _play(self, world: World, individuals: list[Individual]) -> list[IndividualResult]:
-        """Play a world; short tasks are filled up, so that a policy's bits never depend on how many there are."""
+        """Play a world. A short task is padded, so that a policy's bits do not depend on the number of individuals."""
         e = self.evolution
         crowd = 1 if self.space.genes else self.together
         rows = [*individuals, *individuals[-1:] * (crowd - len(individuals))]
@@ -225,7 +225,7 @@ class PlayEvaluator:
             watch = None if seen is None else Watch(seen, arena.slots)
             numbers = [*shares(e.episodes, width) * len(individuals), *[0] * width * (crowd - len(individuals))]
             done = played(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers, watch)
-        except NotFinite as error:  # the world's: one row's poisons no other, but which is not known
+        except NotFinite as error:  # from the world; rows are independent, but the row at fault is unknown
             if len(individuals) == 1:
                 return [failed_result(e, str(error))]
             return [answer for one in individuals for answer in self._play(world, [one])]
@@ -239,7 +239,7 @@ class PlayEvaluator:
         return Moments.of(actor.spec.inputs, self.experiment.rl.normalize_inputs)
 
     def _known(self, actor: Actor, one: Individual) -> Moments | None:
-        """The statistics by which an individual sees."""
+        """Return the statistics that normalise an individual's inputs."""
         moments = self._moments(actor)
         if moments is not None and one.memory is not None:
             moments.load_state_dict(one.memory["moments"])
@@ -253,7 +253,7 @@ class PlayEvaluator:
 
 
 def _capped_world(world: World, one: Individual) -> World:
-    """The world as an individual plays it."""
+    """Return the world with the individual's cap on episode lengths, if it has one."""
     cap = (one.memory or {}).get("cap")
     return world if cap is None else world.capped(cap)
 
@@ -292,7 +292,7 @@ def _train_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
 
 
 class TrainEvaluator:
-    """A learner trains the individual's weights under its genes, then plays; the weights go back changed."""
+    """Trains a learner from the individual's weights under its genes, then plays; returns the changed weights."""
 
     def __init__(self, experiment: Experiment, evolution: Evolution, found: tuple[Gene, ...], member: int) -> None:
         self.experiment, self.evolution, self.space = experiment, evolution, Space(found)
@@ -306,10 +306,10 @@ class TrainEvaluator:
     def _live(self, one: Individual) -> IndividualResult:
         try:
             own = with_values(self.experiment, self.space.values(one.genes))
-            own = replace(own, mdp=replace(own.mdp))  # which the end of this life closes
+            own = replace(own, mdp=replace(own.mdp))  # a copy, since run.close() closes it
             run = Run(replace(own, seed=seeds.key(own.seed, "life", one.id) >> 33, cluster=Local(), ec=None))
         except BadRequest as error:
-            if not self.space.genes:  # then nobody's life is possible
+            if not self.space.genes:  # without genes, every individual would fail
                 raise
             return failed_result(self.evolution, str(error))
         try:
@@ -322,7 +322,7 @@ class TrainEvaluator:
     def _trained(self, run: Run, one: Individual) -> IndividualResult:
         e = self.evolution
         layout = _layout(run.learner)
-        run.steps = began = one.memory["steps"] if one.memory else 0  # schedules go on along a line of descent
+        run.steps = began = one.memory["steps"] if one.memory else 0  # a child's schedules continue its parent's
         _inherit(run.learner, layout, one.weights, one.memory)
         while run.steps < began + e.train_steps:
             run.iterate()
@@ -345,9 +345,9 @@ def _layout(learner: Learner) -> Layout:
 
 
 def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Mapping[str, Any] | None) -> None:
-    """Give a learner an individual's weights, and whatever else the individual hands on.
+    """Load an individual's weights and the rest of its memory into a learner.
 
-    What nobody has handed on begins anew, and so do episodes: no returns of those in flight are taken over.
+    Parts that the memory lacks keep their initial state. Episodes begin anew, so running returns are not taken over.
     """
     assert weights is not None
     known = {name: part for name, part in (memory["learner"] if memory else {}).items() if part is not None}

@@ -1,8 +1,8 @@
-"""One population that evolves: fill the free slots, take a result, tell the evolver; what a checkpoint holds of it.
+"""The loop of one population: fill the free slots, take a result, tell the evolver.
 
-One loop serves generations and asynchronous search. In a synchronous run evaluations are told in the order they were
-asked for, whatever the order of their arrival, so the same bits come out on any number of workers. An asynchronous
-run tells them as they arrive, and ``population.jsonl`` keeps that order.
+The same loop serves generations and asynchronous search. A synchronous run tells evaluations in the order in which
+they were asked, whatever the order of arrival, so any number of workers gives the same bits. An asynchronous run tells
+them in the order of arrival, which ``population.jsonl`` keeps.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ from evorl.util.errors import BadRequest
 log = logging.getLogger("evorl")
 
 HOPELESS = 1000
-"""Evaluations in a row that failed, after which a run ends: those that fail at once would never use up its budget."""
+"""Failed evaluations in a row after which a run ends. Evaluations that fail at once would never use up the budget."""
 
 
 class Population:
-    """An evolver, the evaluations in flight and their counters: everything that a checkpoint holds."""
+    """An evolver, its evaluations in flight and the counters: everything that a checkpoint holds."""
 
     def __init__(
         self,
@@ -63,8 +63,7 @@ class Population:
         order: Sequence[JournalEntry] = (),
         init: Start | None = None,
     ) -> None:
-        """``order``: the individuals that another run was told of, in their order, to be told so again; ``init``: the
-        run that this one starts from. Raises `BadRequest`."""
+        """``order``: the journal of a run to repeat; ``init``: the run to start from. Raises `BadRequest`."""
         self.experiment, self.evolution = experiment, evolution
         found = evaluation_plan(experiment, evolution)
         if experiment.rl.compile:
@@ -74,29 +73,33 @@ class Population:
         with _errors_under_ec():
             check_results(evolution.wanted(found.space), experiment.mdp)
             self.evolver = evolution.evolver(self.plan.space, experiment.seed)
-        if isinstance(self.evolver, Seeding):  # it begins around the best, and so do the workers who follow it
+        if isinstance(self.evolver, Seeding):  # the search and its workers begin at the best individual
             self.warm_start.release()
         self.slots = evolution.slots or evolution.population
-        self.ranks_by_fitness = ranks_by_fitness(evolution.objectives)  # whether that ranks individuals for a person
+        self.ranks_by_fitness = ranks_by_fitness(
+            evolution.objectives
+        )  # whether fitness ranks individuals in output for people
         self.steps = self.evaluations = self.failed = 0
-        self.failures_in_a_row = 0  # evaluations since the last one that did not fail
+        self.failures_in_a_row = 0  # failed evaluations since the last successful one
         self.leader: Evaluation | None = None  # the best individual so far
         self.best: tuple[float, int] | None = None
-        self.genes: dict[str, Value] = {}  # the leader's values, as it was evaluated with
-        self.moments = self.plan.moments()  # of all inputs seen so far, where the population shares such
+        self.genes: dict[str, Value] = {}  # gene values of the leader
+        self.moments = self.plan.moments()  # statistics of all inputs so far, if the population shares them
         if self.moments is not None and self.warm_start.known is not None:
             self.moments.load_state_dict(self.warm_start.known["moments"])
-        self.shared = None if self.moments is None else self.moments.state_dict()  # as this generation knows them
-        self._judged: tuple[Evaluation, Metrics] | None = None  # who was, and what came out
+        self.shared = (
+            None if self.moments is None else self.moments.state_dict()
+        )  # the statistics that this generation uses
+        self._judged: tuple[Evaluation, Metrics] | None = None  # the individual of the last evaluation, and its metrics
         self._order, self._same_as_before = order, True
         self._in_flight: list[Task] = []
         self.dispatcher = self._new_dispatcher()
         torch.set_num_threads(experiment.rl.threads)  # after the workers have started
 
     def _new_dispatcher(self) -> Dispatcher:
-        """By seed where the evolver allows it and processes lie between; else whole."""
+        """Choose how individuals are sent: as seeds if the evolver allows it and workers are other processes."""
         e, evolution, space = self.experiment, self.evolution, self.plan.space
-        tasks = -(-self.slots // self.plan.together)  # the last one may be short
+        tasks = -(-self.slots // self.plan.together)  # the last task may be short
         spawn = partial(e.cluster.spawn, size=tasks, plain=(BadRequest, WorldError))
         travels = isinstance(self.evolver, Seeding) and evolution.lifetime == "play" and self.plan.learner is not None
         if not travels or evolution.asynchronous or e.cluster.here:
@@ -106,18 +109,20 @@ class Population:
         assert isinstance(self.evolver, Seeding)
         self.evolver.whole = False
         make = partial(SeedFollower, self.plan.make, partial(evolution.centre, space, e.seed))
-        self.group = spawn(make, size=min(tasks, e.cluster.workers))  # one for each process, with its parameters
+        self.group = spawn(
+            make, size=min(tasks, e.cluster.workers)
+        )  # one member per process, which keeps the parameters
         return SeedDispatcher(self.group, self.evolver, evolution.population)
 
     @property
     def due(self) -> bool:
-        """Whether there are individuals that another run was told of, and this one not yet."""
+        """Whether a replay still has journal entries to repeat."""
         return self.evaluations < len(self._order)
 
     # -------------------------------------------------------------- the loop
 
     def iterate(self) -> Progress:
-        """Take one task's evaluations and tell the evolver of them."""
+        """Take the evaluations of one task and tell the evolver."""
         if not (self.evaluations or self._in_flight):
             self._warn_if_budget_too_small()
         self._fill_slots()
@@ -138,10 +143,10 @@ class Population:
         return Progress(self._learn(evaluations, answers.seen) | self._metrics(), rows)
 
     def _warn_if_budget_too_small(self) -> None:
-        """Say so where the budget cannot pay for one generation, whatever the lengths of its episodes."""
+        """Warn if the budget is too small for one generation, even with episodes of one step."""
         e, evolution = self.experiment, self.evolution
         limit = e.budget.steps or e.mdp.budget
-        each, keys = 1, list[str]()  # of a function
+        each, keys = 1, list[str]()  # a function takes one step
         if self.plan.learner is not None:
             each, keys = evolution.episodes, ["ec.episodes"]
             if evolution.lifetime == "train":
@@ -154,7 +159,7 @@ class Population:
             )  # fmt: skip
 
     def _fill_slots(self) -> None:
-        """Ask and send until as many evaluations are in flight as may be, or the evolver waits."""
+        """Ask and send until all slots are in use or the evolver waits for evaluations."""
         while (free := self.slots - sum(len(task.individuals) for task in self._in_flight)) > 0:
             asked = self.evolver.ask(min(free, self.plan.together))
             if not asked:
@@ -164,13 +169,13 @@ class Population:
             raise RuntimeError("the evolver waits for evaluations, and none is in flight")
 
     def _with_memory(self, one: Individual) -> Individual:
-        """An individual with what it is to know beside its weights."""
+        """Return an individual with its memory: what it needs beside its weights."""
         if self.moments is None:
             return one._replace(memory=self.warm_start.memory(one))
         return one._replace(memory={**(one.memory or {}), "moments": self.shared})
 
     def _learn(self, evaluations: list[Evaluation], seen: StateDict | None) -> Metrics:
-        """Tell the evolver; what was seen is shared with everybody from the next generation on."""
+        """Tell the evolver. New input statistics are shared from the next generation on."""
         before = self.evolver.generation
         with _errors_under_ec():
             metrics = self.evolver.tell(evaluations)
@@ -184,7 +189,7 @@ class Population:
         return metrics
 
     def _next_task(self) -> Task:
-        """The task whose evaluations are told next."""
+        """Return the task whose evaluations are told next."""
         if not self.evolution.asynchronous:
             return self._in_flight[0]
         if self.due:
@@ -193,30 +198,31 @@ class Population:
         return next(task for task in self._in_flight if task.future is ready)
 
     def _task_of(self, number: int) -> Task:
-        """The task of an individual that the journal says was told next. Raises `BadRequest` where there is none."""
+        """Return the task of the journal's next individual. Raises `BadRequest` if it is not in flight."""
         for task in self._in_flight:
             if task.individuals[0].id == number:
                 return task
-        line = f"line {self.evaluations + 1} of the journal is of individual {number}"
-        raise BadRequest(f"{line}, which is not in flight: it is another run's, or another version's", "replay")
+        line = f"line {self.evaluations + 1} of the journal is individual {number}"
+        raise BadRequest(f"{line}, which is not in flight: the journal is of another run or version", "replay")
 
     def _compare_with_journal(self, rows: list[dict[str, Any]]) -> None:
-        """Say so, once, where an individual of a replay comes to something else than it did before."""
+        """Warn once if an individual of a replay has other objectives than in the journal."""
         first = self._order[self.evaluations - len(rows) : self.evaluations] if self._same_as_before else []
-        for told, row in zip(first, rows, strict=False):  # a resume with a larger budget goes on beyond them
+        for told, row in zip(first, rows, strict=False):  # a resume with a larger budget has more rows than the journal
             now = {name: x if np.isfinite(x) else None for name, x in row["objectives"].items()}
             if now != told.objectives:
                 self._same_as_before = False
                 log.warning(
-                    "this is no repetition: individual %d comes to %s, and came to %s; another version, other hardware "
-                    "or a world that is no function of its seed", told.id, now, told.objectives,
+                    "this replay differs: individual %d has objectives %s, the journal says %s; the cause is another "
+                    "version, other hardware or a world that is not a function of its seed",
+                    told.id, now, told.objectives,
                 )  # fmt: skip
                 return
 
-    # -------------------------------------------------------------- what is kept
+    # -------------------------------------------------------------- records
 
     def _value(self, one: Evaluation) -> float:
-        """What ranks individuals for a person."""
+        """Return the number that ranks individuals in output for people."""
         fitness = one.result.get("fitness") if self.ranks_by_fitness else None
         return one.objectives[0] if fitness is None else mean(fitness)
 
@@ -238,7 +244,7 @@ class Population:
                 self.genes = self.plan.space.values(one.individual.genes)
 
     def _population_row(self, one: Evaluation, seconds: float) -> dict[str, Any]:
-        """A line of population.jsonl."""
+        """Return a line of population.jsonl."""
         this = one.individual
         return {
             "id": this.id, "parents": list(this.parents), "role": this.role, "birth": this.birth,
@@ -264,7 +270,7 @@ class Population:
         return metrics
 
     def _diversity(self) -> Metrics:
-        """Of the weights; not of those who travel by seed, which nobody has all of, and whose deviation is given."""
+        """Return the spread of the weights; nothing for searches by seed, whose spread is their sigma."""
         weights = [one.individual.weights for one in self.evolver.population if one.individual.weights is not None]
         if not weights or self.plan.space.genes or isinstance(self.evolver, Seeding):
             return {}
@@ -273,7 +279,7 @@ class Population:
         return {"population/diversity": float(x.std(0).mean()) / size} if size else {}
 
     def top_individuals(self) -> list[dict[str, Any]]:
-        """The best individuals of the present population, for a person."""
+        """Return the best individuals of the present population as table rows."""
         population = self.evolver.population
         if not population:
             return []
@@ -289,10 +295,10 @@ class Population:
             **self.plan.space.values(this.genes),
         }  # fmt: skip
 
-    # -------------------------------------------------------------- what a session asks
+    # -------------------------------------------------------------- the session's interface
 
     def judge(self) -> Metrics:
-        """Evaluate the best individual, once, on episodes of their own; a problem's is as it is."""
+        """Evaluate the best individual, once, on the evaluation episodes; for a problem return its objectives."""
         if self.leader is None:
             return {"eval/return_mean": float("nan")}
         if self.plan.learner is None:
@@ -301,8 +307,8 @@ class Population:
             e, one = self.experiment, self.leader.individual
             try:
                 metrics = judge(self.plan.learner(one), e.mdp, e.seed, e.eval.episodes)
-            except NotFinite as error:  # on other episodes than those of its fitness
-                log.warning("individual %d cannot be judged at step %d: %s", one.id, self.steps, error)
+            except NotFinite as error:  # these episodes are not those of its fitness
+                log.warning("individual %d cannot be evaluated at step %d: %s", one.id, self.steps, error)
                 metrics = {"eval/return_mean": float("nan")}
             self._judged = self.leader, metrics
         return dict(self._judged[1])
@@ -338,15 +344,15 @@ class Population:
             "flying": {str(n): pack(task.individuals) for n, task in enumerate(self._in_flight)},
             "origin": self.warm_start.state_dict(),
             "moments": None if self.moments is None else {"all": self.moments.state_dict(), "shared": self.shared},
-            "learner": learner,  # the best individual's, for whoever judges this run again
+            "learner": learner,  # the best individual's, for evorl.evaluate
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
         self.steps, self.evaluations, self.failed = state["steps"], state["evaluations"], state["failed"]
-        self.failures_in_a_row = state.get("in_vain", 0)  # not noted by runs of before
+        self.failures_in_a_row = state.get("in_vain", 0)  # missing in runs of older versions
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.leader = next(iter(unpack_evaluations(state["leader"])), None)
-        self.genes = state.get("values", {})  # the same
+        self.genes = state.get("values", {})  # likewise
         self.evolver.load_state_dict(state["evolver"])
         self.warm_start.load_state_dict(state["origin"])
         if self.moments is not None:
@@ -362,7 +368,7 @@ class Population:
 
 @contextmanager
 def _errors_under_ec() -> Iterator[None]:
-    """What an evolver refuses is a key of the evolution's."""
+    """Put the keys of an evolver's errors under ``ec``."""
     try:
         yield
     except BadRequest as error:
@@ -370,10 +376,10 @@ def _errors_under_ec() -> Iterator[None]:
 
 
 def new_work(experiment: Experiment, init: Start | None = None, replay: Path | str | None = None) -> Work:
-    """What an experiment does: one learner trains, or where it has an ``ec`` a population evolves.
+    """Build the work of an experiment: a population if it has an ``ec``, else one learner.
 
-    ``init`` is the run that it starts from; ``replay`` the directory of an asynchronous evolution whose order
-    of arrival this one takes. Raises `BadRequest`.
+    ``init`` is the run to start from. ``replay`` is the directory of an asynchronous evolution to repeat. Raises
+    `BadRequest`.
     """
     if experiment.ec is None:
         return new_run(experiment, init)

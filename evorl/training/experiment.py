@@ -1,4 +1,4 @@
-"""One whole run, typed: what the config says, after the door."""
+"""One run as typed, frozen dataclasses: the config after it was composed and checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evorl.util.types import Count, Natural, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """When a run ends: at whichever limit it meets first."""
+    """Limits of a run; it ends at the first one that it reaches."""
 
     steps: Count | None = None
     """Environment steps; null takes the world's own budget."""
@@ -27,7 +27,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """When and how a policy is judged while it trains."""
+    """When a policy is evaluated during training, and on how many episodes."""
 
     every: Natural | None = None
     """Environment steps between evaluations; null is a tenth of the world's budget, 0 only at the end."""
@@ -37,7 +37,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """When a run saves itself, and what it keeps."""
+    """When checkpoints are saved, and how many are kept."""
 
     every: Natural | None = None
     """Environment steps between checkpoints; null is a twentieth of the world's budget, 0 only at the end."""
@@ -47,7 +47,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """One whole run, typed: what the config says, after the door."""
+    """One run: its world, algorithm, evolution, cluster and settings."""
 
     mdp: World
     rl: Hyper

@@ -1,4 +1,4 @@
-"""A run in its directory, from (re)start to end: the loop, when to judge and to save, signals, the result."""
+"""The session of a run in its directory: the loop, evaluations, checkpoints, signals and the result."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ log = logging.getLogger("evorl")
 
 
 class Interrupted(Exception):
-    """A signal asked the run to stop; it saved first."""
+    """A signal stopped the run, after it saved."""
 
     def __init__(self, number: int, step: int, directory: Path) -> None:
         again = command.run(f"resume={directory}")
-        super().__init__(f"interrupted by {signal.Signals(number).name}; saved at step {step}; go on with: {again}")
+        super().__init__(f"interrupted by {signal.Signals(number).name}; saved at step {step}; resume with: {again}")
         self.signal = number
 
 
 class Progress(NamedTuple):
-    """What came of going on to the next boundary."""
+    """The outcome of one iteration."""
 
     metrics: Metrics
     evaluated: Sequence[dict[str, Any]] = ()
@@ -45,7 +45,7 @@ class Progress(NamedTuple):
 
 
 class Work(Protocol):
-    """What a session carries on with: one learner, or a population."""
+    """What a session runs: one learner or a population."""
 
     experiment: Experiment
     steps: int
@@ -55,27 +55,27 @@ class Work(Protocol):
 
     @property
     def due(self) -> bool:
-        """Whether something is left to do of which the last step is no end: a part of it may cost no step."""
+        """Whether work is left after the last step of the budget; some parts cost no steps."""
         ...
 
     def iterate(self) -> Progress:
-        """Go on to the next boundary. Raises `NotFinite`, naming the step."""
+        """Run one iteration. Raises `NotFinite`, which names the step."""
         ...
 
     def judge(self) -> Metrics:
-        """Evaluate the present policy, ``eval/...``; the same seeds every time."""
+        """Evaluate the present policy on the same seeds every time; return the ``eval/...`` metrics."""
         ...
 
     def top_individuals(self) -> list[dict[str, Any]]:
-        """The best individuals of the present population, for a person; none without one."""
+        """Return the best individuals as table rows; empty for one learner."""
         ...
 
     def fitness(self, judged: Metrics | None) -> float | None:
-        """What the run has reached, given its newest evaluation; None before it has any."""
+        """Return the fitness reached so far, given the newest evaluation; None before there is any."""
         ...
 
     def result(self) -> dict[str, Any]:
-        """What result.json holds beside steps, times and the evaluation."""
+        """Return the entries of result.json beside steps, times and the evaluation."""
         ...
 
     def state_dict(self) -> StateDict: ...
@@ -86,15 +86,15 @@ class Work(Protocol):
 
 
 OpenRun = tuple[Path, StateDict | None]
-"""A run directory that is this process's own, and the state of the checkpoint to go on from; None at a run's start."""
+"""A locked run directory, and the state of the checkpoint to resume from; None for a new run."""
 
 
 def run_to_end(run: Work, opened: Callable[[], AbstractContextManager[OpenRun]]) -> dict[str, Any]:
-    """Carry a run on until its budget is spent, and close it; return what result.json holds.
+    """Run until the budget is spent, then close the run; return the content of result.json.
 
-    ``opened`` opens and locks the run directory. What has a checkpoint is continued from it, exactly.
-    Raises `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays), OSError where
-    the final checkpoint or the result cannot be written.
+    ``opened`` opens and locks the run directory; a run with a checkpoint continues from it exactly. Raises
+    `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays), and OSError if the
+    final checkpoint or the result cannot be written.
     """
     try:
         with opened() as (directory, state):
@@ -104,7 +104,7 @@ def run_to_end(run: Work, opened: Callable[[], AbstractContextManager[OpenRun]])
 
 
 class Session:
-    """A run in its directory, from (re)start to end."""
+    """A run in its directory, from its start or resume to its end."""
 
     def __init__(self, run: Work, directory: Path, state: StateDict | None) -> None:
         self.run, self.directory = run, directory
@@ -131,7 +131,7 @@ class Session:
                 self._advance(caught)
             if not self._judged_now():
                 self._judge()
-                self._save()  # again, where a stop at the very end had saved it unjudged
+                self._save()  # again, if a stop at the very end saved it before this evaluation
             elif self.saved != self.run.steps:
                 self._save()
             result = self._result()
@@ -140,7 +140,7 @@ class Session:
         return result
 
     def _advance(self, caught: list[int]) -> None:
-        """One batch, and what is due after it. Raises `Interrupted`, saved, where a signal was caught."""
+        """Run one iteration, then evaluate and save if due. Saves and raises `Interrupted` after a signal."""
         before = self.run.steps
         metrics, evaluated = self.run.iterate()
         if self.run.steps > before:  # a population's evaluation may have failed before its first step
@@ -148,10 +148,10 @@ class Session:
         if evaluated:
             self.recorder.write_individuals(evaluated)
         if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
-            self._judge()  # before saving, so that the checkpoint knows it
+            self._judge()  # before saving, so that the checkpoint contains it
         if caught:
             self._save()
-            self.recorder.close()  # here, so that no sink takes it for a failure
+            self.recorder.close()  # here, so that no sink reports a failure
             raise Interrupted(caught[0], self.run.steps, self.directory)
         if _due(self.save_every, before, self.run.steps) or self._judged_now():
             self._save_if_possible()
@@ -166,7 +166,7 @@ class Session:
         )
 
     def _fitness(self) -> float:
-        """What the run has reached; -inf before it has anything."""
+        """Return the fitness reached so far; -inf before there is any."""
         reached = self.run.fitness(None if self.judged is None else self.judged[1])
         return -math.inf if reached is None else reached
 
@@ -190,14 +190,14 @@ class Session:
         self.saved = self.run.steps
 
     def _save_if_possible(self) -> None:
-        """A full disk costs a warning: the last good checkpoint stays and the run goes on."""
+        """Save; on a full disk, warn, keep the last good checkpoint and continue."""
         try:
             self._save()
         except OSError as error:
             log.warning("checkpoint at step %d NOT saved (%s): the last good one stays", self.run.steps, error)
 
     def _result(self) -> dict[str, Any]:
-        """What result.json holds."""
+        """Return the content of result.json."""
         assert self.judged is not None
         metrics = {name.removeprefix("eval/"): x for name, x in self.judged[1].items()}
         seconds = self.recorder.time
@@ -212,18 +212,18 @@ class Session:
 
 
 def _due(every: int, before: int, after: int) -> bool:
-    """Whether a multiple of ``every`` lies in (before, after]; 0 never."""
+    """Return whether a multiple of ``every`` lies in (before, after]; False for ``every=0``."""
     return every > 0 and after // every > before // every
 
 
 @contextmanager
 def _signals(notice: Callable[[str], None]) -> Iterator[list[int]]:
-    """Collects the first SIGINT or SIGTERM for the next boundary; a second one leaves at once."""
+    """Collect the first SIGINT or SIGTERM, to be handled after the iteration; a second one exits at once."""
     caught: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         if caught:
-            os._exit(128 + number)  # the last complete checkpoint is intact by construction
+            os._exit(128 + number)  # the last complete checkpoint is intact
         caught.append(number)
         notice("evorl: will save and stop after this batch; a second signal leaves at once")
 

@@ -1,4 +1,4 @@
-"""One learner that trains: collect, update, and what a checkpoint holds of it."""
+"""The training run of one learner: collect, update, evaluate, and the state for checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WINDOW = 100  # finished episodes that train/return averages over
 
 
 class Run:
-    """One learner, its actors and its counters: everything that a checkpoint holds."""
+    """One learner, its samplers and its counters: everything that a checkpoint holds."""
 
     due = False
 
@@ -39,12 +39,12 @@ class Run:
         self.iteration = 0  # batches learned from
         self.updates = 0  # gradient steps
         self.episodes = 0  # finished
-        self.window: dict[str, deque[float]] = {}  # numbers of the last finished episodes
+        self.window: dict[str, deque[float]] = {}  # metrics of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
         where = device(experiment.device)
         if hyper.compile:
             require_compiler(where)
-        # members elsewhere act on their CPU; the workers start before anything here has threads
+        # members in other processes act on the CPU; workers are forked before this process has threads
         here = where if experiment.cluster.here else torch.device("cpu")
         member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)
         self.spec = spec(experiment.mdp)
@@ -61,7 +61,7 @@ class Run:
         return []
 
     def iterate(self) -> Progress:
-        """Collect one batch and learn from it. Raises `NotFinite`, naming the step."""
+        """Collect one batch and learn from it. Raises `NotFinite`, which names the step."""
         started = time.monotonic()
         try:
             taken = self.source.take(self.learner, self.steps, self.iteration)
@@ -97,7 +97,7 @@ class Run:
                 self.window.setdefault(name, deque(maxlen=WINDOW)).append(x)
 
     def judge(self) -> Metrics:
-        """Evaluate the present policy; the same seeds every time. Raises `NotFinite`, naming the step."""
+        """Evaluate the present policy on the same seeds every time. Raises `NotFinite`, which names the step."""
         e = self.experiment
         try:
             metrics = judge(self.learner, e.mdp, e.seed, e.eval.episodes)
@@ -137,7 +137,7 @@ class Run:
 
 
 def spec(world: World) -> Spec:
-    """What a world shows and takes. Raises `BadRequest` where it cannot run here."""
+    """Return the `Spec` of a world. Raises `BadRequest` if it cannot run here."""
     try:
         arena = world.arena(world.sides, seeds.Episodes(0, "spec"))
     except BadRequest as error:
@@ -147,7 +147,7 @@ def spec(world: World) -> Spec:
 
 
 def device(name: str) -> torch.device:
-    """The device of a config's ``device`` key. Raises `BadRequest` where there is none."""
+    """Return the torch device of the ``device`` key. Raises `BadRequest` if it is not available."""
     if name == "cuda" and not torch.cuda.is_available():
         raise BadRequest("no CUDA device here; use device=cpu or device=auto", "device")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
@@ -155,17 +155,17 @@ def device(name: str) -> torch.device:
 
 @dataclass(frozen=True)
 class Start:
-    """The run whose policy another one starts from."""
+    """The run whose policy a new run starts from (``init=RUN_DIR``)."""
 
     directory: Path
     optimizer: bool = False
-    """Whether the state of its optimiser is taken, too."""
+    """Whether to take the optimiser's state as well."""
     step: int | None = None
-    """Of the checkpoint that is taken; None is the newest."""
+    """Step of the checkpoint to take; None means the newest."""
 
     @cached_property
     def past(self) -> StateDict:
-        """The state of that run. Raises `BadRequest` where it has saved none, or no longer holds this one."""
+        """The state of that run. Raises `BadRequest` if the checkpoint does not exist."""
         if self.step is None:
             found = checkpoint.newest(self.directory)
             if found is None:
@@ -177,7 +177,7 @@ class Start:
 
 
 def new_run(experiment: Experiment, init: Start | None = None) -> Run:
-    """A new run, with what it starts from. Raises `BadRequest` where that does not fit."""
+    """Make a new run, from another run's policy if ``init`` is given. Raises `BadRequest` if that does not fit."""
     run = Run(experiment)
     try:
         if init is not None:

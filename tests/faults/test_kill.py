@@ -132,7 +132,7 @@ def test_killed_and_interrupted_again_and_again_it_ends_the_same(victim: Callabl
         if number != signal.SIGKILL:
             saved = checkpoint.steps(it.run)[-1]
             assert saved == rows(it.run)[-1]["step"]  # where it stopped
-            line = f"evorl: interrupted by {number.name}; saved at step {saved}; go on with: "
+            line = f"evorl: interrupted by {number.name}; saved at step {saved}; resume with: "
             assert it.err().splitlines()[-1] == f"{line}python -m evorl.run resume=run"
     assert it.go_on().wait(120) == 0, it.err()
     it.check_clean()

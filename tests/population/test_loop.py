@@ -259,7 +259,7 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
         (("ec=pbt", "ec.slots=40"), "ec.slots: 40 is more than the population"),
         (("ec=sga", "rl.compile=true"), "rl.compile: nothing learns here"),
         (("ec=pbt", "rl.compile=true", "+ec.genes.rl.clip=[0.1,0.3]"), "ec.genes.rl.clip: with rl.compile each of its"),
-        (("ec=pbt", "ec.start=zeros"), "ec.start: is for weights that only play"),
+        (("ec=pbt", "ec.start=zeros"), "ec.start: needs lifetime=play"),
         (("ec=sga", "ec.objectives=[fitness,length]"), "ec.objectives: this evolution takes one; ec=nsga2"),
         (("ec=openai_es", "ec.cap=1"), "ec.cap: must be above 1, or episodes get shorter and shorter; got 1"),
         (("ec=openai_es", "ec.cap=-3"), "ec.cap: must be above 1, or episodes get shorter and shorter; got -3"),
@@ -436,7 +436,7 @@ def test_a_budget_too_small_for_a_generation_is_told_at_the_start(
     """Two individuals that learn for so many steps and play two games, of which nobody knows the lengths."""
     evolution = PBT(population=2, train_steps=train_steps, episodes=2)
     population = Population(faulty("", evolution), evolution)
-    monkeypatch.setattr(population, "_fill_slots", lambda: (_ for _ in ()).throw(InterruptedError))  # nothing is evaluated
+    monkeypatch.setattr(population, "_fill_slots", lambda: (_ for _ in ()).throw(InterruptedError))
     with pytest.raises(InterruptedError):
         population.iterate()
     population.close()

@@ -83,7 +83,7 @@ def test_a_best_individual_that_cannot_be_judged_ends_nothing(
     result = json.loads((tmp_path / "run" / "result.json").read_bytes())
     assert result["steps"] >= 3000 and result["eval"]["return_mean"] is None
     assert all(row.get("eval/return_mean") is None for row in rows(tmp_path / "run"))
-    said = re.findall(r"individual (\d+) cannot be judged at step \d+: the reward of", "".join(capsys.readouterr()))
+    said = re.findall(r"individual (\d+) cannot be evaluated at step \d+: the reward of", "".join(capsys.readouterr()))
     assert said[-1] == str(result["best"]["individual"]) and len(said) == len({*said})
 
 

@@ -95,7 +95,7 @@ def test_a_run_that_was_stopped(case: str, resumed: bool, shuffled: pytest.Monke
 
 def test_a_run_that_ended_with_those_that_failed(shuffled: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They cost no step, and are told all the same."""
-    real = loop.evaluated
+    real = loop.to_evaluation
 
     def failing(one: Any, answer: Any) -> Any:
         return real(one, answer) if one.id < 8 else (Evaluation(one, (math.nan,)), "it fell", 0.0)
@@ -207,7 +207,7 @@ def test_what_comes_to_something_else_is_no_repetition(
     capsys.readouterr()
     assert go(f"replay={tmp_path / 'run'}", f"hydra.run.dir={tmp_path / 'again'}") == 0
     told = "".join(capsys.readouterr())
-    assert told.count("this is no repetition: individual ") == 1 and f"individual {lines[3]['id']} comes to" in told
+    assert told.count("this replay differs: individual ") == 1 and f"individual {lines[3]['id']} has objectives" in told
 
 
 def test_people_without_a_line_in_their_journal(

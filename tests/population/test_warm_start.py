@@ -150,7 +150,7 @@ def test_those_beyond_draw_genes_of_their_own(sources: Path) -> None:
     population = begun(sources / "train", *QUICK, *NORMAL, *words)
     asked = population.evolver.ask()
     population.evolver.tell([Evaluation(one, (0.0,)) for one in asked])
-    population.warm_start.settle()
+    population.warm_start.release()
     beyond = asked[len(people) :] + population.evolver.ask()
     population.close()
     assert len({one.genes[0] for one in beyond}) == len(beyond) > 9
