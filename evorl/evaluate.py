@@ -94,13 +94,13 @@ def evaluate(request: Request) -> None:
     elif request.individual is not None:
         raise BadRequest("this run has no population", "individual")
     learner = _learner(experiment, policy, _device(experiment, request.device))
-    from evorl.rl.evaluation import fitness, judge
+    from evorl.rl.evaluation import evaluate_policy, fitness
 
     episodes = request.episodes or experiment.eval.episodes
     seed = experiment.seed if request.seed is None else request.seed
     name = "-".join(map(str, [step, *who.values()])) if request.individual is not None else f"{step}"
     film = _film(experiment, learner, run_dir / "videos" / name, seed, request.fps) if request.video else None
-    metrics = judge(learner, experiment.mdp, seed, episodes)
+    metrics = evaluate_policy(learner, experiment.mdp, seed, episodes)
     report = {
         "run": run_dir.name, "step": step, **who, "seed": seed, "episodes": episodes,
         "fitness": fitness(metrics), **{name.removeprefix("eval/"): x for name, x in metrics.items()},
@@ -198,7 +198,7 @@ def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.devic
     from evorl.training.train import spec
 
     torch.set_num_threads(experiment.rl.threads)
-    learner = experiment.rl.learner(spec(experiment.mdp.judge()), experiment.seed, device)
+    learner = experiment.rl.learner(spec(experiment.mdp.evaluation_world()), experiment.seed, device)
     learner.load_policy(policy)
     return learner
 
@@ -225,7 +225,7 @@ def _film(experiment: Experiment, learner: Learner, path: Path, seed: int, fps: 
     """
     from evorl.record.video import write_video
 
-    arena = _game(experiment.mdp.judge(), seed)
+    arena = _game(experiment.mdp.evaluation_world(), seed)
     try:
         frames = _frames(arena, learner)
         first = next(frames)  # a world that draws nothing says so before anything is written

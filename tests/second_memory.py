@@ -85,7 +85,7 @@ def evorl(*commands: tuple[str, ...], captured: bool = True) -> tuple[int, Count
 
 
 def _commands(commands: tuple[tuple[str, ...], ...], told: Path, captured: bool) -> None:
-    from evorl.nets.capture import Records
+    from evorl.nets.capture import TraceCache
     from evorl.rl.policy_gradient import PolicyGradient
     from evorl.run import main
     from evorl.training import train
@@ -102,7 +102,7 @@ def _commands(commands: tuple[tuple[str, ...], ...], told: Path, captured: bool)
 
     PolicyGradient.act = counted
     if not captured:
-        Records.replay = lambda self, function, *arguments: function(*arguments)
+        TraceCache.replay = lambda self, function, *arguments: function(*arguments)
     code = next((code for words in commands if (code := main(list(words)))), 0)
     told.write_text(json.dumps(_performed))
     sys.exit(code)

@@ -18,7 +18,7 @@ from evorl.evaluate import _frames, _game, main
 from evorl.mdp.core import World
 from evorl.mdp.pong import Pong
 from evorl.rl.core import Learner
-from evorl.rl.evaluation import judge, play
+from evorl.rl.evaluation import evaluate_policy, play_episodes
 from evorl.training.train import device
 from evorl.util.seed import Episodes
 
@@ -67,7 +67,7 @@ def recorded(run: Path) -> dict[int, dict[str, float]]:
 
 def learner_of(run: Path) -> tuple[Learner, World]:
     experiment = config.experiment_of_run(run)
-    arena = experiment.mdp.judge().arena(1, Episodes(0))
+    arena = experiment.mdp.evaluation_world().arena(1, Episodes(0))
     learner = experiment.rl.learner(arena.spec, 99, device("cpu"))
     arena.close()
     learner.load_policy(newest(run)["run"]["learner"])
@@ -78,7 +78,7 @@ def learner_of(run: Path) -> tuple[Learner, World]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_checkpoint_is_judged_as_the_run_judged_it(case: str, runs: Path, evaluate: Any) -> None:
+def test_every_checkpoint_is_judged_as_the_run_evaluated_it(case: str, runs: Path, evaluate: Any) -> None:
     run = runs / case
     judged = recorded(run)
     assert len(judged) >= 3
@@ -108,15 +108,15 @@ def test_it_is_pure_and_other_seeds_differ(runs: Path, evaluate: Any) -> None:
     assert other["stochastic_return_mean"] != first["stochastic_return_mean"]
 
 
-def test_judging_draws_nothing_from_what_came_before(runs: Path) -> None:
+def test_evaluating_draws_nothing_from_what_came_before(runs: Path) -> None:
     learner, world = learner_of(runs / "pendulum-lstm")
-    first = judge(learner, world, 0, 3)
-    play(learner, world, 8, 5, deterministic=False)
+    first = evaluate_policy(learner, world, 0, 3)
+    play_episodes(learner, world, 8, 5, deterministic=False)
     np.random.seed(1)
-    assert judge(learner, world, 0, 3) == first
+    assert evaluate_policy(learner, world, 0, 3) == first
 
 
-def test_a_run_that_moved_is_judged_the_same(runs: Path, tmp_path: Path, evaluate: Any) -> None:
+def test_a_run_that_moved_is_evaluated_the_same(runs: Path, tmp_path: Path, evaluate: Any) -> None:
     shutil.copytree(runs / "cartpole", tmp_path / "elsewhere")
     one, two = evaluate(f"run={runs / 'cartpole'}"), evaluate(f"run={tmp_path / 'elsewhere'}")
     assert {**one, "run": ""} == {**two, "run": ""}
@@ -125,10 +125,10 @@ def test_a_run_that_moved_is_judged_the_same(runs: Path, tmp_path: Path, evaluat
 def test_statistics_are_those_of_the_episodes(runs: Path) -> None:
     """More episodes than slots, so that some slots play twice; each in its own right."""
     learner, world = learner_of(runs / "cartpole")
-    episodes = play(learner, world, 0, 70, deterministic=True)
+    episodes = play_episodes(learner, world, 0, 70, deterministic=True)
     assert len(episodes) == 70
     returns = [episode.ret for episode in episodes]
-    metrics = judge(learner, world, 0, 70)
+    metrics = evaluate_policy(learner, world, 0, 70)
     assert metrics["eval/return_mean"] == np.mean(returns) and metrics["eval/return_std"] == np.std(returns)
     assert (metrics["eval/return_min"], metrics["eval/return_max"]) == (min(returns), max(returns))
     assert metrics["eval/length_mean"] == np.mean([episode.length for episode in episodes])
@@ -137,13 +137,13 @@ def test_statistics_are_those_of_the_episodes(runs: Path) -> None:
 def test_evaluation_leaves_the_policy_as_it_was(runs: Path) -> None:
     learner, world = learner_of(runs / "pendulum-lstm")
     before = learner.state_dict()
-    judge(learner, world, 0, 3)
+    evaluate_policy(learner, world, 0, 3)
     after = learner.state_dict()
     assert all((after["policy"][name] == x).all() for name, x in before["policy"].items())
     assert (after["moments"]["0"]["mean"] == before["moments"]["0"]["mean"]).all()
 
 
-def test_a_run_of_a_gpu_is_judged_where_there_is_none(
+def test_a_run_of_a_gpu_is_evaluated_where_there_is_none(
     runs: Path, tmp_path: Path, evaluate: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -159,7 +159,7 @@ def test_a_run_of_a_gpu_is_judged_where_there_is_none(
 def test_a_world_whose_judge_gives_the_learner_both_sides(
     tmp_path: Path, evaluate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evorl.mdp.duel.world.Duel.judge", lambda world: world)
+    monkeypatch.setattr("evorl.mdp.duel.world.Duel.evaluation_world", lambda world: world)
     run = tmp_path / "run"
     assert go(*QUICK, *WORLDS["duel"], "mdp.side=both", "budget.steps=600", f"hydra.run.dir={run}") == 0
     word = () if find_spec("imageio_ffmpeg") is None else ("video=true",)
@@ -217,13 +217,13 @@ def test_the_last_picture_is_how_the_game_ended(
     for module in ("pong.world", "pong.battle"):
         monkeypatch.setattr(f"evorl.mdp.{module}.draw_game", rounds_and_score)
     learner, trained = learner_of(runs / "pong-self")
-    judged = trained.judge()
+    judged = trained.evaluation_world()
     assert isinstance(judged, Pong)
     world = replace(judged, delay_ms=delay)
     arena = _game(world, 0)
     *_, before, last = (frame[0, 0].tolist() for frame in _frames(arena, learner))
     arena.close()
-    (episode,) = play(learner, world, 0, 1, deterministic=True)
+    (episode,) = play_episodes(learner, world, 0, 1, deterministic=True)
     assert (before[0], last[0]) == (world.rounds - 1, world.rounds)
     assert abs(last[1] - last[2]) == abs(episode.results["score"]) and last[1] + last[2] > before[1] + before[2]
 
@@ -307,6 +307,6 @@ def test_nothing_is_written_but_a_film(runs: Path, evaluate: Any) -> None:
     assert {path: path.stat().st_mtime_ns for path in (runs / "duel-lstm").rglob("*")} == before
 
 
-def test_who_plays_both_sides_in_training_is_judged_against_the_rule_player(runs: Path) -> None:
+def test_who_plays_both_sides_in_training_is_evaluated_against_the_rule_player(runs: Path) -> None:
     _, world = learner_of(runs / "pong-self")
-    assert isinstance(world, Pong) and world.judge() == replace(world, opponent="rule")
+    assert isinstance(world, Pong) and world.evaluation_world() == replace(world, opponent="rule")

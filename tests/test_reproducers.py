@@ -74,7 +74,7 @@ def test_the_runs_of_a_profile_are_its_own(monkeypatch: pytest.MonkeyPatch, tmp_
     ]  # fmt: skip
 
 
-def test_the_best_walk_is_judged_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_walk_is_evaluated_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import walk
 
     monkeypatch.setattr(walk, "POPULATION", 2)
@@ -92,7 +92,7 @@ def test_the_best_walk_is_judged_and_filmed(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "walk.mp4").stat().st_size > 0 and (tmp_path / "walk.png").stat().st_size > 0
 
 
-def test_both_ends_of_a_front_are_judged_again_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_ends_of_a_front_are_evaluated_again_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nsga2
 
     place = tmp_path / "ci" / "0"

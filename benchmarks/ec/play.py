@@ -36,7 +36,7 @@ from evorl.ec.openai_es import OpenAIES
 from evorl.mdp.core import StoppableSlots
 from evorl.nets.distributions import noise_size
 from evorl.population.loop import Population
-from evorl.rl.stacked_policies import Actor, Crowd
+from evorl.rl.stacked_policies import Actor, StackedPolicies
 from evorl.training.experiment import Experiment
 from evorl.util.seed import Grouped
 
@@ -102,11 +102,11 @@ def generation(population: Population) -> None:
 
 def loop(made: Experiment, episodes: int, generations: list[NDArray[np.float32]]) -> tuple[int, float]:
     """Play episodes of every policy of each generation; the steps, and the seconds without the set-up."""
-    world, steps, seconds = made.mdp.judge(), 0, 0.0
+    world, steps, seconds = made.mdp.evaluation_world(), 0, 0.0
     keys = Grouped(made.seed, evaluation=True, width=1, groups=("fitness",) * POPULATION)
     for weights in generations:
         arena = world.arena(POPULATION, keys)
-        crowd = Crowd(Actor(arena.spec, made.rl.net), weights)
+        crowd = StackedPolicies(Actor(arena.spec, made.rl.net), weights)
         noise = torch.zeros(POPULATION, noise_size(arena.spec.action))
         now, rows, alive = arena.recv(), np.arange(POPULATION), np.ones(POPULATION, bool)
         left = np.full(POPULATION, episodes)

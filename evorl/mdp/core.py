@@ -290,7 +290,7 @@ class World(ABC):
     def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
         """Release what the world holds beyond its arenas, e.g. a connection. Called once, at the end."""
 
-    def judge(self) -> World:
+    def evaluation_world(self) -> World:
         """The world that evaluations play: this one, unless training plays both sides of a game."""
         return self
 

@@ -1,1 +1,7 @@
-"""Networks and distributions built from a Spec."""
+"""Networks and what surrounds them.
+
+Here: networks built from a world's `Spec`, action distributions, flat parameters, input statistics, captured and
+compiled functions of tensors.
+Not here: losses and optimisers (`evorl.ops`), learners (`evorl.rl`).
+Start reading: `evorl.nets.policy`, then `evorl.nets.capture`.
+"""

@@ -1,7 +1,7 @@
 """Record a function of tensors once, replay it without Python or autograd in between.
 
 A small network's update is a few hundred tiny operations, and most of its time is their overhead.
-Autograd still derives every gradient: `Record` lets it run once and tapes the operations it performed,
+Autograd still derives every gradient: `Trace` lets it run once and tapes the operations it performed,
 forward and backward; `capture` calls the same kernels in the same order (`evorl.nets.compiled` makes code of them).
 """
 
@@ -23,11 +23,11 @@ _BOOKKEEPING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)  # 
 
 
 def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., Result]:
-    """A replay of ``function`` for arguments of exactly the example's shapes and dtypes; see `Record`.
+    """A replay of ``function`` for arguments of exactly the example's shapes and dtypes; see `Trace`.
 
     Raises RuntimeError for the gradient of a convolution, whose arguments the tracer does not know.
     """
-    record = Record.of(function, *example)
+    record = Trace.of(function, *example)
     # torch.jit.trace would keep its functions for ever, megabytes for each learner that a population trains; it is
     # deprecated, too, for torch.export, which has no executor as light as this one
     tracer = cast(Any, torch._C)
@@ -40,12 +40,12 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
     def replay(*arguments: Tensor) -> Any:
         with torch.no_grad(), one_executor(False):  # the same executor from the first call on: the same bits
             out: tuple[Tensor, ...] = run(*arguments)
-        return named(names, out)
+        return named_results(names, out)
 
     return replay
 
 
-class Records:
+class TraceCache:
     """Functions that are recorded at their first call with arguments of new shapes or dtypes, then replayed.
 
     ``make``: makes the replay, as `capture` does.
@@ -56,7 +56,7 @@ class Records:
         self._replays: dict[Any, Callable[..., Any]] = {}
 
     def replay(self, function: Callable[..., Result], *arguments: Tensor) -> Result:
-        """``function(*arguments)``; see `Record`. Two functions of one name must not share their records."""
+        """``function(*arguments)``; see `Trace`. Two functions of one name must not share their records."""
         key = (function.__name__, *[(x.shape, x.dtype) for x in arguments])
         found: Callable[..., Result] | None = self._replays.get(key)
         if found is None:
@@ -65,7 +65,7 @@ class Records:
         return found(*arguments)
 
 
-def named(names: tuple[str, ...] | None, results: tuple[Tensor, ...]) -> Any:
+def named_results(names: tuple[str, ...] | None, results: tuple[Tensor, ...]) -> Any:
     """The results of a record as its function returned them."""
     return results if names is None else dict(zip(names, results, strict=True))
 
@@ -80,7 +80,7 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Record:
+class Trace:
     """The operations that a function performed on an example.
 
     The function must be straight-line: no branch on a tensor's value, no random numbers; whatever
@@ -94,7 +94,7 @@ class Record:
     """Of the results; None where the function returns a tuple."""
 
     @classmethod
-    def of(cls, function: Callable[..., Result], *example: Tensor) -> Record:
+    def of(cls, function: Callable[..., Result], *example: Tensor) -> Trace:
         """The example's tensors keep their values."""
         example = tuple(x.detach().clone(memory_format=torch.contiguous_format) for x in example)
         with torch.enable_grad(), _Tape() as tape:

@@ -29,22 +29,22 @@ import torch
 from torch import Tensor, nn
 
 from evorl import __version__
-from evorl.nets.capture import Record, Result, named
+from evorl.nets.capture import Result, Trace, named_results
 from evorl.util.errors import BadRequest
 from evorl.util.files import replace
 
 
 def compiled(function: Callable[..., Result], *example: Tensor) -> Callable[..., Result]:
-    """A replay of ``function`` for arguments of exactly the example's shapes and dtypes; see `Record`.
+    """A replay of ``function`` for arguments of exactly the example's shapes and dtypes; see `Trace`.
 
     It equals `capture`'s up to rounding, and itself bit for bit on the same machine. Raises torch's error of a compiler
     that fails, OSError where the library cannot be kept, RuntimeError where it alone would not do.
     """
-    record = Record.of(function, *example)
+    record = Trace.of(function, *example)
     run, names = _loaded(_library(record)), record.names
 
     def replay(*arguments: Tensor) -> Any:
-        return named(names, tuple(run([x.contiguous() for x in arguments])))
+        return named_results(names, tuple(run([x.contiguous() for x in arguments])))
 
     return replay
 
@@ -80,7 +80,7 @@ def _loaded(library: Path) -> Callable[[list[Tensor]], list[Tensor]]:
     return cast(Callable[[list[Tensor]], list[Tensor]], runner.run)
 
 
-def _library(record: Record) -> Path:
+def _library(record: Trace) -> Path:
     """The record's shared library, made now unless it is there."""
     made_from = (record.text, torch.get_num_threads(), torch.__version__, __version__, _processor())
     name = hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]
@@ -103,7 +103,7 @@ def _processor() -> str:
     return f"{torch.backends.cpu.get_cpu_capability()} {sorted(told)}"
 
 
-def _compile(record: Record) -> bytes:
+def _compile(record: Trace) -> bytes:
     """The library, made in a thread that no Ctrl-C and no SIGTERM reach, nor the compiler that it starts: they are
     for the run, which saves itself first."""
     blocked = partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -111,7 +111,7 @@ def _compile(record: Record) -> bytes:
         return pool.submit(_compile_here, record).result()
 
 
-def _compile_here(record: Record) -> bytes:
+def _compile_here(record: Trace) -> bytes:
     module = type("Step", (nn.Module,), {"forward": lambda _, *arguments: record.perform(*arguments)})
     with _own_folder() as folder, torch.no_grad(), warnings.catch_warnings():
         from torch._inductor import aot_compile, config  # here: it is large, and needed the first time only

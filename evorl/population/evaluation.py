@@ -35,9 +35,9 @@ from evorl.population.results import (
     with_seconds,
 )
 from evorl.rl.core import Acting, Episode, Learner, NotFinite
-from evorl.rl.evaluation import EvaluationNoise, in_order, played, shares
-from evorl.rl.observation_statistics import Watch
-from evorl.rl.stacked_policies import Actor, Crowd
+from evorl.rl.evaluation import EvaluationNoise, episodes_in_order, episodes_per_slot, play_slots
+from evorl.rl.observation_statistics import ObservationStatistics
+from evorl.rl.stacked_policies import Actor, StackedPolicies
 from evorl.training.experiment import Experiment
 from evorl.training.train import Run, spec
 from evorl.util import seed as seeds
@@ -104,7 +104,7 @@ def _check_caps(experiment: Experiment, evolution: Evolution) -> None:
     if isinstance(experiment.mdp, Problem) or evolution.lifetime == "train":
         raise BadRequest("is for episodes that weights play; there are none here", "ec.cap")
     try:
-        experiment.mdp.judge().capped(1).ready()
+        experiment.mdp.evaluation_world().capped(1).ready()
     except BadRequest as error:
         raise BadRequest(str(error.args[0]), "ec.cap") from None
 
@@ -145,7 +145,7 @@ def _play_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
     for gene in found:
         if gene.name.startswith("rl."):
             raise BadRequest("lifetime=play learns nothing, so no key of rl can be a gene", f"ec.genes.{gene.name}")
-    world = spec(experiment.mdp.judge())
+    world = spec(experiment.mdp.evaluation_world())
     actor = Actor(world, experiment.rl.net)
     fresh = None if evolution.start == "zeros" else partial(actor.fresh, experiment.seed, "weights")
     space = Space(found, actor.size, fresh, tuple(actor.layout.sizes))
@@ -194,14 +194,14 @@ class PlayEvaluator:
 
     def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
         if not self.space.genes:
-            return self._play(_capped_world(self.experiment.mdp.judge(), individuals[0]), individuals)
+            return self._play(_capped_world(self.experiment.mdp.evaluation_world(), individuals[0]), individuals)
         return [answer for one in individuals for answer in self._alone(one)]
 
     def _alone(self, one: Individual) -> list[IndividualResult]:
         """Evaluate an individual in its own world, which its genes change."""
         try:
             world = with_values(self.experiment, self.space.values(one.genes)).mdp
-            judged = _capped_world(world.judge(), one)
+            judged = _capped_world(world.evaluation_world(), one)
         except BadRequest as error:
             return [failed_result(self.evolution, str(error))]
         with closing(world):
@@ -220,11 +220,14 @@ class PlayEvaluator:
             if self.actor is None:
                 self.actor = Actor(arena.spec, self.experiment.rl.net)
             weights = np.stack([one.weights for one in rows if one.weights is not None])
-            policies = Crowd(self.actor, weights, self._known(self.actor, rows[0]))
+            policies = StackedPolicies(self.actor, weights, self._known(self.actor, rows[0]))
             seen = self._moments(self.actor)
-            watch = None if seen is None else Watch(seen, arena.slots)
-            numbers = [*shares(e.episodes, width) * len(individuals), *[0] * width * (crowd - len(individuals))]
-            done = played(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers, watch)
+            watch = None if seen is None else ObservationStatistics(seen, arena.slots)
+            numbers = [
+                *episodes_per_slot(e.episodes, width) * len(individuals),
+                *[0] * width * (crowd - len(individuals)),
+            ]
+            done = play_slots(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers, watch)
         except NotFinite as error:  # from the world; rows are independent, but the row at fault is unknown
             if len(individuals) == 1:
                 return [failed_result(e, str(error))]
@@ -233,7 +236,7 @@ class PlayEvaluator:
             arena.close()
         self._saw(seen)
         groups = [done[k * width : (k + 1) * width] for k in range(len(individuals))]
-        return [result_of_episodes(e, in_order(group, e.episodes), world.sides) for group in groups]
+        return [result_of_episodes(e, episodes_in_order(group, e.episodes), world.sides) for group in groups]
 
     def _moments(self, actor: Actor) -> Moments | None:
         return Moments.of(actor.spec.inputs, self.experiment.rl.normalize_inputs)
@@ -331,7 +334,7 @@ class TrainEvaluator:
         kept = {name: part for name, part in state.items() if name != "policy"}
         if not e.inherit_optimizer:
             kept.pop("optimizer")
-        answer = result_of_episodes(e, episodes, run.experiment.mdp.judge().sides)
+        answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides)
         return answer._replace(
             cost=answer.cost + run.steps - began,
             weights=layout.flatten(state["policy"]).numpy(),
@@ -360,11 +363,13 @@ def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Ma
 def _play_fitness_episodes(
     world: World, learner: Acting, seed: int, evolution: Evolution, number: int
 ) -> list[Episode]:
-    world = world.judge()
+    world = world.evaluation_world()
     width = math.ceil(min(evolution.episodes, SLOTS) / world.sides) * world.sides
     arena = world.arena(width, fitness_episodes(seed, evolution, width // world.sides, [number]))
     try:
         noise = EvaluationNoise(arena, 0, deterministic=True)
-        return in_order(played(arena, learner, noise, shares(evolution.episodes, width)), evolution.episodes)
+        return episodes_in_order(
+            play_slots(arena, learner, noise, episodes_per_slot(evolution.episodes, width)), evolution.episodes
+        )
     finally:
         arena.close()

@@ -41,7 +41,7 @@ from evorl.population.results import check_results, mean, to_evaluation
 from evorl.population.warm_start import JournalEntry, WarmStart, initial_states, journal
 from evorl.record.terminal import TABLE_ROWS
 from evorl.rl.core import Metrics, NotFinite
-from evorl.rl.evaluation import judge
+from evorl.rl.evaluation import evaluate_policy
 from evorl.training.experiment import Experiment
 from evorl.training.session import Progress, Work
 from evorl.training.train import Start, device, new_run
@@ -90,7 +90,9 @@ class Population:
         self.shared = (
             None if self.moments is None else self.moments.state_dict()
         )  # the statistics that this generation uses
-        self._judged: tuple[Evaluation, Metrics] | None = None  # the individual of the last evaluation, and its metrics
+        self._last_evaluation: tuple[Evaluation, Metrics] | None = (
+            None  # the individual of the last evaluation, and its metrics
+        )
         self._order, self._same_as_before = order, True
         self._in_flight: list[Task] = []
         self.dispatcher = self._new_dispatcher()
@@ -297,21 +299,21 @@ class Population:
 
     # -------------------------------------------------------------- the session's interface
 
-    def judge(self) -> Metrics:
+    def evaluate(self) -> Metrics:
         """Evaluate the best individual, once, on the evaluation episodes; for a problem return its objectives."""
         if self.leader is None:
             return {"eval/return_mean": float("nan")}
         if self.plan.learner is None:
             return {f"eval/{n}_mean": x for n, x in zip(self.plan.objective_names, self.leader.objectives, strict=True)}
-        if self._judged is None or self._judged[0] is not self.leader:
+        if self._last_evaluation is None or self._last_evaluation[0] is not self.leader:
             e, one = self.experiment, self.leader.individual
             try:
-                metrics = judge(self.plan.learner(one), e.mdp, e.seed, e.eval.episodes)
+                metrics = evaluate_policy(self.plan.learner(one), e.mdp, e.seed, e.eval.episodes)
             except NotFinite as error:  # these episodes are not those of its fitness
                 log.warning("individual %d cannot be evaluated at step %d: %s", one.id, self.steps, error)
                 metrics = {"eval/return_mean": float("nan")}
-            self._judged = self.leader, metrics
-        return dict(self._judged[1])
+            self._last_evaluation = self.leader, metrics
+        return dict(self._last_evaluation[1])
 
     def fitness(self, judged: Metrics | None) -> float | None:
         return None if self.best is None else self.best[0]

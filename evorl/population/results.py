@@ -124,7 +124,7 @@ def check_results(wanted: Mapping[str, str], world: World, more: Collection[str]
     known = {"fitness", *more} | (set() if isinstance(world, Problem) else {"return", "length"})
     if wanted.keys() <= known:
         return
-    own = world.names if isinstance(world, Problem) else result_names(world.judge(), PATIENCE_S)
+    own = world.names if isinstance(world, Problem) else result_names(world.evaluation_world(), PATIENCE_S)
     if own is None:
         return
     for name, key in wanted.items():

@@ -12,14 +12,19 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec
 from evorl.nets.policy import Output
-from evorl.rl.core import Hyper
-from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient, score_function_loss
+from evorl.rl.policy_gradient import (
+    Loss,
+    Minibatch,
+    PolicyGradient,
+    PolicyGradientHyper,
+    score_function_loss,
+)
 from evorl.util.schedule import Schedule
 from evorl.util.types import Count, Fraction
 
 
 @dataclass(frozen=True, kw_only=True)
-class A2C(Hyper):
+class A2C(PolicyGradientHyper):
     slots: Count = 32
     horizon: Count = 8
     lam: Fraction | dict[str, Fraction] = 1.0

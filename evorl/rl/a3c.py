@@ -48,33 +48,39 @@ class Gradient:
 
 
 class Learner(a2c.Learner):
-    lesson: ClassVar[type] = Gradient
+    update_input: ClassVar[type] = Gradient
 
-    def digest(self, batch: Batch, step: int) -> Gradient:
+    def to_update_input(self, batch: Batch, step: int) -> Gradient:
         """The accumulated gradient of algorithm S3; ``step`` drives the schedule of the entropy bonus."""
         self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
-        log_prob, value, advantage, target = self._estimate(batch, batch.reward)
+        log_prob, value, advantage, target = self._advantages_and_targets(batch, batch.reward)
         columns = self._columns(batch, (batch.action, log_prob, value, advantage.sum(-1), target))
         rows = torch.arange(columns[0].shape[0 if batch.carry is None else 1], device=self.device)
         arguments = (self.theta, self.entropy_coef, self.critic_coef, rows, *columns)
         light = self.policy.light
-        found = self._lessons.replay(self._found, *arguments) if light else self._found(*arguments)
+        found = (
+            self._updates.replay(self._gradient_and_stats, *arguments)
+            if light
+            else self._gradient_and_stats(*arguments)
+        )
         stats = {name: float(x) for name, x in found.items() if name != "gradient"}
         stats["value/explained_variance"] = float(explained_variance(value, target))
         return Gradient(found["gradient"], stats)
 
-    def _found(self, theta: Tensor, *given: Tensor) -> dict[str, Tensor]:
+    def _gradient_and_stats(self, theta: Tensor, *given: Tensor) -> dict[str, Tensor]:
         """The gradient, and beside it the numbers about the loss."""
         gradient, stats = self._gradient(theta, *given)
         return {"gradient": gradient, **stats}
 
-    def update(self, lesson: Any, step: int, iteration: int) -> Learned:
+    def update(self, given: Any, step: int, iteration: int) -> Learned:
         """One step along a member's gradient. Raises `NotFinite`."""
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
-        gradient = lesson.gradient.to(self.device)
-        norm = float(self._follow(gradient, self.theta, self.adam["m"], self.adam["v"], self.adam["t"], self.lr))
-        for name, x in {**lesson.stats, "optimizer/grad_norm": norm}.items():
+        gradient = given.gradient.to(self.device)
+        norm = float(
+            self._apply_gradient(gradient, self.theta, self.adam["m"], self.adam["v"], self.adam["t"], self.lr)
+        )
+        for name, x in {**given.stats, "optimizer/grad_norm": norm}.items():
             if not -float("inf") < x < float("inf"):
                 raise NotFinite(f"{name} is {x} in a member's gradient")
-        return Learned(1, {**lesson.stats, "optimizer/grad_norm": norm, "optimizer/lr": rate})
+        return Learned(1, {**given.stats, "optimizer/grad_norm": norm, "optimizer/lr": rate})

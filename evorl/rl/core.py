@@ -1,4 +1,4 @@
-"""How one policy learns: the parts every algorithm shares.
+"""What every learner shares: batches, episodes, the base of hyper-parameters, and the `Learner` protocol.
 
 Letters in shapes: T decisions of a slot in a batch, B slots (all members side by side), R named rewards,
 K action components, L legal-mask entries.
@@ -19,7 +19,7 @@ from evorl.nets.policy import Net
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.typed import unknown
-from evorl.util.types import Count, Fraction, NonNegative, Positive, StateDict, Threads
+from evorl.util.types import Count, Fraction, Positive, StateDict, Threads
 
 Metrics = dict[str, float]
 
@@ -113,7 +113,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Hyper(ABC):
-    """Hyper-parameters that every policy-gradient learner has; each field is a Hydra key of its ``conf/rl`` file."""
+    """Hyper-parameters of every learner; each field is a Hydra key of its ``conf/rl`` file."""
 
     members: Count = 1
     """Logical shards of the sampling; part of the experiment, not of the machine."""
@@ -123,40 +123,22 @@ class Hyper(ABC):
     """Decisions of each slot in a batch (T)."""
     gamma: Fraction | dict[str, Fraction] = 0.99
     """Discount per decision; one number, or one for each named reward."""
-    lam: Fraction | dict[str, Fraction] = 0.95
-    """GAE's lambda; one number, or one for each named reward."""
     lr: Schedule = 3e-4
     """Learning rate, or its schedule over environment steps."""
     adam_epsilon: Positive = 1e-5
-    critic_coef: NonNegative = 0.5
-    entropy_coef: Schedule = 0.0
-    """Weight of the entropy bonus, or its schedule over environment steps."""
     max_grad_norm: Positive = 0.5
-    normalize_advantage: bool = True
     normalize_inputs: bool | Literal["whiten"] = False
     """Shift and scale inputs by running statistics, saved with the policy and frozen in evaluation; whiten also
     decorrelates the numbers of an input."""
-    normalize_rewards: bool = False
-    """Divide rewards by the running deviation of the discounted return."""
     asynchronous: bool = False
     """Learn from each member's batch as it comes, while the members play on under the weights they have."""
     max_lag: Count | None = None
     """Asynchronous: batches whose weights are more updates old are dropped; null is four times the members."""
-    correction: Literal["none", "vtrace"] = "none"
-    """Correct targets and advantages for a policy that has moved since it acted (V-trace; ``lam`` is its lambda)."""
     threads: Threads = 1
     """Threads of torch; part of the experiment, since large sums change their last bits with it."""
     compile: bool = False
     """Make machine code of the gradient step (half a minute, kept for later runs): it costs less where it is small."""
     net: Net = field(default_factory=Net)
-
-    def __post_init__(self) -> None:
-        if self.asynchronous and self.normalize_rewards and self.members > 1:
-            raise BadRequest(
-                "asynchronous batches come from any of several members, whose returns would mix; "
-                "scale rewards in the world, or take one member",
-                "normalize_rewards",
-            )
 
     @property
     def begins(self) -> str:
@@ -207,8 +189,8 @@ class Acting(Protocol):
 class Learner(Acting, Protocol):
     """One policy and how it improves. No loop, no sockets, no files."""
 
-    lesson: ClassVar[type]
-    """What `update` learns from: batches, unless the members make something else of them."""
+    update_input: ClassVar[type]
+    """The type that `update` takes: `Batch`, or what the members compute from one (gradients in A3C)."""
 
     def weights(self) -> list[Tensor]:
         """Everything that acting needs; not copied."""
@@ -218,12 +200,12 @@ class Learner(Acting, Protocol):
         """Act with another learner's weights from now on."""
         ...
 
-    def digest(self, batch: Batch, step: int) -> Any:
-        """What a member sends of its batch, as a ``lesson``; ``step`` drives the schedules."""
+    def to_update_input(self, batch: Batch, step: int) -> Any:
+        """Turn a member's batch into the ``update_input`` that it sends; ``step`` drives the schedules."""
         ...
 
     def update(self, batch: Any, step: int, iteration: int) -> Learned:
-        """Learn from a batch, or whatever the ``lesson`` is. Raises `NotFinite`.
+        """Learn from an ``update_input``. Raises `NotFinite`.
 
         ``step``, the environment steps so far, drives the schedules.
         """

@@ -12,19 +12,19 @@ from evorl.mdp.core import Arena, Array, StoppableSlots, World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.actor import Player
 from evorl.rl.core import Acting, Episode, Learner, Metrics
-from evorl.rl.observation_statistics import Watch
+from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.util import seed as seeds
 
 NOISE_BLOCK = 64  # decisions whose noise is drawn at once
 SLOTS = 64  # episodes played at once; a constant, since it decides the last bits
 
 
-def judge(learner: Learner, world: World, seed: int, episodes: int) -> Metrics:
+def evaluate_policy(learner: Learner, world: World, seed: int, episodes: int) -> Metrics:
     """``eval/...`` numbers of both the deterministic and the stochastic policy; results are the deterministic one's."""
-    still = play(learner, world, seed, episodes, deterministic=True)
-    drawn = play(learner, world, seed, episodes, deterministic=False)
-    metrics = {f"eval/return_{k}": v for k, v in spread([e.ret for e in still]).items()}
-    metrics |= {f"eval/stochastic_return_{k}": v for k, v in spread([e.ret for e in drawn]).items()}
+    still = play_episodes(learner, world, seed, episodes, deterministic=True)
+    drawn = play_episodes(learner, world, seed, episodes, deterministic=False)
+    metrics = {f"eval/return_{k}": v for k, v in summary([e.ret for e in still]).items()}
+    metrics |= {f"eval/stochastic_return_{k}": v for k, v in summary([e.ret for e in drawn]).items()}
     metrics["eval/length_mean"] = float(np.mean([e.length for e in still]))
     for name in still[0].results:
         metrics[f"eval/{name}_mean"] = float(np.mean([e.results[name] for e in still]))
@@ -36,47 +36,51 @@ def fitness(metrics: Metrics) -> float:
     return metrics.get("eval/fitness_mean", metrics["eval/return_mean"])
 
 
-def spread(numbers: list[float]) -> Metrics:
+def summary(numbers: list[float]) -> Metrics:
     """Mean, population standard deviation, minimum and maximum."""
     x = np.asarray(numbers)
     return {"mean": float(x.mean()), "std": float(x.std()), "min": float(x.min()), "max": float(x.max())}
 
 
-def play(learner: Learner, world: World, seed: int, episodes: int, *, deterministic: bool) -> list[Episode]:
+def play_episodes(learner: Learner, world: World, seed: int, episodes: int, *, deterministic: bool) -> list[Episode]:
     """Play evaluation episodes 0..n-1 of ``seed``: a pure function of the weights, the world, the seed and the mode.
 
     Every slot plays a fixed number of episodes, so short ones are not favoured.
     """
-    world = world.judge()
+    world = world.evaluation_world()
     slots = math.ceil(min(episodes, SLOTS) / world.sides) * world.sides
     arena = world.arena(slots, seeds.Episodes(seed, "evaluate", evaluation=True))
     try:
         noise = EvaluationNoise(arena, seed, deterministic)
-        done = played(arena, learner, noise, shares(episodes, slots))
+        done = play_slots(arena, learner, noise, episodes_per_slot(episodes, slots))
     finally:
         arena.close()
-    return in_order(done, episodes)
+    return episodes_in_order(done, episodes)
 
 
-def shares(episodes: int, slots: int) -> list[int]:
+def episodes_per_slot(episodes: int, slots: int) -> list[int]:
     """How many episodes each of some slots plays, so that all have the same number but for the remainder."""
     return [len(range(slot, episodes, slots)) for slot in range(slots)]
 
 
-def in_order(done: list[list[Episode]], episodes: int) -> list[Episode]:
-    """Episodes 0..n-1 of slots that played their `shares`."""
+def episodes_in_order(done: list[list[Episode]], episodes: int) -> list[Episode]:
+    """Episodes 0..n-1 of slots that played their `episodes_per_slot`."""
     return [done[e % len(done)][e // len(done)] for e in range(episodes)]
 
 
-def played(
-    arena: Arena, learner: Acting, noise: EvaluationNoise, numbers: list[int], watch: Watch | None = None
+def play_slots(
+    arena: Arena,
+    learner: Acting,
+    noise: EvaluationNoise,
+    numbers: list[int],
+    watch: ObservationStatistics | None = None,
 ) -> list[list[Episode]]:
     """The first so many episodes of each slot, ``watch`` seeing every decision of theirs. Raises `NotFinite`."""
     player = Player(arena, learner)
     done: list[list[Episode]] = [[] for _ in numbers]
     playing = np.array(numbers) > 0
     rows = np.arange(arena.slots)
-    _rest(arena, np.flatnonzero(~playing).tolist())
+    _stop_finished_slots(arena, np.flatnonzero(~playing).tolist())
     left = sum(numbers)
     while left:
         if watch is not None:
@@ -91,13 +95,13 @@ def played(
                 done[slot].append(episode)
                 playing[slot] = len(done[slot]) < numbers[slot]
                 left -= 1
-        _rest(arena, [slot for slot, _ in over if not playing[slot]])
+        _stop_finished_slots(arena, [slot for slot, _ in over if not playing[slot]])
     if watch is not None:
         watch.close()
     return done
 
 
-def _rest(arena: Arena, slots: list[int]) -> None:
+def _stop_finished_slots(arena: Arena, slots: list[int]) -> None:
     """Spare what slots would cost whose episodes are played."""
     if isinstance(arena, StoppableSlots):
         for slot in slots:

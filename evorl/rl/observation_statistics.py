@@ -13,14 +13,14 @@ from evorl.nets.statistics import Moments
 BLOCK = 64  # decisions of each slot that are merged together; a constant, since it decides the last bits
 
 
-class Block(NamedTuple):
+class InputBlock(NamedTuple):
     """Inputs that some slots have decided on, by the number of the decision and by slot."""
 
     seen: Array  # bool [BLOCK, B]
     inputs: dict[int, Array]  # those with statistics [BLOCK, B, ...], by their place in the spec
 
 
-class Watch:
+class ObservationStatistics:
     """Gathers the inputs of decisions in `moments`.
 
     Decision t of a slot belongs to block t div BLOCK. A block is merged, by time and then by slot, once no slot can add
@@ -30,7 +30,7 @@ class Watch:
     def __init__(self, moments: Moments, slots: int) -> None:
         self.moments = moments
         self.t = np.zeros(slots, np.int64)  # decisions of each slot
-        self._blocks: dict[int, Block] = {}  # those that slots may still add to, in order
+        self._blocks: dict[int, InputBlock] = {}  # those that slots may still add to, in order
 
     def see(self, inputs: tuple[Array, ...], rows: Array, playing: Array) -> None:
         """The slots in ``rows`` decide on their inputs [B, ...]; who is not ``playing`` [B] counts no more."""
@@ -45,7 +45,7 @@ class Watch:
     def _put(self, number: int, at: Array, rows: Array, inputs: tuple[Array, ...]) -> None:
         if number not in self._blocks:
             stores = {i: np.empty((BLOCK, *inputs[i].shape), np.float32) for i in self.moments.running}
-            self._blocks[number] = Block(np.zeros((BLOCK, len(self.t)), bool), stores)
+            self._blocks[number] = InputBlock(np.zeros((BLOCK, len(self.t)), bool), stores)
         block = self._blocks[number]
         block.seen[at, rows] = True
         for i, store in block.inputs.items():

@@ -15,14 +15,14 @@ from torch import Tensor
 from evorl.mdp.core import Spec
 from evorl.nets.policy import Output
 from evorl.ops.losses import approximate_kl, ppo_clip, value_loss
-from evorl.rl.core import Hyper, Metrics
-from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient
+from evorl.rl.core import Metrics
+from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient, PolicyGradientHyper
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPO(Hyper):
+class PPO(PolicyGradientHyper):
     clip: Positive = 0.2
     """Range of the probability ratio, the paper's epsilon."""
     passes: Count = 10
@@ -67,5 +67,5 @@ class Learner(PolicyGradient[PPO]):
     def minibatch(self, decisions: int) -> int:
         return self.hyper.minibatch
 
-    def _far(self, stats: Metrics) -> bool:
+    def _moved_too_far(self, stats: Metrics) -> bool:
         return self.hyper.target_kl is not None and stats["policy/kl"] > self.hyper.target_kl

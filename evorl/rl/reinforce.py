@@ -14,15 +14,20 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec
 from evorl.nets.policy import Output
-from evorl.rl.core import Hyper
-from evorl.rl.policy_gradient import Loss, Minibatch, PolicyGradient, score_function_loss
+from evorl.rl.policy_gradient import (
+    Loss,
+    Minibatch,
+    PolicyGradient,
+    PolicyGradientHyper,
+    score_function_loss,
+)
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.types import Count, Fraction
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reinforce(Hyper):
+class Reinforce(PolicyGradientHyper):
     horizon: Count = 512
     lam: Fraction | dict[str, Fraction] = 1.0
     lr: Schedule = 1e-2

@@ -1,7 +1,7 @@
-"""A member of a run: one logical shard of its sampling, wherever it lives.
+"""Samplers: the members of a training run, each one logical shard of the sampling, in any process.
 
-It holds its own episodes and a copy of the policy, and its state is its own: with the weights and the iteration it is
-given, that decides every bit of the batch it returns.
+A sampler holds its own episodes and a copy of the policy. Its state, the weights and the iteration decide every bit of
+the batch that it returns. The batch reaches the learner through a source (`evorl.rl.sources`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Sampler:
         self.arena = world.arena(hyper.slots, Episodes(seed, f"train {member}"))
         try:
             self.learner = hyper.learner(self.arena.spec, seed, device)
-            if hyper.compile and self.learner.lesson is not Batch:  # it makes the gradients here
+            if hyper.compile and self.learner.update_input is not Batch:  # it makes the gradients here
                 require_compiler(device)
             batch = Batch.empty(self.arena.spec, hyper.horizon, hyper.slots, hyper.net.lstm)
             self.actor = Actor(self.arena, self.learner, seed, member, batch)
@@ -46,17 +46,19 @@ class Sampler:
         return {"batch": vars(self.actor.batch), "cost": cost, "episodes": episodes}
 
     def play(self, weights: list[Tensor], version: int, step: int) -> dict[str, Any]:
-        """The next batch of a stream, under weights that have seen ``version`` updates by environment step ``step``,
-        as the learner's lesson; with its steps (cost), the episodes that ended, the weights' version and the wait (s)
-        since the batch before."""
+        """Collect the next batch of a stream and return it as the learner's update input.
+
+        ``weights`` have seen ``version`` updates by environment step ``step``. The result also holds the environment
+        steps (cost), the episodes that ended, the version, and the wait in seconds since the batch before.
+        """
         wait = time.monotonic() - self.idle
         self.learner.load_weights(weights)
         cost, episodes = self.actor.collect(self.fragments)
         self.fragments += 1
-        lesson = self.learner.digest(self.actor.batch, step)
+        update_input = self.learner.to_update_input(self.actor.batch, step)
         self.idle = time.monotonic()
         return {
-            "lesson": vars(lesson), "cost": cost, "episodes": episodes,
+            "update_input": vars(update_input), "cost": cost, "episodes": episodes,
             "version": version, "wait": wait,
         }  # fmt: skip
 

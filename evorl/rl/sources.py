@@ -1,4 +1,8 @@
-"""Where a learner's batches come from: all members in lockstep, or whichever is ready first."""
+"""Sources of a learner's batches: all members in lockstep, or the first member that is ready.
+
+The learner gets every fragment once, in `Learner.update`. A learner with a replay appends it there and samples its
+own minibatches.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,10 @@ from evorl.rl.core import Batch, Episode, Hyper, Learner, Metrics
 WINDOW = 100  # fragments that the lag's mean and maximum are taken over
 
 
-class Taken(NamedTuple):
+class SourceItem(NamedTuple):
     """What a learner learns from next, and what came with it."""
 
-    lesson: Any  # the learner's `lesson`, a batch for most; valid until the next one is taken
+    update_input: Any  # the learner's `update_input`, a batch for most; valid until the next one is taken
     cost: int  # environment steps, of dropped fragments too
     episodes: list[Episode]  # that ended
     metrics: Metrics
@@ -26,7 +30,7 @@ class Taken(NamedTuple):
 class Source(Protocol):
     """Turns a group of samplers (`evorl.rl.sampler`) into batches."""
 
-    def take(self, learner: Learner, step: int, iteration: int) -> Taken:
+    def take(self, learner: Learner, step: int, iteration: int) -> SourceItem:
         """The next batch for a learner that has made ``iteration`` updates by environment step ``step``."""
         ...
 
@@ -52,10 +56,12 @@ class Lockstep:
     def __init__(self, group: Group, storage: Batch) -> None:
         self.group, self.storage = group, storage
 
-    def take(self, learner: Learner, step: int, iteration: int) -> Taken:
+    def take(self, learner: Learner, step: int, iteration: int) -> SourceItem:
         parts = self.group.all("collect", learner.weights(), iteration)
         batch = self.storage.fill([Batch(**part["batch"]) for part in parts])
-        return Taken(batch, sum(part["cost"] for part in parts), [e for part in parts for e in _episodes(part)], {})
+        return SourceItem(
+            batch, sum(part["cost"] for part in parts), [e for part in parts for e in _episodes(part)], {}
+        )
 
     def state_dict(self) -> StateDict:
         return {}
@@ -80,7 +86,7 @@ class Stream:
         self.lags: deque[int] = deque(maxlen=WINDOW)  # of the last fragments learned from
         self.fragments: Generator[tuple[int, Any], Sequence[object] | None, None] | None = None
 
-    def take(self, learner: Learner, step: int, iteration: int) -> Taken:
+    def take(self, learner: Learner, step: int, iteration: int) -> SourceItem:
         args, began = (learner.weights(), iteration, step), time.monotonic()
         if self.fragments is None:
             self.fragments = self.group.gather("play", *args, begin=self.turn)
@@ -99,7 +105,7 @@ class Stream:
         self.lags.append(lag)
         lags = {"policy/lag": sum(self.lags) / len(self.lags), "policy/lag_max": float(max(self.lags))}
         lags["policy/dropped_fragments"] = float(self.dropped)
-        return Taken(learner.lesson(**part["lesson"]), cost, episodes, {**lags, **waits})
+        return SourceItem(learner.update_input(**part["update_input"]), cost, episodes, {**lags, **waits})
 
     def state_dict(self) -> StateDict:
         return {"turn": self.turn, "dropped": self.dropped, "lags": list(self.lags)}

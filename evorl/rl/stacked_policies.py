@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from evorl.mdp.core import Spec
-from evorl.nets.capture import Records
+from evorl.nets.capture import TraceCache
 from evorl.nets.distributions import sample, to_world
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Net, Policy
@@ -34,7 +34,7 @@ class Actor:
         self.names = [name for name in named if not name.startswith("value.") and name != "log_std"]
         self.layout = Layout(tuple(self.names), tuple(named[name].shape for name in self.names))
         self.rest = {name: torch.zeros_like(x) for name, x in named.items() if name not in self.names}
-        self.records = Records()  # here, since a crowd lasts one task and its actor a whole run
+        self.records = TraceCache()  # here, since a crowd lasts one task and its actor a whole run
 
     @property
     def size(self) -> int:
@@ -69,7 +69,7 @@ class Actor:
         return out.raw[0], out.carry
 
 
-class Crowd:
+class StackedPolicies:
     """K deterministic policies behind the acting side of a `Learner`: rows are the slots of all, policy by policy.
 
     With ``moments`` all see their inputs normalised by the same statistics, which do not change while they play.

@@ -62,7 +62,7 @@ class Work(Protocol):
         """Run one iteration. Raises `NotFinite`, which names the step."""
         ...
 
-    def judge(self) -> Metrics:
+    def evaluate(self) -> Metrics:
         """Evaluate the present policy on the same seeds every time; return the ``eval/...`` metrics."""
         ...
 
@@ -114,13 +114,15 @@ class Session:
         self.eval_every = usual // 10 if e.eval.every is None else e.eval.every
         self.save_every = usual // 20 if e.checkpoint.every is None else e.checkpoint.every
         self.saved = -1  # step of the newest checkpoint
-        self.judged: tuple[int, Metrics] | None = None  # the newest evaluation
+        self.last_evaluation: tuple[int, Metrics] | None = None  # the newest evaluation
         recorded, spent = None, 0.0
         if state is not None:
             run.load_state_dict(state["run"])
             self.saved, recorded = run.steps, state["recorder"]
             spent = float(recorded["time"])
-            self.judged = None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
+            self.last_evaluation = (
+                None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
+            )
         left = None if e.budget.seconds is None else max(e.budget.seconds - spent, 0.0)
         self.terminal = Terminal(self.limit, left, run.steps, individuals=run.top_individuals)
         self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)  # the last: its files are open
@@ -129,8 +131,8 @@ class Session:
         with self.recorder, self.terminal, _signals(self.terminal.print_from_signal_handler) as caught:
             while not self._over():
                 self._advance(caught)
-            if not self._judged_now():
-                self._judge()
+            if not self._evaluated_now():
+                self._evaluate()
                 self._save()  # again, if a stop at the very end saved it before this evaluation
             elif self.saved != self.run.steps:
                 self._save()
@@ -148,12 +150,12 @@ class Session:
         if evaluated:
             self.recorder.write_individuals(evaluated)
         if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
-            self._judge()  # before saving, so that the checkpoint contains it
+            self._evaluate()  # before saving, so that the checkpoint contains it
         if caught:
             self._save()
             self.recorder.close()  # here, so that no sink reports a failure
             raise Interrupted(caught[0], self.run.steps, self.directory)
-        if _due(self.save_every, before, self.run.steps) or self._judged_now():
+        if _due(self.save_every, before, self.run.steps) or self._evaluated_now():
             self._save_if_possible()
 
     def _over(self) -> bool:
@@ -167,15 +169,15 @@ class Session:
 
     def _fitness(self) -> float:
         """Return the fitness reached so far; -inf before there is any."""
-        reached = self.run.fitness(None if self.judged is None else self.judged[1])
+        reached = self.run.fitness(None if self.last_evaluation is None else self.last_evaluation[1])
         return -math.inf if reached is None else reached
 
-    def _judged_now(self) -> bool:
-        return self.judged is not None and self.judged[0] == self.run.steps
+    def _evaluated_now(self) -> bool:
+        return self.last_evaluation is not None and self.last_evaluation[0] == self.run.steps
 
-    def _judge(self) -> None:
-        self.judged = (self.run.steps, self.run.judge())
-        self._write(self.judged[1])
+    def _evaluate(self) -> None:
+        self.last_evaluation = (self.run.steps, self.run.evaluate())
+        self._write(self.last_evaluation[1])
 
     def _write(self, metrics: Metrics) -> None:
         self.recorder.write(self.run.steps, metrics)
@@ -183,7 +185,11 @@ class Session:
 
     def _save(self) -> None:
         best = None if self.run.best is None else self.run.best[1]
-        judged = None if self.judged is None else {"step": self.judged[0], "metrics": self.judged[1]}
+        judged = (
+            None
+            if self.last_evaluation is None
+            else {"step": self.last_evaluation[0], "metrics": self.last_evaluation[1]}
+        )
         state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": judged}
         again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
         checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again)
@@ -198,8 +204,8 @@ class Session:
 
     def _result(self) -> dict[str, Any]:
         """Return the content of result.json."""
-        assert self.judged is not None
-        metrics = {name.removeprefix("eval/"): x for name, x in self.judged[1].items()}
+        assert self.last_evaluation is not None
+        metrics = {name.removeprefix("eval/"): x for name, x in self.last_evaluation[1].items()}
         seconds = self.recorder.time
         return {
             "steps": self.run.steps,

@@ -16,7 +16,7 @@ from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.nets.compiled import require_compiler
 from evorl.record import checkpoint
 from evorl.rl.core import Episode, Metrics, NotFinite
-from evorl.rl.evaluation import fitness, judge
+from evorl.rl.evaluation import evaluate_policy, fitness
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import source
 from evorl.training.experiment import Experiment
@@ -66,7 +66,7 @@ class Run:
         try:
             taken = self.source.take(self.learner, self.steps, self.iteration)
             sampled = time.monotonic()
-            learned = self.learner.update(taken.lesson, self.steps, self.iteration)
+            learned = self.learner.update(taken.update_input, self.steps, self.iteration)
         except NotFinite as error:
             raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from None
         ended = time.monotonic()
@@ -96,11 +96,11 @@ class Run:
             for name, x in numbers.items():
                 self.window.setdefault(name, deque(maxlen=WINDOW)).append(x)
 
-    def judge(self) -> Metrics:
+    def evaluate(self) -> Metrics:
         """Evaluate the present policy on the same seeds every time. Raises `NotFinite`, which names the step."""
         e = self.experiment
         try:
-            metrics = judge(self.learner, e.mdp, e.seed, e.eval.episodes)
+            metrics = evaluate_policy(self.learner, e.mdp, e.seed, e.eval.episodes)
         except NotFinite as error:
             raise NotFinite(f"{error} (in the evaluation after {self.steps} environment steps)") from None
         if self.best is None or fitness(metrics) > self.best[0]:

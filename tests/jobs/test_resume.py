@@ -98,7 +98,7 @@ def test_where_it_goes_on_changes_no_bit(
     assert go(f"resume={halves}", *then) == 0  # no change
 
 
-def test_resume_where_it_was_judged_anyway_equals_in_everything(tmp_path: Path) -> None:
+def test_resume_where_it_was_evaluated_anyway_equals_in_everything(tmp_path: Path) -> None:
     words = [*words_of("cartpole"), "eval.every=256", "checkpoint.every=256"]
     words = list({word.partition("=")[0]: word for word in words}.values())
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -333,7 +333,7 @@ def test_a_damaged_hydra_file_is_a_bad_request(
     assert err.startswith("evorl: resume: ") and "hydra.yaml" in err and err.count("\n") == 1
 
 
-def test_stopped_at_its_very_end_it_is_judged_and_saved_again(
+def test_stopped_at_its_very_end_it_is_evaluated_and_saved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, iterate = tmp_path / "run", Run.iterate

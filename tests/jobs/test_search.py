@@ -448,7 +448,7 @@ def test_a_job_whose_objective_is_no_number_has_none(hydra: Hydra, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("name", "why"), [("fitness", None), ("length", "its length is no number")])
-def test_a_job_whose_policy_could_not_be_judged_has_its_fitness_alone(
+def test_a_job_whose_policy_could_not_be_evaluated_has_its_fitness_alone(
     hydra: Hydra, tmp_path: Path, name: str, why: str | None
 ) -> None:
     own = (NSGA2.replace("hydra", "ec@hydra", 1), "hydra.sweeper.evolver.population=3", "rl.gamma=interval(0.8,0.99)")

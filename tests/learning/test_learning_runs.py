@@ -13,7 +13,7 @@ from harness import Recall, experiment_of, go, newest, train_in
 from evorl.mdp.duel.world import SPEC
 from evorl.nets.policy import Net
 from evorl.record.core import Record
-from evorl.rl.evaluation import judge
+from evorl.rl.evaluation import evaluate_policy
 from evorl.rl.ppo import PPO
 from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
 
@@ -77,7 +77,7 @@ def test_duel_by_the_default_command_on_either_side(seed: int, tmp_path: Path) -
         one = experiment_of("mdp=duel", f"mdp.side={side}")
         learner = one.rl.learner(SPEC, seed, torch.device("cpu"))
         learner.load_policy(newest(tmp_path / "run")["run"]["learner"])
-        assert judge(learner, one.mdp, seed, 200)["eval/win_mean"] >= 0.9
+        assert evaluate_policy(learner, one.mdp, seed, 200)["eval/win_mean"] >= 0.9
 
 
 LONG = {

@@ -379,8 +379,8 @@ def test_sides() -> None:
     both = [Duel().players(key) for key in keys]
     assert 70 < both.count((KNIGHT,)) < 130 and both.count((KNIGHT,)) + both.count((ARCHER,)) == 200
     assert Duel(side="knight").players(1) == (KNIGHT,) and Duel(side="archer").players(1) == (ARCHER,)
-    assert Duel(side="both").judge() == Duel(side="random")
-    assert Duel(side="archer").judge() == Duel(side="archer")
+    assert Duel(side="both").evaluation_world() == Duel(side="random")
+    assert Duel(side="archer").evaluation_world() == Duel(side="archer")
     with closing(Duel().arena(50, Episodes(0))) as arena:
         who = arena.recv().inputs[0][:, :2]
         assert (who.sum(1) == 1).all() and 10 < who[:, 0].sum() < 40

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from evorl.mdp.core import Action, Box, Discrete, Input, MultiDiscrete, Spec
-from evorl.nets.capture import Records, capture
+from evorl.nets.capture import TraceCache, capture
 from evorl.nets.distributions import draw_noise, log_prob_entropy, noise_size, sample
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Net, Policy
@@ -132,7 +132,7 @@ def test_results_may_have_names_and_records_are_made_once_for_each_shape() -> No
         seen.append(x.shape)
         return {"double": 2 * x, "sum": x.sum()}
 
-    records = Records()
+    records = TraceCache()
     with torch.inference_mode():  # as acting does
         for size in (2, 3, 2, 3):
             x = torch.arange(float(size))

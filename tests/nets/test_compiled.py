@@ -13,7 +13,7 @@ from harness import NEEDS_COMPILER
 from torch import Tensor
 
 from evorl.nets import compiled as module
-from evorl.nets.capture import Record, capture
+from evorl.nets.capture import Trace, capture
 from evorl.nets.compiled import compiled, require_compiler
 from evorl.util.errors import BadRequest
 from evorl.util.seed import generator
@@ -76,7 +76,7 @@ def test_code_does_what_the_replay_does_and_is_made_once(
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
     assert len([*kept.iterdir()]) == 2
 
-    def never(record: Record) -> bytes:
+    def never(record: Trace) -> bytes:
         raise AssertionError("compiled again")
 
     monkeypatch.setattr(module, "_compile", never)
@@ -96,7 +96,7 @@ def test_equal_texts_are_of_equal_functions() -> None:
             out = ((leaf * torch.tensor([constant, 1.0])).pow(power) + (x, y)[place]).sum()
             return {name: torch.autograd.grad(out, leaf)[0]}
 
-        return Record.of(function, torch.ones(2), torch.zeros(2)).text
+        return Trace.of(function, torch.ones(2), torch.zeros(2)).text
 
     assert text() == text()
     others = [text(power=3.0), text(place=1), text(constant=1.5), text(name="z")]
@@ -114,7 +114,7 @@ def test_a_record_that_writes_in_place_has_a_text_of_its_own() -> None:
                 y.add_(first)
             return (second,)
 
-        return Record.of(function, torch.ones(2), torch.zeros(2)).text
+        return Trace.of(function, torch.ones(2), torch.zeros(2)).text
 
     assert text(True) != text(False)
 

@@ -65,27 +65,27 @@ def test_a_member_that_missed_generations_catches_up_or_is_sent_all(missed: int)
     members = [SeedFollower(lambda i: found.make(i), centre, i) for i in range(2)]
     evolver = evolution.evolver(found.space, 0)
     group: Any = Group(members[:1])
-    courier = SeedDispatcher(group, evolver, 4)
+    dispatcher = SeedDispatcher(group, evolver, 4)
     for generation in range(missed + 2):
         if generation == missed + 1:
             group.members = members[1:]  # who has seen nothing so far
-        task = courier.send(evolver.ask())
-        answers = courier.answers(task)
+        task = dispatcher.send(evolver.ask())
+        answers = dispatcher.answers(task)
         whole = [evolver.centre.individual_at(*divmod(one.id, 4)) for one in task.individuals]
         same = members[0].evaluator.evaluate(pack(whole))
         assert [a.objectives for a in answers.each] == [a.objectives for a in same.each]
-        told(courier, evolver, task.individuals, answers)
+        told(dispatcher, evolver, task.individuals, answers)
     assert group.shared == (1 if missed + 1 > MEMORY else 0)
 
 
-def told(courier: SeedDispatcher, evolver: Any, individuals: Any, answers: Any) -> None:
+def told(dispatcher: SeedDispatcher, evolver: Any, individuals: Any, answers: Any) -> None:
     evaluations = [to_evaluation(one, answer)[0] for one, answer in zip(individuals, answers.each, strict=True)]
-    courier.tell(evaluations)
+    dispatcher.tell(evaluations)
     evolver.tell(evaluations)
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0])
-def test_a_member_whose_parameters_went_astray_is_named_and_mended(
+def test_a_member_with_wrong_parameters_is_named_and_gets_the_right_ones(
     noise: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Four members evaluate two of eight individuals each; in generation 1 the third one's parameters are spoiled."""
@@ -93,22 +93,22 @@ def test_a_member_whose_parameters_went_astray_is_named_and_mended(
     members = [SeedFollower(lambda i: found.make(i), centre, i) for i in range(4)]
     evolver = evolution.evolver(found.space, 0)
     group: Any = Group(members)
-    courier = SeedDispatcher(group, evolver, 8)
+    dispatcher = SeedDispatcher(group, evolver, 8)
     fitness = []
     for generation in range(3):
         if generation == 1:
             members[2].centre.theta = members[2].centre.theta + noise
-        tasks = [courier.send(evolver.ask(1)) for _ in range(8)]
+        tasks = [dispatcher.send(evolver.ask(1)) for _ in range(8)]
         lone = [evolver.centre.individual_at(generation, place) for place in range(8)]
         true = [members[0].evaluator.evaluate(pack([one])).each[0].objectives for one in lone]
-        answers = [courier.answers(task) for task in tasks]
+        answers = [dispatcher.answers(task) for task in tasks]
         assert [one.each[0].objectives for one in answers] == true
         fitness += true
         for task, one in zip(tasks, answers, strict=True):
-            told(courier, evolver, task.individuals, one)
+            told(dispatcher, evolver, task.individuals, one)
     said = [one.getMessage() for one in caplog.records]
     assert len(said) == group.shared == (1 if noise else 0)
-    assert all(text.startswith("member 2's parameters were not this run's") for text in said)
+    assert all(text.startswith("member 2 had other parameters than this run") for text in said)
     assert members[2].centre.hash() == members[0].centre.hash()
     assert len({one[0] for one in fitness}) > 1
 
@@ -261,7 +261,7 @@ def test_who_takes_the_place_of_a_dead_member_is_sent_all_once_and_works_beside_
 # ------------------------------------------------------------------ judged again
 
 
-def test_who_went_by_a_seed_can_be_judged_while_its_generation_is_under_way(
+def test_who_went_by_a_seed_can_be_evaluated_while_its_generation_is_under_way(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("mdp=cartpole", "rl.net.hidden=[4]", "rl.normalize_inputs=true", "ec=openai_es", "ec.population=12")
@@ -295,16 +295,16 @@ def weighed(width: int, normalize: str) -> tuple[int, int]:
     evolution, found, centre = followers(4, width, f"rl.normalize_inputs={normalize}")
     group: Any = Group([SeedFollower(lambda i: found.make(i), centre, 0)])
     evolver = evolution.evolver(found.space, 0)
-    courier = SeedDispatcher(group, evolver, 4)
+    dispatcher = SeedDispatcher(group, evolver, 4)
     moments, back = found.moments(), 0
     for _ in range(3):
         memory = None if moments is None else {"moments": moments.state_dict()}
-        task = courier.send([one._replace(memory=memory) for one in evolver.ask()])
-        answers = courier.answers(task)
+        task = dispatcher.send([one._replace(memory=memory) for one in evolver.ask()])
+        answers = dispatcher.answers(task)
         back += len(dumps(answers.seen))
         if moments is not None:
             moments.merge(answers.seen)
-        told(courier, evolver, task.individuals, answers)
+        told(dispatcher, evolver, task.individuals, answers)
     return group.sent, back
 
 

@@ -172,7 +172,7 @@ def test_what_a_repetition_refuses(
 
 @pytest.mark.parametrize("lifetime", ["play", "train"])
 @pytest.mark.parametrize(("seeds", "alike"), [("common", True), ("fresh", False)])
-def test_equals_are_judged_on_the_same_episodes_or_each_on_its_own(lifetime: str, seeds: str, alike: bool) -> None:
+def test_equals_are_evaluated_on_the_same_episodes_or_each_on_its_own(lifetime: str, seeds: str, alike: bool) -> None:
     """Two individuals that differ by their number alone; a learner hardly moves them."""
     words = (f"ec.lifetime={lifetime}", f"ec.seeds={seeds}", "ec.train_steps=64", "ec.episodes=20")
     still = ("rl.lr=1e-30", "rl.normalize_inputs=false", "rl.net.activation=tanh")
@@ -514,7 +514,7 @@ def test_it_costs_the_steps_of_its_games(words: tuple[str, ...]) -> None:
     experiment = experiment_of(*QUICK, *words, "ec=random", "ec.episodes=3", "ec.together=1", "ec.population=1")
     assert experiment.ec is not None
     how = evaluation_plan(experiment, experiment.ec)
-    counted, arenas = list[int](), type(experiment.mdp.judge()).arena
+    counted, arenas = list[int](), type(experiment.mdp.evaluation_world()).arena
 
     def counting(world: Any, slots: int, episodes: Any) -> Any:
         arena = arenas(world, slots, episodes)
@@ -529,7 +529,7 @@ def test_it_costs_the_steps_of_its_games(words: tuple[str, ...]) -> None:
         return arena
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(experiment.mdp.judge()), "arena", counting)
+        patch.setattr(type(experiment.mdp.evaluation_world()), "arena", counting)
         patch.setattr("evorl.population.evaluation.SLOTS", 1)  # one game after the other
         one = Individual(0, np.empty(0), how.space.weights_of(0))
         answer = IndividualResult(*how.make(0).evaluate(pack([one])).each[0])

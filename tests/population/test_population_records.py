@@ -70,7 +70,7 @@ def test_a_sum_of_results_is_an_objective_with_a_name(tmp_path: Path) -> None:
     assert one["objectives"]["-1*busy"] == pytest.approx(-one["results"]["busy"])
 
 
-def test_a_best_individual_that_cannot_be_judged_ends_nothing(
+def test_a_best_individual_that_cannot_be_evaluated_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its fitness is of other episodes than those on which it meets a NaN."""
@@ -78,7 +78,7 @@ def test_a_best_individual_that_cannot_be_judged_ends_nothing(
     def fails(*given: Any) -> Any:
         raise NotFinite("the reward of slot 0 is not finite: nan")
 
-    monkeypatch.setattr(loop, "judge", fails)
+    monkeypatch.setattr(loop, "evaluate_policy", fails)
     assert go(*QUICK, *PBT, f"hydra.run.dir={tmp_path / 'run'}") == 0
     result = json.loads((tmp_path / "run" / "result.json").read_bytes())
     assert result["steps"] >= 3000 and result["eval"]["return_mean"] is None
@@ -89,8 +89,8 @@ def test_a_best_individual_that_cannot_be_judged_ends_nothing(
 
 def test_the_same_best_individual_is_not_played_again(monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[int] = []
-    real = loop.judge
-    monkeypatch.setattr(loop, "judge", lambda *given: played.append(1) or real(*given))
+    real = loop.evaluate_policy
+    monkeypatch.setattr(loop, "evaluate_policy", lambda *given: played.append(1) or real(*given))
     experiment = experiment_of(*QUICK, *PBT)
     assert experiment.ec is not None
     population = Population(experiment, experiment.ec)
@@ -99,7 +99,7 @@ def test_the_same_best_individual_is_not_played_again(monkeypatch: pytest.Monkey
         for _ in range(8):
             population.iterate()
             leaders.append(population.leader)
-            judged.append(population.judge())
+            judged.append(population.evaluate())
         changes = sum(a is not b for a, b in zip([None, *leaders], leaders, strict=False))
         assert len(played) == changes < 8
         for k in range(1, 8):
@@ -130,7 +130,7 @@ def test_the_best_individual_again_gives_what_was_recorded(runs: Path, capsys: p
     assert said(capsys, f"run={runs / 'pbt'}") == again
 
 
-def test_every_individual_of_the_present_population_can_be_judged(
+def test_every_individual_of_the_present_population_can_be_evaluated(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in newest(runs / "pbt")["run"]["evolver"]["population"]["individuals"]["id"]:

@@ -63,7 +63,9 @@ def first(source: Path, *words: str, optimizer: bool = False) -> list[Individual
 def policy(source: Path) -> np.ndarray:
     """The actor's weights of a run's policy."""
     experiment = experiment_of(*ALONE, *CART)
-    return Actor(spec(experiment.mdp.judge()), experiment.rl.net).share(newest(source)["run"]["learner"]["policy"])
+    return Actor(spec(experiment.mdp.evaluation_world()), experiment.rl.net).share(
+        newest(source)["run"]["learner"]["policy"]
+    )
 
 
 @pytest.mark.parametrize("evolver", ["sga", "nsga2", "random", "one_plus_one", "pso", "cso", "map_elites"])
@@ -165,7 +167,7 @@ def test_of_a_search_by_seed_only_the_best_is_sent_to_workers(sources: Path) -> 
 
 def test_of_another_kind_comes_the_best(sources: Path) -> None:
     best = newest(sources / "train")["run"]["learner"]["policy"]
-    actor = Actor(spec(experiment_of(*CART).mdp.judge()), experiment_of(*ALONE, *NORMAL).rl.net)
+    actor = Actor(spec(experiment_of(*CART).mdp.evaluation_world()), experiment_of(*ALONE, *NORMAL).rl.net)
     for one in first(sources / "train", *QUICK, *NORMAL, "ec=sga"):
         assert np.array_equal(one.weights, actor.share(best))
 

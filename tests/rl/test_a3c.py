@@ -29,8 +29,8 @@ def test_following_a_members_gradient_is_a2cs_update(lstm: int, spec: Any) -> No
     for iteration in range(3):
         batch = random_batch(together, 8, 5, iteration)
         member.load_weights(learner.weights())
-        lesson = member.digest(batch, 10 * iteration)
-        got = learner.update(Gradient(**vars(lesson)), 10 * iteration, iteration)
+        update_input = member.to_update_input(batch, 10 * iteration)
+        got = learner.update(Gradient(**vars(update_input)), 10 * iteration, iteration)
         want = together.update(batch, 10 * iteration, iteration)
         torch.testing.assert_close(learner.theta, together.theta, rtol=1e-5, atol=1e-7)
         assert want.steps == got.steps == 1 and set(want.metrics) == set(got.metrics)
@@ -39,10 +39,10 @@ def test_following_a_members_gradient_is_a2cs_update(lstm: int, spec: Any) -> No
 
 def test_a_gradient_that_is_not_finite_is_refused() -> None:
     learner = learner_of(A3C(net=SMALL), MULTI)
-    lesson = learner.digest(random_batch(learner, 8, 5), 0)
-    lesson.gradient[3] = torch.nan
+    update_input = learner.to_update_input(random_batch(learner, 8, 5), 0)
+    update_input.gradient[3] = torch.nan
     with pytest.raises(NotFinite, match="grad_norm is nan"):
-        learner.update(lesson, 0, 0)
+        learner.update(update_input, 0, 0)
 
 
 @pytest.mark.parametrize(

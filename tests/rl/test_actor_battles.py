@@ -16,7 +16,7 @@ from evorl.mdp.core import Arena, Array, Spec, State, Step
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch
-from evorl.rl.evaluation import play
+from evorl.rl.evaluation import play_episodes
 from evorl.rl.ppo import PPO
 
 torch.set_num_threads(1)
@@ -90,7 +90,7 @@ def test_a_restored_actor_of_battles_goes_on_exactly() -> None:
         one.player.arena.close()
 
 
-def test_judging_battles_at_any_speed_gives_the_same_episodes() -> None:
+def test_evaluating_battles_at_any_speed_gives_the_same_episodes() -> None:
     learner = PPO().learner(Wandering.spec, 0, torch.device("cpu"))
-    quick = play(learner, Walks(), 0, 6, deterministic=False)
-    assert play(learner, Walks(delay_ms=(0.0, 1.0)), 0, 6, deterministic=False) == quick
+    quick = play_episodes(learner, Walks(), 0, 6, deterministic=False)
+    assert play_episodes(learner, Walks(delay_ms=(0.0, 1.0)), 0, 6, deterministic=False) == quick

@@ -16,7 +16,7 @@ from evorl.nets.policy import Net
 from evorl.record.metrics import check
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, NotFinite
-from evorl.rl.evaluation import EvaluationNoise, fitness, judge, play, played, spread
+from evorl.rl.evaluation import EvaluationNoise, evaluate_policy, fitness, play_episodes, play_slots, summary
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.util.seed import Episodes
@@ -55,7 +55,7 @@ def opinionated(learner: PolicyGradient) -> PolicyGradient:
 
 @pytest.mark.parametrize("count", [1, 7, 64, 150])
 def test_each_slot_plays_its_fixed_share(count: int) -> None:
-    played = play(learner_of(Echo), GameWorld(game=Echo), 4, count, deterministic=False)
+    played = play_episodes(learner_of(Echo), GameWorld(game=Echo), 4, count, deterministic=False)
     slots = min(count, 64)
     assert [int(e.results["slot"]) for e in played] == [n % slots for n in range(count)]
     keys = Episodes(4, "evaluate", evaluation=True)
@@ -77,7 +77,7 @@ def test_a_slot_rests_from_the_end_of_its_last_episode(monkeypatch: pytest.Monke
     monkeypatch.setattr(arena, "send", counted)
     monkeypatch.setattr(arena, "stop_slot", lambda slot: (rested.append((slot, steps)), rest(slot)))
     learner = PPO(net=Net(hidden=(8, 8))).learner(arena.spec, 0, torch.device("cpu"))
-    done = played(arena, learner, EvaluationNoise(arena, 0, deterministic=True), [2, 0, 1])
+    done = play_slots(arena, learner, EvaluationNoise(arena, 0, deterministic=True), [2, 0, 1])
     arena.close()
     assert [len(one) for one in done] == [2, 0, 1]
     assert sorted(rested) == [(0, sum(e.length for e in done[0])), (1, 0), (2, done[2][0].length)]
@@ -85,7 +85,7 @@ def test_a_slot_rests_from_the_end_of_its_last_episode(monkeypatch: pytest.Monke
 
 def test_the_deterministic_policy_takes_the_mode() -> None:
     learner = opinionated(learner_of(Echo))
-    played = play(learner, GameWorld(game=Echo), 4, 64, deterministic=True)
+    played = play_episodes(learner, GameWorld(game=Echo), 4, 64, deterministic=True)
     x = torch.tensor([[e.results["x"], e.results["y"]] for e in played], dtype=torch.float32)
     want = learner.act((x,), None, torch.zeros(64, 3), None, None).action.flatten().tolist()
     assert [e.ret for e in played] == want and len(set(want)) == 3
@@ -97,7 +97,7 @@ def test_the_stochastic_policy_follows_its_probabilities() -> None:
     named = learner.layout.unflatten(learner.theta)
     named["policy.weight"].zero_()
     named["policy.bias"].copy_(torch.tensor([0.5, 0.3, 0.2]).log())
-    drawn = [e.ret for e in play(learner, GameWorld(game=Echo), 4, 640, deterministic=False)]
+    drawn = [e.ret for e in play_episodes(learner, GameWorld(game=Echo), 4, 640, deterministic=False)]
     for action, p in enumerate((0.5, 0.3, 0.2)):
         assert abs(drawn.count(action) / 640 - p) < 5 * (p * (1 - p) / 640) ** 0.5
 
@@ -107,26 +107,29 @@ def test_the_stochastic_policy_follows_its_probabilities() -> None:
 def test_the_same_bits_whatever_else_happens(game: type[Game], lstm: int) -> None:
     learner = learner_of(game, lstm)
     world = GameWorld(game=game)
-    first = judge(learner, world, 3, 12)
-    assert judge(learner, world, 3, 12) == first
+    first = evaluate_policy(learner, world, 3, 12)
+    assert evaluate_policy(learner, world, 3, 12) == first
     state = learner.state_dict()
     actor = Actor(Games(game, 5, episodes()), learner, 0, 0, Batch.empty(game.spec, 8, 5, lstm))
     actor.collect(0)
-    assert judge(learner, world, 3, 12) == first  # play in between changes nothing
+    assert evaluate_policy(learner, world, 3, 12) == first  # play in between changes nothing
     learner.update(actor.batch, 0, 0)
-    assert judge(learner, world, 3, 12) != first
+    assert evaluate_policy(learner, world, 3, 12) != first
     learner.load_state_dict(state)
-    assert judge(learner, world, 3, 12) == first
-    assert judge(learner, world, 4, 12) != first
+    assert evaluate_policy(learner, world, 3, 12) == first
+    assert evaluate_policy(learner, world, 4, 12) != first
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("lstm", [0, 6])
 def test_the_order_of_arrivals_does_not_matter(lstm: int, deterministic: bool) -> None:
     learner = learner_of(Wandering, lstm)
-    lockstep = play(learner, GameWorld(game=Wandering), 3, 20, deterministic=deterministic)
+    lockstep = play_episodes(learner, GameWorld(game=Wandering), 3, 20, deterministic=deterministic)
     for order in range(2):
-        assert play(learner, GameWorld(game=Wandering, order=order), 3, 20, deterministic=deterministic) == lockstep
+        assert (
+            play_episodes(learner, GameWorld(game=Wandering, order=order), 3, 20, deterministic=deterministic)
+            == lockstep
+        )
 
 
 class Ending(Scripted):
@@ -151,7 +154,7 @@ def played_alone(slot: int, count: int) -> list[tuple[float, int]]:
 
 
 def test_the_numbers_of_a_scripted_world() -> None:
-    metrics = judge(learner_of(Ending), GameWorld(game=Ending), 0, 100)
+    metrics = evaluate_policy(learner_of(Ending), GameWorld(game=Ending), 0, 100)
     pairs = [played_alone(n % 64, 2)[n // 64] for n in range(100)]
     returns = np.array([ret for ret, _ in pairs])
     for name in ("return", "stochastic_return"):
@@ -169,7 +172,7 @@ def test_without_a_fitness_the_mean_return_is_it() -> None:
 
 
 def test_spread() -> None:
-    assert spread([1.0, 2.0, 6.0]) == {"mean": 3.0, "std": pytest.approx((14 / 3) ** 0.5), "min": 1.0, "max": 6.0}
+    assert summary([1.0, 2.0, 6.0]) == {"mean": 3.0, "std": pytest.approx((14 / 3) ** 0.5), "min": 1.0, "max": 6.0}
 
 
 def test_a_world_that_changes_rewards_reports_its_own_return_and_length() -> None:
@@ -177,18 +180,18 @@ def test_a_world_that_changes_rewards_reports_its_own_return_and_length() -> Non
         def result(self) -> dict[str, float]:
             return {"return": 7.0, "length": 30.0, "win": 1.0}
 
-    played = play(learner_of(Raw), GameWorld(game=Raw), 0, 5, deterministic=True)
+    played = play_episodes(learner_of(Raw), GameWorld(game=Raw), 0, 5, deterministic=True)
     assert all((e.ret, e.length, e.results) == (7.0, 30.0, {"win": 1.0}) for e in played)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoFaced(GameWorld):
-    def judge(self) -> World:
+    def evaluation_world(self) -> World:
         return GameWorld(game=Echo)
 
 
-def test_a_world_may_be_judged_as_another() -> None:
-    assert "odd" in play(learner_of(Echo), TwoFaced(game=Wandering), 0, 2, deterministic=True)[0].results
+def test_a_world_may_be_evaluated_as_another() -> None:
+    assert "odd" in play_episodes(learner_of(Echo), TwoFaced(game=Wandering), 0, 2, deterministic=True)[0].results
 
 
 class Ill(Echo):
@@ -209,6 +212,6 @@ def test_the_arena_is_closed_also_after_a_failure() -> None:
             return arenas[-1]
 
     with pytest.raises(NotFinite, match="input 'x' of slot 1"):
-        play(learner_of(Ill), Watched(game=Ill), 0, 100, deterministic=True)
-    play(learner_of(Echo), Watched(game=Echo), 0, 10, deterministic=True)
+        play_episodes(learner_of(Ill), Watched(game=Ill), 0, 100, deterministic=True)
+    play_episodes(learner_of(Echo), Watched(game=Echo), 0, 10, deterministic=True)
     assert [arena.closed for arena in arenas] == [True, True]

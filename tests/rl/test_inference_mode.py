@@ -21,7 +21,7 @@ from evorl.nets.policy import Net
 from evorl.rl import stacked_policies
 from evorl.rl.actor import Actor, Player
 from evorl.rl.core import Batch, Decision
-from evorl.rl.evaluation import play
+from evorl.rl.evaluation import play_episodes
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.util.seed import Episodes
@@ -58,7 +58,7 @@ def rollouts(game: type[Game], lstm: int, order: int | None) -> None:
 
 def evaluations(game: type[Game], lstm: int, order: int | None) -> None:
     world = GameWorld(game=game, order=order)
-    play(learner_of(world, lstm), world, 0, 9, deterministic=order is None)
+    play_episodes(learner_of(world, lstm), world, 0, 9, deterministic=order is None)
 
 
 def films(game: type[Game], lstm: int, order: int | None) -> None:
@@ -106,13 +106,13 @@ def test_it_has_the_bits_of_no_grad(
 ) -> None:
     world = GameWorld(game=game, order=order)
     inference = batches(learner_of(world, lstm), world, 4)
-    judged = play(learner_of(world, lstm), world, 0, 9, deterministic=False)
+    judged = play_episodes(learner_of(world, lstm), world, 0, 9, deterministic=False)
     monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad() if mode else nullcontext())
     no_grad = batches(learner_of(world, lstm), world, 4)
     assert len(inference) == len(no_grad) > 30
     for a, b in zip(inference, no_grad, strict=True):
         assert not a.is_inference() and torch.equal(a, b)
-    assert judged == play(learner_of(world, lstm), world, 0, 9, deterministic=False)
+    assert judged == play_episodes(learner_of(world, lstm), world, 0, 9, deterministic=False)
 
 
 def test_memory_of_inference_mode_is_saved_as_plain_tensors() -> None:
@@ -126,7 +126,7 @@ def test_memory_of_inference_mode_is_saved_as_plain_tensors() -> None:
 def test_a_crowd_acts_in_inference_mode_too(lstm: int) -> None:
     world = GameWorld(game=Wandering)
     actor = stacked_policies.Actor(Wandering.spec, Net(lstm=lstm, hidden=(8,)))
-    many = stacked_policies.Crowd(actor, np.stack([actor.fresh("crowd", n) for n in range(3)]))
+    many = stacked_policies.StackedPolicies(actor, np.stack([actor.fresh("crowd", n) for n in range(3)]))
     player = Player(world.arena(6, Episodes(0)), many)
     noise = torch.zeros(6, noise_size(Wandering.spec.action))
     for _ in range(5):

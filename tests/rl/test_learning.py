@@ -13,7 +13,7 @@ from evorl.nets.policy import Net
 from evorl.rl.a2c import A2C
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, Learner
-from evorl.rl.evaluation import judge
+from evorl.rl.evaluation import evaluate_policy
 from evorl.rl.ppo import PPO
 from evorl.rl.reinforce import Reinforce
 from evorl.util.seed import Episodes, uniform
@@ -38,7 +38,7 @@ def trained(game: type[Game], hyper: Any, iterations: int, seed: int = 0) -> Lea
 
 def mean_returns(game: type[Game], learner: Learner) -> tuple[float, float]:
     """Of the deterministic and of the stochastic policy."""
-    metrics = judge(learner, GameWorld(game=game), 0, 64)
+    metrics = evaluate_policy(learner, GameWorld(game=game), 0, 64)
     return metrics["eval/return_mean"], metrics["eval/stochastic_return_mean"]
 
 

@@ -14,10 +14,10 @@ from evorl.nets.distributions import noise_size
 from evorl.nets.policy import Net
 from evorl.nets.statistics import Moments
 from evorl.rl import observation_statistics
-from evorl.rl.evaluation import EvaluationNoise, played
-from evorl.rl.observation_statistics import Watch
+from evorl.rl.evaluation import EvaluationNoise, play_slots
+from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.ppo import PPO
-from evorl.rl.stacked_policies import Actor, Crowd
+from evorl.rl.stacked_policies import Actor, StackedPolicies
 from evorl.util.seed import Episodes
 
 torch.set_num_threads(1)
@@ -41,8 +41,8 @@ class Noted(Games):
 def watched(order: int | None, whiten: bool) -> tuple[Moments, list[list[Array]]]:
     arena = Noted(Wandering, len(NUMBERS), Episodes(3), order)
     learner = PPO(net=Net(hidden=(8,))).learner(arena.spec, 0, torch.device("cpu"))
-    seen = Watch(Moments(arena.spec.inputs, whiten), arena.slots)
-    played(arena, learner, EvaluationNoise(arena, 0, deterministic=True), NUMBERS, seen)
+    seen = ObservationStatistics(Moments(arena.spec.inputs, whiten), arena.slots)
+    play_slots(arena, learner, EvaluationNoise(arena, 0, deterministic=True), NUMBERS, seen)
     return seen.moments, arena.noted
 
 
@@ -72,7 +72,10 @@ def test_a_lockstep_world_needs_one_block_at_a_time(monkeypatch: pytest.MonkeyPa
     merged: list[int] = []
     update = Moments.update
     monkeypatch.setattr(Moments, "update", lambda self, x: merged.append(len(x[0])) or update(self, x))
-    seen, inputs = Watch(Moments(Pushing.spec.inputs), 3), (np.zeros((3, 2), np.float32), np.zeros((3, 3), np.float32))
+    seen, inputs = (
+        ObservationStatistics(Moments(Pushing.spec.inputs), 3),
+        (np.zeros((3, 2), np.float32), np.zeros((3, 3), np.float32)),
+    )
     rows, playing = np.arange(3), np.ones(3, bool)
     for _ in range(9):
         seen.see(inputs, rows, playing)
@@ -93,7 +96,7 @@ def test_a_crowd_sees_as_a_learner_with_the_same_statistics(game: type[Game], ne
     learner.moments.update(tuple(torch.from_numpy(draw.normal(3, 2, (40, *x.shape))) for x in spec.inputs))
     actor = Actor(spec, net)
     genome = actor.share(learner.state_dict()["policy"])
-    crowd = Crowd(actor, np.stack([genome, genome]), learner.moments)
+    crowd = StackedPolicies(actor, np.stack([genome, genome]), learner.moments)
     inputs = tuple(torch.from_numpy(draw.normal(3, 2, (6, *x.shape)).astype(np.float32)) for x in spec.inputs)
     noise = torch.zeros(6, noise_size(spec.action))
     legal = torch.ones(6, 5, dtype=torch.bool) if spec.masked else None
@@ -101,7 +104,7 @@ def test_a_crowd_sees_as_a_learner_with_the_same_statistics(game: type[Game], ne
     want = learner.act(inputs, legal, noise, learner.carry(6), start).action
     got = crowd.act(inputs, legal, noise, crowd.carry(6), start).action
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
-    blind = Crowd(actor, np.stack([genome, genome])).act(inputs, legal, noise, crowd.carry(6), start).action
+    blind = StackedPolicies(actor, np.stack([genome, genome])).act(inputs, legal, noise, crowd.carry(6), start).action
     if game is Pushing:
         assert not torch.allclose(blind, want, atol=1e-3)
 

@@ -40,7 +40,7 @@ class Scripted:
             batch = Batch.empty(SPEC, 4, 2, 0)
             batch.reward.fill_(number)
             episode = [float(number), 1.0, [float(number)], {}]
-            answer = {"lesson": vars(batch), "cost": 8, "episodes": [episode], "version": version, "wait": 0.5}
+            answer = {"update_input": vars(batch), "cost": 8, "episodes": [episode], "version": version, "wait": 0.5}
             if (new := (yield member, answer)) is not None:
                 self.told.append(new[1])
 
@@ -53,10 +53,10 @@ def test_a_stream_takes_fragments_as_they_come_and_counts_the_ones_too_old() -> 
     group: Any = Scripted([(0, 0), (2, 0), (1, 0), (1, 0), (0, 3)])
     stream, policy = Stream(group, max_lag=1), learner()
     first, second = stream.take(policy, 0, 0), stream.take(policy, 8, 1)
-    assert [float(one.lesson.reward[0, 0, 0]) for one in (first, second)] == [0, 1]
+    assert [float(one.update_input.reward[0, 0, 0]) for one in (first, second)] == [0, 1]
     assert (first.metrics["policy/lag"], second.metrics["policy/lag"], second.metrics["policy/lag_max"]) == (0, 0.5, 1)
     third = stream.take(policy, 16, 3)  # fragments 2 and 3 are three updates old
-    assert float(third.lesson.reward[0, 0, 0]) == 4
+    assert float(third.update_input.reward[0, 0, 0]) == 4
     assert third.cost == 24 and [e.ret for e in third.episodes] == [2, 3, 4]  # steps and episodes count all the same
     assert third.metrics["policy/dropped_fragments"] == 2
     assert group.told == [0, 1, 3]  # weights go out before a fragment is taken, once
@@ -112,10 +112,10 @@ def test_members_act_under_the_weights_they_are_given(cluster: Any) -> None:
             assert isinstance(stream, Stream)
             lag = stream.lags[-1]
             acted.load_policy(versions[iteration - lag])
-            log_prob, value = acted._reconsider(taken.lesson)
-            torch.testing.assert_close(log_prob, taken.lesson.log_prob, rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(value, taken.lesson.value, rtol=1e-4, atol=1e-4)
-            policy.update(taken.lesson, 0, iteration)
+            log_prob, value = acted._reevaluate(taken.update_input)
+            torch.testing.assert_close(log_prob, taken.update_input.log_prob, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(value, taken.update_input.value, rtol=1e-4, atol=1e-4)
+            policy.update(taken.update_input, 0, iteration)
     finally:
         group.close()
 
@@ -126,8 +126,8 @@ def test_a_sampler_goes_on_with_its_stream_from_its_state() -> None:
     weights = learner(hyper).weights()
     one.play(weights, 4, 0)
     state = one.state_dict()
-    want = {name: x.clone() for name, x in one.play(weights, 4, 0)["lesson"].items() if isinstance(x, Tensor)}
+    want = {name: x.clone() for name, x in one.play(weights, 4, 0)["update_input"].items() if isinstance(x, Tensor)}
     other.load_state_dict(state)
     got = other.play(weights, 4, 0)
     assert got["version"] == 4
-    assert all(torch.equal(got["lesson"][name], x) for name, x in want.items())
+    assert all(torch.equal(got["update_input"][name], x) for name, x in want.items())

@@ -493,7 +493,7 @@ def test_corrected_targets_are_v_trace_of_the_present_policy(lstm: int) -> None:
     hyper = PPO(net=replace(SMALL, lstm=lstm), correction="vtrace", lam=0.9, gamma=0.95, normalize_inputs=True)
     actor, now = learner_of(hyper, MULTI), learner_of(hyper, MULTI, SEED + 1)
     batch = random_batch(actor, 8, 5)
-    log_prob, value, advantage, target = now._estimate(batch, batch.reward)
+    log_prob, value, advantage, target = now._advantages_and_targets(batch, batch.reward)
     out = now.forward(now.theta, now._statistics(), batch.inputs, *(() if not lstm else (batch.carry, batch.start)))
     present, _ = log_prob_entropy(MULTI.action, out.raw[:-1], out.log_std, batch.legal[:-1], batch.action)
     torch.testing.assert_close(log_prob, present.detach())
@@ -517,7 +517,7 @@ def test_without_correction_the_batch_is_taken_at_its_word() -> None:
     hyper = PPO(net=SMALL)
     actor, now = learner_of(hyper, MULTI), learner_of(hyper, MULTI, SEED + 1)
     batch = random_batch(actor, 8, 5)
-    log_prob, value, advantage, target = now._estimate(batch, batch.reward)
+    log_prob, value, advantage, target = now._advantages_and_targets(batch, batch.reward)
     assert log_prob is batch.log_prob and torch.equal(value, batch.value[:-1])
     torch.testing.assert_close(target, advantage + value)
 

@@ -20,7 +20,7 @@ from evorl.ec.sga import SGA
 from evorl.nets.statistics import Moments, RunningVariance
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.loop import Population
-from evorl.rl.observation_statistics import Watch
+from evorl.rl.observation_statistics import ObservationStatistics
 
 SHARED = (*QUICK, "mdp=cartpole", "rl.normalize_inputs=true")
 SLOTS = ("ec.slots=4", "ec.together=2")
@@ -41,13 +41,15 @@ def mean_of(memory: Any) -> torch.Tensor:
 def rows(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """All inputs that anybody decides on in an episode that counts, as they come."""
     found: list[np.ndarray] = []
-    see = Watch.see
+    see = ObservationStatistics.see
 
-    def noting(self: Watch, inputs: tuple[np.ndarray, ...], slots: np.ndarray, playing: np.ndarray) -> None:
+    def noting(
+        self: ObservationStatistics, inputs: tuple[np.ndarray, ...], slots: np.ndarray, playing: np.ndarray
+    ) -> None:
         found.append(inputs[0][slots[playing[slots]]].copy())
         see(self, inputs, slots, playing)
 
-    monkeypatch.setattr(Watch, "see", noting)
+    monkeypatch.setattr(ObservationStatistics, "see", noting)
     return found
 
 

@@ -21,7 +21,7 @@ from evorl.ec.pbt import PBT
 from evorl.ec.sga import SGA
 from evorl.mdp.core import WorldError
 from evorl.mdp.gymnasium import Gymnasium
-from evorl.nets.capture import Record as Recorded
+from evorl.nets.capture import Trace as Recorded
 from evorl.nets.capture import capture
 from evorl.nets.policy import Net
 from evorl.population import genes
@@ -246,7 +246,7 @@ def test_the_default_schedule_follows_the_worlds_budget(tmp_path: Path) -> None:
 
 def test_the_newest_and_the_best_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worth = iter([1.0, 5.0, 2.0, 5.0, 3.0, 4.0, 0.0, 0.0, 0.0, 0.0])
-    monkeypatch.setattr("evorl.training.train.judge", lambda *_: {"eval/return_mean": next(worth)})
+    monkeypatch.setattr("evorl.training.train.evaluate_policy", lambda *_: {"eval/return_mean": next(worth)})
     found = experiment(eval=Evaluation(every=BATCH), checkpoint=Checkpoints(keep=3))
     result = train_in(tmp_path / "run", found)
     assert result["best"] == {"fitness": 5.0, "step": 2 * BATCH}  # the first of equals
@@ -254,7 +254,9 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_worlds_own_fitness_is_what_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evorl.training.train.judge", lambda *_: {"eval/return_mean": 1.0, "eval/fitness_mean": 7.0})
+    monkeypatch.setattr(
+        "evorl.training.train.evaluate_policy", lambda *_: {"eval/return_mean": 1.0, "eval/fitness_mean": 7.0}
+    )
     result = train_in(tmp_path / "run", experiment(budget=Budget(steps=BATCH)))
     assert result["fitness"] == result["best"]["fitness"] == result["eval"]["fitness_mean"] == 7.0
 
@@ -284,7 +286,7 @@ def test_a_resumed_run_shows_the_time_that_is_left_of_its_limit(
 
 def test_budget_of_fitness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worth = iter([1.0, 2.0, 3.0, 9.0])
-    monkeypatch.setattr("evorl.training.train.judge", lambda *_: {"eval/return_mean": next(worth)})
+    monkeypatch.setattr("evorl.training.train.evaluate_policy", lambda *_: {"eval/return_mean": next(worth)})
     found = experiment(budget=Budget(steps=10**6, fitness=3.0), eval=Evaluation(every=2 * BATCH))
     assert train_in(tmp_path / "run", found)["steps"] == 6 * BATCH
     assert train_in(tmp_path / "run", found)["fitness"] == 3.0  # and again: it is over already

@@ -58,7 +58,7 @@ class Duel(BattleWorld):
     def spec(self) -> Spec:
         return SPEC
 
-    def judge(self) -> Duel:
+    def evaluation_world(self) -> Duel:
         """Evaluate a policy that was trained on both sides against the rule player."""
         return replace(self, side="random") if self.side == "both" else self
 

@@ -48,7 +48,7 @@ class Pong(Rules, BattleWorld):
     def spec(self) -> Spec:
         return SPEC
 
-    def judge(self) -> Pong:
+    def evaluation_world(self) -> Pong:
         """Evaluate a policy that was trained on both sides against the rule player."""
         return replace(self, opponent="rule") if self.opponent == "self" else self
 

@@ -1,0 +1,164 @@
+"""The base of learners with one network: acting, captured updates, the optimiser and the state.
+
+Policy gradients (`evorl.rl.policy_gradient`) and learners with a replay build on it. A subclass gives ``update``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from evorl.mdp.core import Spec, StateDict
+from evorl.nets.capture import TraceCache, capture
+from evorl.nets.compiled import compiled
+from evorl.nets.distributions import log_prob_entropy, sample, to_world
+from evorl.nets.flat import Layout
+from evorl.nets.policy import Output, Policy
+from evorl.nets.statistics import Moments
+from evorl.ops.adam import adam
+from evorl.rl.core import Batch, Decision, Hyper
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+
+H = TypeVar("H", bound=Hyper, covariant=True)
+
+
+class NetworkLearner(Generic[H]):
+    """A policy network, its optimiser and the running statistics of its inputs.
+
+    The parameters are one flat vector, so the optimiser's step and the gradient's norm are single operations. Forward
+    passes and updates of small networks are captured once and replayed (`evorl.nets.capture`).
+    """
+
+    update_input: ClassVar[type] = Batch
+
+    def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
+        self._hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
+        self.policy = Policy(spec, hyper.net)
+        if hyper.compile and not self.policy.light:
+            raise BadRequest("is for networks without an LSTM and without images, whose steps are short", "rl.compile")
+        self.policy.initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
+        self.layout = Layout.of(self.policy)
+        self.theta = self.layout.flatten(dict(self.policy.named_parameters())).to(device)
+        self.policy.to(device)
+        self.lr = torch.zeros((), device=device)  # as scheduled
+        self.adam = {
+            "m": torch.zeros_like(self.theta),
+            "v": torch.zeros_like(self.theta),
+            "t": torch.zeros_like(self.lr),
+        }
+        self.gamma = hyper.per_reward("gamma", spec.rewards)
+        self.moments = Moments.of(spec.inputs, hyper.normalize_inputs)
+        self._acts, self._updates = TraceCache(), TraceCache(compiled if hyper.compile else capture)
+
+    @property
+    def hyper(self) -> H:
+        """Constant: the captured updates hold its numbers."""
+        return self._hyper
+
+    # -------------------------------------------------------------- acting
+
+    def carry(self, slots: int) -> Tensor | None:
+        return self.policy.carry(slots)
+
+    def act(
+        self,
+        inputs: tuple[Tensor, ...],
+        legal: Tensor | None,
+        noise: Tensor,
+        carry: Tensor | None,
+        start: Tensor | None,
+    ) -> Decision:
+        given = [*inputs, noise]
+        given += [x for x in (legal, carry, start) if x is not None]
+        if self.device.type != "cpu":
+            given = [x.to(self.device, non_blocking=True) for x in given]
+        arguments = (self.theta, *self._statistics(), *given)
+        with torch.inference_mode():
+            out = [x.cpu() for x in self._acts.replay(self._act, *arguments)]
+        return Decision(out[0], out[1], out[2], out[3], out[4] if carry is not None else None)
+
+    def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        own, count = 0 if self.moments is None else self.moments.count_tensors, len(self.spec.inputs)
+        statistics, given = given[:own], given[own:]
+        inputs, noise, rest = given[:count], given[count], list(given[count + 1 :])
+        legal = rest.pop(0) if self.spec.masked else None
+        carry, start = rest if rest else (None, None)
+        with torch.no_grad():
+            if carry is not None and start is not None:
+                out = self.forward(theta, statistics, tuple(x[None] for x in inputs), carry, start[None])
+                out = Output(out.raw[0], out.log_std, out.value[0], out.carry)
+            else:
+                out = self.forward(theta, statistics, inputs)
+            space = self.spec.action
+            action = sample(space, out.raw, out.log_std, legal, noise)
+            log_prob, _ = log_prob_entropy(space, out.raw, out.log_std, legal, action)
+            result = (action, to_world(space, action), log_prob, out.value)
+        return result if out.carry is None else (*result, out.carry)
+
+    def forward(
+        self,
+        theta: Tensor,
+        statistics: tuple[Tensor, ...],
+        inputs: tuple[Tensor, ...],
+        carry: Tensor | None = None,
+        start: Tensor | None = None,
+    ) -> Output:
+        """Return the network's outputs as a function of its flat parameters."""
+        if self.moments is not None:
+            inputs = self.moments.normalize(statistics, inputs)
+        return self._network(theta, inputs, carry, start)
+
+    def _network(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
+        """Return the outputs for inputs that are already normalised."""
+        out: Output = functional_call(self.policy, self.layout.unflatten(theta), (inputs, carry, start))
+        return out
+
+    def _statistics(self) -> tuple[Tensor, ...]:
+        return () if self.moments is None else self.moments.tensors(self.device)
+
+    def weights(self) -> list[Tensor]:
+        return [self.theta, *self._statistics()]
+
+    def load_weights(self, weights: list[Tensor]) -> None:
+        self.theta.copy_(weights[0])
+        if self.moments is not None:
+            self.moments.load_tensors(self.device, tuple(x.to(self.device, copy=True) for x in weights[1:]))
+
+    def to_update_input(self, batch: Batch, step: int) -> Any:
+        return batch
+
+    # -------------------------------------------------------------- optimising
+
+    def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
+        """Take a step of Adam along the clipped gradient, in place; return the gradient's norm before clipping."""
+        norm: Tensor = gradient.norm()
+        gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        adam(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
+        return norm
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        return {
+            "policy": {k: v.cpu().clone() for k, v in self.layout.unflatten(self.theta).items()},
+            "optimizer": {k: v.cpu().clone() for k, v in self.adam.items()},
+            "moments": None if self.moments is None else self.moments.state_dict(),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.load_policy(state)
+        for name, x in self.adam.items():
+            x.copy_(torch.as_tensor(state["optimizer"][name]))
+
+    def load_policy(self, state: StateDict) -> None:
+        """Load only the weights and input statistics of another run. Raises ValueError if they do not fit."""
+        theta = self.layout.flatten({k: torch.as_tensor(v) for k, v in state["policy"].items()})
+        if (self.moments is None) != (state["moments"] is None):
+            raise ValueError(f"the weights were trained with{'out' * (state['moments'] is None)} normalize_inputs")
+        if self.moments is not None:
+            self.moments.load_state_dict(state["moments"])
+        self.theta.copy_(theta)
