@@ -21,22 +21,13 @@ from evorl.analysis.runs import RunRecord, flatten, is_number, read_json
 from evorl.analysis.statistics import Floats
 from evorl.analysis.sweeps import SEARCH_FILE
 from evorl.analysis.tables import Row, summary_metrics
+from evorl.ec.core import ranks_by_fitness
 from evorl.ops.pareto import front
 
 MAX_GROUPS = 6
 """Most groups whose population is shown."""
 TABLE_ROWS = 10
 """Rows of a table on the page."""
-
-
-def ranks_by_fitness(objectives: Sequence[str | Mapping[str, float]]) -> bool:
-    """Return whether the fitness of the world ranks individuals with these ``ec.objectives`` in tables.
-
-    It does if there are several objectives and fitness is one of them or part of one. Otherwise the first objective
-    ranks them.
-    """
-    shares = [{one: 1.0} if isinstance(one, str) else one for one in objectives]
-    return len(shares) > 1 and any(one.get("fitness", 0.0) > 0 for one in shares)
 
 
 class LoggedIndividual(msgspec.Struct):

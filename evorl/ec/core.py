@@ -186,30 +186,39 @@ class Evolution(ABC):
 
 
 def objective_weights(objective: Objective) -> Mapping[str, float]:
-    """The weight of each result in an objective, by name."""
+    """Return the weight of each result in an objective, by name."""
     return {objective: 1.0} if isinstance(objective, str) else objective
 
 
 def objective_name(term: Objective) -> str:
-    """What an objective is called: ``fitness``, ``fitness+0.5*lazy``."""
+    """Return the name of an objective: ``fitness``, ``fitness+0.5*lazy``."""
     text = "+".join(name if weight == 1 else f"{weight:g}*{name}" for name, weight in objective_weights(term).items())
     return text.replace("+-", "-")
 
 
+def ranks_by_fitness(objectives: Sequence[Objective]) -> bool:
+    """Return whether the fitness of the world ranks individuals in tables, given ``ec.objectives``.
+
+    It does if there are several objectives and fitness is one of them or part of one. Otherwise the first objective
+    ranks them.
+    """
+    return len(objectives) > 1 and any(objective_weights(one).get("fitness", 0.0) > 0 for one in objectives)
+
+
 def unknown_result(name: str, known: Iterable[str], key: str) -> BadRequest:
-    """What is to be said of a result, named at a key, that is none of those known."""
+    """Return the error for an unknown result that the config names at ``key``."""
     choices = sorted(known)
     return BadRequest(f"there is no result {name}{nearest(name, choices)}; there are: {', '.join(choices)}", key)
 
 
 def objectives(evaluations: Iterable[Evaluation]) -> Objectives:
-    """[N, M]; an individual with a NaN among its objectives is the worst there can be, so it is never chosen."""
+    """Return the objectives [N, M]. An individual with a NaN gets -inf everywhere, so it is never selected."""
     f = np.array([one.objectives for one in evaluations], np.float64)
     return np.where(np.isnan(f).any(-1, keepdims=True), -np.inf, f)
 
 
 def failed(f: Objectives) -> NDArray[np.bool_]:
-    """Whose objectives [N, M] are the worst there can be [N]."""
+    """Return which individuals [N] failed: all their objectives [N, M] are -inf."""
     return np.asarray((f == -np.inf).all(axis=1))
 
 

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from evorl.analysis.population import ranks_by_fitness
 from evorl.ec.core import (
     Evaluation,
     Evolution,
@@ -28,6 +27,7 @@ from evorl.ec.core import (
     objectives,
     pack,
     pack_evaluations,
+    ranks_by_fitness,
     unpack,
     unpack_evaluations,
 )
