@@ -1,8 +1,8 @@
-"""What the doors share: where conf/ is, composing it, checking it, and turning it into a typed experiment.
+"""Composes and checks configs, and turns them into a typed `Experiment`; runs commands with exit codes.
 
-Config stops here. Hydra composes; `experiment` makes frozen dataclasses of the result, once. Nothing
-that a config says is executed: a ``_target_`` names a dataclass of ours (or of a package that the command
-line itself trusts), and every failure is a `BadRequest` with the dotted key and the nearest valid name.
+Hydra composes ``conf/``, then `experiment` makes frozen dataclasses of the result; no package below sees Hydra. Nothing
+in a config is executed: a ``_target_`` names a dataclass of evorl, or of a package that the command line trusts. Every
+error is a `BadRequest` with the dotted key and the nearest valid name.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ T = TypeVar("T")
 
 _PACKAGE = Path(__file__).parents[1]
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
-"""Our config files: inside the package in a wheel, beside it in a checkout."""
+"""The config files: inside the package in a wheel, beside it in a checkout."""
 
 IMPORTED = ("gymnasium", "ale_py")
-"""Root modules that a world may name as the one that registers it, without trust."""
+"""Root modules that may register a world without ``trust``."""
 COMMAND_KEYS = ("resume", "init", "init_optimizer", "replay", "trust")
-"""Top-level keys that are no field of `Experiment`."""
+"""Top-level keys that are not fields of `Experiment`."""
 
 
 def opened(path: Path = CONF, extra: str | None = None) -> AbstractContextManager[Hydra]:
-    """Hydra's composer over ``path`` and, like its --config-dir, an ``extra`` folder; one at a time in a process."""
+    """Open Hydra's composer over ``path``, with ``extra`` as its --config-dir; one at a time in a process."""
     if extra is not None and not Path(extra).is_dir():
         raise BadRequest(f"there is no folder {extra}", "--config-dir")
     return open_composer(path, extra)
 
 
 def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: RunMode = RunMode.RUN) -> DictConfig:
-    """The config of one job, Hydra's own node included. Raises `BadRequest`."""
+    """Compose the config of one job, with Hydra's own node. Raises `BadRequest`."""
     given = parse(overrides)
     for one in given:
         check_foreign(hydra, one)
@@ -81,7 +81,7 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """A composed config as plain data: every value there, interpolations resolved, without Hydra's own node."""
+    """Return a composed config as plain data: interpolations resolved, without Hydra's own node."""
     ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     try:
         missing = sorted(OmegaConf.missing_keys(ours))
@@ -95,9 +95,9 @@ def resolved(config: DictConfig) -> dict[str, Any]:
 
 
 def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experiment:
-    """A plain config as the typed experiment; ``trust`` names root modules outside evorl that may define classes.
+    """Turn a plain config into the typed experiment. Raises `BadRequest`, with the dotted key, if it cannot run.
 
-    Raises `BadRequest` for whatever cannot be run, with the dotted key.
+    ``trust`` names root modules outside evorl whose classes may be used.
     """
     from evorl.training.experiment import Experiment
 
@@ -119,7 +119,7 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
 
 
 def group_object(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
-    """The object that a room's config describes, of the class its ``_target_`` names. Raises `BadRequest`."""
+    """Build the object of a config group from the class that its ``_target_`` names. Raises `BadRequest`."""
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise BadRequest(f"names no _target_; choose a file: {room}=NAME", room)
     kind = _import_class(node["_target_"], base, f"{room}._target_", trust)
@@ -127,14 +127,14 @@ def group_object(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
 
 
 def uses_tuned(config: DictConfig) -> bool:
-    """Whether a file of tuned settings has part in a composed config; a choice is noted even of a file not there."""
+    """Return whether a composed config includes a file of tuned settings; Hydra records the choice in any case."""
     name = config.hydra.runtime.choices.get(TUNED)
     paths = [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
     return any((path / TUNED / f"{name}.yaml").is_file() for path in paths)
 
 
 def trusted_packages(overrides: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The root modules that this very command line trusts; a config file cannot give trust. Raises `BadRequest`."""
+    """Return the root modules that the command line trusts; a config file cannot. Raises `BadRequest`."""
     given = next((one.value() for one in reversed(parse(overrides)) if one.key_or_group == "trust"), [])
     if config.get("trust") not in (None, [], given):
         raise BadRequest("is taken from the command line only", "trust")
@@ -142,7 +142,7 @@ def trusted_packages(overrides: Sequence[str], config: Mapping[str, Any]) -> tup
 
 
 def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str, Any]:
-    """What a run directory's ``.hydra/`` holds, as data. Raises `BadRequest` (at ``key``) where there is none."""
+    """Read a file of a run directory's ``.hydra/``. Raises `BadRequest` at ``key`` if it cannot be read."""
     path = directory / ".hydra" / f"{name}.yaml"
     try:
         data = msgspec.yaml.decode(path.read_bytes())
@@ -156,12 +156,12 @@ def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str
 
 
 def experiment_of_run(directory: Path, trust: Sequence[str] = ()) -> Experiment:
-    """The experiment of a run directory. Raises `BadRequest`."""
+    """Return the experiment of a run directory. Raises `BadRequest`."""
     return experiment(read_run_config(directory, "run"), trust)
 
 
 def parse_request(kind: type[T], words: Sequence[str]) -> T:
-    """The KEY=VALUE words of a smaller door as its dataclass; strings are taken as they are. Raises `BadRequest`."""
+    """Parse the KEY=VALUE words of evaluate or report as a dataclass; strings are literal. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
         print((sys.modules[kind.__module__].__doc__ or "").strip(), *_keys(kind), sep="\n")
         raise SystemExit(0)
@@ -172,14 +172,14 @@ def parse_request(kind: type[T], words: Sequence[str]) -> T:
 
 
 def _keys(kind: type) -> list[str]:
-    """A line for each key of a smaller door: its name, its default as a command line writes it, and its meaning."""
+    """Return a help line for each key of a request: name, default and description."""
     rows = [(key, "" if value is MISSING else format_value(value), said) for key, value, said in documented(kind)]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return ["", *(f"{key:{wide[0]}}  {value:{wide[1]}}  {said}" for key, value, said in rows)]
 
 
 def exit_code(work: Callable[[], object]) -> int:
-    """Do the work of a door; return its exit code, with one line for a bad request and the true cause for a failure."""
+    """Run a command and return its exit code. Print one line for a bad request, cause and traceback for a failure."""
     try:
         work()
     except BadRequest as error:
@@ -187,7 +187,7 @@ def exit_code(work: Callable[[], object]) -> int:
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except OmegaConfBaseException as error:  # a value that refers to nothing, wherever it is first read
+    except OmegaConfBaseException as error:  # an interpolation that refers to nothing
         print(f"evorl: {BadRequest(first_line(error), str(error.full_key or ''))}", file=sys.stderr)
         return 2
     except Exception as error:
@@ -206,7 +206,7 @@ def exit_code(work: Callable[[], object]) -> int:
 
 
 def _evolution(node: Mapping[str, Any], trust: Sequence[str]) -> Any:
-    """The evolution of a config; None for the empty one of ec=none, to which nothing belongs."""
+    """Build the evolution of a config; None for ec=none, which has no keys."""
     from evorl.ec.core import Evolution
 
     if "_target_" in node:
@@ -217,7 +217,7 @@ def _evolution(node: Mapping[str, Any], trust: Sequence[str]) -> Any:
 
 
 def _import_class(path: str, base: type, key: str, trust: Sequence[str]) -> type:
-    """The dataclass at a dotted path, a subclass of ``base``."""
+    """Import the dataclass at a dotted path; it must be a subclass of ``base``."""
     root, (module, _, name) = path.partition(".")[0], path.rpartition(".")
     if root not in ("evorl", *trust):
         raise BadRequest(f"{path} is outside evorl; to run its code add 'trust=[{root}]' to the command line", key)

@@ -1,4 +1,4 @@
-"""One run in its directory: begun, or gone on with; its config as it is written there."""
+"""One run in its directory: start, resume, and the config that is written there."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def checked_experiment(
     resolved: Mapping[str, Any], words: Sequence[str], group: str | None = None
 ) -> tuple[dict[str, Any], Experiment]:
-    """The run as plain data and as a typed experiment; ``group``: its W&B group, unless it names one.
+    """Return a run's config as plain data and as a typed experiment. Raises `BadRequest`.
 
-    Raises `BadRequest`.
+    ``group`` is the W&B group, unless the config names one.
     """
     data = dict(resolved)
     if data["replay"] is not None:
@@ -38,7 +38,7 @@ def checked_experiment(
     if data["init"] is not None:
         source = Path(str(data["init"]))
         config.read_run_config(source, "init")
-        data["init"] = str(source.absolute())  # a resume may begin again, from elsewhere
+        data["init"] = str(source.absolute())  # a resume may start it again from another working directory
     if typed(data["init_optimizer"], bool, "init_optimizer") and data["init"] is None:
         raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
     made = config.experiment(data, config.trusted_packages(words, data))
@@ -49,7 +49,7 @@ def checked_experiment(
 
 
 def start_run(composed: DictConfig, data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]) -> float:
-    """Train in the new directory that ``choose`` makes once all else is well; return the fitness."""
+    """Run an experiment in a new directory and return its fitness. ``choose`` makes the directory after all checks."""
     from evorl.training.session import run_to_end
 
     with explain_misfit(composed, data["init"]):
@@ -65,7 +65,7 @@ def _announce(begins: str) -> None:
 
 
 def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:
-    """A run at its start, and the step of the checkpoint that it starts from: that which the run ``before`` noted."""
+    """Build a new run; also return the step of the ``init`` checkpoint, the one that the run ``before`` recorded."""
     from evorl.population.loop import new_work
     from evorl.record.provenance import source_step
 
@@ -78,7 +78,9 @@ def _started(directory: Path, data: dict[str, Any], experiment: Experiment, sour
     from evorl.record.checkpoint import lock
 
     with lock(directory):
-        (directory / "provenance.json").unlink(missing_ok=True)  # of one that was killed before it was a run
+        (directory / "provenance.json").unlink(
+            missing_ok=True
+        )  # left by a process that was killed before it wrote its config
         with _attempt(directory, experiment, source):
             _write_config(directory, data)
             print(directory, flush=True)
@@ -88,11 +90,11 @@ def _started(directory: Path, data: dict[str, Any], experiment: Experiment, sour
 def resume_run(
     directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None], genes: Any = None
 ) -> float:
-    """Continue a run from its newest checkpoint, or from its start where there is none; return the fitness.
+    """Continue a run from its newest checkpoint, or from its start if it has none; return the fitness.
 
-    ``amend`` is called once the directory is this process's own and can be gone on with; ``genes`` is what ``ec.genes``
-    was until now. Raises `BadRequest`, nothing written, where another process writes it, no checkpoint is whole, or the
-    genes of then are no more valid.
+    ``amend`` is called after the directory is locked and the checkpoint is loaded. ``genes`` is the former ``ec.genes``.
+    Raises `BadRequest`, with nothing written, if another process holds the run, no checkpoint is complete, or the
+    former genes are no longer valid.
     """
     from evorl.population.loop import Population, new_work
     from evorl.population.remap import remap_genes
@@ -114,14 +116,14 @@ def resume_run(
     run: Work
     if steps(directory):
         run = new_work(experiment, None, data.get("replay"))
-    else:  # it was stopped before its first checkpoint
+    else:  # stopped before its first checkpoint
         run, _ = _new_work(data, experiment, directory)
     _announce(experiment.rl.begins)
     return float(run_to_end(run, opened)["fitness"])
 
 
 def start(data: Mapping[str, Any], step: int | None = None) -> Start | None:
-    """What a run's config says that it starts from, as that was at a step; None is the newest."""
+    """Return the ``init`` run of a config, at a checkpoint's step; None means the newest checkpoint."""
     from evorl.training.train import Start
 
     source = data.get("init")
@@ -141,7 +143,7 @@ def _attempt(directory: Path, experiment: Experiment, source: int | None = None)
 
 @contextmanager
 def explain_misfit(composed: DictConfig, source: str | None) -> Iterator[None]:
-    """Says of a policy that does not fit which world to choose, where that is the cause."""
+    """Name the world to choose if a policy does not fit because it is of another world."""
     try:
         yield
     except BadRequest as error:
@@ -154,7 +156,7 @@ def explain_misfit(composed: DictConfig, source: str | None) -> Iterator[None]:
 
 
 def choices(directory: Path, key: str = "resume") -> dict[str, Any]:
-    """The file that a run took of each group of its config. Raises `BadRequest` at ``key``."""
+    """Return the config file that a run chose in each group. Raises `BadRequest` at ``key``."""
     hydra = config.read_run_config(directory, key, "hydra")
     try:
         return dict(hydra["hydra"]["runtime"]["choices"])
@@ -163,22 +165,22 @@ def choices(directory: Path, key: str = "resume") -> dict[str, Any]:
 
 
 def write_choices(directory: Path, choices: Mapping[str, Any]) -> None:
-    """Note another file taken of a group."""
+    """Record the config files chosen in each group."""
     hydra = config.read_run_config(directory, "resume", "hydra")
     hydra["hydra"]["runtime"]["choices"] = dict(choices)
     replace(directory / ".hydra" / "hydra.yaml", config_yaml(hydra))
 
 
-# ------------------------------------------------------------------ its directory
+# ------------------------------------------------------------------ the run directory
 
 
 def is_run(directory: Path) -> bool:
-    """Whether a directory is a run: its config is written last."""
+    """Return whether a directory holds a run; its config is written last."""
     return (directory / ".hydra" / "config.yaml").exists()
 
 
 def is_unstarted(directory: Path) -> bool:
-    """Whether a directory is empty, or left by a run that was killed before its config was written."""
+    """Return whether a directory is empty, or left by a run that was killed before its config was written."""
     names = {path.name for path in directory.iterdir()}
     return not names or (".lock" in names and names <= _BEFORE and not is_run(directory))
 
@@ -187,7 +189,7 @@ _BEFORE = {".lock", ".hydra", "provenance.json", ".provenance.json.partial"}
 
 
 def round_trip(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as it comes back from the file that it is written to."""
+    """Return a config as it is read back from its YAML file."""
     return cast(dict[str, Any], msgspec.yaml.decode(config_yaml(data)))
 
 
@@ -196,9 +198,9 @@ def config_yaml(data: Mapping[str, Any]) -> bytes:
 
 
 def _write_config(directory: Path, data: dict[str, Any]) -> None:
-    """``.hydra/`` as Hydra would write it, but resolved, and config.yaml last: it makes the directory a run."""
+    """Write ``.hydra/`` as Hydra would, but resolved; config.yaml comes last, since it makes the directory a run."""
     folder = directory / ".hydra"
-    folder.mkdir(exist_ok=True)  # a job that was killed just here begins again
+    folder.mkdir(exist_ok=True)  # it exists if a job was killed here and starts again
     hydra = cast(DictConfig, HydraConfig.instance().cfg)
     with read_write(hydra.hydra.runtime), open_dict(hydra.hydra.runtime):
         hydra.hydra.runtime.output_dir = str(directory.absolute())
@@ -208,9 +210,9 @@ def _write_config(directory: Path, data: dict[str, Any]) -> None:
 
 
 def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:
-    """A new, empty directory: the one that the command line names, or the usual one with a number where it is taken.
+    """Make a new, empty directory. A default name that is taken gets a number; one named in ``words`` must be free.
 
-    A named one may be `is_unstarted`, or hold something where ``ours`` says so. Raises `BadRequest` at ``key``.
+    A named directory may also be `is_unstarted`, or one that ``ours`` accepts. Raises `BadRequest` at ``key``.
     """
     place = Path(path)
     try:
@@ -228,7 +230,7 @@ def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Pat
 def _next_free_name(place: Path) -> Path:
     for number in count(1):
         try:
-            place.mkdir()  # exclusive: of many processes, one gets it
+            place.mkdir()  # atomic: only one process gets it
             return place
         except FileExistsError:
             place = place.with_name(f"{place.name.removesuffix(f'-{number - 1}')}-{number}")

@@ -1,4 +1,4 @@
-"""The course of a search over whole runs: an evolver proposes jobs, Hydra's launcher runs them, it is told of them.
+"""The state of a search over whole runs: an evolver proposes jobs, Hydra's launcher runs them, it is told of them.
 
 ``population.jsonl`` in the directory of the sweep keeps what the evolver was told, and is all of its memory: given
 again, the search tells a fresh evolver the same and goes on with the same proposals. What was under way when it was
@@ -32,31 +32,31 @@ from evorl.util.files import replace, write_json
 
 
 def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[Any]:
-    """Go on with a search in its directory until it has its number of jobs; return what the launcher returned.
+    """Run or continue a search in its directory until it has all its jobs; return the launcher's results.
 
-    It ends sooner where every job so far has failed. Raises `BadRequest` where the directory holds another search.
+    It ends early if every job so far failed. Raises `BadRequest` if the directory holds another search.
     """
     search, directory = read_search(base, hydra), Path(base.hydra.sweep.dir).absolute()
     search.check_place(directory)
-    course = SearchState(search, directory)
+    state = SearchState(search, directory)
     write_json(directory / sweeps.SEARCH_FILE, search.identity())
     replace(directory / "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
     returned = []
-    while (batch := course.next()) is not None:
-        first = len(course.rows)
+    while (batch := state.next()) is not None:
+        first = len(state.rows)
         sweeps.write_index(directory, {str(first + n): words for n, words in enumerate(batch)})
         returned.append(launcher.launch(batch, initial_job_idx=first))
         for one in returned[-1]:
-            _ = one.return_value  # raises what ended a job that did not merely fail
-        if not course.take():
+            _ = one.return_value  # raises for a job that ended otherwise than by a recorded failure
+        if not state.take():
             break
     return returned
 
 
 def next_jobs(search: Search, directory: Path) -> dict[int, list[str]]:
-    """The words of the jobs that a search in a directory would launch next, by their numbers. Raises `BadRequest`."""
-    course = SearchState(search, directory)
-    return dict(enumerate(course.next() or [], len(course.rows)))
+    """Return the words of the jobs that a search would launch next, by job number. Raises `BadRequest`."""
+    state = SearchState(search, directory)
+    return dict(enumerate(state.next() or [], len(state.rows)))
 
 
 class SearchState:
@@ -204,9 +204,9 @@ def print_outcome(search: Search, directory: Path) -> None:
     """Say what was found, and which jobs failed. Raises SystemExit where all of them did."""
     rows = told_rows(directory)
     if not rows:  # all jobs of the first batch failed
-        course = SearchState(search, directory)
-        course.next()
-        rows = course.results()
+        state = SearchState(search, directory)
+        state.next()
+        rows = state.results()
     lines = [f"  {row['job']}: {row['failed']}" for row in rows if "failed" in row]
     best = max(
         (row for row in rows if "failed" not in row),
