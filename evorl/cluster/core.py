@@ -29,7 +29,7 @@ class MemberError(RuntimeError):
         self.member, self.kind, self.message, self.trace = member, kind, message, trace
 
 
-def raised(member: int, error: Exception, plain: Sequence[type[Exception]]) -> Exception:
+def caller_error(member: int, error: Exception, plain: Sequence[type[Exception]]) -> Exception:
     """What the caller of a group sees of a member's error: itself where its class is one of ``plain``."""
     if isinstance(error, tuple(plain)):
         return error
@@ -39,7 +39,7 @@ def raised(member: int, error: Exception, plain: Sequence[type[Exception]]) -> E
     return found
 
 
-def public(method: str) -> str:
+def public_method(method: str) -> str:
     """The name of a method that others may call. Raises AttributeError for one that begins with an underscore."""
     if method.startswith("_"):
         raise AttributeError(f"{method} is not for others to call")
@@ -115,7 +115,7 @@ class Group(Protocol):
         """Give every member its state, as `states` returned them."""
         ...
 
-    def hand_on(self, state: Callable[[], object]) -> None:
+    def set_recovery_state(self, state: Callable[[], object]) -> None:
         """For members that have ``load_state_dict`` alone, since the caller knows their state: from now on one that
         lost its process is made again in what ``state`` gives at that time."""
         ...
@@ -132,7 +132,7 @@ class Group(Protocol):
 class Cluster(ABC):
     """A choice of where members run; a frozen dataclass whose fields are config keys."""
 
-    here: ClassVar[bool]
+    in_process: ClassVar[bool]
     """Whether members live in the process that spawns them."""
 
     @property
@@ -154,7 +154,7 @@ class Cluster(ABC):
         """
 
 
-def employed(workers: int, members: int) -> int:
+def used_workers(workers: int, members: int) -> int:
     """How many of the workers have a member to carry; says so where some have none."""
     if members < workers:
         log.warning(

@@ -3,7 +3,7 @@
 By seed: what goes out for an individual is its place in a generation, what comes back is its evaluation. Every member
 keeps the search's parameters itself (`evorl.ec.core.Seeded`), takes the same steps from the same fitnesses, and says
 with each answer, in a few bytes, what its parameters are. They are sent once to a member that takes a lost one's place
-(`Group.hand_on`), and to all where a run is gone on with. So a generation's bytes do not grow with their number.
+(`Group.set_recovery_state`), and to all where a run is gone on with. So a generation's bytes do not grow with their number.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class BySeed:
         self.past: list[Fitness] = []  # of the last generations, each [N]
         self.now = np.full(population, np.nan)  # of the generation under way
         self.sent: dict[int, Task] = {}  # by the number of its first individual, those not taken back
-        self.group.hand_on(self.centre.state_dict)
+        self.group.set_recovery_state(self.centre.state_dict)
         self._learned()
 
     def send(self, individuals: list[Individual]) -> Task:
@@ -179,5 +179,5 @@ class Follower:
         return self.lifetime.evaluate(pack(individuals)), self.centre.hash(), self.member
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Take over the parameters; it has no `state_dict`, since the driver knows its state (`Group.hand_on`)."""
+        """Take over the parameters; it has no `state_dict`, since the driver knows its state (`Group.set_recovery_state`)."""
         self.centre.load_state_dict(state)

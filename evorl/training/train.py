@@ -45,7 +45,7 @@ class Run:
         if hyper.compile:
             require_compiler(where)
         # members elsewhere act on their CPU; the workers start before anything here has threads
-        here = where if experiment.cluster.here else torch.device("cpu")
+        here = where if experiment.cluster.in_process else torch.device("cpu")
         member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)
         self.spec = spec(experiment.mdp)
         self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, WorldError))

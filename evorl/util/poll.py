@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Protocol
 
 
-class Numbered(Protocol):
+class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
-def readable(files: Iterable[int | Numbered], timeout_s: float | None = None) -> set[int]:
+def readable(files: Iterable[int | HasFileno], timeout_s: float | None = None) -> set[int]:
     """The numbers of those that there is something to read from, or that have ended; none where the time is over."""
     poll = select.poll()
     for one in files:

@@ -67,7 +67,7 @@ class Counter:
         return {"object": object(), "huge": 1 << 80, "text": "\ud800", "complex": np.zeros(2, complex)}[what]
 
     def surrogate(self) -> None:
-        raise ValueError("\ud800 is no letter")
+        raise ValueError("\ud800 is no payload")
 
     def hear(self, word: str) -> None:
         if word == "bad":

@@ -15,8 +15,8 @@ import zmq
 
 from evorl.cluster.core import Cluster, Group, Make
 from evorl.cluster.processes.fork import die_with_parent, fork, why
-from evorl.cluster.transport.authentication import listen
-from evorl.cluster.transport.curve import Keys, Pass
+from evorl.cluster.transport.authentication import bind_to_free_port
+from evorl.cluster.transport.curve import Credentials, Keys
 from evorl.cluster.workers.group import RemoteGroup
 from evorl.cluster.workers.launcher import Exit
 from evorl.cluster.workers.worker import serve
@@ -26,7 +26,7 @@ from evorl.cluster.workers.worker import serve
 class Islands(Cluster):
     """Worker w is on host w mod hosts; all speak to the driver and to each other over loopback, with keys."""
 
-    here: ClassVar[bool] = False
+    in_process: ClassVar[bool] = False
 
     workers: int = 6
     hosts: tuple[str, ...] = ("a", "b", "c")
@@ -45,7 +45,7 @@ class Ferry:
     def __init__(self, make: Make, workers: int, hosts: Sequence[str], ip: str) -> None:
         self.make, self.workers, self.hosts, self.ip = make, workers, hosts, ip
         self.endpoint = ""
-        self.lives: dict[int, tuple[int, int, int, Pass]] = {}  # worker -> life, process, pidfd, keys
+        self.lives: dict[int, tuple[int, int, int, Credentials]] = {}  # worker -> life, process, pidfd, keys
         self.epoll = select.epoll()
 
     @property
@@ -54,7 +54,7 @@ class Ferry:
 
     def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes]:
         self.keys = Keys(socket)
-        self.endpoint = listen(socket, self.ip)
+        self.endpoint = bind_to_free_port(socket, self.ip)
         return self.keys.admitted
 
     def start(self, token: bytes, worker: int, life: int) -> None:
@@ -63,7 +63,7 @@ class Ferry:
         self.lives[worker] = life, pid, os.pidfd_open(pid), keys
         self.epoll.register(self.lives[worker][2], select.EPOLLIN)
 
-    def _work(self, parent: int, token: bytes, worker: int, life: int, keys: Pass) -> None:
+    def _work(self, parent: int, token: bytes, worker: int, life: int, keys: Credentials) -> None:
         die_with_parent(parent)
         alive: Callable[[], bool] = lambda: os.getppid() == parent  # noqa: E731
         host = self.hosts[worker % len(self.hosts)]
@@ -81,7 +81,7 @@ class Ferry:
         life, pid, fd, keys = self.lives.pop(worker)
         self.epoll.unregister(fd)
         os.close(fd)
-        self.keys.dismiss(keys)
+        self.keys.revoke(keys)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         return Exit(worker, life, why(status), status == -signal.SIGKILL)
 
@@ -92,6 +92,6 @@ class Ferry:
         self.epoll.close()
 
 
-def crew(group: Group) -> Any:
+def worker_pool(group: Group) -> Any:
     assert isinstance(group, RemoteGroup)
-    return group.crew
+    return group.pool

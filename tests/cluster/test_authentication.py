@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from evorl.cluster.transport.authentication import Gate, guard, present
+from evorl.cluster.transport.authentication import Authenticator, present_token, require_authentication
 
 TOKEN = bytes(range(16))
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00"  # ZMTP 3.0, up to the name of the mechanism
@@ -32,22 +32,22 @@ NO_ZEROMQ = {
 
 
 class Place:
-    """A guarded socket and its gate."""
+    """A guarded socket and its authenticator."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.context, self._heard = str(path), zmq.Context(), 0
         self.socket = self.context.socket(zmq.ROUTER)
         self.socket.linger = 0
-        guard(self.socket)
+        require_authentication(self.socket)
         self.socket.bind(f"ipc://{path}")
-        self.gate = Gate(self.context, self.socket, TOKEN, None)
+        self.authenticator = Authenticator(self.context, self.socket, TOKEN, None)
 
     def until(self, done: Callable[[], bool]) -> None:
         ends = time.monotonic() + 30
         while not done():
             assert time.monotonic() < ends
-            zmq.select([*self.gate.sockets, self.socket], [], [], 0.01)
-            self.gate.answer()
+            zmq.select([*self.authenticator.sockets, self.socket], [], [], 0.01)
+            self.authenticator.process()
 
     def plain(self, said: bytes) -> socket.socket:
         """A connection over which something was said."""
@@ -60,7 +60,7 @@ class Place:
     def dealer(self, token: bytes) -> zmq.Socket[bytes]:
         made = self.context.socket(zmq.DEALER)
         made.linger, made.reconnect_ivl = 0, -1
-        present(made, token)
+        present_token(made, token)
         made.connect(f"ipc://{self.path}")
         made.send(b"hello")
         return made
@@ -82,13 +82,13 @@ class Place:
             self.until(lambda: self.heard() >= wanted)
 
     def close(self) -> None:
-        self.gate.close()
+        self.authenticator.close()
         self.context.destroy(linger=0)
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "gate")
+    made = Place(tmp_path / "authenticator")
     yield made
     made.close()
 
@@ -96,16 +96,16 @@ def place(tmp_path: Path) -> Iterator[Place]:
 @pytest.mark.parametrize("said", NO_ZEROMQ.values(), ids=NO_ZEROMQ)
 def test_what_is_no_handshake_is_counted_once(place: Place, said: bytes) -> None:
     place.plain(said).close()
-    place.until(lambda: place.gate.refused > 0)
+    place.until(lambda: place.authenticator.refused > 0)
     place.lets_ours_in()
-    assert place.gate.refused == 1
+    assert place.authenticator.refused == 1
 
 
 def test_a_wrong_token_is_counted_once_and_ours_never(place: Place) -> None:
     with place.dealer(bytes(16)), place.dealer(TOKEN):
-        place.until(lambda: place.gate.refused > 0 and place.hears())
+        place.until(lambda: place.authenticator.refused > 0 and place.hears())
     place.until(place.hears)
-    assert place.gate.refused == 1
+    assert place.authenticator.refused == 1
     assert len(place.socket.recv_multipart()) == 2
     assert not place.hears(), "what the other one sent is never read"
 
@@ -125,35 +125,35 @@ def test_who_leaves_in_the_middle_is_not_counted(place: Place, said: bytes) -> N
     for one in (*before, *after, *ours):
         one.close()
     place.lets_ours_in()
-    place.until(lambda: place.gate.refused > 0)
-    assert place.gate.refused == 1
+    place.until(lambda: place.authenticator.refused > 0)
+    assert place.authenticator.refused == 1
 
 
 def test_a_worker_that_ends_is_not_taken_for_one_who_stays(place: Place) -> None:
     silent = [place.plain(b"") for _ in range(3)]
     for _ in range(4):
         place.lets_ours_in()
-    assert place.gate.refused == 0
+    assert place.authenticator.refused == 0
     for one in silent:
         one.close()
     place.plain(NO_ZEROMQ["noise"]).close()
-    place.until(lambda: place.gate.refused > 0)
+    place.until(lambda: place.authenticator.refused > 0)
     place.lets_ours_in()
-    assert place.gate.refused == 1
+    assert place.authenticator.refused == 1
 
 
 def test_a_stranger_who_goes_on_after_the_verdict_is_counted_once(place: Place) -> None:
     command = b"\x05HELLO\x06worker\x04nope"
     stranger = place.plain(SILENT["a greeting"] + b"\x04" + bytes([len(command)]) + command)
-    place.until(lambda: place.gate.refused > 0)
+    place.until(lambda: place.authenticator.refused > 0)
     with suppress(OSError):
         stranger.sendall(b"\x04" + bytes([len(command)]) + command)
     stranger.close()
     place.lets_ours_in()
     place.plain(NO_ZEROMQ["noise"]).close()
-    place.until(lambda: place.gate.refused > 1)
+    place.until(lambda: place.authenticator.refused > 1)
     place.lets_ours_in()
-    assert place.gate.refused == 2
+    assert place.authenticator.refused == 2
 
 
 def test_a_worker_that_is_killed_before_it_is_answered_is_not_counted(place: Place) -> None:
@@ -162,7 +162,7 @@ def test_a_worker_that_is_killed_before_it_is_answered_is_not_counted(place: Pla
         time.sleep(wait)
         dealer.close()
     place.lets_ours_in()
-    assert place.gate.refused == 0
+    assert place.authenticator.refused == 0
 
 
 def test_a_flood_that_nobody_looks_at_stops_nobody(place: Place) -> None:
@@ -170,6 +170,6 @@ def test_a_flood_that_nobody_looks_at_stops_nobody(place: Place) -> None:
     count = 2000
     for _ in range(count):
         place.plain(b"no").close()
-    place.until(lambda: place.gate.refused == count)
+    place.until(lambda: place.authenticator.refused == count)
     place.lets_ours_in()
-    assert place.gate.refused == count
+    assert place.authenticator.refused == count

@@ -27,16 +27,16 @@ def test_a_successor_may_come_between_updates_that_outlast_the_deadline() -> Non
     try:
         stream = group.gather("fragment", 10)
         next(stream)
-        os.kill(group.crew.seats[0].pid, signal.SIGKILL)
-        while not group.crew.replaced:
+        os.kill(group.pool.handles[0].pid, signal.SIGKILL)
+        while not group.pool.replaced:
             next(stream)
         for _ in range(20):  # four or so, where the machine is not busy
             compute(1.5 * DEADLINE_S)
             next(stream)
-            if group.crew.seats[0].ready:
+            if group.pool.handles[0].ready:
                 break
-        assert group.crew.seats[0].ready
-        assert group.crew.replaced == 1
+        assert group.pool.handles[0].ready
+        assert group.pool.replaced == 1
     finally:
         group.close()
 
@@ -51,15 +51,15 @@ class Deaf(dict[bytes, Any]):
 def test_one_that_never_greets_is_late_all_the_same() -> None:
     group: Any = Processes(workers=2, deadline_s=DEADLINE_S).spawn(toys.Counter, 2)
     try:
-        os.kill(group.crew.seats[0].pid, signal.SIGKILL)
-        while not group.crew.replaced:
+        os.kill(group.pool.handles[0].pid, signal.SIGKILL)
+        while not group.pool.replaced:
             group.poll(0.01)
-        seat = group.crew.seats[0]
-        group.crew._named = Deaf(group.crew._named)
-        while group.crew.replaced < 2:
-            assert not seat.host
+        handle = group.pool.handles[0]
+        group.pool._by_name = Deaf(group.pool._by_name)
+        while group.pool.replaced < 2:
+            assert not handle.host
             group.poll(0.01)
-        group.crew._named = dict(group.crew._named)
+        group.pool._by_name = dict(group.pool._by_name)
         assert [answer[0] for answer in group.all("add", 1)] == [0, 1]
     finally:
         group.close()

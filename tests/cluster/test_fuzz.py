@@ -29,11 +29,11 @@ from islands import Islands
 from evorl.cluster.core import Cluster, MemberError
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
-from evorl.cluster.transport.authentication import USER, present
-from evorl.cluster.transport.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
+from evorl.cluster.transport.authentication import USER, present_token
+from evorl.cluster.transport.wire import MAX_FRAME, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
 from evorl.cluster.workers.group import RemoteGroup
-from evorl.cluster.workers.handle import Call, Seat
-from evorl.cluster.workers.pool import Crew
+from evorl.cluster.workers.handle import Call, WorkerHandle
+from evorl.cluster.workers.pool import WorkerPool
 
 MEMORY = 100 << 10  # KiB that an attack may cost at most
 
@@ -66,16 +66,24 @@ def test_the_payloads_would_do_harm(tmp_path: Path) -> None:
 
 
 HEADS, BODIES = list[tuple[int, list[bytes | None]]], list[list[tuple[bool, Any]]]
-PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.KEPT, Kind.LACK, Kind.NEWS, *[Kind.CALL] * 2)
+PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.STORED, Kind.MISSING, Kind.RELAY_COUNTS, *[Kind.CALL] * 2)
 
 
-def forged(draw: random.Random, seat: Seat, kind: Kind, payload: bytes) -> list[bytes]:
+def forged(draw: random.Random, handle: WorkerHandle, kind: Kind, payload: bytes) -> list[bytes]:
     """The worker's next message by its header, with something in it that nobody can mean: a payload, or half of one."""
-    header = Header(kind, seat.line.token, seat.line.worker, seat.line.life, seat.line.received + 1, Bulk.NONE, 0)
+    header = Header(
+        kind,
+        handle.connection.token,
+        handle.connection.worker,
+        handle.connection.life,
+        handle.connection.received + 1,
+        Bulk.NONE,
+        0,
+    )
     nonsense = draw.choice([payload, b"\x93\x01", b"\xc1", payload + b"\xc1"])
-    if kind != Kind.ANSWER or not (seat.ready and seat.told) or draw.random() < 0.3:
+    if kind != Kind.ANSWER or not (handle.ready and handle.in_flight) or draw.random() < 0.3:
         return [header.pack(), nonsense, msgspec.msgpack.encode(None)]
-    call = seat.sent[0]
+    call = handle.sent[0]
     envelope = msgspec.msgpack.encode([(call.number, [None] * len(call.members))])
     if draw.random() < 0.2:  # arrays where none are
         header = header._replace(bulk=Bulk.SHARED, size=64)
@@ -84,13 +92,21 @@ def forged(draw: random.Random, seat: Seat, kind: Kind, payload: bytes) -> list[
     return [header.pack(), envelope, nonsense]
 
 
-def spoiled(draw: random.Random, seat: Seat, answer: list[bytes]) -> list[bytes]:
+def spoiled(draw: random.Random, handle: WorkerHandle, answer: list[bytes]) -> list[bytes]:
     """An answer of the run's own, as if to the call that is next now, changed until nobody can mean it."""
-    call, size = seat.sent[0], Header.unpack(answer[0]).size
+    call, size = handle.sent[0], Header.unpack(answer[0]).size
     [(_, states)] = unpack(answer[1], form=HEADS)
     bulk = [bytes(size)] if size else []
     kind = Bulk.FRAME if size else Bulk.NONE
-    header = Header(Kind.ANSWER, seat.line.token, seat.line.worker, seat.line.life, seat.line.received + 1, kind, size)
+    header = Header(
+        Kind.ANSWER,
+        handle.connection.token,
+        handle.connection.worker,
+        handle.connection.life,
+        handle.connection.received + 1,
+        kind,
+        size,
+    )
     envelope, body = msgspec.msgpack.encode([(call.number, states)]), answer[2]
     while True:
         changed = [envelope, body]
@@ -125,14 +141,14 @@ class Attack:
         self.answers: deque[list[bytes]] = deque(maxlen=50)  # of these, to one call each
         self.context = zmq.Context()
         self.open: list[zmq.Socket[bytes]] = []
-        self.crew: Crew | None = None
+        self.pool: WorkerPool | None = None
 
-    def begin(self, crew: Crew) -> None:
-        self.crew = crew
-        endpoint = crew.launcher.endpoint
+    def begin(self, pool: WorkerPool) -> None:
+        self.pool = pool
+        endpoint = pool.launcher.endpoint
         path = endpoint.removeprefix("ipc://")
         assert os.stat(os.path.dirname(path)).st_mode & 0o077 == 0  # nobody else's processes reach it
-        self.insider = self._dealer(endpoint, b"an insider", crew._token)
+        self.insider = self._dealer(endpoint, b"an insider", pool._token)
         thieves = [b"%d.%d" % (worker, life) for worker in range(2) for life in range(3)]
         self.outsiders = [self._dealer(endpoint, name, None) for name in (b"foreign", *thieves)]
         self.outsiders += [self._dealer(endpoint, name, bytes(16)) for name in (b"foreign too", *thieves)]
@@ -144,7 +160,7 @@ class Attack:
         dealer.linger, dealer.sndhwm, dealer.identity = 0, 1000, identity
         dealer.reconnect_ivl = -1  # who is turned away does not come again
         if token is not None:
-            present(dealer, token)
+            present_token(dealer, token)
         dealer.connect(endpoint)
         return dealer
 
@@ -160,16 +176,16 @@ class Attack:
 
     def strike(self, listen: Callable[[], None]) -> None:
         """Mutated messages and hostile payloads by everybody, at one moment of the run."""
-        assert self.crew is not None
-        if self.sent >= self.count or (not self.strikes and not all(seat.ready for seat in self.crew.seats)):
+        assert self.pool is not None
+        if self.sent >= self.count or (not self.strikes and not all(handle.ready for handle in self.pool.handles)):
             return
         self.strikes += 1
         if self.strikes == 1:  # the workers are there: these come too late for their names
-            self.doubles = [self._dealer(self.crew.launcher.endpoint, b"%d.0" % w, self.crew._token) for w in range(2)]
+            self.doubles = [self._dealer(self.pool.launcher.endpoint, b"%d.0" % w, self.pool._token) for w in range(2)]
             self.open += self.doubles
         if self.strikes == 2:  # nobody is just being let in
             for content in self.raws:
-                self._raw(self.crew.launcher.endpoint.removeprefix("ipc://"), content)
+                self._raw(self.pool.launcher.endpoint.removeprefix("ipc://"), content)
         for _ in range(min(self.each, self.count - self.sent)):
             message = self._message()
             while not self._try(self.insider, message):
@@ -179,15 +195,15 @@ class Attack:
             self._try(other, self._message())
             self._try(other, self.seen[-1])  # stolen as it is
         if self.strikes == self.kill_at:
-            reader = self.crew.seats[0].reader
+            reader = self.pool.handles[0].reader
             assert reader is not None
             os.kill(reader.pid, signal.SIGKILL)
             self.kills += 1
 
-    def awaited(self) -> list[Seat]:
+    def awaited(self) -> list[WorkerHandle]:
         """Who has yet to answer, and has begun: not who is just replaced."""
-        assert self.crew is not None
-        return [one for one in self.crew.seats if one.ready and one.told]
+        assert self.pool is not None
+        return [one for one in self.pool.handles if one.ready and one.in_flight]
 
     def interrupt(self) -> None:
         """Speak where an answer is awaited: all that is left to say once all is sent, since the run may end soon."""
@@ -198,25 +214,25 @@ class Attack:
 
     def speak(self) -> None:
         """Something that is no message, as if a worker had said it after its last one."""
-        assert self.crew is not None
-        seat = self.draw.choice(self.crew.seats)
+        assert self.pool is not None
+        handle = self.draw.choice(self.pool.handles)
         kind = self.draw.choice(PARSED)
-        said = forged(self.draw, seat, kind, self.draw.choice(self.hostile))
+        said = forged(self.draw, handle, kind, self.draw.choice(self.hostile))
         awaited = self.awaited()
         if kind == Kind.ANSWER and self.answers and awaited and self.draw.random() < 0.8:
-            seat = self.draw.choice(awaited)
-            said = spoiled(self.draw, seat, self.draw.choice(self.answers))
+            handle = self.draw.choice(awaited)
+            said = spoiled(self.draw, handle, self.draw.choice(self.answers))
             self.spoiled += 1
         if kind == Kind.CALL:  # an old one, changed: of another number, or hardly a header any more
             said = mutated(self.draw, self.draw.choice(self.seen))
             with suppress(ProtocolError):
-                seat.line.check(said)
+                handle.connection.check(said)
                 return self.speak()  # well-formed after all: something else
         self.spoken += 1
-        before = vars(seat.line).copy()
+        before = vars(handle.connection).copy()
         with pytest.raises(ProtocolError):
-            self.crew._take(seat.name, said)
-        assert vars(seat.line) == before
+            self.pool._handle_message(handle.name, said)
+        assert vars(handle.connection) == before
 
     def hear(self, frames: list[bytes]) -> None:
         """A message that was accepted."""
@@ -226,13 +242,13 @@ class Attack:
 
     def note(self, identity: bytes, frames: list[bytes]) -> None:
         """Why a message was refused."""
-        assert self.crew is not None
-        seat = self.crew._named.get(identity)
-        if seat is None:
+        assert self.pool is not None
+        handle = self.pool._by_name.get(identity)
+        if handle is None:
             self.refused["name"] += 1
             return
         try:
-            seat.line.check(frames)
+            handle.connection.check(frames)
             self.refused["content"] += 1
         except ProtocolError:
             self.refused["line"] += 1
@@ -261,35 +277,35 @@ class Attack:
 @pytest.fixture
 def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
     made: list[Attack] = []
-    poll, take, receive = Crew.poll, Crew._take, Crew._receive
+    poll, take, receive = WorkerPool.poll, WorkerPool._handle_message, WorkerPool._receive
 
     def attack(count: int, each: int) -> Attack:
         made.append(Attack(payloads(canary), count, each, kill_at=5))
-        monkeypatch.setattr(Crew, "poll", polled)
-        monkeypatch.setattr(Crew, "_take", taken)
-        monkeypatch.setattr(Crew, "_receive", received)
+        monkeypatch.setattr(WorkerPool, "poll", polled)
+        monkeypatch.setattr(WorkerPool, "_handle_message", taken)
+        monkeypatch.setattr(WorkerPool, "_receive", received)
         return made[-1]
 
-    def polled(crew: Crew, timeout_s: float) -> None:
+    def polled(pool: WorkerPool, timeout_s: float) -> None:
         one = made[-1]
-        if one.crew is None:
-            one.begin(crew)
+        if one.pool is None:
+            one.begin(pool)
         one.interrupt()
-        one.strike(lambda: poll(crew, 0.01))
-        poll(crew, timeout_s)
+        one.strike(lambda: poll(pool, 0.01))
+        poll(pool, timeout_s)
 
-    def taken(crew: Crew, identity: bytes, frames: list[bytes]) -> None:
+    def taken(pool: WorkerPool, identity: bytes, frames: list[bytes]) -> None:
         try:
-            take(crew, identity, frames)
+            take(pool, identity, frames)
         except ProtocolError:
             made[-1].note(identity, frames)
             raise
         made[-1].hear([bytes(frame) for frame in frames])
 
-    def received(crew: Crew) -> bool:
+    def received(pool: WorkerPool) -> bool:
         if made[-1].strikes and made[-1].spoken < made[-1].count // 8 and made[-1].draw.random() < 0.2:
             made[-1].speak()  # also where no answer is awaited; most wait until one is, however quick the run
-        return receive(crew)
+        return receive(pool)
 
     yield attack
     for one in made:
@@ -306,20 +322,20 @@ def run_under_attack(attack: Attack, tmp_path: Path) -> None:
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is what it is now
     before = peak()
     train_in(tmp_path / "attacked", experiment_of(*words))
-    assert attack.crew is not None
+    assert attack.pool is not None
     assert attack.sent == attack.count
     assert attack.kills == 1
-    assert attack.crew.replaced == 1
+    assert attack.pool.replaced == 1
     most = len(attack.outsiders) + len(attack.raws)  # who has no token may leave by itself, some come beside a worker
-    assert most // 2 < attack.crew.post.refused <= most
+    assert most // 2 < attack.pool.socket.refused <= most
     assert attack.spoken == attack.count == attack.refused["line"] + attack.refused["content"]
     assert attack.refused["line"] > attack.count / 10
     assert attack.refused["content"] > attack.count / 2
     assert attack.refused["name"] > attack.count / 2
     assert attack.spoiled > attack.count / 5
-    assert attack.crew.refused >= attack.refused["name"] + attack.crew.post.refused
+    assert attack.pool.refused >= attack.refused["name"] + attack.pool.socket.refused
     told = [row["cluster/refused"] for row in rows(tmp_path / "attacked") if "cluster/refused" in row]
-    assert attack.count / 2 < told[-1] <= attack.crew.refused
+    assert attack.count / 2 < told[-1] <= attack.pool.refused
     assert peak() - before < MEMORY
 
 
@@ -373,7 +389,7 @@ def oversized(path: str, token: bytes) -> bytes:
         hear(b"WELCOME")
         plain.sendall(command(b"INITIATE", short(b"Socket-Type") + len(b"DEALER").to_bytes(4) + b"DEALER"))
         hear(b"READY")
-        plain.sendall(b"\x02" + (MOST_FRAME + 1).to_bytes(8) + bytes(100))
+        plain.sendall(b"\x02" + (MAX_FRAME + 1).to_bytes(8) + bytes(100))
         with suppress(ConnectionResetError):
             while more := plain.recv(4096):
                 said += more
@@ -383,9 +399,9 @@ def oversized(path: str, token: bytes) -> bytes:
 def test_a_frame_that_is_too_large_ends_its_connection() -> None:
     group: Any = Processes(workers=1).spawn(toys.Counter, 2)
     try:
-        path = group.crew.launcher.endpoint.removeprefix("ipc://")
+        path = group.pool.launcher.endpoint.removeprefix("ipc://")
         with ThreadPoolExecutor(1) as insider:
-            said = insider.submit(oversized, path, group.crew._token)
+            said = insider.submit(oversized, path, group.pool._token)
             while not said.done():  # the driver listens while it works
                 assert group.all("echo", 1) == [1, 1]
         assert b"READY" in said.result(), "it was let in"
@@ -400,15 +416,15 @@ def test_a_frame_that_is_too_large_ends_its_connection() -> None:
 def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], list[Call]]]:
     """Messages of all kinds and sizes that a worker sent, each with the calls that it had to answer then."""
     found: list[tuple[list[bytes], list[Call]]] = []
-    take = Crew._take
+    take = WorkerPool._handle_message
 
-    def taken(crew: Crew, identity: bytes, frames: list[bytes]) -> None:
-        waiting = [replace(call) for call in crew.seats[0].sent]
-        take(crew, identity, frames)
+    def taken(pool: WorkerPool, identity: bytes, frames: list[bytes]) -> None:
+        waiting = [replace(call) for call in pool.handles[0].sent]
+        take(pool, identity, frames)
         found.append((frames, waiting))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Crew, "_take", taken)
+        patch.setattr(WorkerPool, "_handle_message", taken)
         os.kill(group.all("pid")[0], signal.SIGKILL)  # so that there is a greeting, too
         group.all("add", 1)
         for n in range(3):  # where all have to be told where it is
@@ -419,14 +435,14 @@ def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
         group.any("echo", {"a": 1.5, "b": [None, "x"]}).result()
         with pytest.raises(MemberError):
             group.all("boom", 0)
-        if address := group.crew.seats[0].door.address:  # where somebody knocks
+        if address := group.pool.handles[0].relay.endpoint:  # where somebody knocks
             host, port = address.removeprefix("tcp://").rsplit(":", 1)
-            refused, ends = group.crew.refused, time.monotonic() + 30
+            refused, ends = group.pool.refused, time.monotonic() + 30
             with socket.create_connection((host, int(port))) as stranger:
                 stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-                while group.crew.refused == refused:
+                while group.pool.refused == refused:
                     assert time.monotonic() < ends and group.all("echo", 1)
-            assert any(Header.unpack(frames[0]).kind == Kind.NEWS for frames, _ in found)
+            assert any(Header.unpack(frames[0]).kind == Kind.RELAY_COUNTS for frames, _ in found)
     return found
 
 
@@ -438,20 +454,20 @@ def test_whatever_a_worker_says_is_heard_or_refused(
     group = cluster.spawn(toys.Counter, 2)
     assert isinstance(group, RemoteGroup)
     try:
-        messages, (seat,) = recorded(group, monkeypatch), group.crew.seats
-        kept = (seat.line.received, seat.reader, seat.host, seat.released, group.crew.states)
+        messages, (handle,) = recorded(group, monkeypatch), group.pool.handles
+        kept = (handle.connection.received, handle.reader, handle.host, handle.released, group.pool.states)
         draw, refused, heard, ways = random.Random(6), 0, 0, (mutated, reshaped)
         with monkeypatch.context() as patch:
-            patch.setattr(Crew, "_send", lambda *_: None)
+            patch.setattr(WorkerPool, "_send", lambda *_: None)
             hostile = [(draw.choice(messages), payload) for payload in payloads(canary) for _ in range(10)]
             for (frames, waiting), payload in [*hostile, *((draw.choice(messages), None) for _ in range(10_000))]:
-                seat.line.received = Header.unpack(frames[0]).number - 1
-                seat.sent, seat.ready = deque(replace(call) for call in waiting), draw.random() < 0.5
-                seat.host, seat.reader = (kept[2], kept[1]) if draw.random() < 0.8 else ("", None)
+                handle.connection.received = Header.unpack(frames[0]).number - 1
+                handle.sent, handle.ready = deque(replace(call) for call in waiting), draw.random() < 0.5
+                handle.host, handle.reader = (kept[2], kept[1]) if draw.random() < 0.8 else ("", None)
                 at = draw.randrange(1, len(frames))
                 said = [*frames[:at], payload, *frames[at + 1 :]] if payload else draw.choice(ways)(draw, frames)
                 try:
-                    group.crew._take(b"%d.%d" % (seat.number, seat.life), said)
+                    group.pool._handle_message(b"%d.%d" % (handle.number, handle.life), said)
                     heard += 1
                 except ProtocolError:
                     refused += 1
@@ -459,8 +475,8 @@ def test_whatever_a_worker_says_is_heard_or_refused(
                     heard += 1
         assert refused > 5_000
         assert heard > 100
-        seat.line.received, seat.reader, seat.host, seat.released, group.crew.states = kept
-        seat.sent, seat.ready = deque(), True
+        handle.connection.received, handle.reader, handle.host, handle.released, group.pool.states = kept
+        handle.sent, handle.ready = deque(), True
         assert group.all("echo", 7) == [7, 7]
     finally:
         group.close()

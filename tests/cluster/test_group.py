@@ -21,7 +21,7 @@ import pytest
 import torch
 from islands import Islands
 
-from evorl.cluster.core import Cluster, Group, Make, MemberError, employed
+from evorl.cluster.core import Cluster, Group, Make, MemberError, used_workers
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.ray import Ray
@@ -394,7 +394,7 @@ def test_wrong_arguments(spawn: Spawn) -> None:
 
 
 def test_an_error_of_letters_that_cannot_be_sent(spawn: Spawn) -> None:
-    with pytest.raises(MemberError, match="is no letter"):
+    with pytest.raises(MemberError, match="is no payload"):
         spawn(toys.Counter).all("surrogate")
 
 
@@ -428,5 +428,5 @@ def test_a_group_is_closed_in_the_middle_of_its_work(spawn: Spawn) -> None:
 
 
 def test_workers_without_work_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    assert employed(2, 3) == 2 and not caplog.text
-    assert employed(4, 1) == 1 and "3 of 4 workers stay away" in caplog.text
+    assert used_workers(2, 3) == 2 and not caplog.text
+    assert used_workers(4, 1) == 1 and "3 of 4 workers stay away" in caplog.text

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evorl.cluster.transport.connection import PLACE, Letter, bulk
-from evorl.cluster.transport.shared_memory import PAGE, Block, Pool, Reader
+from evorl.cluster.transport.connection import PLACE, Payload, bulk
+from evorl.cluster.transport.shared_memory import PAGE, Block, BlockPool, Reader
 from evorl.cluster.transport.wire import Bulk, Header, Kind, ProtocolError, unpack
 
 
@@ -56,42 +56,42 @@ def test_growth_is_by_halves_at_most(block: Block) -> None:
 
 
 def test_a_pool_gives_what_is_free_and_makes_no_more_than_it_needs() -> None:
-    pool = Pool()
-    (one, a), (two, b) = pool.take(), pool.take()
+    pool = BlockPool()
+    (one, a), (two, b) = pool.acquire(), pool.acquire()
     assert one != two and a is not b
-    pool.give(two)
-    pool.give(two)  # said twice, given once
-    pool.give(99)  # none of its own
-    assert pool.take() == (two, b)
-    three, _ = pool.take()
+    pool.release(two)
+    pool.release(two)  # said twice, given once
+    pool.release(99)  # none of its own
+    assert pool.acquire() == (two, b)
+    three, _ = pool.acquire()
     assert three not in (one, two)
-    pool.give(one)
-    pool.give(three)
-    assert pool.take()[0] == three  # the most recently used first
+    pool.release(one)
+    pool.release(three)
+    assert pool.acquire()[0] == three  # the most recently used first
     assert len(pool.blocks) == 3
     pool.close()
 
 
 def test_a_block_is_free_once_its_last_user_is_gone() -> None:
-    pool = Pool()
-    one, _ = pool.take()
-    pool.lend(one)
-    pool.lend(one)
+    pool = BlockPool()
+    one, _ = pool.acquire()
+    pool.add_user(one)
+    pool.add_user(one)
     for _ in range(2):
-        pool.give(one)
-        assert pool.take()[0] != one
-    pool.give(one)
-    assert pool.take()[0] == one
+        pool.release(one)
+        assert pool.acquire()[0] != one
+    pool.release(one)
+    assert pool.acquire()[0] == one
     pool.close()
-    pool.lend(one)  # said after the end by somebody who is late
-    pool.give(one)
+    pool.add_user(one)  # said after the end by somebody who is late
+    pool.release(one)
 
 
 def test_closing_leaves_no_file(block: Block) -> None:
     before = os.listdir("/proc/self/fd")
-    pool = Pool()
+    pool = BlockPool()
     for _ in range(5):
-        pool.take()[1].view(100_000)[:] = bytes(100_000)
+        pool.acquire()[1].view(100_000)[:] = bytes(100_000)
     reader = Reader(os.getpid())
     reader.view(pool.blocks[2].fd, 10)
     pool.close()
@@ -186,21 +186,21 @@ def test_a_process_that_is_none(block: Block, pid: int) -> None:
         bulk(*shared(PLACE.pack(block.fd, 0)), Reader(pid))
 
 
-# ------------------------------------------------------------------ letters
+# ------------------------------------------------------------------ payloads
 
 
 def test_large_arrays_go_through_the_pool_and_small_ones_beside() -> None:
-    pool = Pool()
+    pool = BlockPool()
     for count, where in ((0, Bulk.NONE), (10, Bulk.FRAME), (100_000, Bulk.SHARED)):
         value = np.arange(count)
-        letter = Letter([value], pool)
-        found, (*frame,) = letter.bulk(shared=True)
+        payload = Payload([value], pool)
+        found, (*frame,) = payload.bulk(shared=True)
         assert found == where
-        header = Header(Kind.CALL, bytes(16), 0, 0, 1, found, letter.size)
-        memory, number = bulk(header, [b"", b"", letter.body, *map(bytes, frame)], Reader(os.getpid()))
-        assert number == letter.block
-        assert np.array_equal(unpack(letter.body, memory)[0], value)
-        apart, (*frame,) = letter.bulk(shared=False)  # for one elsewhere
+        header = Header(Kind.CALL, bytes(16), 0, 0, 1, found, payload.size)
+        memory, number = bulk(header, [b"", b"", payload.body, *map(bytes, frame)], Reader(os.getpid()))
+        assert number == payload.block
+        assert np.array_equal(unpack(payload.body, memory)[0], value)
+        apart, (*frame,) = payload.bulk(shared=False)  # for one elsewhere
         assert apart in (Bulk.NONE, Bulk.FRAME)
-        assert np.array_equal(unpack(letter.body, b"".join(map(bytes, frame)))[0], value)
+        assert np.array_equal(unpack(payload.body, b"".join(map(bytes, frame)))[0], value)
     pool.close()

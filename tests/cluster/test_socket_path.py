@@ -14,7 +14,7 @@ from evorl.cluster.processes import Processes
 from evorl.cluster.processes.launcher import _unused
 from evorl.cluster.ray.own_ray import _temporary
 from evorl.cluster.ray.session import _private
-from evorl.cluster.transport.socket_path import LONGEST, shallow
+from evorl.cluster.transport.host import MAX_SOCKET_PATH, short_directory
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_folder_is_left_where_its_sockets_paths_would_be_too_long(tmp_path: Path) -> None:
     """The limit is the system's: a path of so many bytes can be bound, one of one more cannot."""
-    below = "s" * (LONGEST - len(os.fsencode(tmp_path)) - len("/"))
-    assert shallow(below, str(tmp_path)) == str(tmp_path)
-    assert shallow(below + "s", str(tmp_path)) == "/tmp"
+    below = "s" * (MAX_SOCKET_PATH - len(os.fsencode(tmp_path)) - len("/"))
+    assert short_directory(below, str(tmp_path)) == str(tmp_path)
+    assert short_directory(below + "s", str(tmp_path)) == "/tmp"
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.bind(f"ipc://{tmp_path}/{below}")
         with pytest.raises(zmq.ZMQError):
@@ -38,7 +38,7 @@ def test_a_folder_is_left_where_its_sockets_paths_would_be_too_long(tmp_path: Pa
 
 
 def test_letters_of_several_bytes_count_as_such() -> None:
-    assert shallow("group", "/" + "ä" * 60) == "/tmp"
+    assert short_directory("group", "/" + "ä" * 60) == "/tmp"
 
 
 def test_all_that_have_sockets_leave_a_deep_folder(deep: Path) -> None:

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from evorl.cluster.transport.connection import Letter, Line, bulk, dumps, loads
+from evorl.cluster.transport.connection import Connection, Payload, bulk, dumps, loads
 from evorl.cluster.transport.wire import (
     HEADER,
-    MOST_BULK,
+    MAX_BULK,
     Bulk,
     Header,
     Kind,
@@ -69,9 +69,9 @@ def test_values_come_back(value: Any) -> None:
 
 @given(VALUES)
 def test_messages_come_back(value: Any) -> None:
-    ours, theirs = Line(TOKEN, 3, 1), Line(TOKEN, 3, 1)
+    ours, theirs = Connection(TOKEN, 3, 1), Connection(TOKEN, 3, 1)
     for _ in range(3):
-        header, got = read(theirs, [bytes(frame) for frame in ours.pack(Kind.CALL, [1, "x"], Letter(value))])
+        header, got = read(theirs, [bytes(frame) for frame in ours.pack(Kind.CALL, [1, "x"], Payload(value))])
         assert same(got, [[1, "x"], value])
         assert header.kind == Kind.CALL
 
@@ -130,27 +130,27 @@ def test_what_cannot_be_sent_is_a_type_error(value: Any) -> None:
 # ------------------------------------------------------------------ what is refused
 
 
-def read(line: Line, frames: list[bytes]) -> tuple[Header, list[Any]]:
-    header = line.check(frames)
+def read(connection: Connection, frames: list[bytes]) -> tuple[Header, list[Any]]:
+    header = connection.check(frames)
     memory, _ = bulk(header, frames, None)
     content = [unpack(frames[1]), unpack(frames[2], memory)]
-    line.accept(header)
+    connection.accept(header)
     return header, content
 
 
 def message(value: object = None, number: int = 1, **other: Any) -> list[bytes]:
     """A message that is fine but for what is named."""
-    letter = Letter(value)
-    where, frames = letter.bulk(shared=False)
-    fields = {"kind": Kind.ANSWER, "token": TOKEN, "worker": 3, "life": 1, "bulk": where, "size": letter.size, **other}
-    return [Header(number=number, **fields).pack(), Packed([1, []]).body, letter.body, *map(bytes, frames)]
+    payload = Payload(value)
+    where, frames = payload.bulk(shared=False)
+    fields = {"kind": Kind.ANSWER, "token": TOKEN, "worker": 3, "life": 1, "bulk": where, "size": payload.size, **other}
+    return [Header(number=number, **fields).pack(), Packed([1, []]).body, payload.body, *map(bytes, frames)]
 
 
 ARRAY = np.arange(10)
 
 
 def test_the_message_of_these_tests_is_fine() -> None:
-    _, content = read(Line(TOKEN, 3, 1), message(ARRAY))
+    _, content = read(Connection(TOKEN, 3, 1), message(ARRAY))
     assert same(content, [[1, []], ARRAY])
 
 
@@ -162,8 +162,8 @@ def test_the_message_of_these_tests_is_fine() -> None:
         [b"EVRK" + message()[0][4:], *message()[1:]],
         message(token=bytes(16)), message(worker=4), message(life=0), message(life=2), message(number=0),
         message(number=2), message(number=(1 << 64) - 1),
-        message(ARRAY, size=79), message(ARRAY, size=MOST_BULK), message(ARRAY, bulk=Bulk.NONE),
-        message(bulk=Bulk.FRAME), message(ARRAY, bulk=Bulk.SHARED), message(size=MOST_BULK + 1),
+        message(ARRAY, size=79), message(ARRAY, size=MAX_BULK), message(ARRAY, bulk=Bulk.NONE),
+        message(bulk=Bulk.FRAME), message(ARRAY, bulk=Bulk.SHARED), message(size=MAX_BULK + 1),
         *([struct.pack("<4sH", b"EVRL", other) + message()[0][6:], *message()[1:]] for other in (1, 2, 9)),
         [message()[0][:6] + b"\x00" + message()[0][7:], *message()[1:]],
         [message()[0][:6] + b"\x0f" + message()[0][7:], *message()[1:]],
@@ -171,16 +171,16 @@ def test_the_message_of_these_tests_is_fine() -> None:
     ],
 )  # fmt: skip
 def test_messages_that_are_none_of_ours(frames: list[bytes]) -> None:
-    line = Line(TOKEN, 3, 1)
+    line = Connection(TOKEN, 3, 1)
     with pytest.raises(ProtocolError):
         read(line, frames)
     read(line, message(ARRAY))  # the right one is still welcome
 
 
 def test_a_message_is_heard_once_and_in_order() -> None:
-    line = Line(TOKEN, 3, 1)
-    sent = Line(TOKEN, 3, 1)
-    one, two, three = ([bytes(frame) for frame in sent.pack(Kind.CALL, None, Letter(i))] for i in range(3))
+    line = Connection(TOKEN, 3, 1)
+    sent = Connection(TOKEN, 3, 1)
+    one, two, three = ([bytes(frame) for frame in sent.pack(Kind.CALL, None, Payload(i))] for i in range(3))
     read(line, one)
     for wrong in (one, three):
         with pytest.raises(ProtocolError):
@@ -292,7 +292,7 @@ def test_mutated_messages_are_read_or_refused() -> None:
     refused = 0
     for _ in range(20_000):
         try:
-            read(Line(TOKEN, 3, 1), mutated(draw, frames))
+            read(Connection(TOKEN, 3, 1), mutated(draw, frames))
         except ProtocolError:
             refused += 1
     assert 10_000 < refused < 20_000
@@ -317,7 +317,7 @@ def test_mutated_bodies_and_states_are_read_or_refused() -> None:
 @given(st.lists(st.binary(max_size=80), max_size=5))
 def test_noise_is_refused(frames: list[bytes]) -> None:
     with pytest.raises(ProtocolError):
-        read(Line(TOKEN, 3, 1), frames)
+        read(Connection(TOKEN, 3, 1), frames)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=64))

@@ -1,6 +1,6 @@
 """Keys for a driver that listens on a network, made for one run.
 
-CURVE encrypts, but by itself lets everybody in; the list of keys that the group's gate asks for is what makes it a
+CURVE encrypts, but by itself lets everybody in; the list of keys that the group's authenticator asks for is what makes it a
 door.
 """
 
@@ -12,7 +12,7 @@ import zmq
 from zmq.utils import z85
 
 
-class Pass(NamedTuple):
+class Credentials(NamedTuple):
     """What one worker needs to be let in."""
 
     server: bytes  # the driver's public key
@@ -21,7 +21,7 @@ class Pass(NamedTuple):
     relay_public: bytes = b""  # what all workers of the run show each other
     relay_secret: bytes = b""
 
-    def show(self, socket: zmq.Socket[bytes]) -> None:
+    def apply_to(self, socket: zmq.Socket[bytes]) -> None:
         """To be done before the socket connects."""
         socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = self[:3]
 
@@ -35,12 +35,12 @@ class Keys:
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = self._public, secret
         self._relay = zmq.curve_keypair()
-        self.admitted: set[bytes] = set()  # public keys, as they come to the gate
+        self.admitted: set[bytes] = set()  # public keys, as they come to the authenticator
 
-    def admit(self) -> Pass:
+    def admit(self) -> Credentials:
         public, secret = zmq.curve_keypair()
         self.admitted.add(z85.decode(public))
-        return Pass(self._public, public, secret, *self._relay)
+        return Credentials(self._public, public, secret, *self._relay)
 
-    def dismiss(self, one: Pass) -> None:
+    def revoke(self, one: Credentials) -> None:
         self.admitted.discard(z85.decode(one.public))

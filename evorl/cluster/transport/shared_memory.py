@@ -1,7 +1,7 @@
 """Shared memory without names: nothing to collide with, nothing left behind when a process is killed.
 
 A block is a file in memory (memfd) that its maker writes and whoever may read the maker's /proc entry (a process of
-the same user on the same machine) maps. The kernel frees it with its last user. It is sealed against shrinking:
+the same user on the same machine) maps. The kernel frees it with its last user. It is signature against shrinking:
 pages that vanish under a reader would kill it.
 """
 
@@ -13,7 +13,7 @@ import os
 
 PAGE = mmap.PAGESIZE
 NAME = "evorl"
-MOST_BLOCK = 1 << 40  # bytes
+MAX_BLOCK = 1 << 40  # bytes
 
 
 class Block:
@@ -39,7 +39,7 @@ class Block:
         self._map = None
 
 
-class Pool:
+class BlockPool:
     """The blocks of one process: taken for a message, given back once everybody has read it."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Pool:
         self._free: list[int] = []
         self._users: dict[int, int] = {}  # of each block that is not free
 
-    def take(self) -> tuple[int, Block]:
+    def acquire(self) -> tuple[int, Block]:
         """A free block and its number, the most recently used first (its pages are warm); it has one user."""
         if self._free:
             number = self._free.pop()
@@ -57,12 +57,12 @@ class Pool:
         self._users[number] = 1
         return number, self.blocks[number]
 
-    def lend(self, number: int) -> None:
+    def add_user(self, number: int) -> None:
         """A block that was taken, if there is still a pool, has one user more."""
         if number in self._users:
             self._users[number] += 1
 
-    def give(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """It has one user less; with the last one gone it is free."""
         users = self._users.pop(number, 0)
         if users > 1:
@@ -88,20 +88,20 @@ class Reader:
         """The first ``size`` bytes of a block, to be read. Raises OSError, ValueError where there is no such block."""
         known = self._maps.get(fd)
         if known is None or len(known) < size:
-            known = self._maps[fd] = _mapped(f"/proc/{self.pid}/fd/{fd}")
+            known = self._maps[fd] = _map_block(f"/proc/{self.pid}/fd/{fd}")
         if len(known) < size:
             raise ValueError(f"a block of {len(known)} bytes where {size} were announced")
         return memoryview(known)[:size]
 
 
-def _mapped(path: str) -> mmap.mmap:
+def _map_block(path: str) -> mmap.mmap:
     """A block by its entry in /proc. Whatever else a message may name there is not opened."""
     if not os.readlink(path).startswith(f"/memfd:{NAME} "):
         raise ValueError(f"{path} is no block of ours")
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         size = os.fstat(handle).st_size
-        if not fcntl.fcntl(handle, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK or size > MOST_BLOCK:
+        if not fcntl.fcntl(handle, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK or size > MAX_BLOCK:
             raise ValueError(f"{path} is no block of ours")
         # Writable, since torch takes no other. A private map would keep what its reader wrote: then the next message
         # in this block would be read wrong. So it is shared, and whoever reads a block owns it until it is given back.

@@ -34,10 +34,10 @@ MAGIC, VERSION = b"EVRL", 5
 HEADER = struct.Struct("<4sHBB16sIIQQ")
 REFERENCE = 1  # code of our one msgpack extension: an array in the bulk
 ALIGN = 64  # bytes: where each array of a bulk begins
-MOST_BODY = 1 << 28  # bytes
-MOST_BULK = 1 << 40  # bytes
-MOST_FRAME = 1 << 32  # bytes
-MOST_DIMENSIONS = 32
+MAX_BODY = 1 << 28  # bytes
+MAX_BULK = 1 << 40  # bytes
+MAX_FRAME = 1 << 32  # bytes
+MAX_DIMENSIONS = 32
 _DTYPES = {
     np.dtype(name).str: np.dtype(name)
     for name in ("bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8")
@@ -56,15 +56,15 @@ class Kind(IntEnum):
     """What a message is for."""
 
     HELLO = 1  # worker: here I am
-    ADOPT = 2  # driver: make these members, from these states
+    MAKE = 2  # driver: make these members, from these states
     CALL = 3  # driver: call a method of these members
     ANSWER = 4  # worker: what a call gave
-    END = 5  # driver: that was all
-    BUSY = 6  # worker: no answer yet, but one member more is done
-    PARCEL = 7  # driver, or another worker: keep these arrays for your host, and pass them on
-    KEPT = 8  # worker: here they are
-    LACK = 9  # worker: the arrays of a call are not where they should be
-    NEWS = 10  # worker: what has happened at its door
+    STOP = 5  # driver: that was all
+    HEARTBEAT = 6  # worker: no answer yet, but one member more is done
+    BROADCAST = 7  # driver, or another worker: keep these arrays for your host, and pass them on
+    STORED = 8  # worker: here they are
+    MISSING = 9  # worker: the arrays of a call are not where they should be
+    RELAY_COUNTS = 10  # worker: what has happened at its door
 
 
 class Bulk(IntEnum):
@@ -98,7 +98,7 @@ class Header(NamedTuple):
         magic, version, kind, bulk, token, worker, life, number, size = HEADER.unpack(frame)
         if magic != MAGIC or version != VERSION:
             raise ProtocolError(f"magic {magic!r}, version {version}; ours is {MAGIC!r}, version {VERSION}")
-        if size > MOST_BULK:
+        if size > MAX_BULK:
             raise ProtocolError(f"a bulk of {size} bytes")
         try:
             return cls(Kind(kind), token, worker, life, number, Bulk(bulk), size)
@@ -114,13 +114,13 @@ class Packed:
         self.arrays: list[tuple[int, Array]] = []  # where in the bulk, and what
         self.size = 0
         try:
-            self.body = msgspec.msgpack.encode(value, enc_hook=self._refer)
+            self.body = msgspec.msgpack.encode(value, enc_hook=self._encode_array)
         except (ValueError, OverflowError, RecursionError) as error:  # no Unicode, beyond 64 bits, within itself
             raise TypeError(f"{type(error).__name__}: {error}") from None
-        if len(self.body) > MOST_BODY:
+        if len(self.body) > MAX_BODY:
             raise TypeError(f"{len(self.body)} bytes of plain data are too many to be sent; arrays go beside them")
 
-    def _refer(self, value: Any) -> Any:
+    def _encode_array(self, value: Any) -> Any:
         if isinstance(value, np.generic):
             return value.item()
         torch_dtype = ""
@@ -146,7 +146,7 @@ class Packed:
             if array.nbytes:
                 np.copyto(np.frombuffer(into, np.uint8, array.nbytes, start), array.reshape(-1).view(np.uint8))
 
-    def lies_in(self, bulk: memoryview) -> bool:
+    def equals(self, bulk: memoryview) -> bool:
         """Whether a bulk holds these very arrays, bit by bit."""
         return all(
             np.array_equal(np.frombuffer(bulk, np.uint8, array.nbytes, start), array.reshape(-1).view(np.uint8))
@@ -178,7 +178,7 @@ def unpack(body: bytes, bulk: Any = b"", copy: bool = True, form: Any = Any) -> 
 
 
 def _decoder(form: Any, bulk: memoryview, copy: bool) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(form, ext_hook=partial(_array, bulk, copy))
+    return msgspec.msgpack.Decoder(form, ext_hook=partial(_decode_array, bulk, copy))
 
 
 @cache
@@ -186,13 +186,13 @@ def _without_bulk(form: Any) -> msgspec.msgpack.Decoder[Any]:
     return _decoder(form, memoryview(b""), True)
 
 
-def _array(bulk: memoryview, copy: bool, code: int, data: memoryview) -> Any:
+def _decode_array(bulk: memoryview, copy: bool, code: int, data: memoryview) -> Any:
     """The array that a reference stands for. Raises `ProtocolError`."""
     if code != REFERENCE:
         raise ProtocolError(f"extension {code} is none of ours")
     start, name, shape, torch_dtype = msgspec.msgpack.decode(data, type=tuple[int, str, tuple[int, ...], str])
     dtype = _DTYPES.get(name)
-    if dtype is None or len(shape) > MOST_DIMENSIONS or min(shape, default=0) < 0:
+    if dtype is None or len(shape) > MAX_DIMENSIONS or min(shape, default=0) < 0:
         raise ProtocolError(f"an array of {name!r} and shape {shape}")
     count = math.prod(shape)
     if not 0 <= start <= start + count * dtype.itemsize <= len(bulk):
@@ -200,7 +200,7 @@ def _array(bulk: memoryview, copy: bool, code: int, data: memoryview) -> Any:
     seen = np.frombuffer(bulk, dtype, count, start) if count else np.empty(0, dtype)
     lent = not copy and not (torch_dtype and bulk.readonly)  # torch knows no memory that is only read
     whole = (seen if lent else seen.copy()).reshape(shape)
-    return _tensor(whole, torch_dtype) if torch_dtype else whole
+    return _to_tensor(whole, torch_dtype) if torch_dtype else whole
 
 
 def check_outcomes(outcomes: list[tuple[bool, Any]], count: int) -> None:
@@ -215,7 +215,7 @@ def check_outcomes(outcomes: list[tuple[bool, Any]], count: int) -> None:
                 raise ProtocolError(f"a failure that is none: {error}") from None
 
 
-def _tensor(array: Array, dtype: str) -> torch.Tensor:
+def _to_tensor(array: Array, dtype: str) -> torch.Tensor:
     import torch
 
     tensor = torch.from_numpy(array)

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from concurrent.futures import thread
 
 MEMBER = struct.Struct("<i")
-MOST_TRACE = 1 << 15  # bytes
+MAX_TRACE = 1 << 15  # bytes
 DUMP = signal.SIGUSR1
-OURS = tuple(f'  File "{place}' for place in (os.path.dirname(__file__), threading.__file__, thread.__file__))
+WORKER_FRAMES = tuple(f'  File "{place}' for place in (os.path.dirname(__file__), threading.__file__, thread.__file__))
 """How the lines of a stack begin that tell nothing of the member: a worker's life in a forked thread."""
 
 
-class BlackBox:
+class CrashTrace:
     """Memory that a worker shares with whoever forked it: the member that it is busy with, and the stack of its end."""
 
     def __init__(self) -> None:
@@ -50,11 +50,11 @@ class BlackBox:
     @property
     def trace(self) -> str:
         """Where it was, innermost call first; of an exception, its traceback."""
-        text = os.pread(self.fd, MOST_TRACE, MEMBER.size).decode(errors="replace")
+        text = os.pread(self.fd, MAX_TRACE, MEMBER.size).decode(errors="replace")
         if text.startswith("Traceback"):
             return text.strip()
         lines = text.partition("\nExtension modules:")[0].splitlines()
-        return "\n".join(line for line in lines if not line.startswith(OURS)).strip()
+        return "\n".join(line for line in lines if not line.startswith(WORKER_FRAMES)).strip()
 
     def close(self) -> None:
         self._head.close()

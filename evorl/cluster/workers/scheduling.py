@@ -5,47 +5,47 @@ from __future__ import annotations
 from typing import Generic, Protocol, TypeVar
 
 
-class Busy(Protocol):
+class Schedulable(Protocol):
     """Who takes calls."""
 
     @property
     def number(self) -> int: ...
 
     @property
-    def under_way(self) -> int:
+    def assigned(self) -> int:
         """Calls that it has not answered."""
         ...
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """Calls that it may have under way; none while it cannot take any."""
         ...
 
 
-T = TypeVar("T", bound=Busy)
+T = TypeVar("T", bound=Schedulable)
 
 
-class Turns(Generic[T]):
-    """Workers that have room, by how much they have to do."""
+class Scheduler(Generic[T]):
+    """Workers that have capacity, by how much they have to do."""
 
     def __init__(self, most: int) -> None:
-        """``most``: room that nobody has more of."""
-        self._by: list[dict[int, T]] = [{} for _ in range(most)]
-        self._at: dict[int, int] = {}
+        """``most``: capacity that nobody has more of."""
+        self._by_load: list[dict[int, T]] = [{} for _ in range(most)]
+        self._load_of: dict[int, int] = {}
 
-    def note(self, one: T) -> None:
-        """To be told whenever what somebody has under way, or has room for, has changed."""
-        at = self._at.pop(one.number, None)
+    def update(self, one: T) -> None:
+        """To be told whenever what somebody has under way, or has capacity for, has changed."""
+        at = self._load_of.pop(one.number, None)
         if at is not None:
-            del self._by[at][one.number]
-        if one.under_way < one.room:
-            self._at[one.number] = one.under_way
-            self._by[one.under_way][one.number] = one
+            del self._by_load[at][one.number]
+        if one.assigned < one.capacity:
+            self._load_of[one.number] = one.assigned
+            self._by_load[one.assigned][one.number] = one
 
-    def idle(self) -> bool:
+    def has_idle(self) -> bool:
         """Whether somebody has nothing to do."""
-        return bool(self._by[0])
+        return bool(self._by_load[0])
 
-    def least(self) -> T | None:
-        """Who has least to do, the one that has been waiting longest; None where nobody has room."""
-        return next((next(iter(some.values())) for some in self._by if some), None)
+    def least_loaded(self) -> T | None:
+        """Who has least to do, the one that has been waiting longest; None where nobody has capacity."""
+        return next((next(iter(some.values())) for some in self._by_load if some), None)
