@@ -1,4 +1,4 @@
-"""Everything in one process: the default cluster."""
+"""The default cluster: all members in the calling process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evorl.cluster.core import Cluster, Future, Make, caller_error, public_metho
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Cluster):
-    """No workers: the run's members live in the process that reads this."""
+    """A cluster without workers: members run in this process."""
 
     in_process: ClassVar[bool] = True
 
@@ -22,7 +22,7 @@ class Local(Cluster):
 
 
 class CompletedCall:
-    """The answer to a call that was made at once."""
+    """A `Future` of a call that has already been made."""
 
     def __init__(self, answer: Any, error: Exception | None = None) -> None:
         self._answer, self.error = answer, error
@@ -37,7 +37,7 @@ class CompletedCall:
 
 
 class LazyCall:
-    """The answer to a call that is made when somebody asks for it, so that nothing waits for those behind it."""
+    """A `Future` whose call is made when its answer is first needed, so that earlier answers do not wait for it."""
 
     def __init__(self, call: Callable[[], CompletedCall]) -> None:
         self._call = cache(call)
@@ -50,7 +50,7 @@ class LazyCall:
 
 
 class LocalGroup:
-    """Members as plain objects, called one after the other."""
+    """Members as plain objects in this process, called one after the other."""
 
     def __init__(self, make: Make, size: int, plain: Sequence[type[Exception]]) -> None:
         self.size, self._plain = size, plain
@@ -101,7 +101,7 @@ class LocalGroup:
             self._call(index, "load_state_dict", state).result()
 
     def set_recovery_state(self, state: Callable[[], object]) -> None:
-        """Nobody is lost here."""
+        """Do nothing: no member can be lost."""
 
     def counters(self) -> dict[str, float]:
         return {}

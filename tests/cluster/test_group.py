@@ -427,6 +427,6 @@ def test_a_group_is_closed_in_the_middle_of_its_work(spawn: Spawn) -> None:
     group.close()
 
 
-def test_workers_without_work_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_unused_workers_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert used_workers(2, 3) == 2 and not caplog.text
-    assert used_workers(4, 1) == 1 and "3 of 4 workers stay away" in caplog.text
+    assert used_workers(4, 1) == 1 and "3 of 4 workers are not used" in caplog.text

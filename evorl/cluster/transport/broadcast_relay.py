@@ -1,13 +1,14 @@
-"""The worker's side of arrays that go to many hosts: it keeps them for its host, and passes them on to further ones.
+"""The worker's side of broadcasts: store arrays for the worker's host and forward them to further hosts.
 
-A parcel is the arrays of one payload. The driver sends it to a few hosts, to one worker of each, with the list of the
-hosts beyond it; each of these workers does the same, so that every host gets one copy and nobody sends more than `FAN_OUT`.
-A worker keeps a parcel in a block of shared memory and tells the driver where; the others of its host read it there.
+A broadcast is the arrays of one payload. The driver sends it to one worker on each of a few hosts, together with the
+list of hosts to which this worker forwards it. These workers do the same, so that every host gets one copy and no
+process sends more than `FAN_OUT` copies. A worker stores a broadcast in a block of shared memory and reports the block
+to the driver; the other workers of its host read it there.
 
-The key that opens the workers' doors to each other is the whole run's, also of those that have been replaced. So the
-driver gives what comes to each relay a rising number and a sign, made with a secret that only it and the worker behind
-that relay know: what was sent before, or was never meant for it, is refused. What a newer one has overtaken on another
-way was merely slow, and is dropped.
+All workers of a run use the same keys between each other, including workers that have been replaced. Therefore the
+driver gives every broadcast a rising number, and for every receiving worker a signature made with a secret that only
+this worker and the driver have. Replayed broadcasts, and broadcasts for another worker, are refused. A broadcast that
+arrives after a newer one was only slow; it is dropped without being counted as refused.
 """
 
 from __future__ import annotations
@@ -34,43 +35,43 @@ from evorl.cluster.transport.authentication import (
 from evorl.cluster.transport.curve import Credentials
 from evorl.cluster.transport.wire import MAX_FRAME, Bulk, Header, Kind, ProtocolError, unpack
 
-FAN_OUT = 4  # copies that one process sends: with three or four the last host of a large tree has its copy soonest
-MAX_QUEUED = 2  # parcels of each sender that are not taken yet; more wait on its side
+FAN_OUT = 4  # copies that one process sends; with three or four the last host of a large tree gets its copy soonest
+MAX_QUEUED = 2  # unread broadcasts of each sender; more wait at the sender
 SECRET_BYTES = 16  # bytes
-REMEMBERED_SENDS = 64  # that a worker remembers; what comes after so many newer ones is not slow, but replayed
-HELD = struct.Struct("<II")  # the process that keeps a parcel, and its file descriptor
-LINGER_MS = 2000  # that a parcel under way gets once its receiver is not one of ours to send to any more
+REMEMBERED_SENDS = 64  # last send numbers; a broadcast older than all of them counts as replayed, not as slow
+HELD = struct.Struct("<II")  # the process that stores a broadcast, and its file descriptor
+LINGER_MS = 2000  # for a broadcast being sent when its socket is closed
 
 
 T = TypeVar("T")
 
 
 class RelayAddress(NamedTuple):
-    """Where a worker takes parcels for its host."""
+    """The address at which a worker receives broadcasts for its host."""
 
     worker: int
     life: int
-    endpoint: str  # none where it cannot be reached
-    key: str  # public, in z85; none where no keys are asked for
+    endpoint: str  # empty if it cannot be reached
+    key: str  # public, in z85; empty without keys
 
 
 NO_RELAY = RelayAddress(0, 0, "", "")
 
 
 class Route(NamedTuple):
-    """A part of a parcel's way: to whom, and that the driver wants it there."""
+    """One stop of a broadcast: the receiving relay, and the driver's signature for it."""
 
     relay: RelayAddress
     signature: bytes
 
 
-def sign(secret: bytes, send_number: int, parcel: int) -> bytes:
-    """Says that the driver sends this parcel on this send_number to the worker who has the secret."""
-    return hmac.digest(secret, b"%d %d" % (send_number, parcel), "sha256")
+def sign(secret: bytes, send_number: int, broadcast: int) -> bytes:
+    """Return the driver's signature (HMAC) of a broadcast and its send number, for the worker with this secret."""
+    return hmac.digest(secret, b"%d %d" % (send_number, broadcast), "sha256")
 
 
 def branches(places: Sequence[T]) -> list[tuple[T, Sequence[T]]]:
-    """Whom to send to, and whom each of them has to send to; all shares are equal, give or take one."""
+    """Split places into at most `FAN_OUT` pairs (receiver, places behind it) of sizes that differ by at most one."""
     if not places:
         return []
     count = min(FAN_OUT, len(places))
@@ -79,16 +80,16 @@ def branches(places: Sequence[T]) -> list[tuple[T, Sequence[T]]]:
 
 
 class Broadcast(NamedTuple):
-    """What a worker is to keep and to pass on."""
+    """Arrays for a worker to store and to forward."""
 
     number: int
-    send_number: int  # rises each time that one is sent off
+    send_number: int  # rises with each broadcast that the driver sends
     routes: list[Route]
     content: Any  # bytes, or a frame
 
 
 class Relay:
-    """The relay at which a worker takes parcels from others, and what it passes on."""
+    """A worker's sockets for broadcasts: receives them from other workers and forwards them."""
 
     def __init__(
         self,
@@ -100,11 +101,11 @@ class Relay:
     ) -> None:
         self._refused = 0  # messages
         self._forwarded = 0  # bytes
-        self._reported = 0, 0  # both, when they were last asked for
+        self._reported = 0, 0  # both, at the last call of `new_counts`
         self._context, self._token, self._name, self._keys = context, token, name, keys
         self._next_sockets: dict[RelayAddress, zmq.Socket[bytes]] = {}
         self.secret = secrets.token_bytes(SECRET_BYTES)
-        self._send_numbers = deque([0], REMEMBERED_SENDS)  # the last that came
+        self._send_numbers = deque([0], REMEMBERED_SENDS)  # the last that were received
         self.socket = context.socket(zmq.PULL)
         self.socket.linger, self.socket.rcvhwm, self.socket.maxmsgsize = 0, MAX_QUEUED, MAX_FRAME
         require_authentication(self.socket)
@@ -121,26 +122,26 @@ class Relay:
         )
 
     def new_counts(self) -> tuple[int, int]:
-        """Since the last time: messages and connections that were none of this run's, and bytes passed on."""
+        """Return, since the last call, the refused messages and connections, and the bytes forwarded."""
         now = self._refused + self.authenticator.refused, self._forwarded
         (refused, forwarded), self._reported = self._reported, now
         return now[0] - refused, now[1] - forwarded
 
     def receive(self) -> Broadcast | None:
-        """A parcel that has come from another worker."""
+        """Return the next broadcast from another worker, or None."""
         self.authenticator.process()
         while True:
-            try:  # not `poll` before it: one whose sender has died half-way looks like a message, and is none
-                parcel = self._parse(self.socket.recv_multipart(zmq.NOBLOCK, copy=False))
+            try:  # no `poll` first: it also returns for an incomplete message whose sender has died
+                broadcast = self._parse(self.socket.recv_multipart(zmq.NOBLOCK, copy=False))
             except zmq.Again:
                 return None
             except ProtocolError:
                 self._refused += 1
             else:
                 newest = max(self._send_numbers)
-                self._send_numbers.append(parcel.send_number)
-                if parcel.send_number > newest:
-                    return parcel
+                self._send_numbers.append(broadcast.send_number)
+                if broadcast.send_number > newest:
+                    return broadcast
 
     def _parse(self, frames: list[zmq.Frame]) -> Broadcast:
         if len(frames) != 3:
@@ -149,23 +150,24 @@ class Relay:
         if (header.kind, header.token, header.worker, header.life) != (Kind.BROADCAST, self._token, *self._name):
             raise ProtocolError("not for this worker")
         if header.bulk != Bulk.FRAME or header.size != len(frames[2].buffer):
-            raise ProtocolError("not whole")
+            raise ProtocolError("incomplete")
         number, signature, routes = unpack(frames[1].bytes, form=tuple[int, bytes, list[Route]])
         if not hmac.compare_digest(signature, sign(self.secret, header.number, number)):
-            raise ProtocolError("not the driver's")
+            raise ProtocolError("not signed by the driver")
         if header.number in self._send_numbers or header.number < min(self._send_numbers):
             raise ProtocolError("replayed")
         return Broadcast(number, header.number, routes, frames[2])
 
-    def forward(self, parcel: Broadcast) -> None:
-        """Send it to the next hosts. Who cannot take it at once is left out: the driver will notice."""
-        nexts = branches(parcel.routes)
+    def forward(self, broadcast: Broadcast) -> None:
+        """Send a broadcast to the next hosts; skip those that cannot accept it at once, which the driver detects."""
+        nexts = branches(broadcast.routes)
         for former in {*self._next_sockets} - {route.relay for route, _ in nexts}:
             self._next_sockets.pop(former).close(LINGER_MS)
-        size = len(memoryview(parcel.content))
+        size = len(memoryview(broadcast.content))
         for (relay, signature), beyond in nexts:
-            header = Header(Kind.BROADCAST, self._token, relay.worker, relay.life, parcel.send_number, Bulk.FRAME, size)
-            frames = [header.pack(), msgspec.msgpack.encode((parcel.number, signature, beyond)), parcel.content]
+            number = broadcast.send_number
+            header = Header(Kind.BROADCAST, self._token, relay.worker, relay.life, number, Bulk.FRAME, size)
+            frames = [header.pack(), msgspec.msgpack.encode((broadcast.number, signature, beyond)), broadcast.content]
             try:
                 self._socket_to(relay).send_multipart(frames, zmq.NOBLOCK, copy=False)
             except zmq.ZMQError:
@@ -192,9 +194,9 @@ class Relay:
 
 
 def _own_ip(endpoint: str) -> str:
-    """This machine's address on the way to a driver's endpoint."""
+    """Return this machine's address on the route to the driver's endpoint."""
     host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
     family = sockets.AF_INET6 if host.startswith("[") else sockets.AF_INET
-    with sockets.socket(family, sockets.SOCK_DGRAM) as way:
-        way.connect((host.strip("[]"), int(port)))  # sends nothing
-        return str(way.getsockname()[0])
+    with sockets.socket(family, sockets.SOCK_DGRAM) as probe:
+        probe.connect((host.strip("[]"), int(port)))  # sends nothing
+        return str(probe.getsockname()[0])

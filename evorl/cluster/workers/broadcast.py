@@ -1,9 +1,9 @@
-"""The driver's side of arrays that go to many workers on other hosts: one copy to each host, and none of what is is_current.
+"""The driver's side of broadcasts: send arrays to the workers of other hosts, one copy to each host that lacks them.
 
-The arrays of a call that goes to everybody are a parcel. Each host has one worker that takes parcels for it
-(`evorl.cluster.transport.broadcast_relay`), and the driver knows which of them stored what. Calls go to every worker
-directly and say where its host has the arrays. Whatever goes wrong on the way (a worker on it dies, hangs or cannot be reached) the driver
-notices by what is not confirmed, and sends call and arrays together, as it does with small ones.
+The arrays of a call to all members are one broadcast. On each host one worker receives broadcasts
+(`evorl.cluster.transport.broadcast_relay`), and the driver records which of these workers stores which broadcast.
+Calls go to every worker directly and name the place of the arrays on its host. If a worker on the way dies, hangs or
+cannot be reached, its confirmation is missing; the driver then sends call and arrays together, as for small arrays.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from evorl.cluster.workers.handle import WorkerHandle
 
 log = logging.getLogger("evorl")
 
-MAX_STORED = 4  # parcels that every host keeps
-TIMEOUT_S, MIN_BYTES_PER_S = 1.0, 10e6  # a host has a parcel after so many seconds, and one for so many bytes
+MAX_STORED = 4  # broadcasts that every host keeps
+TIMEOUT_S, MIN_BYTES_PER_S = 1.0, 10e6  # a broadcast may take this time, plus its size at this rate
 
 Send = Callable[[WorkerHandle, tuple[int, int, Sequence[Route]], Payload], None]
 
 
 @dataclass(slots=True)
 class HostReceiver:
-    """The worker that takes parcels for its host."""
+    """The worker that receives broadcasts for its host."""
 
     handle: WorkerHandle
     life: int
-    stored: dict[int, tuple[int, int]] = field(default_factory=dict)  # parcel -> file descriptor and block
+    stored: dict[int, tuple[int, int]] = field(default_factory=dict)  # broadcast -> file descriptor, block
 
     @property
     def is_current(self) -> bool:
@@ -41,27 +41,31 @@ class HostReceiver:
 
 
 class Broadcaster:
-    """What other hosts have, and what is on its way to them."""
+    """Sends broadcasts, and records which of them other hosts store or still wait for."""
 
     def __init__(self, pool: BlockPool, send: Send) -> None:
         self._pool, self._send = pool, send
-        self._hosts: dict[str, dict[int, WorkerHandle]] = {}  # other than ours: its workers
+        self._hosts: dict[str, dict[int, WorkerHandle]] = {}  # workers of each host except the driver's
         self._receivers: dict[str, HostReceiver] = {}
-        self._stored: dict[int, tuple[int, Payload]] = {}  # by our block: number and arrays, the newest last
+        self._stored: dict[int, tuple[int, Payload]] = {}  # by the driver's block: number and arrays, the newest last
         self._numbers, self._send_numbers = count(1), count(1)
-        self._block: int | None = None  # of the parcel on its way
-        self._source: dict[str, str | None] = {}  # from which host each gets it; None: from the driver
-        self._pending: set[str] = set()  # hosts that do not have it yet
+        self._block: int | None = None  # of the current broadcast
+        self._source: dict[str, str | None] = {}  # host that sends it to each host; None: the driver
+        self._pending: set[str] = set()  # hosts that have not confirmed it
         self._deadline = 0.0
-        self._direct_only: set[str] = set()  # hosts that got nothing from others
+        self._direct_only: set[str] = set()  # hosts that other hosts could not reach
 
     def add_worker(self, handle: WorkerHandle) -> None:
-        """A worker on another host."""
+        """Add a worker on another host."""
         self._hosts.setdefault(handle.host, {})[handle.number] = handle
         self._direct_only.discard(handle.host)
 
     def remove_worker(self, handle: WorkerHandle) -> set[str]:
-        """It is gone, and with it what it kept and what it was to pass on: to these hosts, which wait no longer."""
+        """Remove a worker that has ended.
+
+        The broadcasts that it stored are lost. Return the hosts to which it would have forwarded the current one: they
+        are not pending any more.
+        """
         others = self._hosts.get(handle.host, {})
         others.pop(handle.number, None)
         if not others:
@@ -75,19 +79,19 @@ class Broadcaster:
         return waiting
 
     def _path_of(self, host: str | None) -> Iterator[str]:
-        """The hosts through which a host gets the parcel, itself first."""
+        """Yield the hosts on the path of the current broadcast to ``host``, ``host`` first."""
         while host is not None:
             yield host
             host = self._source[host]
 
     def stored_payloads(self) -> Iterable[Payload]:
-        """Letters whose arrays other hosts have, the newest first."""
+        """Return the payloads whose arrays other hosts store, the newest first."""
         return [payload for _, payload in reversed(self._stored.values())] if self._hosts else ()
 
     # -------------------------------------------------------------- sending
 
     def broadcast(self, payload: Payload) -> None:
-        """Have a payload's arrays brought to all hosts that do not have them."""
+        """Send a payload's arrays to all hosts that do not store them."""
         if not self._hosts or payload.block is None:
             return
         number = self._store(payload.block, payload)
@@ -110,7 +114,7 @@ class Broadcaster:
             self._record_sources(host, further, rest)
 
     def _receiver(self, host: str) -> HostReceiver | None:
-        """Who takes a host's parcels; another one where the former is gone."""
+        """Return the worker that receives a host's broadcasts; choose another one if the former has ended."""
         receiver = self._receivers.get(host)
         if receiver is None or not receiver.is_current:
             self._receivers.pop(host, None)
@@ -120,7 +124,7 @@ class Broadcaster:
         return self._receivers.get(host)
 
     def _store(self, block: int, payload: Payload) -> int:
-        """The parcel's number; the oldest of many is forgotten everywhere."""
+        """Record a payload as stored and return its number; beyond `MAX_STORED` release the oldest on all hosts."""
         if block in self._stored:
             self._stored[block] = self._stored.pop(block)
         else:
@@ -135,10 +139,10 @@ class Broadcaster:
                     receiver.handle.released.append(place[1])
         return self._stored[block][0]
 
-    # -------------------------------------------------------------- what has come of it
+    # -------------------------------------------------------------- confirmations
 
     def confirm(self, handle: WorkerHandle, number: int, fd: int, block: int) -> None:
-        """A worker has a parcel."""
+        """Record that a worker stores a broadcast."""
         receiver = self._receivers.get(handle.host)
         wanted = number in {one for one, _ in self._stored.values()}
         if receiver is None or receiver.handle is not handle or not wanted or number in receiver.stored:
@@ -149,13 +153,16 @@ class Broadcaster:
             self._pending.discard(handle.host)
 
     def overdue_hosts(self) -> set[str]:
-        """Hosts that are not waited for any more. One that another had the parcel for gets the next from the driver."""
+        """Return the hosts whose confirmation is overdue; they are not pending any more.
+
+        A host that did not get the broadcast from another host gets later ones directly from the driver.
+        """
         if not self._pending or time.monotonic() < self._deadline:
             return set()
         late, self._pending = self._pending, set()
         unreached = {host for host in late if (former := self._source[host]) is not None and former not in late}
         if unreached - self._direct_only:
-            log.warning("%d hosts get nothing from other hosts' workers: sent to directly", len(unreached))
+            log.warning("%d hosts cannot be reached by other hosts' workers: sent to directly", len(unreached))
         self._direct_only |= unreached
         return late
 
@@ -163,11 +170,12 @@ class Broadcaster:
         return [*self._hosts.get(host, {}).values()]
 
     def is_pending(self, handle: WorkerHandle, payload: Payload) -> bool:
-        """Whether a payload's arrays are on their way to a worker's host."""
+        """Return whether a payload's arrays are being sent to a worker's host."""
         return payload.block is not None and payload.block == self._block and handle.host in self._pending
 
     def location(self, handle: WorkerHandle, payload: Payload) -> bytes:
-        """Where a worker finds a payload's arrays on its host; nothing where they are not is_current."""
+        """Return the place of a payload's arrays on a worker's host; empty if the host does not store them."""
+
         receiver = self._receivers.get(handle.host)
         number, _ = self._stored.get(payload.block, (0, None)) if payload.block is not None else (0, None)
         if receiver is None or not receiver.is_current or number not in receiver.stored:

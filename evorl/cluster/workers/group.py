@@ -1,4 +1,4 @@
-"""The words of a group whose members live in other processes."""
+"""The group whose members run in worker processes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from evorl.cluster.workers.heartbeats import TICK_S
 from evorl.cluster.workers.launcher import Launcher
 from evorl.cluster.workers.pool import WorkerPool
 
-GATHER_AHEAD = 2  # answers of each member that wait to be taken
-MAX_SHARED = 32  # members of a stream whose arguments lie in shared memory: each block is two open files
+GATHER_AHEAD = 2  # calls of each member ahead of the answers that were taken
+MAX_SHARED = 32  # streams of more members do not share arguments in memory: each block is two open files
 
 
 class RemoteFuture:
@@ -40,8 +40,8 @@ class RemoteGroup:
         self.size = size
         self.pool = WorkerPool(launcher, size, deadline_s, plain)
         self._numbers = count(1)
-        self._backlog: deque[Call] = deque()  # for whoever is free
-        self._abandoned: list[Call] = []  # of streams that nobody listens to any more, not yet answered
+        self._backlog: deque[Call] = deque()  # for any free worker
+        self._abandoned: list[Call] = []  # unanswered calls of streams that were left
         self._states = [*self.pool.states]  # after the answers that were taken
 
     def all(self, method: str, *args: object) -> list[Any]:
@@ -74,7 +74,7 @@ class RemoteGroup:
         )
         self._backlog.append(call)
         if self.pool.scheduler.has_idle():
-            self._assign_backlog()  # else all are busy, and this may go in one message with the next ones
+            self._assign_backlog()  # else all are busy, and this call may share a message with the next ones
         return RemoteFuture(self, call)
 
     def first(self, futures: Sequence[Future]) -> Future:
@@ -83,21 +83,21 @@ class RemoteGroup:
         return ready
 
     def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
-        todo, most = iter(arguments), 2 * MAX_AHEAD * len(self.pool.handles)
-        under_way: deque[RemoteFuture] = deque()
+        remaining, most = iter(arguments), 2 * MAX_AHEAD * len(self.pool.handles)
+        in_flight: deque[RemoteFuture] = deque()
         while True:
-            while len(under_way) < most and (one := next(todo, None)) is not None:
-                under_way.append(self.any(method, *one))
-            if not under_way:
+            while len(in_flight) < most and (one := next(remaining, None)) is not None:
+                in_flight.append(self.any(method, *one))
+            if not in_flight:
                 return
-            yield under_way.popleft().result()
+            yield in_flight.popleft().result()
 
     def gather(
         self, method: str, *args: object, begin: int = 0
     ) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
         payload = Payload(args, self.pool.block_pool if self.size <= MAX_SHARED else None)
         answered: deque[Call] = deque()
-        calls: dict[int, Call] = {}  # whose answers have not been taken
+        calls: dict[int, Call] = {}  # calls whose answers have not been taken
 
         def call_member(member: int) -> None:
             call = Call(
@@ -106,7 +106,7 @@ class RemoteGroup:
             calls[call.number] = call
             self.pool.dispatch(self.pool.handle_of(member), [call])
 
-        self._finish_abandoned()  # else the calls of many streams would pile up at a slow worker
+        self._finish_abandoned()  # else the calls of many streams would accumulate at a slow worker
         try:
             for _ in range(GATHER_AHEAD):
                 for number in range(begin, begin + self.size):
@@ -123,11 +123,11 @@ class RemoteGroup:
                 del calls[call.number]
                 self._release_answer(call)
                 call_member(call.members[0])
-        finally:  # who stops listening keeps no memory of the workers
+        finally:  # an abandoned stream holds no memory of the workers
             answered.clear()
             for call in calls.values():
                 self._release_answer(call)
-                if call.outcomes is None:  # and perhaps to be sent again
+                if call.outcomes is None:  # it may have to be sent again
                     call.sole_reader = True
                     payload.add_user()
                     self._abandoned.append(call)
@@ -138,23 +138,23 @@ class RemoteGroup:
             self.wait(self._abandoned.pop())
 
     def _release_answer(self, call: Call) -> None:
-        """Nobody reads, or will read, views of a call's answer."""
+        """Release the memory of a call's answer, or copy the answer if it is still to come."""
         call.copy, call.answer_queue = True, None
         if call.answer_block is not None:
             self.pool.release_block(*call.answer_block)
 
     def states(self) -> list[Any]:
-        if None in self._states:  # one has none, and will say so
+        if None in self._states:  # raises the error of a member without a state
             self.all("state_dict")
         return [loads(state) for state in self._states if state is not None]
 
     def _record_states(self, call: Call) -> None:
-        """A call's answers are the caller's now."""
+        """Record the members' states after a call whose answers were taken."""
         for member, state in zip(call.members, call.states, strict=True):
             self._states[member] = state
 
     def restore(self, states: Sequence[Any]) -> None:
-        self._finish_abandoned()  # what members still do of these is not to be done upon the new states
+        self._finish_abandoned()  # else these calls would run on the new states
         self._states = [dumps(state) for state in states]
         self.pool.restore(self._states)
 
@@ -173,7 +173,7 @@ class RemoteGroup:
         self.pool.close()
 
     def _assign_backlog(self) -> None:
-        """Give waiting calls to the workers, so that all have as many, but not more than a moment's work."""
+        """Assign calls of the backlog evenly to the workers, up to each worker's capacity."""
         assigned: dict[int, WorkerHandle] = {}
         while self._backlog and (handle := self.pool.scheduler.least_loaded()) is not None:
             self.pool.assign(handle, [self._next(handle)])
@@ -182,26 +182,26 @@ class RemoteGroup:
             self.pool.push(handle)
 
     def _next(self, handle: WorkerHandle) -> Call:
-        """The call that has waited longest, for one of a worker's members."""
+        """Return the oldest call of the backlog, for one of a worker's members."""
         call = self._backlog.popleft()
         call.members = [handle.members[call.number % len(handle.members)]]
         return call
 
     def wait(self, call: Call) -> None:
-        """Until a call is answered."""
+        """Wait until a call is answered."""
         while call.outcomes is None:
             self.poll(TICK_S)
 
     def answers_of(self, call: Call) -> list[Any]:
-        """A call's answers by member, or the first error."""
+        """Return a call's answers by member; raise the first error."""
         assert call.outcomes is not None
-        for member, (fine, content) in zip(call.members, call.outcomes, strict=True):
-            if not fine:
+        for member, (succeeded, content) in zip(call.members, call.outcomes, strict=True):
+            if not succeeded:
                 raise self.pool.error(member, content)
         return [content for _, content in call.outcomes]
 
     def poll(self, timeout_s: float) -> None:
-        """Take what has come, and give the free their next calls. Raises `MemberLost`."""
+        """Handle received messages, and assign calls to free workers. Raises `MemberLost`."""
         self._assign_backlog()
         self.pool.poll(timeout_s)
         self._assign_backlog()

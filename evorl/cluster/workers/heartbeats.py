@@ -1,4 +1,4 @@
-"""Which workers have ended, and which must: what their launcher tells of them, and what their deadlines do."""
+"""Detection of workers that have ended or hang, from their launcher and from deadlines."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from evorl.cluster.workers.handle import WorkerHandle
 from evorl.cluster.workers.launcher import Exit, Launcher
 
-TICK_S = 0.2  # the longest the driver waits before it looks at deadlines
-GRACE_S = 0.05  # for signs that are on their way, before a worker is killed for giving none
-KILL_TIMEOUT_S = 5.0  # that a killed process gets until it is given up
+TICK_S = 0.2  # longest wait of the driver before it checks deadlines
+GRACE_S = 0.05  # for messages being delivered, before an overdue worker is killed
+KILL_TIMEOUT_S = 5.0  # after which a killed process without an `Exit` counts as ended
 
 
 class HeartbeatMonitor:
-    """Watches over the processes that hold some handles."""
+    """Watches the processes of some workers."""
 
     def __init__(self, launcher: Launcher, handles: Sequence[WorkerHandle], deadline_s: float) -> None:
         self.deadline_s = deadline_s
         self._launcher, self._handles, self._pauses = launcher, handles, DriverPauses()
 
     def exits(self) -> Iterator[Exit]:
-        """The processes that ended since the last time, and why."""
+        """Yield the processes that have ended since the last call, with the reason."""
         for gone in self._launcher.exits():
             if gone.life == self._handles[gone.worker].life:
                 yield self._with_reason(gone)
 
     def kill_overdue(self, receive: Callable[[float], None]) -> Iterator[Exit]:
-        """Kill who is past its deadline: those that so ended, and those that do not even do that.
+        """Kill workers that are past their deadline; yield those that have ended, or do not even end when killed.
 
-        ``receive`` takes what comes within some seconds: a sign may be on its way.
+        ``receive`` handles messages for the given seconds: a heartbeat may be in delivery.
         """
         if any(self._is_overdue(handle) for handle in self._handles):
             ends = time.monotonic() + GRACE_S
@@ -39,12 +39,12 @@ class HeartbeatMonitor:
             if self._is_overdue(handle):
                 handle.overdue = True
                 self._launcher.kill(handle.number, handle.life)
-                yield from self.exits()  # what the launcher waited for may be all the news there was
+                yield from self.exits()  # `kill` may have consumed the launcher's wake-up
             elif handle.seconds_overdue(self.deadline_s) > KILL_TIMEOUT_S:
                 yield self._with_reason(Exit(handle.number, handle.life, "", blameless=False))
 
     def is_due(self) -> bool:
-        """Whether it is time to ask who is `late` again."""
+        """Return whether deadlines have to be checked again: not right after the last check."""
         return self._pauses.exclude(self._handles)
 
     def _is_overdue(self, handle: WorkerHandle) -> bool:
@@ -57,23 +57,24 @@ class HeartbeatMonitor:
 
 
 class DriverPauses:
-    """When the driver was not there: workers are not blamed for signs that it could not receive, or did not answer."""
+    """Pauses of the driver, which do not count towards workers' deadlines: it can neither receive nor answer then."""
 
     def __init__(self) -> None:
         self._last_check, self._last_cpu_time = time.monotonic(), time.process_time()
 
     def exclude(self, handles: Iterable[WorkerHandle]) -> bool:
-        """Count time in which this process was away for nobody; False where the last look was just now.
+        """Exclude this process's pause since the last check from all deadlines; return False right after a check.
 
-        Of workers that have come this is the time in which it stood still, neither here nor at work. For others it is
-        that of its work, too: their connection and their greeting need it to go on.
+        For connected workers only the time counts in which this process did not run at all (stopped or suspended).
+        For others its time of computation counts as well: their connection and hello need the driver to proceed.
         """
-        now, worked = time.monotonic(), time.process_time()
+        now, cpu_time = time.monotonic(), time.process_time()
         if now - self._last_check < TICK_S / 2:
             return False
         away = max(0.0, now - self._last_check - 2 * TICK_S)
-        stood = max(0.0, away - (worked - self._last_cpu_time))
-        self._last_check, self._last_cpu_time = now, worked
+        stopped = max(0.0, away - (cpu_time - self._last_cpu_time))
+        self._last_check, self._last_cpu_time = now, cpu_time
         for handle in handles:
-            handle.last_sign += stood if handle.host else away
+            handle.last_sign += stopped if handle.host else away
+
         return True

@@ -1,8 +1,8 @@
-"""The workers of a group: what each has to do, and who replaces the ones that die.
+"""The workers of a group: assignment of calls, failure detection and replacement.
 
-A worker takes its calls in order, and may be sent some ahead of their answers. Beside each answer a member sends its
-state; a worker that dies or hangs is replaced, its members are made again in their last known state, and what it had
-not answered is sent again. So a call is answered once, whatever happens in between.
+A worker runs its calls in order, and may be sent some calls before it has answered the previous ones. With each answer
+a member sends its state. A worker that dies or hangs is replaced: its members are made again in their last known state,
+and unanswered calls are sent again. Every call is therefore answered exactly once.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ SHUTDOWN_S = 1.0  # for the members of a group to close
 
 
 class WorkerPool:
-    """The handles of a launcher's processes, and what is under way to them. Member m lives in handle m mod handles."""
+    """The workers of a launcher, and the calls in flight to them. Member m runs in worker m mod len(handles)."""
 
     def __init__(self, launcher: Launcher, size: int, deadline_s: float, plain: Sequence[type[Exception]]) -> None:
         self.launcher = launcher
-        self._refused = 0  # messages that were none of ours
+        self._refused = 0  # messages that were not accepted
         self.replaced = 0  # workers
-        self.states: list[bytes | None] = [None] * size  # of each member, packed
-        self.recovery_state: Callable[[], object] = lambda: None  # the state of those that do not say theirs
+        self.states: list[bytes | None] = [None] * size  # of each member, serialized
+        self.recovery_state: Callable[[], object] = lambda: None  # state for members without `state_dict`
         self.block_pool = BlockPool()
         self.broadcaster = Broadcaster(self.block_pool, self._send_broadcast)
-        self.sent = self.relayed = 0  # bytes of arrays to other hosts: by this process, and by its workers
+        self.sent = self.relayed = 0  # bytes of arrays to other hosts: by the driver, and by workers
         self._plain = {one.__name__: one for one in plain}
-        self._token, begun = secrets.token_bytes(16), time.monotonic()
+        self._token, now = secrets.token_bytes(16), time.monotonic()
         workers = min(launcher.workers, size)
         self.handles = [
-            WorkerHandle(w, list(range(w, size, workers)), Connection(self._token, w, 0), last_sign=begun)
+            WorkerHandle(w, list(range(w, size, workers)), Connection(self._token, w, 0), last_sign=now)
             for w in range(workers)
         ]
         self._by_name = {handle.name: handle for handle in self.handles}
-        self._making = {handle.number for handle in self.handles}  # whose members are not made yet
+        self._making = {handle.number for handle in self.handles}  # workers whose members are not made yet
         self.scheduler = Scheduler[WorkerHandle](MAX_AHEAD)
         self.heartbeats = HeartbeatMonitor(launcher, self.handles, deadline_s)
         self.socket = DriverSocket(launcher)
@@ -83,16 +83,16 @@ class WorkerPool:
 
     @property
     def refused(self) -> int:
-        """Messages and connections that were none of ours."""
+        """Return the number of refused messages and connections."""
         return self._refused + self.socket.refused
 
     def close(self) -> None:
-        """Ask the workers to end, so that their members can close; who does not is ended."""
+        """Stop the workers, so that their members can close; kill those that do not exit in time."""
         if self.socket.closed:
             return
         try:
             self._shut_down_workers()
-        finally:  # also where the launcher has nobody left to end
+        finally:  # also if no process can be stopped any more
             self.launcher.close()
             self.socket.close()
             self.broadcaster.close()
@@ -101,13 +101,13 @@ class WorkerPool:
                 handle.clear()
 
     def _shut_down_workers(self) -> None:
-        present = [handle for handle in self.handles if handle.ready]
-        for handle in present:
+        ready = [handle for handle in self.handles if handle.ready]
+        for handle in ready:
             self._send(handle, Kind.STOP, None, Payload(None))
-        there, ends = {(handle.number, handle.life) for handle in present}, time.monotonic() + SHUTDOWN_S
-        while there and time.monotonic() < ends:
+        running, ends = {(handle.number, handle.life) for handle in ready}, time.monotonic() + SHUTDOWN_S
+        while running and time.monotonic() < ends:
             zmq.select([] if self.launcher.watch is None else [self.launcher.watch], [], [], TICK_S)
-            there -= {(gone.worker, gone.life) for gone in self.launcher.exits()}
+            running -= {(gone.worker, gone.life) for gone in self.launcher.exits()}
 
     # -------------------------------------------------------------- sending
 
@@ -116,13 +116,13 @@ class WorkerPool:
         self.push(handle)
 
     def assign(self, handle: WorkerHandle, calls: Sequence[Call]) -> None:
-        """Give calls to a worker that has yet to be told: see `push`."""
+        """Assign calls to a worker without sending them: see `push`."""
         handle.sent.extend(calls)
         handle.unsent.extend(calls)
         self.scheduler.update(handle)
 
     def push(self, handle: WorkerHandle) -> None:
-        """Send what waits to be sent, if its worker is there, up to what has arrays on their way to its host."""
+        """Send the unsent calls of a ready worker, up to one whose arrays are being sent to its host."""
         if not handle.ready:
             return
         if not handle.in_flight:
@@ -148,11 +148,11 @@ class WorkerPool:
         near = handle.host == self.launcher.host
         frames = handle.connection.pack(kind, envelope, payload, near, place)
         self.sent += 0 if near or place else payload.size
-        if not self.socket.send(handle.name, frames):  # it is gone; its exit will say so
-            handle.connection.sent -= 1  # one that has yet to come counts from its own first message
+        if not self.socket.send(handle.name, frames):  # it has ended (its exit follows) or is not connected yet
+            handle.connection.sent -= 1  # numbers count from the first message that a worker can receive
 
     def release_block(self, handle: WorkerHandle, life: int, block: int) -> None:
-        """Views of a worker's block are no longer read: it may write there again."""
+        """Release a worker's block, whose views are not read any more, so that the worker can reuse it."""
         if life == handle.life:
             handle.released.append(block)
 
@@ -168,13 +168,13 @@ class WorkerPool:
         return found
 
     def poll(self, timeout_s: float) -> None:
-        """Take what has come, replace who is gone. Raises `MemberLost`."""
+        """Handle received messages, and replace workers that have ended. Raises `MemberLost`."""
         self._receive_pending(timeout_s)
         self._check_deadlines()
 
     def _receive_pending(self, timeout_s: float) -> None:
-        come, ended = self.socket.wait(timeout_s)
-        if come:
+        received, ended = self.socket.wait(timeout_s)
+        if received:
             self._drain()
         if ended:
             self._handle_exits()
@@ -199,7 +199,7 @@ class WorkerPool:
     def _handle_message(self, identity: bytes, frames: list[bytes]) -> None:
         handle = self._by_name.get(identity)
         if handle is None:
-            raise ProtocolError(f"{identity!r} is no worker of ours")
+            raise ProtocolError(f"unknown worker {identity!r}")
         header = handle.connection.check(frames)
         if header.kind == Kind.HELLO:
             self._handle_hello(handle, header, unpack(frames[1], form=Hello))
@@ -218,28 +218,28 @@ class WorkerPool:
         else:
             raise ProtocolError(f"a worker does not send {header.kind.name}")
 
-    def _handle_hello(self, handle: WorkerHandle, header: Header, said: Hello) -> None:
-        handle.accept_hello(header, said)
+    def _handle_hello(self, handle: WorkerHandle, header: Header, hello: Hello) -> None:
+        handle.accept_hello(header, hello)
         if handle.host == self.launcher.host:
             handle.reader = Reader(handle.pid)
         else:
             self.broadcaster.add_worker(handle)
         self._send_members(handle)
 
-    def _handle_relay_counts(self, handle: WorkerHandle, header: Header, said: tuple[int, int]) -> None:
-        """What came to a worker's door, and what left it."""
-        refused, relayed = said
-        if min(said) < 0:
-            raise ProtocolError(f"{refused} refused, {relayed} bytes passed on")
+    def _handle_relay_counts(self, handle: WorkerHandle, header: Header, content: tuple[int, int]) -> None:
+        """Add the messages that a worker's relay refused and the bytes that it forwarded."""
+        refused, relayed = content
+        if min(content) < 0:
+            raise ProtocolError(f"{refused} refused, {relayed} bytes forwarded")
         handle.connection.accept(header)
         self._refused += refused
         self.relayed += relayed
 
-    def _handle_stored(self, handle: WorkerHandle, header: Header, said: tuple[int, int, int]) -> None:
-        """A worker keeps a parcel for its host."""
-        number, fd, block = said
+    def _handle_stored(self, handle: WorkerHandle, header: Header, content: tuple[int, int, int]) -> None:
+        """Record that a worker stores a broadcast for its host."""
+        number, fd, block = content
         if not 0 <= fd < 1 << 31 or block < 0 or not handle.host:
-            raise ProtocolError(f"a parcel at {fd}, {block}")
+            raise ProtocolError(f"a broadcast at {fd}, {block}")
         handle.connection.accept(header)
         self.broadcaster.confirm(handle, number, fd, block)
         self._push_host(handle.host)
@@ -254,7 +254,7 @@ class WorkerPool:
         self._send(handle, Kind.MAKE, os.getpid(), Payload([own, self.recovery_state()]))
 
     def _mark_not_ready(self, handle: WorkerHandle) -> None:
-        """Nothing can be asked of its members before they are made."""
+        """Assign no calls to a worker until its members are made."""
         handle.ready, handle.last_sign = False, time.monotonic()
         self._making.add(handle.number)
         self.scheduler.update(handle)
@@ -279,9 +279,9 @@ class WorkerPool:
                 self.states[member] = state
 
     def _handle_members_made(self, handle: WorkerHandle, states: States, outcomes: Outcomes) -> None:
-        """Its members are made: go on where the former worker stopped."""
-        for member, state, (fine, content) in zip(handle.members, states, outcomes, strict=True):
-            if not fine:
+        """Continue where the worker's former process stopped; its members are made now."""
+        for member, state, (succeeded, content) in zip(handle.members, states, outcomes, strict=True):
+            if not succeeded:
                 raise self.error(member, content)
             self.states[member] = state
         handle.ready = True
@@ -294,7 +294,7 @@ class WorkerPool:
     # -------------------------------------------------------------- deaths
 
     def _check_deadlines(self) -> None:
-        """Now and then, see who is late."""
+        """Replace overdue workers, and push calls that waited for overdue broadcasts."""
         if not self.heartbeats.is_due():
             return
         for gone in self.heartbeats.kill_overdue(self._receive_pending):
@@ -307,13 +307,12 @@ class WorkerPool:
             self._replace(gone)
 
     def _replace(self, gone: Exit) -> None:
-        """A new process for a handle. Raises `MemberLost`."""
+        """Start a new process for a worker. Raises `MemberLost`."""
         handle = self.handles[gone.worker]
-        self._drain()  # what it said before it died
-        log.warning(
-            "%s",
-            record_death(gone, handle.activity, handle.sent[0].number if handle.sent else NO_CALL, handle.failures),
-        )
+        self._drain()  # messages that it sent before it died
+        call = handle.sent[0].number if handle.sent else NO_CALL
+        log.warning("%s", record_death(gone, handle.activity, call, handle.failures))
+
         self.replaced += 1
         waiting = self.broadcaster.remove_worker(handle)
         del self._by_name[handle.name]

@@ -1,4 +1,4 @@
-"""A worker: the process that carries some members of a group and does what the driver says."""
+"""The worker process: runs some members of a group and answers the driver's calls to them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import Bulk, Header, Kind, ProtocolError, unpack
 
-DRIVER_CHECK_MS = 1000  # between looks at whether the driver is still there
-BATCH_S = 2e-4  # so long the answer to a quick call may wait for the next ones, to go in one message
-HEARTBEAT_S = 0.1  # a worker with many members says at most so often that one more is done
-BORROWED = (Bulk.SHARED, Bulk.HELD)  # arrays that are read where they are
+DRIVER_CHECK_MS = 1000  # interval of an idle worker's checks whether the driver is alive
+BATCH_S = 2e-4  # longest wait of a quick call's answer for further answers of the same message
+HEARTBEAT_S = 0.1  # shortest interval between heartbeats
+BORROWED = (Bulk.SHARED, Bulk.HELD)  # arrays that are read in place
 IDLE = -1
 Mark = Callable[[int], None]
-"""Takes note of which member the worker is busy with, or `IDLE`."""
+"""Records the member that the worker runs, or `IDLE`."""
 
 
 class Request(NamedTuple):
@@ -36,12 +36,12 @@ class Request(NamedTuple):
     number: int
     method: str
     members: list[int]
-    stateful: bool  # their states are asked for
+    stateful: bool  # the answer includes their states
     args: list[Any]
 
 
 class Worker:
-    """Members, and the calls that wait for them."""
+    """Some members of a group, and the queue of calls to them."""
 
     def __init__(
         self,
@@ -53,23 +53,26 @@ class Worker:
         relay: Relay | None,
         mark: Mark,
     ) -> None:
-        """``shared``: the driver's memory and ours; ``relay``: where workers of other hosts send to."""
+        """Serve members of ``make`` over ``socket``.
+
+        ``shared``: driver and worker can read each other's memory; ``relay``: receives broadcasts of other hosts.
+        """
         self.make, self.connection, self.socket, self.mark = make, connection, socket, mark
         self.members: dict[int, Any] = {}
         self.queue: deque[Request] = deque()
         self.host, self.shared, self.relay = host, shared, relay
         self.block_pool = BlockPool()
         self.reader: Reader | None = None  # of the driver's blocks
-        self.host_reader: Reader | None = None  # of the one that keeps parcels for this host
-        self.missing_call: int | None = None  # the call from which on all have to come again
+        self.host_reader: Reader | None = None  # of the worker that stores broadcasts for this host
+        self.missing_call: int | None = None  # this call and all later ones have to be sent again
         self.poller = zmq.Poller()
         for one in (socket, *(() if relay is None else (relay.socket, *relay.authenticator.sockets))):
             self.poller.register(one, zmq.POLLIN)
         self.running = True
-        self.last_sent = 0.0  # when
+        self.last_sent = 0.0  # time
 
     def run(self, alive: Callable[[], bool]) -> None:
-        """Serve until told to stop, or until ``alive`` says that the driver is gone."""
+        """Serve until the driver's stop message, or until ``alive`` returns False: the driver has ended."""
         address, secret = (NO_RELAY, b"") if self.relay is None else (self.relay.address, self.relay.secret)
         self._send(Kind.HELLO, [os.getpid(), self.host, address.endpoint, address.key, secret], Payload(None))
         while self.running:
@@ -82,14 +85,14 @@ class Worker:
         self.close()
 
     def _report_relay_counts(self) -> None:
-        """Say what has happened at the address."""
-        if self.relay is not None and any(news := self.relay.new_counts()):
-            self._send(Kind.RELAY_COUNTS, news, Payload(None))
+        """Send the relay's new counts of refused messages and forwarded bytes, if there are any."""
+        if self.relay is not None and any(counts := self.relay.new_counts()):
+            self._send(Kind.RELAY_COUNTS, counts, Payload(None))
 
     def _receive(self) -> None:
-        """Take all that has come."""
-        while self.relay is not None and (parcel := self.relay.receive()) is not None:
-            self._store(parcel)
+        """Handle all received messages."""
+        while self.relay is not None and (broadcast := self.relay.receive()) is not None:
+            self._store(broadcast)
         while self.running:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -103,11 +106,11 @@ class Worker:
                 number, send_number, routes = msgspec.convert(envelope, tuple[int, int, list[Route]])
                 self._store(Broadcast(number, send_number, routes, memory))
             elif header.kind != Kind.CALL or self._accepts(envelope, memory):
-                lent = memoryview(memory).toreadonly()  # by the driver, until the call is answered
+                lent = memoryview(memory).toreadonly()  # the driver's until the call is answered
                 self._handle(header.kind, envelope, unpack(frames[2], lent, header.bulk not in BORROWED))
 
     def _bulk_of(self, header: Header, frames: list[bytes]) -> Any:
-        """A message's bulk; None where it is gone."""
+        """Return a message's bulk, or None if it does not exist any more."""
         if header.bulk != Bulk.HELD:
             return bulk(header, frames, self.reader)[0]
         pid, fd = HELD.unpack(frames[3])
@@ -119,7 +122,8 @@ class Worker:
             return None
 
     def _accepts(self, envelope: Any, memory: Any) -> bool:
-        """Whether calls are to be made; not those that come after one whose arrays are gone."""
+        """Release blocks that the driver has read; return whether to run the calls: not if earlier arrays are gone."""
+
         released, ((number, *_), *_) = envelope
         for block in released:
             self.block_pool.release(block)
@@ -129,25 +133,25 @@ class Worker:
                 self._send(Kind.MISSING, number, Payload(None))
         return self.missing_call is None
 
-    def _store(self, parcel: Broadcast) -> None:
-        """Pass a parcel on, and keep it for this host."""
-        content = memoryview(parcel.content)
+    def _store(self, broadcast: Broadcast) -> None:
+        """Forward a broadcast, and store it for this host."""
+        content = memoryview(broadcast.content)
         if self.relay is not None:
-            self.relay.forward(parcel)
+            self.relay.forward(broadcast)
         number, block = self.block_pool.acquire()
         block.view(len(content))[:] = content
-        self._send(Kind.STORED, [parcel.number, block.fd, number], Payload(None))
+        self._send(Kind.STORED, [broadcast.number, block.fd, number], Payload(None))
 
     def _handle(self, kind: Kind, envelope: Any, content: Any) -> None:
         if kind == Kind.STOP:
             self.running = False
         elif kind == Kind.MAKE:
             self.reader = Reader(envelope)
-            self.queue.clear()  # the driver sends again what is not answered
+            self.queue.clear()  # the driver sends unanswered calls again
             self.missing_call = None
-            own, known = content
-            made = [self._make_member(index, state, known) for index, state in own]
-            states = [self._state(index)[0] if fine else None for (index, _), (fine, _) in zip(own, made, strict=True)]
+            own, recovery_state = content
+            made = [self._make_member(index, state, recovery_state) for index, state in own]
+            states = [self._state(index)[0] if done else None for (index, _), (done, _) in zip(own, made, strict=True)]
             self._answer([((0, states), self._packed(made))])
         elif kind == Kind.CALL:
             _, calls = envelope
@@ -156,7 +160,7 @@ class Worker:
             raise ProtocolError(f"a driver does not send {kind.name}")
 
     def _run_calls(self) -> None:
-        """Make calls that wait: for a moment, at least one, and none after one with states."""
+        """Run queued calls for `BATCH_S`, at least one; stop after a stateful one."""
         until = time.perf_counter() + BATCH_S
         done = []
         while self.running and self.queue:
@@ -167,7 +171,7 @@ class Worker:
         self._answer(done)
 
     def _result(self, request: Request) -> tuple[object, Payload]:
-        """What a call gives, packed before another call can change it."""
+        """Return the answer to a call, packed before the next call can change its arrays."""
         outcomes = self._outcomes(request)
         if not request.stateful:
             return (request.number, [None] * len(outcomes)), self._packed(outcomes)
@@ -178,8 +182,8 @@ class Worker:
     def _outcomes(self, request: Request) -> list[list[Any]]:
         return [self._call(index, request.method, request.args) for index in request.members]
 
-    def _make_member(self, index: int, state: bytes | None, known: Any) -> list[Any]:
-        """Make a member anew, from its packed state where it had one, else from the one that is known of all."""
+    def _make_member(self, index: int, state: bytes | None, recovery_state: Any) -> list[Any]:
+        """Make a member and load its own serialized state, if any, else the recovery state, if any."""
 
         def make() -> None:
             if (former := self.members.pop(index, None)) is not None:
@@ -187,8 +191,8 @@ class Worker:
             self.members[index] = self.make(index)
             if state is not None:
                 self.members[index].load_state_dict(loads(state))
-            elif known is not None:
-                self.members[index].load_state_dict(known)
+            elif recovery_state is not None:
+                self.members[index].load_state_dict(recovery_state)
 
         return self._try(index, make)
 
@@ -196,7 +200,7 @@ class Worker:
         return self._try(index, lambda: getattr(self.members[index], public_method(method))(*args))
 
     def _try(self, index: int, work: Callable[[], Any]) -> list[Any]:
-        """What a member's work gives, or how it fails. Raises MemoryError: another process may have more."""
+        """Return the outcome of a member's work. Raises MemoryError, as a new process may have enough memory."""
         self.mark(index)
         try:
             outcome = [True, work()]
@@ -210,7 +214,7 @@ class Worker:
         return outcome
 
     def _state(self, index: int) -> tuple[bytes | None, list[Any] | None]:
-        """A member's state as the driver keeps it, unread; or why it has none to send."""
+        """Return a member's serialized state (None without `state_dict`), or the failure to produce it."""
         member = self.members[index]
         try:
             return (dumps(member.state_dict()) if hasattr(member, "state_dict") else None), None
@@ -218,7 +222,7 @@ class Worker:
             return None, _failure(error)
 
     def _packed(self, outcomes: list[list[Any]]) -> Payload:
-        """Outcomes that cannot be sent are the member's failure, said to the caller."""
+        """Pack outcomes; outcomes that cannot be sent become a failure of the member."""
         try:
             return Payload(outcomes, self.block_pool if self.shared else None)
         except TypeError as error:
@@ -243,7 +247,7 @@ def _close(member: Any) -> None:
 
 
 def _failure(error: Exception) -> list[Any]:
-    """The outcome of a call that raised: the names of its classes, message and traceback."""
+    """Return the outcome of a call that raised: names of the error's classes, message and traceback."""
     kinds = [one.__name__ for one in type(error).__mro__]
     texts = (str(error), "".join(traceback.format_exception(error)))
     return [False, [kinds, *(text.encode(errors="replace").decode() for text in texts)]]
@@ -262,17 +266,18 @@ def serve(
     keys: Credentials | None = None,
     mark: Mark = lambda member: None,
 ) -> None:
-    """Be worker ``worker`` of the group at ``endpoint`` until it ends.
+    """Run worker ``worker`` of the group at ``endpoint`` until the group ends.
 
-    ``host`` (by default where this process is) and ``driver`` (by default the same) name whose memory each can read;
-    ``keys`` open an endpoint that asks for them. ``mark`` is told which member is being called.
+    ``host`` (default: this process's) and ``driver`` (default: the same) identify the hosts of worker and driver;
+    ``keys`` are the credentials for an endpoint with CURVE. ``mark`` is called with the member that runs.
     """
     host = host_id() if host is None else host
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.linger = 0
     socket.identity = b"%d.%d" % (worker, life)
-    socket.sndhwm = socket.rcvhwm = 0  # bounded by the calls that the driver lets be under way
+    socket.sndhwm = socket.rcvhwm = 0  # no limit: bounded by the calls in flight
+
     if keys is not None:
         keys.apply_to(socket)
     else:
