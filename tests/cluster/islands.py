@@ -1,4 +1,4 @@
-"""Workers that say they are on other hosts: processes of this machine that share no memory with the driver."""
+"""A cluster of simulated hosts: processes of this machine that report different hosts and do not share memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from evorl.cluster.workers.worker import serve
 
 @dataclass(frozen=True, kw_only=True)
 class Islands(Cluster):
-    """Worker w is on host w mod hosts; all speak to the driver and to each other over loopback, with keys."""
+    """A cluster whose worker w is on host w mod len(hosts); all connect over loopback, with keys."""
 
     in_process: ClassVar[bool] = False
 
@@ -34,11 +34,12 @@ class Islands(Cluster):
     ip: str = "127.0.0.1"
 
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
-        return RemoteGroup(Ferry(make, min(self.workers, size), self.hosts, self.ip), size, self.deadline_s, plain)
+        launcher = IslandLauncher(make, min(self.workers, size), self.hosts, self.ip)
+        return RemoteGroup(launcher, size, self.deadline_s, plain)
 
 
-class Ferry:
-    """A launcher (see `evorl.cluster.workers.launcher`)."""
+class IslandLauncher:
+    """A launcher (see `evorl.cluster.workers.launcher`) of workers on simulated hosts."""
 
     host = "the driver's"
 

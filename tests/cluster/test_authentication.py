@@ -1,4 +1,4 @@
-"""Who is let in, and that everybody else is counted once: those who know no token, and those who speak no ZeroMQ."""
+"""Authentication accepts peers with the token and counts every other peer once, with or without ZeroMQ."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NO_ZEROMQ = {
 
 
 class Place:
-    """A guarded socket and its authenticator."""
+    """A socket with authentication."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.context, self._heard = str(path), zmq.Context(), 0
@@ -50,9 +50,9 @@ class Place:
             self.authenticator.process()
 
     def plain(self, said: bytes) -> socket.socket:
-        """A connection over which something was said."""
+        """Return a raw connection after sending ``said``."""
         made = socket.socket(socket.AF_UNIX)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 10, 0))  # seconds to be accepted in
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 10, 0))  # seconds until accepted
         made.connect(self.path)
         made.sendall(said)
         return made
@@ -65,18 +65,18 @@ class Place:
         made.send(b"hello")
         return made
 
-    def hears(self) -> bool:
+    def has_message(self) -> bool:
         return bool(self.socket.poll(0))
 
     def heard(self) -> int:
-        """Messages so far, all of ours."""
-        while self.hears():
+        """Return the number of messages so far, all of accepted peers."""
+        while self.has_message():
             assert self.socket.recv_multipart()[1:] == [b"hello"]
             self._heard += 1
         return self._heard
 
-    def lets_ours_in(self) -> None:
-        """One of ours comes, is heard and goes; whom ZeroMQ had not quite closed may be heard as well."""
+    def accepts_a_worker(self) -> None:
+        """Connect a peer with the token until its message arrives; late messages of former peers may arrive as well."""
         wanted = self.heard() + 1
         with self.dealer(TOKEN):
             self.until(lambda: self.heard() >= wanted)
@@ -94,82 +94,82 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.mark.parametrize("said", NO_ZEROMQ.values(), ids=NO_ZEROMQ)
-def test_what_is_no_handshake_is_counted_once(place: Place, said: bytes) -> None:
+def test_an_invalid_handshake_is_counted_once(place: Place, said: bytes) -> None:
     place.plain(said).close()
     place.until(lambda: place.authenticator.refused > 0)
-    place.lets_ours_in()
+    place.accepts_a_worker()
     assert place.authenticator.refused == 1
 
 
-def test_a_wrong_token_is_counted_once_and_ours_never(place: Place) -> None:
+def test_a_wrong_token_is_counted_once_and_the_right_one_never(place: Place) -> None:
     with place.dealer(bytes(16)), place.dealer(TOKEN):
-        place.until(lambda: place.authenticator.refused > 0 and place.hears())
-    place.until(place.hears)
+        place.until(lambda: place.authenticator.refused > 0 and place.has_message())
+    place.until(place.has_message)
     assert place.authenticator.refused == 1
     assert len(place.socket.recv_multipart()) == 2
-    assert not place.hears(), "what the other one sent is never read"
+    assert not place.has_message(), "messages of the refused peer are never read"
 
 
 @pytest.mark.parametrize("said", SILENT.values(), ids=SILENT)
-def test_who_leaves_in_the_middle_is_not_counted(place: Place, said: bytes) -> None:
-    """It may be a worker that was killed. Nobody else is taken for it, whoever stays and whoever goes first."""
-    before, ours = [place.plain(said) for _ in range(3)], [place.dealer(TOKEN)]
-    place.until(place.hears)
+def test_a_peer_that_disconnects_during_the_handshake_is_not_counted(place: Place, said: bytes) -> None:
+    """It may be a killed worker. Other peers are counted correctly, in any order of connects and disconnects."""
+    before, workers = [place.plain(said) for _ in range(3)], [place.dealer(TOKEN)]
+    place.until(place.has_message)
     after = [place.plain(said) for _ in range(3)]
-    place.lets_ours_in()
+    place.accepts_a_worker()
     for one in (*before[:2], *after[:2]):
         one.close()
     place.plain(NO_ZEROMQ["noise"]).close()
-    ours.append(place.dealer(TOKEN))
+    workers.append(place.dealer(TOKEN))
     place.until(lambda: place.heard() == 3)
-    for one in (*before, *after, *ours):
+    for one in (*before, *after, *workers):
         one.close()
-    place.lets_ours_in()
+    place.accepts_a_worker()
     place.until(lambda: place.authenticator.refused > 0)
     assert place.authenticator.refused == 1
 
 
-def test_a_worker_that_ends_is_not_taken_for_one_who_stays(place: Place) -> None:
+def test_a_worker_that_ends_is_not_confused_with_a_silent_peer(place: Place) -> None:
     silent = [place.plain(b"") for _ in range(3)]
     for _ in range(4):
-        place.lets_ours_in()
+        place.accepts_a_worker()
     assert place.authenticator.refused == 0
     for one in silent:
         one.close()
     place.plain(NO_ZEROMQ["noise"]).close()
     place.until(lambda: place.authenticator.refused > 0)
-    place.lets_ours_in()
+    place.accepts_a_worker()
     assert place.authenticator.refused == 1
 
 
-def test_a_stranger_who_goes_on_after_the_verdict_is_counted_once(place: Place) -> None:
+def test_a_refused_peer_that_continues_to_send_is_counted_once(place: Place) -> None:
     command = b"\x05HELLO\x06worker\x04nope"
     stranger = place.plain(SILENT["a greeting"] + b"\x04" + bytes([len(command)]) + command)
     place.until(lambda: place.authenticator.refused > 0)
     with suppress(OSError):
         stranger.sendall(b"\x04" + bytes([len(command)]) + command)
     stranger.close()
-    place.lets_ours_in()
+    place.accepts_a_worker()
     place.plain(NO_ZEROMQ["noise"]).close()
     place.until(lambda: place.authenticator.refused > 1)
-    place.lets_ours_in()
+    place.accepts_a_worker()
     assert place.authenticator.refused == 2
 
 
-def test_a_worker_that_is_killed_before_it_is_answered_is_not_counted(place: Place) -> None:
+def test_a_worker_killed_before_the_reply_is_not_counted(place: Place) -> None:
     for wait in (0.0, 0.001, 0.01, 0.1):
         dealer = place.dealer(TOKEN)
         time.sleep(wait)
         dealer.close()
-    place.lets_ours_in()
+    place.accepts_a_worker()
     assert place.authenticator.refused == 0
 
 
-def test_a_flood_that_nobody_looks_at_stops_nobody(place: Place) -> None:
-    """ZeroMQ tells of every connection, and would wait for whoever listens to that: 1,000 are its usual limit."""
+def test_a_flood_of_connections_does_not_block(place: Place) -> None:
+    """ZeroMQ emits events for every connection, and blocks at the queue limit: 1,000 by default."""
     count = 2000
     for _ in range(count):
         place.plain(b"no").close()
     place.until(lambda: place.authenticator.refused == count)
-    place.lets_ours_in()
+    place.accepts_a_worker()
     assert place.authenticator.refused == count

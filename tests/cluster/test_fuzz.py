@@ -1,4 +1,4 @@
-"""Runs under attack: whatever is sent to a group's socket, nothing of it is executed and no bit of the run changes."""
+"""Runs under attack: messages to a group's socket are never executed and change no bit of the run."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from evorl.cluster.workers.group import RemoteGroup
 from evorl.cluster.workers.handle import Call, WorkerHandle
 from evorl.cluster.workers.pool import WorkerPool
 
-MEMORY = 100 << 10  # KiB that an attack may cost at most
+MEMORY = 100 << 10  # KiB, the most memory that an attack may cost
 
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Iterator[Path]:
-    """A file that nothing may make, in a folder where nothing else may appear."""
+    """A path that must not be created, in a directory that must stay empty."""
     place = tmp_path / "canary"
     place.mkdir()
     yield place / "executed"
     assert [*place.iterdir()] == []
 
 
-def test_the_payloads_would_do_harm(tmp_path: Path) -> None:
+def test_the_payloads_are_harmful_when_unpickled(tmp_path: Path) -> None:
     found = payloads(tmp_path / "executed")
     assert len(found) >= 50
     assert len(set(found)) == len(found)
@@ -70,75 +70,61 @@ PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.STORED, Kind.MISSING, Kind.RELAY_
 
 
 def forged(draw: random.Random, handle: WorkerHandle, kind: Kind, payload: bytes) -> list[bytes]:
-    """The worker's next message by its header, with something in it that nobody can mean: a payload, or half of one."""
-    header = Header(
-        kind,
-        handle.connection.token,
-        handle.connection.worker,
-        handle.connection.life,
-        handle.connection.received + 1,
-        Bulk.NONE,
-        0,
-    )
+    """Return a message with the header of the worker's next one and a hostile or truncated payload."""
+    end = handle.connection
+    header = Header(kind, end.token, end.worker, end.life, end.received + 1, Bulk.NONE, 0)
     nonsense = draw.choice([payload, b"\x93\x01", b"\xc1", payload + b"\xc1"])
     if kind != Kind.ANSWER or not (handle.ready and handle.in_flight) or draw.random() < 0.3:
         return [header.pack(), nonsense, msgspec.msgpack.encode(None)]
     call = handle.sent[0]
     envelope = msgspec.msgpack.encode([(call.number, [None] * len(call.members))])
-    if draw.random() < 0.2:  # arrays where none are
+    if draw.random() < 0.2:  # announces arrays that do not exist
         header = header._replace(bulk=Bulk.SHARED, size=64)
         outcomes = [[(True, None)] * len(call.members)]
         return [header.pack(), envelope, msgspec.msgpack.encode(outcomes), payload[:9]]
     return [header.pack(), envelope, nonsense]
 
 
-def spoiled(draw: random.Random, handle: WorkerHandle, answer: list[bytes]) -> list[bytes]:
-    """An answer of the run's own, as if to the call that is next now, changed until nobody can mean it."""
+def mutated_answer(draw: random.Random, handle: WorkerHandle, answer: list[bytes]) -> list[bytes]:
+    """Return a real answer, readdressed to the next call, mutated until it is invalid."""
     call, size = handle.sent[0], Header.unpack(answer[0]).size
     [(_, states)] = unpack(answer[1], form=HEADS)
     bulk = [bytes(size)] if size else []
     kind = Bulk.FRAME if size else Bulk.NONE
-    header = Header(
-        Kind.ANSWER,
-        handle.connection.token,
-        handle.connection.worker,
-        handle.connection.life,
-        handle.connection.received + 1,
-        kind,
-        size,
-    )
+    end = handle.connection
+    header = Header(Kind.ANSWER, end.token, end.worker, end.life, end.received + 1, kind, size)
     envelope, body = msgspec.msgpack.encode([(call.number, states)]), answer[2]
     while True:
         changed = [envelope, body]
         at = draw.randrange(2)
         changed[at] = mutated(draw, changed[at : at + 1])[0]
-        if not meant(call, *changed, *bulk):
+        if not is_valid_answer(call, *changed, *bulk):
             return [header.pack(), *changed, *bulk]
 
 
-def meant(call: Call, envelope: bytes, body: bytes, bulk: bytes = b"") -> bool:
-    """Whether these can be a worker's answer to the call."""
+def is_valid_answer(call: Call, envelope: bytes, body: bytes, bulk: bytes = b"") -> bool:
+    """Return whether these are a valid answer to the call."""
     try:
         [(number, states)] = unpack(envelope, form=HEADS)
         [outcomes] = unpack(body, bulk, True, BODIES)
         check_outcomes(outcomes, len(call.members))
-    except ValueError:  # also where there are several
+    except ValueError:  # also if there are several
         return False
     return bool(number == call.number and len(states) == len(call.members))
 
 
 class Attack:
-    """Sends messages to the socket of a group from inside its driver, whenever that one listens."""
+    """Sends hostile messages to a group's socket from inside its driver, whenever the driver polls."""
 
     def __init__(self, hostile: list[bytes], count: int, each: int, kill_at: int) -> None:
         self.hostile, self.count, self.each, self.kill_at = hostile, count, each, kill_at
         self.draw = random.Random(5)
         self.sent = self.strikes = self.kills = 0
-        self.spoken = 0  # of a worker's own, so to say
-        self.spoiled = 0  # of these, answers
-        self.refused: Counter[str] = Counter()  # messages, by what was found wrong
-        self.seen: deque[list[bytes]] = deque(maxlen=50)  # messages of the run's own
-        self.answers: deque[list[bytes]] = deque(maxlen=50)  # of these, to one call each
+        self.spoken = 0  # forged messages of workers
+        self.spoiled = 0  # of these, mutated answers
+        self.refused: Counter[str] = Counter()  # messages, by the failed check
+        self.seen: deque[list[bytes]] = deque(maxlen=50)  # real messages of the run
+        self.answers: deque[list[bytes]] = deque(maxlen=50)  # of these, answers to one call
         self.context = zmq.Context()
         self.open: list[zmq.Socket[bytes]] = []
         self.pool: WorkerPool | None = None
@@ -147,7 +133,7 @@ class Attack:
         self.pool = pool
         endpoint = pool.launcher.endpoint
         path = endpoint.removeprefix("ipc://")
-        assert os.stat(os.path.dirname(path)).st_mode & 0o077 == 0  # nobody else's processes reach it
+        assert os.stat(os.path.dirname(path)).st_mode & 0o077 == 0  # not accessible to other users
         self.insider = self._dealer(endpoint, b"an insider", pool._token)
         thieves = [b"%d.%d" % (worker, life) for worker in range(2) for life in range(3)]
         self.outsiders = [self._dealer(endpoint, name, None) for name in (b"foreign", *thieves)]
@@ -158,14 +144,14 @@ class Attack:
     def _dealer(self, endpoint: str, identity: bytes, token: bytes | None) -> zmq.Socket[bytes]:
         dealer = self.context.socket(zmq.DEALER)
         dealer.linger, dealer.sndhwm, dealer.identity = 0, 1000, identity
-        dealer.reconnect_ivl = -1  # who is turned away does not come again
+        dealer.reconnect_ivl = -1  # a refused peer does not reconnect
         if token is not None:
             present_token(dealer, token)
         dealer.connect(endpoint)
         return dealer
 
     def _raw(self, path: str, content: bytes) -> None:
-        """What is no ZeroMQ at all."""
+        """Send bytes that are not ZeroMQ's protocol."""
         with socket.socket(socket.AF_UNIX) as plain:
             plain.connect(path)
             plain.setblocking(False)
@@ -175,15 +161,15 @@ class Attack:
                 return
 
     def strike(self, listen: Callable[[], None]) -> None:
-        """Mutated messages and hostile payloads by everybody, at one moment of the run."""
+        """Send mutated messages and hostile payloads over all connections."""
         assert self.pool is not None
         if self.sent >= self.count or (not self.strikes and not all(handle.ready for handle in self.pool.handles)):
             return
         self.strikes += 1
-        if self.strikes == 1:  # the workers are there: these come too late for their names
+        if self.strikes == 1:  # the workers are connected: their identities are taken
             self.doubles = [self._dealer(self.pool.launcher.endpoint, b"%d.0" % w, self.pool._token) for w in range(2)]
             self.open += self.doubles
-        if self.strikes == 2:  # nobody is just being let in
+        if self.strikes == 2:  # no peer is in its handshake
             for content in self.raws:
                 self._raw(self.pool.launcher.endpoint.removeprefix("ipc://"), content)
         for _ in range(min(self.each, self.count - self.sent)):
@@ -193,7 +179,7 @@ class Attack:
             self.sent += 1
         for other in (*self.outsiders, *self.doubles):
             self._try(other, self._message())
-            self._try(other, self.seen[-1])  # stolen as it is
+            self._try(other, self.seen[-1])  # a stolen message, unchanged
         if self.strikes == self.kill_at:
             reader = self.pool.handles[0].reader
             assert reader is not None
@@ -201,19 +187,19 @@ class Attack:
             self.kills += 1
 
     def awaited(self) -> list[WorkerHandle]:
-        """Who has yet to answer, and has begun: not who is just replaced."""
+        """Return the ready workers with calls in flight; not those being replaced."""
         assert self.pool is not None
         return [one for one in self.pool.handles if one.ready and one.in_flight]
 
     def interrupt(self) -> None:
-        """Speak where an answer is awaited: all that is left to say once all is sent, since the run may end soon."""
+        """Forge messages while an answer is awaited; all remaining ones when all others are sent, as the run may end."""
         if self.answers and self.awaited():
             left = self.count - self.spoken
             for _ in range(left if self.sent == self.count else min(self.each, left)):
                 self.speak()
 
     def speak(self) -> None:
-        """Something that is no message, as if a worker had said it after its last one."""
+        """Pass an invalid message to the pool as a worker's next message."""
         assert self.pool is not None
         handle = self.draw.choice(self.pool.handles)
         kind = self.draw.choice(PARSED)
@@ -221,13 +207,13 @@ class Attack:
         awaited = self.awaited()
         if kind == Kind.ANSWER and self.answers and awaited and self.draw.random() < 0.8:
             handle = self.draw.choice(awaited)
-            said = spoiled(self.draw, handle, self.draw.choice(self.answers))
+            said = mutated_answer(self.draw, handle, self.draw.choice(self.answers))
             self.spoiled += 1
-        if kind == Kind.CALL:  # an old one, changed: of another number, or hardly a header any more
+        if kind == Kind.CALL:  # a mutated old message, with a wrong number or header
             said = mutated(self.draw, self.draw.choice(self.seen))
             with suppress(ProtocolError):
                 handle.connection.check(said)
-                return self.speak()  # well-formed after all: something else
+                return self.speak()  # still valid: try another
         self.spoken += 1
         before = vars(handle.connection).copy()
         with pytest.raises(ProtocolError):
@@ -235,13 +221,13 @@ class Attack:
         assert vars(handle.connection) == before
 
     def hear(self, frames: list[bytes]) -> None:
-        """A message that was accepted."""
+        """Record an accepted message."""
         self.seen.append(frames)
         if Header.unpack(frames[0]).kind == Kind.ANSWER and [n > 0 for n, _ in unpack(frames[1], form=HEADS)] == [True]:
             self.answers.append(frames)
 
     def note(self, identity: bytes, frames: list[bytes]) -> None:
-        """Why a message was refused."""
+        """Count a refused message by the failed check."""
         assert self.pool is not None
         handle = self.pool._by_name.get(identity)
         if handle is None:
@@ -251,7 +237,7 @@ class Attack:
             handle.connection.check(frames)
             self.refused["content"] += 1
         except ProtocolError:
-            self.refused["line"] += 1
+            self.refused["connection"] += 1
 
     def _message(self) -> list[bytes]:
         frames = self.draw.choice(self.seen)
@@ -264,7 +250,7 @@ class Attack:
     def _try(self, other: zmq.Socket[bytes], frames: list[bytes]) -> bool:
         try:
             other.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:  # its own queue is full: nobody listens, or lets it in
+        except zmq.Again:  # its queue is full: the driver does not read, or refuses it
             return False
         return True
 
@@ -304,7 +290,7 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
 
     def received(pool: WorkerPool) -> bool:
         if made[-1].strikes and made[-1].spoken < made[-1].count // 8 and made[-1].draw.random() < 0.2:
-            made[-1].speak()  # also where no answer is awaited; most wait until one is, however quick the run
+            made[-1].speak()  # also if no answer is awaited; most are forged while one is
         return receive(pool)
 
     yield attack
@@ -313,23 +299,23 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
 
 
 def peak() -> int:
-    """The most memory that this process has had at once, in KiB."""
+    """Return the peak resident memory of this process in KiB."""
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 
 
 def run_under_attack(attack: Attack, tmp_path: Path) -> None:
     words = (*WORLDS["pong"], *QUICK, "budget.steps=10000", "rl.members=2", "cluster=processes", "cluster.workers=2")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is what it is now
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak of memory
     before = peak()
     train_in(tmp_path / "attacked", experiment_of(*words))
     assert attack.pool is not None
     assert attack.sent == attack.count
     assert attack.kills == 1
     assert attack.pool.replaced == 1
-    most = len(attack.outsiders) + len(attack.raws)  # who has no token may leave by itself, some come beside a worker
+    most = len(attack.outsiders) + len(attack.raws)  # peers without a token may disconnect by themselves
     assert most // 2 < attack.pool.socket.refused <= most
-    assert attack.spoken == attack.count == attack.refused["line"] + attack.refused["content"]
-    assert attack.refused["line"] > attack.count / 10
+    assert attack.spoken == attack.count == attack.refused["connection"] + attack.refused["content"]
+    assert attack.refused["connection"] > attack.count / 10
     assert attack.refused["content"] > attack.count / 2
     assert attack.refused["name"] > attack.count / 2
     assert attack.spoiled > attack.count / 5
@@ -341,18 +327,18 @@ def run_under_attack(attack: Attack, tmp_path: Path) -> None:
 
 @pytest.fixture
 def quiet(tmp_path: Path) -> dict[str, Any]:
-    """The same run, undisturbed and in one process."""
+    """The fingerprint of the same run, undisturbed and in one process."""
     train_in(tmp_path / "quiet", experiment_of(*WORLDS["pong"], *QUICK, "budget.steps=10000", "rl.members=2"))
     return fingerprint(tmp_path / "quiet")
 
 
-def test_a_run_under_attack_keeps_its_bits(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
+def test_a_run_under_attack_is_unchanged_bit_for_bit(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
     run_under_attack(attacked(5_000, 150), tmp_path)
     assert fingerprint(tmp_path / "attacked") == quiet
 
 
 @pytest.mark.fault
-def test_a_run_under_long_attack_keeps_its_bits(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
+def test_a_run_under_long_attack_is_unchanged_bit_for_bit(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
     run_under_attack(attacked(120_000, 3_000), tmp_path)
     assert fingerprint(tmp_path / "attacked") == quiet
 
@@ -361,10 +347,9 @@ def test_a_run_under_long_attack_keeps_its_bits(quiet: dict[str, Any], attacked:
 
 
 def oversized(path: str, token: bytes) -> bytes:
-    """What the socket at ``path`` says to one who knows the token and begins a frame one byte too long, until it
-    hangs up.
+    """Connect with the token, begin a frame that is one byte too long, and return all replies until the end.
 
-    ZMTP 3.0 (ZeroMQ's RFC 23) with the mechanism PLAIN (RFC 24), by hand, since no library sends such a frame.
+    ZMTP 3.0 (ZeroMQ's RFC 23) with the mechanism PLAIN (RFC 24), by hand, because libraries do not send oversized frames.
     """
 
     def command(name: bytes, body: bytes) -> bytes:
@@ -396,25 +381,25 @@ def oversized(path: str, token: bytes) -> bytes:
     return said
 
 
-def test_a_frame_that_is_too_large_ends_its_connection() -> None:
+def test_an_oversized_frame_ends_its_connection() -> None:
     group: Any = Processes(workers=1).spawn(toys.Counter, 2)
     try:
         path = group.pool.launcher.endpoint.removeprefix("ipc://")
         with ThreadPoolExecutor(1) as insider:
             said = insider.submit(oversized, path, group.pool._token)
-            while not said.done():  # the driver listens while it works
+            while not said.done():  # the driver polls during calls
                 assert group.all("echo", 1) == [1, 1]
-        assert b"READY" in said.result(), "it was let in"
+        assert b"READY" in said.result(), "it was accepted"
         assert group.all("add", 1) == Local().spawn(toys.Counter, 2).all("add", 1)
     finally:
         group.close()
 
 
-# ------------------------------------------------------------------ what a worker itself may say
+# ------------------------------------------------------------------ messages of a real worker
 
 
 def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], list[Call]]]:
-    """Messages of all kinds and sizes that a worker sent, each with the calls that it had to answer then."""
+    """Return messages of all kinds and sizes from a worker, each with its calls in flight at that time."""
     found: list[tuple[list[bytes], list[Call]]] = []
     take = WorkerPool._handle_message
 
@@ -425,9 +410,9 @@ def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
 
     with monkeypatch.context() as patch:
         patch.setattr(WorkerPool, "_handle_message", taken)
-        os.kill(group.all("pid")[0], signal.SIGKILL)  # so that there is a greeting, too
+        os.kill(group.all("pid")[0], signal.SIGKILL)  # so that there is a hello, too
         group.all("add", 1)
-        for n in range(3):  # where all have to be told where it is
+        for n in range(3):  # broadcast, on another host
             group.all("digest", np.full(10_000, n))
         group.all("fragment", 10)
         for _ in islice(group.gather("fragment", 10_000), 3):
@@ -435,7 +420,7 @@ def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
         group.any("echo", {"a": 1.5, "b": [None, "x"]}).result()
         with pytest.raises(MemberError):
             group.all("boom", 0)
-        if address := group.pool.handles[0].relay.endpoint:  # where somebody knocks
+        if address := group.pool.handles[0].relay.endpoint:  # a foreign connection to its relay
             host, port = address.removeprefix("tcp://").rsplit(":", 1)
             refused, ends = group.pool.refused, time.monotonic() + 30
             with socket.create_connection((host, int(port))) as stranger:
@@ -447,10 +432,10 @@ def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
 
 
 @pytest.mark.parametrize("cluster", [Processes(workers=1), Islands(workers=1)], ids=["here", "on another host"])
-def test_whatever_a_worker_says_is_heard_or_refused(
+def test_every_message_of_a_worker_is_accepted_or_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, canary: Path
 ) -> None:
-    """With the right token, worker and number; nothing but `ProtocolError` comes of what is not of the right form."""
+    """With the right token, worker and number; a message of any other form raises only `ProtocolError`."""
     group = cluster.spawn(toys.Counter, 2)
     assert isinstance(group, RemoteGroup)
     try:
@@ -471,7 +456,7 @@ def test_whatever_a_worker_says_is_heard_or_refused(
                     heard += 1
                 except ProtocolError:
                     refused += 1
-                except MemberError:  # says, rightly or not, that a member could not be made
+                except MemberError:  # reports that a member could not be made
                     heard += 1
         assert refused > 5_000
         assert heard > 100

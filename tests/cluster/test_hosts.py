@@ -1,4 +1,4 @@
-"""Arrays that go to many hosts: one copy to each, whoever dies on the way, and none of what is there already."""
+"""Broadcasts to many hosts: one copy to each, none of stored arrays, and no loss when workers die."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def spawn() -> Iterator[Callable[..., Group]]:
 
 
 def sent(group: Group) -> Callable[[], tuple[int, int]]:
-    """Bytes of arrays since the last time: those that the driver has sent to other hosts, and its workers."""
+    """Return a function for the bytes of arrays sent to other hosts since its last call: by driver, by workers."""
     former = [0, 0]
 
     def news() -> tuple[int, int]:
@@ -66,17 +66,17 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
-# ------------------------------------------------------------------ how much is sent
+# ------------------------------------------------------------------ bytes sent
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no reason to send anything twice."""
+def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Avoid that a busy machine causes repeated sends."""
     monkeypatch.setattr(broadcast, "TIMEOUT_S", 60.0)
 
 
-@pytest.mark.usefixtures("patient")
-def test_one_copy_goes_to_each_host_and_few_from_the_driver(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_each_host_gets_one_copy_and_few_hosts_from_the_driver(spawn: Callable[..., Group]) -> None:
     group = spawn()
     news, array = sent(group), np.arange(LARGE // 8)
     assert group.all("digest", array) == [toys.digest(array)] * 12
@@ -85,8 +85,8 @@ def test_one_copy_goes_to_each_host_and_few_from_the_driver(spawn: Callable[...,
     assert driver == FAN_OUT * size and workers == (len(HOSTS) - FAN_OUT) * size
 
 
-@pytest.mark.usefixtures("patient")
-def test_what_a_host_has_is_not_sent_again(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_stored_arrays_are_not_sent_again(spawn: Callable[..., Group]) -> None:
     group = spawn()
     news, array = sent(group), np.arange(LARGE // 8)
     for change in range(3):
@@ -100,8 +100,8 @@ def test_what_a_host_has_is_not_sent_again(spawn: Callable[..., Group]) -> None:
     assert sum(news()) < SMALL
 
 
-@pytest.mark.usefixtures("patient")
-def test_hosts_keep_the_latest_few(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_hosts_store_the_latest_broadcasts(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=4, hosts=("a", "b"))
     news = sent(group)
     arrays = [np.full(100_000, n) for n in range(MAX_STORED + 3)]
@@ -114,18 +114,18 @@ def test_hosts_keep_the_latest_few(spawn: Callable[..., Group]) -> None:
     assert max(group.all("blocks")) <= MAX_STORED + 2
 
 
-@pytest.mark.usefixtures("patient")
-def test_who_begins_anew_gets_it_again(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_a_replaced_receiver_gets_its_broadcast_again(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=4, hosts=("a", "b"))
     news, array = sent(group), np.arange(LARGE // 8)
     pids = group.all("pid", array)
-    keeper = worker_pool(group).broadcaster._receivers["a"].handle.number
+    receiver = worker_pool(group).broadcaster._receivers["a"].handle.number
     news()
-    kill(pids[2 - keeper])  # the other one of host a: its successor finds all in what its host has
+    kill(pids[2 - receiver])  # the other worker of host a: its successor reads the broadcast stored on its host
     while worker_pool(group).replaced < 1:
         assert group.all("digest", array) == [toys.digest(array)] * 4
     assert sum(news()) < SMALL
-    kill(pids[keeper])  # what host a has goes with it
+    kill(pids[receiver])  # host a's broadcasts are lost with it
     while worker_pool(group).replaced < 2:
         assert group.all("digest", array) == [toys.digest(array)] * 4
     assert group.all("digest", array) == [toys.digest(array)] * 4
@@ -142,7 +142,7 @@ def test_letters_for_one_and_small_ones_go_alone(spawn: Callable[..., Group]) ->
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 20, 21, 94, 1000])
-def test_a_tree_reaches_everybody_once(count: int) -> None:
+def test_a_tree_reaches_every_host_once(count: int) -> None:
     def reached(places: Sequence[int], depth: int) -> Iterator[tuple[int, int]]:
         found = branches(places)
         assert len(found) <= FAN_OUT
@@ -153,17 +153,17 @@ def test_a_tree_reaches_everybody_once(count: int) -> None:
     found = [*reached(range(count), 1)]
     assert sorted(worker for worker, _ in found) == [*range(count)]
     levels = max((depth for _, depth in found), default=0)
-    assert levels == 0 or count > sum(FAN_OUT**level for level in range(1, levels))  # no level more than it needs
+    assert levels == 0 or count > sum(FAN_OUT**level for level in range(1, levels))  # no more levels than needed
 
 
-# ------------------------------------------------------------------ who dies on the way
+# ------------------------------------------------------------------ failures during a broadcast
 
 
 @pytest.mark.parametrize("moment", ["sent", "kept"])
-def test_a_relay_that_dies_loses_nothing(
+def test_no_call_is_lost_when_a_relay_dies(
     spawn: Callable[..., Group], monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Killed with a parcel on its way to it; or having said where it is, before anybody has read it there."""
+    """It is killed while a broadcast is sent to it, or after it has confirmed one that no worker has read yet."""
     group = spawn()
     kept, shipped = broadcast.Broadcaster.confirm, broadcast.Broadcaster.broadcast
     struck: set[int] = set()
@@ -195,7 +195,7 @@ def test_a_relay_that_dies_loses_nothing(
 
 
 @pytest.mark.parametrize("rounds", [30, pytest.param(500, marks=pytest.mark.fault)])
-def test_kills_at_random_change_nothing(spawn: Callable[..., Group], rounds: int) -> None:
+def test_random_kills_change_no_answer(spawn: Callable[..., Group], rounds: int) -> None:
     group, draw = spawn(), random.Random(rounds)
     poll = worker_pool(group).poll
 
@@ -213,17 +213,17 @@ def test_kills_at_random_change_nothing(spawn: Callable[..., Group], rounds: int
     assert worker_pool(group).replaced > rounds // 30
 
 
-def test_a_relay_that_hangs_holds_nobody_up(spawn: Callable[..., Group]) -> None:
+def test_a_relay_that_hangs_does_not_block_others(spawn: Callable[..., Group]) -> None:
     group = spawn(deadline_s=4.0)
     group.all("digest", np.zeros(LARGE // 80))
     (stopped,) = [*worker_pool(group).broadcaster._receivers.values()][:1]
     kill(stopped.handle.pid, signal.SIGSTOP)
     array = np.ones(LARGE // 80)
     assert group.all("digest", array) == [toys.digest(array)] * 12
-    assert worker_pool(group).replaced == 1  # the one that hung, and none of those it had to pass on to
+    assert worker_pool(group).replaced == 1  # the hung worker, and none of those behind it in the tree
 
 
-def test_hosts_that_others_do_not_reach_are_sent_to_directly(
+def test_the_driver_sends_directly_to_hosts_that_others_cannot_reach(
     spawn: Callable[..., Group], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(Relay, "forward", lambda *_: None)  # in the workers, which are forked from here
@@ -238,8 +238,8 @@ def test_hosts_that_others_do_not_reach_are_sent_to_directly(
     assert news() == (len(HOSTS) * LARGE // 10, 0)
 
 
-@pytest.mark.usefixtures("patient")
-def test_hosts_meet_over_ipv6(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_hosts_connect_over_ipv6(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=len(HOSTS), ip="::1")
     news, array = sent(group), np.arange(LARGE // 80)
     assert group.all("digest", array) == [toys.digest(array)] * len(HOSTS)
@@ -247,7 +247,7 @@ def test_hosts_meet_over_ipv6(spawn: Callable[..., Group]) -> None:
     assert news()[1] == (len(HOSTS) - FAN_OUT) * LARGE // 10
 
 
-def test_runs_on_many_hosts_have_the_bits_of_local(tmp_path: Any) -> None:
+def test_runs_on_many_hosts_equal_local_runs_bit_for_bit(tmp_path: Any) -> None:
     words = (*QUICK, *WORLDS["pong"], "rl.members=5", "rl.net.hidden=[128,64]", "budget.steps=3000")
     experiment = experiment_of(*words)
     train_in(tmp_path / "local", experiment)
@@ -255,10 +255,10 @@ def test_runs_on_many_hosts_have_the_bits_of_local(tmp_path: Any) -> None:
     assert fingerprint(tmp_path / "local") == fingerprint(tmp_path / "hosts")
 
 
-# ------------------------------------------------------------------ who else knocks
+# ------------------------------------------------------------------ foreign connections
 
 
-def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> None:
+def test_foreign_connections_to_a_relay_are_refused(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=2, hosts=("a", "b"))
     handle, keys, token = (
         worker_pool(group).handles[0],
@@ -279,8 +279,8 @@ def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> N
     strangers: list[zmq.Socket[bytes]] = []
     try:
         for mechanisms, least, most in (
-            (["ours"], len(hostile) + 1, len(hostile) + 1),  # messages, and the one that comes twice
-            (["driver's", "another's", "none", "token"], 2, 4),  # who has no key at all may just leave
+            (["valid"], len(hostile) + 1, len(hostile) + 1),  # messages, and the repeated one
+            (["driver's", "another's", "none", "token"], 2, 4),  # a peer without any key may disconnect by itself
         ):
             refused, ends = worker_pool(group).refused, time.monotonic() + 60
             for mechanism in mechanisms:
@@ -292,28 +292,28 @@ def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> N
                     Credentials(handle.relay.key.encode(), keys.public, keys.secret).apply_to(socket)
                 elif mechanism == "another's":
                     Credentials(handle.relay.key.encode(), *zmq.curve_keypair()).apply_to(socket)
-                elif mechanism == "ours":
+                elif mechanism == "valid":
                     theirs.apply_to(socket)
                 socket.connect(handle.relay.endpoint)
-                for message in [*hostile, good, good] if mechanism == "ours" else [good]:
-                    with suppress(zmq.Again):  # turned away already
+                for message in [*hostile, good, good] if mechanism == "valid" else [good]:
+                    with suppress(zmq.Again):  # refused already
                         socket.send_multipart(message or [b""], zmq.NOBLOCK)
             while worker_pool(group).refused < refused + least and time.monotonic() < ends:
-                assert group.all("echo", 1) == [1] * 2  # nothing that would go from worker to worker
+                assert group.all("echo", 1) == [1] * 2  # without a broadcast
             assert least <= worker_pool(group).refused - refused <= most
-        assert max(group.all("blocks")) <= MAX_STORED + 2  # nobody keeps what nobody asked for
+        assert max(group.all("blocks")) <= MAX_STORED + 2  # no worker stores a foreign broadcast
     finally:
         for socket in strangers:
             socket.close()
         context.term()
 
 
-# ------------------------------------------------------------------ what comes twice, or from one who was replaced
+# ------------------------------------------------------------------ replayed and misdirected broadcasts
 
 
 @pytest.fixture
-def doors() -> Iterator[Callable[..., Relay]]:
-    """Relays of one run in this process, by the place and life of their workers."""
+def make_relay() -> Iterator[Callable[..., Relay]]:
+    """Make relays of one run in this process, by worker and life."""
     made: list[tuple[Relay, zmq.Context[Any]]] = []
     server, between = zmq.curve_keypair(), zmq.curve_keypair()
 
@@ -329,14 +329,14 @@ def doors() -> Iterator[Callable[..., Relay]]:
         context.destroy(linger=0)
 
 
-def handed(former: Relay, to: Relay, send_number: int, parcel: int, signature: bytes) -> None:
-    while not former.new_counts()[1]:  # its last one may not have left yet
+def forward(former: Relay, to: Relay, send_number: int, parcel: int, signature: bytes) -> None:
+    while not former.new_counts()[1]:  # its former send may not be finished
         former.forward(Broadcast(parcel, send_number, [Route(to.address, signature)], b"x" * 8))
 
 
-def carried(former: Relay, to: Relay, send_number: int, parcel: int, signature: bytes) -> Broadcast | None:
-    """What the one takes of what the other passes on."""
-    handed(former, to, send_number, parcel, signature)
+def forward_and_receive(former: Relay, to: Relay, send_number: int, parcel: int, signature: bytes) -> Broadcast | None:
+    """Forward a broadcast from one relay to the other; return it if it is accepted."""
+    forward(former, to, send_number, parcel, signature)
     ends = time.monotonic() + 10.0
     while (found := to.receive()) is None and (refused := to.new_counts()[0]) == 0:
         assert time.monotonic() < ends
@@ -344,28 +344,36 @@ def carried(former: Relay, to: Relay, send_number: int, parcel: int, signature: 
     return found
 
 
-def test_each_parcel_is_taken_once_and_from_the_driver_alone(doors: Callable[..., Relay]) -> None:
-    former, taker, other = doors(0), doors(1), doors(2)
+def test_each_broadcast_is_accepted_once_and_only_if_signed_by_the_driver(make_relay: Callable[..., Relay]) -> None:
+    former, taker, other = make_relay(0), make_relay(1), make_relay(2)
     for send_number in (3, 4, 9):
-        taken = carried(former, taker, send_number, 5, sign(taker.secret, send_number, 5))
+        taken = forward_and_receive(former, taker, send_number, 5, sign(taker.secret, send_number, 5))
         assert taken is not None and (taken.number, taken.send_number, bytes(taken.content)) == (
             5,
             send_number,
             b"x" * 8,
         )
-    assert carried(former, taker, 9, 5, sign(taker.secret, 9, 5)) is None  # as it was
-    assert carried(former, taker, 10, 5, sign(taker.secret, 9, 5)) is None  # an old sign on a new number
-    assert carried(former, taker, 10, 6, sign(taker.secret, 10, 5)) is None  # on another parcel
-    assert carried(former, taker, 10, 5, sign(other.secret, 10, 5)) is None  # for another worker
-    assert carried(former, taker, 10, 5, sign(taker.secret, 10, 5)) is not None  # and all this held up nothing
-    assert carried(former, doors(1, life=1), 11, 5, sign(taker.secret, 11, 5)) is None  # for the one before it
+    assert forward_and_receive(former, taker, 9, 5, sign(taker.secret, 9, 5)) is None  # replayed
+    assert (
+        forward_and_receive(former, taker, 10, 5, sign(taker.secret, 9, 5)) is None
+    )  # an old signature for a new send number
+    assert forward_and_receive(former, taker, 10, 6, sign(taker.secret, 10, 5)) is None  # for another broadcast
+    assert forward_and_receive(former, taker, 10, 5, sign(other.secret, 10, 5)) is None  # for another worker
+    assert (
+        forward_and_receive(former, taker, 10, 5, sign(taker.secret, 10, 5)) is not None
+    )  # all this did not block a valid one
+    assert (
+        forward_and_receive(former, make_relay(1, life=1), 11, 5, sign(taker.secret, 11, 5)) is None
+    )  # for the worker's former process
 
 
-def test_a_parcel_that_was_overtaken_is_dropped_and_no_attack(doors: Callable[..., Relay]) -> None:
-    """A relay on its way was merely slow."""
-    former, taker = doors(0), doors(1)
-    assert carried(former, taker, 6, 5, sign(taker.secret, 6, 5)) is not None
-    handed(former, taker, 5, 5, sign(taker.secret, 5, 5))
-    taken = carried(former, taker, 7, 5, sign(taker.secret, 7, 5))
+def test_an_overtaken_broadcast_is_dropped_but_not_counted(make_relay: Callable[..., Relay]) -> None:
+    """A relay on its path was only slow."""
+    former, taker = make_relay(0), make_relay(1)
+    assert forward_and_receive(former, taker, 6, 5, sign(taker.secret, 6, 5)) is not None
+    forward(former, taker, 5, 5, sign(taker.secret, 5, 5))
+    taken = forward_and_receive(former, taker, 7, 5, sign(taker.secret, 7, 5))
     assert taken is not None and taken.send_number == 7 and taker.new_counts()[0] == 0
-    assert carried(former, taker, 6, 5, sign(bytes(16), 6, 5)) is None  # old and not the driver's: that is counted
+    assert (
+        forward_and_receive(former, taker, 6, 5, sign(bytes(16), 6, 5)) is None
+    )  # old and not signed by the driver: counted

@@ -1,4 +1,4 @@
-"""Where a group's socket lies when the folder for temporary files is deep."""
+"""The directory of a group's socket when the path of the temporary directory is long."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_a_folder_is_left_where_its_sockets_paths_would_be_too_long(tmp_path: Path) -> None:
-    """The limit is the system's: a path of so many bytes can be bound, one of one more cannot."""
+def test_a_directory_is_not_used_if_socket_paths_in_it_are_too_long(tmp_path: Path) -> None:
+    """The limit is the system's: a path of that many bytes can be bound, one byte more cannot."""
     below = "s" * (MAX_SOCKET_PATH - len(os.fsencode(tmp_path)) - len("/"))
     assert short_directory(below, str(tmp_path)) == str(tmp_path)
     assert short_directory(below + "s", str(tmp_path)) == "/tmp"
@@ -37,11 +37,11 @@ def test_a_folder_is_left_where_its_sockets_paths_would_be_too_long(tmp_path: Pa
             socket.bind(f"ipc://{tmp_path}/{below}s")
 
 
-def test_letters_of_several_bytes_count_as_such() -> None:
+def test_the_length_of_a_path_is_counted_in_bytes() -> None:
     assert short_directory("group", "/" + "ä" * 60) == "/tmp"
 
 
-def test_all_that_have_sockets_leave_a_deep_folder(deep: Path) -> None:
+def test_all_sockets_avoid_a_long_directory(deep: Path) -> None:
     private = Path(_private())
     try:
         assert private.parent == Path("/tmp")
@@ -53,7 +53,7 @@ def test_all_that_have_sockets_leave_a_deep_folder(deep: Path) -> None:
     assert [*deep.iterdir()] == []
 
 
-def test_a_group_in_a_deep_folder(deep: Path) -> None:
+def test_a_group_with_a_long_temporary_directory(deep: Path) -> None:
     group = Processes(workers=1).spawn(toys.Counter, 1)
     try:
         assert group.all("echo", 1) == [1]

@@ -1,4 +1,4 @@
-"""What travels: every value comes back as it went, and whatever else comes is refused, in one way, at no cost."""
+"""The message format: every value survives a round trip, and all other input raises ProtocolError at low cost."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-# ------------------------------------------------------------------ there and back
+# ------------------------------------------------------------------ round trips
 
 
 @given(VALUES)
-def test_values_come_back(value: Any) -> None:
+def test_values_survive_a_round_trip(value: Any) -> None:
     packed = Packed(value)
     for copy in (True, False):
         assert same(unpack(packed.body, packed.bulk(), copy), value)
@@ -68,16 +68,16 @@ def test_values_come_back(value: Any) -> None:
 
 
 @given(VALUES)
-def test_messages_come_back(value: Any) -> None:
-    ours, theirs = Connection(TOKEN, 3, 1), Connection(TOKEN, 3, 1)
+def test_messages_survive_a_round_trip(value: Any) -> None:
+    sender, receiver = Connection(TOKEN, 3, 1), Connection(TOKEN, 3, 1)
     for _ in range(3):
-        header, got = read(theirs, [bytes(frame) for frame in ours.pack(Kind.CALL, [1, "x"], Payload(value))])
+        header, got = read(receiver, [bytes(frame) for frame in sender.pack(Kind.CALL, [1, "x"], Payload(value))])
         assert same(got, [[1, "x"], value])
         assert header.kind == Kind.CALL
 
 
 @given(hnp.arrays("f4", (6, 5, 4)), st.permutations(range(3)), st.integers(-3, 3).filter(bool))
-def test_arrays_of_any_layout_come_back(array: Any, order: list[int], stride: int) -> None:
+def test_arrays_of_any_layout_survive_a_round_trip(array: Any, order: list[int], stride: int) -> None:
     seen = array.transpose(order)[::stride]
     assert same(loads(dumps(seen)), np.ascontiguousarray(seen))
 
@@ -102,7 +102,7 @@ def test_tensors_keep_their_types() -> None:
             assert torch.equal(back, sent)
 
 
-def test_numbers_of_numpy_become_plain_ones() -> None:
+def test_numpy_scalars_become_plain_numbers() -> None:
     assert loads(dumps([np.float32(0.5), np.int64(-3), np.bool_(True)])) == [0.5, -3, True]
 
 
@@ -121,13 +121,13 @@ def endless() -> list[Any]:
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_what_cannot_be_sent_is_a_type_error(value: Any) -> None:
+def test_values_that_cannot_be_sent_raise_type_error(value: Any) -> None:
     for packed in (value, [1, {"a": value}]):
         with pytest.raises(TypeError):
             Packed(packed)
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ refused input
 
 
 def read(connection: Connection, frames: list[bytes]) -> tuple[Header, list[Any]]:
@@ -139,7 +139,7 @@ def read(connection: Connection, frames: list[bytes]) -> tuple[Header, list[Any]
 
 
 def message(value: object = None, number: int = 1, **other: Any) -> list[bytes]:
-    """A message that is fine but for what is named."""
+    """Return a message that is valid except for the given fields."""
     payload = Payload(value)
     where, frames = payload.bulk(shared=False)
     fields = {"kind": Kind.ANSWER, "token": TOKEN, "worker": 3, "life": 1, "bulk": where, "size": payload.size, **other}
@@ -149,7 +149,7 @@ def message(value: object = None, number: int = 1, **other: Any) -> list[bytes]:
 ARRAY = np.arange(10)
 
 
-def test_the_message_of_these_tests_is_fine() -> None:
+def test_the_message_of_these_tests_is_valid() -> None:
     _, content = read(Connection(TOKEN, 3, 1), message(ARRAY))
     assert same(content, [[1, []], ARRAY])
 
@@ -170,14 +170,14 @@ def test_the_message_of_these_tests_is_fine() -> None:
         [message()[0][:7] + b"\x09" + message()[0][8:], *message()[1:]],
     ],
 )  # fmt: skip
-def test_messages_that_are_none_of_ours(frames: list[bytes]) -> None:
+def test_malformed_and_foreign_messages_are_refused(frames: list[bytes]) -> None:
     line = Connection(TOKEN, 3, 1)
     with pytest.raises(ProtocolError):
         read(line, frames)
-    read(line, message(ARRAY))  # the right one is still welcome
+    read(line, message(ARRAY))  # the right one is still accepted
 
 
-def test_a_message_is_heard_once_and_in_order() -> None:
+def test_a_message_is_accepted_once_and_in_order() -> None:
     line = Connection(TOKEN, 3, 1)
     sent = Connection(TOKEN, 3, 1)
     one, two, three = ([bytes(frame) for frame in sent.pack(Kind.CALL, None, Payload(i))] for i in range(3))
@@ -217,8 +217,8 @@ def reference(start: int, dtype: Any, shape: Any, torch_dtype: Any = "") -> byte
     ],
     ids=lambda body: body[:12].hex(),
 )  # fmt: skip
-def test_bodies_that_are_refused_and_cost_nothing(body: bytes) -> None:
-    """Whatever size, depth or place they announce: no array comes of it, and no memory is taken for it."""
+def test_malformed_bodies_are_refused_without_allocating(body: bytes) -> None:
+    """For any announced size, depth or place, no array is made and no memory is allocated for it."""
     whole = bytes(64)
     tracemalloc.start()
     try:
@@ -229,7 +229,7 @@ def test_bodies_that_are_refused_and_cost_nothing(body: bytes) -> None:
         tracemalloc.stop()
 
 
-def test_forms_are_kept() -> None:
+def test_bodies_of_another_form_are_refused() -> None:
     form = tuple[int, list[bytes | None]]
     assert unpack(Packed((1, [None, b"x"])).body, form=form) == (1, [None, b"x"])
     for other in (None, 1, [], [1], [1, [2]], ["1", []], [1, [], 2], {"1": []}, [1.5, []], [True, []]):
@@ -237,7 +237,7 @@ def test_forms_are_kept() -> None:
             unpack(Packed(other).body, form=form)
 
 
-def test_outcomes_are_answers_or_whole_failures() -> None:
+def test_outcomes_are_answers_or_complete_failures() -> None:
     check_outcomes([(True, object()), (False, [["KeyError"], "x", "trace"])], 2)
     for content in (None, [], "abc", [[], "x", "y"], ["KeyError", "x", "y"], [["K"], "x"], [["K"], 1, "y"], {}):
         with pytest.raises(ProtocolError):
@@ -247,7 +247,7 @@ def test_outcomes_are_answers_or_whole_failures() -> None:
             check_outcomes([(True, None)], count)
 
 
-# ------------------------------------------------------------------ any change at all
+# ------------------------------------------------------------------ mutations
 
 
 def flip(draw: random.Random, content: bytearray) -> None:
@@ -264,7 +264,7 @@ def insert(draw: random.Random, content: bytearray) -> None:
 
 
 def announce(draw: random.Random, content: bytearray) -> None:
-    """A huge size where one is read."""
+    """Write a huge size in the place of a size."""
     at = draw.randrange(len(content))
     content[at : at + 5] = bytes([draw.choice(b"\xdd\xdf\xdb\xc6\xc9")]) + b"\xff" * 4
 
@@ -273,7 +273,7 @@ CHANGES: list[Callable[[random.Random, bytearray], None]] = [flip, cut, insert, 
 
 
 def mutated(draw: random.Random, frames: list[bytes]) -> list[bytes]:
-    """Frames with a few changes to their bytes or to themselves."""
+    """Return frames with a few changes to their bytes or their number."""
     changed = [bytearray(frame) for frame in frames]
     for _ in range(draw.randrange(1, 4)):
         one = draw.choice(changed or [bytearray(b"x")])
@@ -285,7 +285,7 @@ def mutated(draw: random.Random, frames: list[bytes]) -> list[bytes]:
 
 
 def test_mutated_messages_are_read_or_refused() -> None:
-    """Changed in any way a message is refused, or is another one of the right form: nothing else happens."""
+    """A mutated message is refused, or it is another valid message."""
     draw = random.Random(3)
     value = {"a": [1, 2.5, None, "text", b"bytes"], "b": np.arange(30).reshape(5, 6), "c": torch.zeros(3)}
     frames = message(value)
