@@ -3,7 +3,8 @@
 By seed: what goes out for an individual is its place in a generation, what comes back is its evaluation. Every member
 keeps the search's parameters itself (`evorl.ec.core.Seeded`), takes the same steps from the same fitnesses, and says
 with each answer, in a few bytes, what its parameters are. They are sent once to a member that takes a lost one's place
-(`Group.set_recovery_state`), and to all where a run is gone on with. So a generation's bytes do not grow with their number.
+(`Group.set_recovery_state`), and to all members of a resumed run. So a generation's bytes do not grow with their
+number.
 """
 
 from __future__ import annotations
@@ -179,5 +180,5 @@ class Follower:
         return self.lifetime.evaluate(pack(individuals)), self.centre.hash(), self.member
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Take over the parameters; it has no `state_dict`, since the driver knows its state (`Group.set_recovery_state`)."""
+        """Take over the parameters; no `state_dict`, since the driver has its state (`Group.set_recovery_state`)."""
         self.centre.load_state_dict(state)

@@ -192,7 +192,7 @@ class Attack:
         return [one for one in self.pool.handles if one.ready and one.in_flight]
 
     def interrupt(self) -> None:
-        """Forge messages while an answer is awaited; all remaining ones when all others are sent, as the run may end."""
+        """Forge messages while an answer is awaited; all remaining ones at the end, as the run may be over soon."""
         if self.answers and self.awaited():
             left = self.count - self.spoken
             for _ in range(left if self.sent == self.count else min(self.each, left)):
@@ -347,9 +347,9 @@ def test_a_run_under_long_attack_is_unchanged_bit_for_bit(quiet: dict[str, Any],
 
 
 def oversized(path: str, token: bytes) -> bytes:
-    """Connect with the token, begin a frame that is one byte too long, and return all replies until the end.
+    """Connect with the token, begin a frame that is one byte too long, and return all replies.
 
-    ZMTP 3.0 (ZeroMQ's RFC 23) with the mechanism PLAIN (RFC 24), by hand, because libraries do not send oversized frames.
+    ZMTP 3.0 (ZeroMQ's RFC 23) with the mechanism PLAIN (RFC 24), by hand, because no library sends such a frame.
     """
 
     def command(name: bytes, body: bytes) -> bytes:

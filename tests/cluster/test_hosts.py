@@ -132,7 +132,7 @@ def test_a_replaced_receiver_gets_its_broadcast_again(spawn: Callable[..., Group
     assert LARGE <= sum(news()) < 4 * LARGE
 
 
-def test_letters_for_one_and_small_ones_go_alone(spawn: Callable[..., Group]) -> None:
+def test_calls_to_one_member_and_small_arrays_are_not_broadcast(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=2, hosts=("a", "b"))
     news, array = sent(group), np.arange(LARGE // 8)
     assert group.any("digest", array).result() == toys.digest(array)
@@ -329,14 +329,14 @@ def make_relay() -> Iterator[Callable[..., Relay]]:
         context.destroy(linger=0)
 
 
-def forward(former: Relay, to: Relay, send_number: int, parcel: int, signature: bytes) -> None:
+def forward(former: Relay, to: Relay, send_number: int, number: int, signature: bytes) -> None:
     while not former.new_counts()[1]:  # its former send may not be finished
-        former.forward(Broadcast(parcel, send_number, [Route(to.address, signature)], b"x" * 8))
+        former.forward(Broadcast(number, send_number, [Route(to.address, signature)], b"x" * 8))
 
 
-def forward_and_receive(former: Relay, to: Relay, send_number: int, parcel: int, signature: bytes) -> Broadcast | None:
+def forward_and_receive(former: Relay, to: Relay, send_number: int, number: int, signature: bytes) -> Broadcast | None:
     """Forward a broadcast from one relay to the other; return it if it is accepted."""
-    forward(former, to, send_number, parcel, signature)
+    forward(former, to, send_number, number, signature)
     ends = time.monotonic() + 10.0
     while (found := to.receive()) is None and (refused := to.new_counts()[0]) == 0:
         assert time.monotonic() < ends

@@ -102,7 +102,7 @@ def test_a_stopped_worker_is_found_by_its_deadline(spawn: Callable[..., Any]) ->
 
 
 def test_errors_come_as_from_anywhere(spawn: Callable[..., Any]) -> None:
-    with pytest.raises(toys.Refused, match="not to be made"):
+    with pytest.raises(toys.Refused, match="cannot be made"):
         spawn(toys.unmakeable)
     group = spawn()
     with pytest.raises(toys.Refused, match="not today"):
