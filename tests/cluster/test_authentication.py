@@ -31,11 +31,11 @@ NO_ZEROMQ = {
 }
 
 
-class Place:
+class Server:
     """A socket with authentication."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.context, self._heard = str(path), zmq.Context(), 0
+        self.path, self.context, self._received = str(path), zmq.Context(), 0
         self.socket = self.context.socket(zmq.ROUTER)
         self.socket.linger = 0
         require_authentication(self.socket)
@@ -49,12 +49,12 @@ class Place:
             zmq.select([*self.authenticator.sockets, self.socket], [], [], 0.01)
             self.authenticator.process()
 
-    def plain(self, said: bytes) -> socket.socket:
-        """Return a raw connection after sending ``said``."""
+    def plain(self, content: bytes) -> socket.socket:
+        """Return a raw connection after sending ``content``."""
         made = socket.socket(socket.AF_UNIX)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 10, 0))  # seconds until accepted
         made.connect(self.path)
-        made.sendall(said)
+        made.sendall(content)
         return made
 
     def dealer(self, token: bytes) -> zmq.Socket[bytes]:
@@ -68,18 +68,18 @@ class Place:
     def has_message(self) -> bool:
         return bool(self.socket.poll(0))
 
-    def heard(self) -> int:
+    def received(self) -> int:
         """Return the number of messages so far, all of accepted peers."""
         while self.has_message():
             assert self.socket.recv_multipart()[1:] == [b"hello"]
-            self._heard += 1
-        return self._heard
+            self._received += 1
+        return self._received
 
     def accepts_a_worker(self) -> None:
         """Connect a peer with the token until its message arrives; late messages of former peers may arrive as well."""
-        wanted = self.heard() + 1
+        wanted = self.received() + 1
         with self.dealer(TOKEN):
-            self.until(lambda: self.heard() >= wanted)
+            self.until(lambda: self.received() >= wanted)
 
     def close(self) -> None:
         self.authenticator.close()
@@ -87,89 +87,89 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "authenticator")
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path / "authenticator")
     yield made
     made.close()
 
 
-@pytest.mark.parametrize("said", NO_ZEROMQ.values(), ids=NO_ZEROMQ)
-def test_an_invalid_handshake_is_counted_once(place: Place, said: bytes) -> None:
-    place.plain(said).close()
-    place.until(lambda: place.authenticator.refused > 0)
-    place.accepts_a_worker()
-    assert place.authenticator.refused == 1
+@pytest.mark.parametrize("content", NO_ZEROMQ.values(), ids=NO_ZEROMQ)
+def test_an_invalid_handshake_is_counted_once(server: Server, content: bytes) -> None:
+    server.plain(content).close()
+    server.until(lambda: server.authenticator.refused > 0)
+    server.accepts_a_worker()
+    assert server.authenticator.refused == 1
 
 
-def test_a_wrong_token_is_counted_once_and_the_right_one_never(place: Place) -> None:
-    with place.dealer(bytes(16)), place.dealer(TOKEN):
-        place.until(lambda: place.authenticator.refused > 0 and place.has_message())
-    place.until(place.has_message)
-    assert place.authenticator.refused == 1
-    assert len(place.socket.recv_multipart()) == 2
-    assert not place.has_message(), "messages of the refused peer are never read"
+def test_a_wrong_token_is_counted_once_and_the_right_one_never(server: Server) -> None:
+    with server.dealer(bytes(16)), server.dealer(TOKEN):
+        server.until(lambda: server.authenticator.refused > 0 and server.has_message())
+    server.until(server.has_message)
+    assert server.authenticator.refused == 1
+    assert len(server.socket.recv_multipart()) == 2
+    assert not server.has_message(), "messages of the refused peer are never read"
 
 
-@pytest.mark.parametrize("said", SILENT.values(), ids=SILENT)
-def test_a_peer_that_disconnects_during_the_handshake_is_not_counted(place: Place, said: bytes) -> None:
+@pytest.mark.parametrize("content", SILENT.values(), ids=SILENT)
+def test_a_peer_that_disconnects_during_the_handshake_is_not_counted(server: Server, content: bytes) -> None:
     """It may be a killed worker. Other peers are counted correctly, in any order of connects and disconnects."""
-    before, workers = [place.plain(said) for _ in range(3)], [place.dealer(TOKEN)]
-    place.until(place.has_message)
-    after = [place.plain(said) for _ in range(3)]
-    place.accepts_a_worker()
+    before, workers = [server.plain(content) for _ in range(3)], [server.dealer(TOKEN)]
+    server.until(server.has_message)
+    after = [server.plain(content) for _ in range(3)]
+    server.accepts_a_worker()
     for one in (*before[:2], *after[:2]):
         one.close()
-    place.plain(NO_ZEROMQ["noise"]).close()
-    workers.append(place.dealer(TOKEN))
-    place.until(lambda: place.heard() == 3)
+    server.plain(NO_ZEROMQ["noise"]).close()
+    workers.append(server.dealer(TOKEN))
+    server.until(lambda: server.received() == 3)
     for one in (*before, *after, *workers):
         one.close()
-    place.accepts_a_worker()
-    place.until(lambda: place.authenticator.refused > 0)
-    assert place.authenticator.refused == 1
+    server.accepts_a_worker()
+    server.until(lambda: server.authenticator.refused > 0)
+    assert server.authenticator.refused == 1
 
 
-def test_a_worker_that_ends_is_not_confused_with_a_silent_peer(place: Place) -> None:
-    silent = [place.plain(b"") for _ in range(3)]
+def test_a_worker_that_ends_is_not_confused_with_a_silent_peer(server: Server) -> None:
+    silent = [server.plain(b"") for _ in range(3)]
     for _ in range(4):
-        place.accepts_a_worker()
-    assert place.authenticator.refused == 0
+        server.accepts_a_worker()
+    assert server.authenticator.refused == 0
     for one in silent:
         one.close()
-    place.plain(NO_ZEROMQ["noise"]).close()
-    place.until(lambda: place.authenticator.refused > 0)
-    place.accepts_a_worker()
-    assert place.authenticator.refused == 1
+    server.plain(NO_ZEROMQ["noise"]).close()
+    server.until(lambda: server.authenticator.refused > 0)
+    server.accepts_a_worker()
+    assert server.authenticator.refused == 1
 
 
-def test_a_refused_peer_that_continues_to_send_is_counted_once(place: Place) -> None:
+def test_a_refused_peer_that_continues_to_send_is_counted_once(server: Server) -> None:
     command = b"\x05HELLO\x06worker\x04nope"
-    stranger = place.plain(SILENT["a greeting"] + b"\x04" + bytes([len(command)]) + command)
-    place.until(lambda: place.authenticator.refused > 0)
+    stranger = server.plain(SILENT["a greeting"] + b"\x04" + bytes([len(command)]) + command)
+    server.until(lambda: server.authenticator.refused > 0)
     with suppress(OSError):
         stranger.sendall(b"\x04" + bytes([len(command)]) + command)
     stranger.close()
-    place.accepts_a_worker()
-    place.plain(NO_ZEROMQ["noise"]).close()
-    place.until(lambda: place.authenticator.refused > 1)
-    place.accepts_a_worker()
-    assert place.authenticator.refused == 2
+    server.accepts_a_worker()
+    server.plain(NO_ZEROMQ["noise"]).close()
+    server.until(lambda: server.authenticator.refused > 1)
+    server.accepts_a_worker()
+    assert server.authenticator.refused == 2
 
 
-def test_a_worker_killed_before_the_reply_is_not_counted(place: Place) -> None:
+def test_a_worker_killed_before_the_reply_is_not_counted(server: Server) -> None:
     for wait in (0.0, 0.001, 0.01, 0.1):
-        dealer = place.dealer(TOKEN)
+        dealer = server.dealer(TOKEN)
         time.sleep(wait)
         dealer.close()
-    place.accepts_a_worker()
-    assert place.authenticator.refused == 0
+    server.accepts_a_worker()
+    assert server.authenticator.refused == 0
 
 
-def test_a_flood_of_connections_does_not_block(place: Place) -> None:
+def test_a_flood_of_connections_does_not_block(server: Server) -> None:
     """ZeroMQ emits events for every connection, and blocks at the queue limit: 1,000 by default."""
     count = 2000
     for _ in range(count):
-        place.plain(b"no").close()
-    place.until(lambda: place.authenticator.refused == count)
-    place.accepts_a_worker()
-    assert place.authenticator.refused == count
+        server.plain(b"no").close()
+    server.until(lambda: server.authenticator.refused == count)
+    server.accepts_a_worker()
+    assert server.authenticator.refused == count

@@ -120,8 +120,8 @@ class Attack:
         self.hostile, self.count, self.each, self.kill_at = hostile, count, each, kill_at
         self.draw = random.Random(5)
         self.sent = self.strikes = self.kills = 0
-        self.spoken = 0  # forged messages of workers
-        self.spoiled = 0  # of these, mutated answers
+        self.forged = 0  # forged messages of workers
+        self.mutated_answers = 0  # of these, mutated answers
         self.refused: Counter[str] = Counter()  # messages, by the failed check
         self.seen: deque[list[bytes]] = deque(maxlen=50)  # real messages of the run
         self.answers: deque[list[bytes]] = deque(maxlen=50)  # of these, answers to one call
@@ -152,15 +152,15 @@ class Attack:
 
     def _raw(self, path: str, content: bytes) -> None:
         """Send bytes that are not ZeroMQ's protocol."""
-        with socket.socket(socket.AF_UNIX) as plain:
-            plain.connect(path)
-            plain.setblocking(False)
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(path)
+            raw.setblocking(False)
             try:
-                plain.send(content)
+                raw.send(content)
             except (BlockingIOError, BrokenPipeError, ConnectionResetError):
                 return
 
-    def strike(self, listen: Callable[[], None]) -> None:
+    def strike(self, poll_driver: Callable[[], None]) -> None:
         """Send mutated messages and hostile payloads over all connections."""
         assert self.pool is not None
         if self.sent >= self.count or (not self.strikes and not all(handle.ready for handle in self.pool.handles)):
@@ -175,7 +175,7 @@ class Attack:
         for _ in range(min(self.each, self.count - self.sent)):
             message = self._message()
             while not self._try(self.insider, message):
-                listen()
+                poll_driver()
             self.sent += 1
         for other in (*self.outsiders, *self.doubles):
             self._try(other, self._message())
@@ -194,39 +194,39 @@ class Attack:
     def interrupt(self) -> None:
         """Forge messages while an answer is awaited; all remaining ones at the end, as the run may be over soon."""
         if self.answers and self.awaited():
-            left = self.count - self.spoken
+            left = self.count - self.forged
             for _ in range(left if self.sent == self.count else min(self.each, left)):
-                self.speak()
+                self.forge()
 
-    def speak(self) -> None:
+    def forge(self) -> None:
         """Pass an invalid message to the pool as a worker's next message."""
         assert self.pool is not None
         handle = self.draw.choice(self.pool.handles)
         kind = self.draw.choice(PARSED)
-        said = forged(self.draw, handle, kind, self.draw.choice(self.hostile))
+        content = forged(self.draw, handle, kind, self.draw.choice(self.hostile))
         awaited = self.awaited()
         if kind == Kind.ANSWER and self.answers and awaited and self.draw.random() < 0.8:
             handle = self.draw.choice(awaited)
-            said = mutated_answer(self.draw, handle, self.draw.choice(self.answers))
-            self.spoiled += 1
+            content = mutated_answer(self.draw, handle, self.draw.choice(self.answers))
+            self.mutated_answers += 1
         if kind == Kind.CALL:  # a mutated old message, with a wrong number or header
-            said = mutated(self.draw, self.draw.choice(self.seen))
+            content = mutated(self.draw, self.draw.choice(self.seen))
             with suppress(ProtocolError):
-                handle.connection.check(said)
-                return self.speak()  # still valid: try another
-        self.spoken += 1
+                handle.connection.check(content)
+                return self.forge()  # still valid: try another
+        self.forged += 1
         before = vars(handle.connection).copy()
         with pytest.raises(ProtocolError):
-            self.pool._handle_message(handle.name, said)
+            self.pool._handle_message(handle.name, content)
         assert vars(handle.connection) == before
 
-    def hear(self, frames: list[bytes]) -> None:
+    def record_accepted(self, frames: list[bytes]) -> None:
         """Record an accepted message."""
         self.seen.append(frames)
         if Header.unpack(frames[0]).kind == Kind.ANSWER and [n > 0 for n, _ in unpack(frames[1], form=HEADS)] == [True]:
             self.answers.append(frames)
 
-    def note(self, identity: bytes, frames: list[bytes]) -> None:
+    def count_refused(self, identity: bytes, frames: list[bytes]) -> None:
         """Count a refused message by the failed check."""
         assert self.pool is not None
         handle = self.pool._by_name.get(identity)
@@ -284,13 +284,13 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         try:
             take(pool, identity, frames)
         except ProtocolError:
-            made[-1].note(identity, frames)
+            made[-1].count_refused(identity, frames)
             raise
-        made[-1].hear([bytes(frame) for frame in frames])
+        made[-1].record_accepted([bytes(frame) for frame in frames])
 
     def received(pool: WorkerPool) -> bool:
-        if made[-1].strikes and made[-1].spoken < made[-1].count // 8 and made[-1].draw.random() < 0.2:
-            made[-1].speak()  # also if no answer is awaited; most are forged while one is
+        if made[-1].strikes and made[-1].forged < made[-1].count // 8 and made[-1].draw.random() < 0.2:
+            made[-1].forge()  # also if no answer is awaited; most are forged while one is
         return receive(pool)
 
     yield attack
@@ -314,11 +314,11 @@ def run_under_attack(attack: Attack, tmp_path: Path) -> None:
     assert attack.pool.replaced == 1
     most = len(attack.outsiders) + len(attack.raws)  # peers without a token may disconnect by themselves
     assert most // 2 < attack.pool.socket.refused <= most
-    assert attack.spoken == attack.count == attack.refused["connection"] + attack.refused["content"]
+    assert attack.forged == attack.count == attack.refused["connection"] + attack.refused["content"]
     assert attack.refused["connection"] > attack.count / 10
     assert attack.refused["content"] > attack.count / 2
     assert attack.refused["name"] > attack.count / 2
-    assert attack.spoiled > attack.count / 5
+    assert attack.mutated_answers > attack.count / 5
     assert attack.pool.refused >= attack.refused["name"] + attack.pool.socket.refused
     told = [row["cluster/refused"] for row in rows(tmp_path / "attacked") if "cluster/refused" in row]
     assert attack.count / 2 < told[-1] <= attack.pool.refused
@@ -359,26 +359,26 @@ def oversized(path: str, token: bytes) -> bytes:
     def short(text: bytes) -> bytes:
         return bytes([len(text)]) + text
 
-    with socket.socket(socket.AF_UNIX) as plain:
-        plain.settimeout(30)
-        plain.connect(path)
-        said = b""
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(30)
+        raw.connect(path)
+        content = b""
 
-        def hear(word: bytes) -> None:
-            nonlocal said
-            while word not in said and (more := plain.recv(4096)):
-                said += more
+        def wait_for(word: bytes) -> None:
+            nonlocal content
+            while word not in content and (more := raw.recv(4096)):
+                content += more
 
-        plain.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"PLAIN".ljust(20, b"\0") + bytes(32))
-        plain.sendall(command(b"HELLO", short(USER) + short(token.hex().encode())))
-        hear(b"WELCOME")
-        plain.sendall(command(b"INITIATE", short(b"Socket-Type") + len(b"DEALER").to_bytes(4) + b"DEALER"))
-        hear(b"READY")
-        plain.sendall(b"\x02" + (MAX_FRAME + 1).to_bytes(8) + bytes(100))
+        raw.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"PLAIN".ljust(20, b"\0") + bytes(32))
+        raw.sendall(command(b"HELLO", short(USER) + short(token.hex().encode())))
+        wait_for(b"WELCOME")
+        raw.sendall(command(b"INITIATE", short(b"Socket-Type") + len(b"DEALER").to_bytes(4) + b"DEALER"))
+        wait_for(b"READY")
+        raw.sendall(b"\x02" + (MAX_FRAME + 1).to_bytes(8) + bytes(100))
         with suppress(ConnectionResetError):
-            while more := plain.recv(4096):
-                said += more
-    return said
+            while more := raw.recv(4096):
+                content += more
+    return content
 
 
 def test_an_oversized_frame_ends_its_connection() -> None:
@@ -386,10 +386,10 @@ def test_an_oversized_frame_ends_its_connection() -> None:
     try:
         path = group.pool.launcher.endpoint.removeprefix("ipc://")
         with ThreadPoolExecutor(1) as insider:
-            said = insider.submit(oversized, path, group.pool._token)
-            while not said.done():  # the driver polls during calls
+            replies = insider.submit(oversized, path, group.pool._token)
+            while not replies.done():  # the driver polls during calls
                 assert group.all("echo", 1) == [1, 1]
-        assert b"READY" in said.result(), "it was accepted"
+        assert b"READY" in replies.result(), "it was accepted"
         assert group.all("add", 1) == Local().spawn(toys.Counter, 2).all("add", 1)
     finally:
         group.close()
@@ -441,7 +441,7 @@ def test_every_message_of_a_worker_is_accepted_or_refused(
     try:
         messages, (handle,) = recorded(group, monkeypatch), group.pool.handles
         kept = (handle.connection.received, handle.reader, handle.host, handle.released, group.pool.states)
-        draw, refused, heard, ways = random.Random(6), 0, 0, (mutated, reshaped)
+        draw, refused, accepted, ways = random.Random(6), 0, 0, (mutated, reshaped)
         with monkeypatch.context() as patch:
             patch.setattr(WorkerPool, "_send", lambda *_: None)
             hostile = [(draw.choice(messages), payload) for payload in payloads(canary) for _ in range(10)]
@@ -450,16 +450,16 @@ def test_every_message_of_a_worker_is_accepted_or_refused(
                 handle.sent, handle.ready = deque(replace(call) for call in waiting), draw.random() < 0.5
                 handle.host, handle.reader = (kept[2], kept[1]) if draw.random() < 0.8 else ("", None)
                 at = draw.randrange(1, len(frames))
-                said = [*frames[:at], payload, *frames[at + 1 :]] if payload else draw.choice(ways)(draw, frames)
+                content = [*frames[:at], payload, *frames[at + 1 :]] if payload else draw.choice(ways)(draw, frames)
                 try:
-                    group.pool._handle_message(b"%d.%d" % (handle.number, handle.life), said)
-                    heard += 1
+                    group.pool._handle_message(b"%d.%d" % (handle.number, handle.life), content)
+                    accepted += 1
                 except ProtocolError:
                     refused += 1
                 except MemberError:  # reports that a member could not be made
-                    heard += 1
+                    accepted += 1
         assert refused > 5_000
-        assert heard > 100
+        assert accepted > 100
         handle.connection.received, handle.reader, handle.host, handle.released, group.pool.states = kept
         handle.sent, handle.ready = deque(), True
         assert group.all("echo", 7) == [7, 7]

@@ -219,16 +219,16 @@ def test_a_stream_continues_with_the_arguments_sent_to_it(spawn: Spawn) -> None:
     """Each member has at most two calls with the former arguments in flight, and none later."""
     group = spawn(toys.Counter, 3)
     stream = group.gather("with_length", 0, np.zeros(1))
-    heard: dict[int, list[int]] = {member: [] for member in range(3)}
-    member, (said, length) = next(stream)
+    received: dict[int, list[int]] = {member: [] for member in range(3)}
+    member, (argument, length) = next(stream)
     for new in range(1, 200):
-        heard[member].append(said)
-        assert length == 10_000 * (said % 5) + 1  # with the matching array
-        member, (said, length) = stream.send((new, np.zeros(10_000 * (new % 5) + 1)))
+        received[member].append(argument)
+        assert length == 10_000 * (argument % 5) + 1  # with the matching array
+        member, (argument, length) = stream.send((new, np.zeros(10_000 * (new % 5) + 1)))
     stream.close()
-    for words in heard.values():
-        old = words.count(0)  # calls ahead of the first answer
-        assert old <= 2 and words[old:] == sorted({*words[old:]})
+    for arguments in received.values():
+        old = arguments.count(0)  # calls ahead of the first answer
+        assert old <= 2 and arguments[old:] == sorted({*arguments[old:]})
 
 
 # ------------------------------------------------------------------ independence of the cluster

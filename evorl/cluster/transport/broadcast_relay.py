@@ -37,7 +37,8 @@ from evorl.cluster.transport.wire import MAX_FRAME, Bulk, Header, Kind, Protocol
 
 FAN_OUT = 4  # copies that one process sends; with three or four the last host of a large tree gets its copy soonest
 MAX_QUEUED = 2  # unread broadcasts of each sender; more wait at the sender
-SECRET_BYTES = 16  # bytes
+SECRET_BYTES = 16
+
 REMEMBERED_SENDS = 64  # last send numbers; a broadcast older than all of them counts as replayed, not as slow
 HELD = struct.Struct("<II")  # the process that stores a broadcast, and its file descriptor
 LINGER_MS = 2000  # for a broadcast being sent when its socket is closed

@@ -109,7 +109,6 @@ def _map_block(path: str) -> mmap.mmap:
         # Writable, because torch supports no read-only memory. Not private, because a private map would keep what its
         # reader wrote, and the next message in this block would be read wrong. A reader owns a block until it
         # releases it.
-
         return mmap.mmap(handle, size)
     finally:
         os.close(handle)

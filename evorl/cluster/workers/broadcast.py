@@ -21,7 +21,8 @@ from evorl.cluster.workers.handle import WorkerHandle
 
 log = logging.getLogger("evorl")
 
-MAX_STORED = 4  # broadcasts that every host keeps
+MAX_STORED = 4  # broadcasts that every host stores
+
 TIMEOUT_S, MIN_BYTES_PER_S = 1.0, 10e6  # a broadcast may take this time, plus its size at this rate
 
 Send = Callable[[WorkerHandle, tuple[int, int, Sequence[Route]], Payload], None]
@@ -63,8 +64,8 @@ class Broadcaster:
     def remove_worker(self, handle: WorkerHandle) -> set[str]:
         """Remove a worker that has ended.
 
-        The broadcasts that it stored are lost. Return the hosts to which it would have forwarded the current one: they
-        are not pending any more.
+        The broadcasts that it stored are lost. Return its host and the hosts behind it in the tree, as far as they are
+        pending; calls to their workers do not wait for the current broadcast any more.
         """
         others = self._hosts.get(handle.host, {})
         others.pop(handle.number, None)

@@ -63,7 +63,7 @@ class RemoteGroup:
                 if outcome[0]:
                     answers[member] = outcome[1]
                 else:
-                    errors[member] = self.pool.error(member, outcome[1])
+                    errors[member] = self.pool.member_error(member, outcome[1])
         if errors:
             raise errors[min(errors)]
         return answers
@@ -197,7 +197,7 @@ class RemoteGroup:
         assert call.outcomes is not None
         for member, (succeeded, content) in zip(call.members, call.outcomes, strict=True):
             if not succeeded:
-                raise self.pool.error(member, content)
+                raise self.pool.member_error(member, content)
         return [content for _, content in call.outcomes]
 
     def poll(self, timeout_s: float) -> None:

@@ -76,5 +76,4 @@ class DriverPauses:
         self._last_check, self._last_cpu_time = now, cpu_time
         for handle in handles:
             handle.last_sign += stopped if handle.host else away
-
         return True

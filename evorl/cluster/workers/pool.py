@@ -112,6 +112,7 @@ class WorkerPool:
     # -------------------------------------------------------------- sending
 
     def dispatch(self, handle: WorkerHandle, calls: Sequence[Call]) -> None:
+        """Assign calls to a worker and send them."""
         self.assign(handle, calls)
         self.push(handle)
 
@@ -158,7 +159,8 @@ class WorkerPool:
 
     # -------------------------------------------------------------- receiving
 
-    def error(self, member: int, content: Failure) -> Exception:
+    def member_error(self, member: int, content: Failure) -> Exception:
+        """Return the error to raise for a member's failure."""
         kinds, message, trace = content
         plain = next((self._plain[kind] for kind in kinds if kind in self._plain), None)
         if plain is None:
@@ -282,7 +284,7 @@ class WorkerPool:
         """Continue where the worker's former process stopped; its members are made now."""
         for member, state, (succeeded, content) in zip(handle.members, states, outcomes, strict=True):
             if not succeeded:
-                raise self.error(member, content)
+                raise self.member_error(member, content)
             self.states[member] = state
         handle.ready = True
         self._making.discard(handle.number)
@@ -312,7 +314,6 @@ class WorkerPool:
         self._drain()  # messages that it sent before it died
         call = handle.sent[0].number if handle.sent else NO_CALL
         log.warning("%s", record_death(gone, handle.activity, call, handle.failures))
-
         self.replaced += 1
         waiting = self.broadcaster.remove_worker(handle)
         del self._by_name[handle.name]

@@ -48,5 +48,4 @@ class Scheduler(Generic[T]):
 
     def least_loaded(self) -> T | None:
         """Return a worker with the fewest calls, of several the one updated first; None if none has capacity."""
-
         return next((next(iter(workers.values())) for workers in self._by_load if workers), None)
