@@ -95,7 +95,7 @@ KEYED = {
     ),
     "evorl/cluster/transport/broadcast_relay.py": (
         {"secrets", "secrets.token_bytes"},
-        "what the driver seals parcels with",
+        "secrets of the driver's signatures of broadcasts",
     ),
     "evorl/cluster/processes/launcher.py": ({"secrets", "secrets.token_hex"}, "a directory's name"),
     "evorl/util/seed.py": ({"np.random.Generator", "np.random.Philox"}, "the one source of generators"),

@@ -71,12 +71,12 @@ def test_a_tree_is_never_later_than_a_star(workers: int) -> None:
 def test_a_tree_is_as_deep_as_ours(hosts: int, degree: int) -> None:
     from scaling import levels
 
-    from evorl.cluster.transport.broadcast_relay import FAN, branches
+    from evorl.cluster.transport.broadcast_relay import FAN_OUT, branches
 
     def depth(places: Sequence[int]) -> int:
         return 1 + max(depth(beyond) for _, beyond in branches(places)) if places else 0
 
-    assert levels(hosts, FAN) == depth(range(hosts))
+    assert levels(hosts, FAN_OUT) == depth(range(hosts))
     assert levels(hosts, degree) <= hosts
 
 

@@ -73,11 +73,11 @@ def called(words: str) -> Iterator[tuple[Any, Callable[[], object]]]:
 
 
 def workers(group: Any) -> list[int]:
-    return [seat.reader.pid for seat in group.crew.seats]
+    return [handle.reader.pid for handle in group.pool.handles]
 
 
 def nurse(group: Any) -> list[int]:
-    return [group.crew.launcher._nurses[0].pid.number]
+    return [group.pool.launcher._nurses[0].pid.number]
 
 
 VICTIMS: dict[str, Callable[[Any], list[int]]] = {

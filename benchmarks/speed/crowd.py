@@ -12,7 +12,7 @@ from typing import Any
 
 from evorl.cluster.core import Make
 from evorl.cluster.processes.fork import die_with_parent, fork
-from evorl.cluster.transport.host import here
+from evorl.cluster.transport.host import host_id
 from evorl.cluster.workers.launcher import Exit
 from evorl.cluster.workers.worker import serve
 
@@ -21,7 +21,7 @@ class Crowd:
     """See `evorl.cluster.workers.launcher`. Nobody in it dies or is replaced."""
 
     def __init__(self, make: Make, workers: int) -> None:
-        self.make, self.workers, self.host = make, workers, here()
+        self.make, self.workers, self.host = make, workers, host_id()
         self.directory = tempfile.mkdtemp(prefix="evorl-")
         self.endpoint = f"ipc://{self.directory}/group"
         self.watch = None

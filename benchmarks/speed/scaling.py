@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from evorl.cluster.transport.broadcast_relay import FAN
+from evorl.cluster.transport.broadcast_relay import FAN_OUT
 
 Fan = Literal["star", "tree", "none"]
 """Where the weights of a synchronous run go: from the driver to every worker, along a tree of hosts (what evorl does),
@@ -42,7 +42,7 @@ class Place:
     network: float = 25e9 / 8  # bytes/s of a host's card, assumed
     latency_s: float = 100e-6  # of one hop, assumed
     cores: int = 64  # of a host, assumed
-    degree: int = FAN  # of the tree
+    degree: int = FAN_OUT  # of the tree
 
     @property
     def wire(self) -> float:

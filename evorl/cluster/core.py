@@ -1,10 +1,10 @@
-"""Where work runs: the words that every cluster shares.
+"""The interface of all clusters: `Cluster`, `Group`, `Future` and their errors.
 
-A *group* is N members: objects made by a factory from their index, each with state of its own. Members are logical,
-their number belongs to the experiment; the processes that carry them are not, and may be fewer, more or replaced.
-A member is reached by the name of a method and plain data or arrays. One that has ``state_dict`` and
-``load_state_dict`` survives its process: it is made again, restored to its state before the calls that were lost, and
-those are made again. So what comes back is a function of the factory and the calls alone, wherever they ran.
+A *group* has N members. A member is an object with its own state, made by a factory from its index. The number of
+members is part of the experiment. The number of processes that run them is not: it may be smaller or larger, and
+processes may be replaced. A call to a member is the name of a method, plain data and arrays. A member with
+``state_dict`` and ``load_state_dict`` survives the death of its process: it is made again, its state before the lost
+calls is restored, and these calls are repeated. Answers therefore depend only on the factory and the calls.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any, ClassVar, Protocol
 log = logging.getLogger("evorl")
 
 Make = Callable[[int], Any]
-"""Makes the member of an index."""
+"""Factory of members: takes an index, returns the member."""
 
 
 class MemberError(RuntimeError):
-    """A member's method raised: which, what, and its traceback as text."""
+    """An error that a member's method raised: member, class, message, and traceback as text."""
 
     def __init__(self, member: int, kind: str, message: str, trace: str) -> None:
         super().__init__(f"member {member}: {kind}: {message}\n{trace}".rstrip())
         self.member, self.kind, self.message, self.trace = member, kind, message, trace
 
 
-def raised(member: int, error: Exception, plain: Sequence[type[Exception]]) -> Exception:
-    """What the caller of a group sees of a member's error: itself where its class is one of ``plain``."""
+def caller_error(member: int, error: Exception, plain: Sequence[type[Exception]]) -> Exception:
+    """Return the error to raise in the caller: ``error`` itself if its class is in ``plain``, else a `MemberError`."""
     if isinstance(error, tuple(plain)):
         return error
     trace = "".join(traceback.format_exception(error))
@@ -39,22 +39,22 @@ def raised(member: int, error: Exception, plain: Sequence[type[Exception]]) -> E
     return found
 
 
-def public(method: str) -> str:
-    """The name of a method that others may call. Raises AttributeError for one that begins with an underscore."""
+def public_method(method: str) -> str:
+    """Return the name of a public method. Raises AttributeError for a name that begins with an underscore."""
     if method.startswith("_"):
-        raise AttributeError(f"{method} is not for others to call")
+        raise AttributeError(f"{method} is a private method")
     return method
 
 
 class MemberLost(RuntimeError):
-    """A member's process died or hung again and again over the same call."""
+    """A member's process died or hung repeatedly during the same call."""
 
 
 class Future(Protocol):
-    """The answer to one call, to come."""
+    """The pending answer to one call."""
 
     def done(self) -> bool:
-        """Whether `result` would return at once."""
+        """Return whether `result` returns immediately."""
         ...
 
     def result(self) -> Any:
@@ -65,100 +65,102 @@ class Future(Protocol):
 class Group(Protocol):
     """N members.
 
-    Arrays in answers are the caller's own, but for `gather`'s. Arrays in arguments are lent: a member may read them
-    until it has answered, and copies what it keeps or changes.
+    Arrays in answers belong to the caller, except those of `gather`. Arrays in arguments are lent: a member may read
+    them until it has answered, and must copy what it keeps or changes.
     """
 
     size: int
 
     def all(self, method: str, *args: object) -> list[Any]:
-        """Every member gets the call; every answer, by member.
+        """Call every member and return the answers by member.
 
-        Where some raised, the rest still finish and the error of the lowest index comes. Raises `MemberError`,
-        `MemberLost`.
+        If some members raise, the others still finish, and the error of the lowest index is raised. Raises
+        `MemberError`, `MemberLost`.
         """
         ...
 
     def any(self, method: str, *args: object) -> Future:
-        """Whichever member is free takes the call. It must not depend on or change a member's state."""
+        """Call any one free member. The call must neither depend on a member's state nor change it."""
         ...
 
     def first(self, futures: Sequence[Future]) -> Future:
-        """Wait for one of several answers; the earliest given of those that are there."""
+        """Wait until one of the futures is done; return the first in ``futures`` that is."""
         ...
 
     def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
-        """`any` for each tuple of arguments, all members busy; answers in the arguments' order."""
+        """Call `any` for each tuple of arguments, with all members busy; yield answers in the order of arguments."""
         ...
 
     def gather(
         self, method: str, *args: object, begin: int = 0
     ) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
-        """An endless stream of (member, answer), in the order they come; member ``begin`` is called first.
+        """Stream (member, answer) pairs endlessly, in order of arrival; member ``begin`` is called first.
 
-        Each member is called again and again, at most twice ahead of the answers that were taken: so a slow consumer
-        bounds memory, and nothing is dropped. Arrays are valid until the next answer is taken. Arguments that are sent
-        to the stream (``stream.send(args)`` in the place of ``next(stream)``) are those of all calls from then on,
-        beginning with the next one of the member whose answer was taken last; and of calls that are lost and made
-        again.
+        Each member is called repeatedly, at most twice ahead of the answers that were taken. Memory is therefore
+        bounded for a slow consumer, and no answer is dropped. Arrays are valid until the next answer is taken.
+        ``stream.send(args)`` instead of ``next(stream)`` replaces the arguments of all later calls, beginning with
+        the next call of the member whose answer was taken last. Calls that are lost and repeated get the new
+        arguments as well.
 
-        A stream that is left has called members ahead of the answers that were taken, how often depends on the
-        cluster: the members are at some later state than `states` tells. `restore` brings them back to it.
+        When the consumer abandons a stream, members have been called ahead of the answers that were taken, how often
+        depends on the cluster. Their states are then later than those that `states` returns; `restore` resets them.
         """
         ...
 
     def states(self) -> list[Any]:
-        """Every member's state after the answers that were taken so far."""
+        """Return every member's state after the answers that were taken so far."""
         ...
 
     def restore(self, states: Sequence[Any]) -> None:
-        """Give every member its state, as `states` returned them."""
+        """Load every member's state, as returned by `states`."""
         ...
 
-    def hand_on(self, state: Callable[[], object]) -> None:
-        """For members that have ``load_state_dict`` alone, since the caller knows their state: from now on one that
-        lost its process is made again in what ``state`` gives at that time."""
+    def set_recovery_state(self, state: Callable[[], object]) -> None:
+        """Set the function that returns the state for a member that is made again after its process was lost.
+
+        For members that have ``load_state_dict`` but no ``state_dict``, because the caller has their state.
+        """
         ...
 
     def counters(self) -> dict[str, float]:
-        """What the cluster has had to mend so far, as metrics."""
+        """Return the cluster's metrics so far: replaced workers, refused messages, bytes sent."""
         ...
 
     def close(self) -> None:
-        """End the members. Nothing stays: no process, socket, shared memory or file."""
+        """End the members. No process, socket, shared memory or file remains."""
         ...
 
 
 class Cluster(ABC):
-    """A choice of where members run; a frozen dataclass whose fields are config keys."""
+    """Where members run: a frozen dataclass whose fields are config keys."""
 
-    here: ClassVar[bool]
-    """Whether members live in the process that spawns them."""
+    in_process: ClassVar[bool]
+    """Whether members run in the process that spawns them."""
 
     @property
     def workers(self) -> int:
-        """Processes that members are spread over."""
+        """Number of processes that run members."""
         return 1
 
     @property
     def begins(self) -> str:
-        """What a person is told beforehand where `spawn` takes its time."""
+        """A message to print before a slow `spawn`; empty if it is fast."""
         return ""
 
     @abstractmethod
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
-        """``size`` members, ``make(0)`` to ``make(size - 1)``.
+        """Make a group of ``size`` members, ``make(0)`` to ``make(size - 1)``.
 
-        Errors of the classes ``plain`` (made from one message) reach the caller as they are, all others as
-        `MemberError`. Raises what making a member raises, `MemberLost`.
+        Members' errors of the classes in ``plain`` (constructed from one message) are raised unchanged in the caller,
+        all others as `MemberError`. Raises the errors of ``make``, `MemberLost`.
         """
 
 
-def employed(workers: int, members: int) -> int:
-    """How many of the workers have a member to carry; says so where some have none."""
+def used_workers(workers: int, members: int) -> int:
+    """Return the number of workers that get members; log a warning if some get none."""
     if members < workers:
         log.warning(
-            "%d of %d workers stay away: there is work for %d (rl.members; in a population its tasks in flight)",
+            "%d of %d workers are not used: there is work for %d (rl.members; in a population, tasks in flight)",
             workers - members, workers, members,
         )  # fmt: skip
     return min(workers, members)

@@ -1,4 +1,4 @@
-"""Everything in one process: the default cluster."""
+"""The default cluster: all members in the calling process."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from functools import cache, partial
 from itertools import count
 from typing import Any, ClassVar
 
-from evorl.cluster.core import Cluster, Future, Make, public, raised
+from evorl.cluster.core import Cluster, Future, Make, caller_error, public_method
 
 
 @dataclass(frozen=True, kw_only=True)
 class Local(Cluster):
-    """No workers: the run's members live in the process that reads this."""
+    """A cluster without workers: members run in this process."""
 
-    here: ClassVar[bool] = True
+    in_process: ClassVar[bool] = True
 
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> LocalGroup:
         return LocalGroup(make, size, plain)
 
 
-class Done:
-    """The answer to a call that was made at once."""
+class CompletedCall:
+    """A `Future` of a call that has already been made."""
 
     def __init__(self, answer: Any, error: Exception | None = None) -> None:
         self._answer, self.error = answer, error
@@ -36,10 +36,10 @@ class Done:
         return self._answer
 
 
-class Later:
-    """The answer to a call that is made when somebody asks for it, so that nothing waits for those behind it."""
+class LazyCall:
+    """A `Future` whose call is made when its answer is first needed, so that earlier answers do not wait for it."""
 
-    def __init__(self, call: Callable[[], Done]) -> None:
+    def __init__(self, call: Callable[[], CompletedCall]) -> None:
         self._call = cache(call)
 
     def done(self) -> bool:
@@ -50,7 +50,7 @@ class Later:
 
 
 class LocalGroup:
-    """Members as plain objects, called one after the other."""
+    """Members as plain objects in this process, called one after the other."""
 
     def __init__(self, make: Make, size: int, plain: Sequence[type[Exception]]) -> None:
         self.size, self._plain = size, plain
@@ -63,21 +63,21 @@ class LocalGroup:
             raise
         self._next = 0
 
-    def _try(self, index: int, function: Callable[..., Any], *args: object) -> Done:
+    def _try(self, index: int, function: Callable[..., Any], *args: object) -> CompletedCall:
         try:
-            return Done(function(*args))
+            return CompletedCall(function(*args))
         except Exception as error:
-            return Done(None, raised(index, error, self._plain))
+            return CompletedCall(None, caller_error(index, error, self._plain))
 
-    def _call(self, index: int, method: str, *args: object) -> Done:
-        return self._try(index, lambda: getattr(self.members[index], public(method))(*args))
+    def _call(self, index: int, method: str, *args: object) -> CompletedCall:
+        return self._try(index, lambda: getattr(self.members[index], public_method(method))(*args))
 
     def all(self, method: str, *args: object) -> list[Any]:
         return [one.result() for one in [self._call(index, method, *args) for index in range(self.size)]]
 
-    def any(self, method: str, *args: object) -> Later:
+    def any(self, method: str, *args: object) -> LazyCall:
         self._next = (self._next + 1) % self.size
-        return Later(partial(self._call, self._next, method, *args))
+        return LazyCall(partial(self._call, self._next, method, *args))
 
     def first(self, futures: Sequence[Future]) -> Future:
         return futures[0]
@@ -100,8 +100,8 @@ class LocalGroup:
         for index, state in enumerate(states):
             self._call(index, "load_state_dict", state).result()
 
-    def hand_on(self, state: Callable[[], object]) -> None:
-        """Nobody is lost here."""
+    def set_recovery_state(self, state: Callable[[], object]) -> None:
+        """Do nothing: no member can be lost."""
 
     def counters(self) -> dict[str, float]:
         return {}

@@ -78,9 +78,7 @@ def _started(directory: Path, data: dict[str, Any], experiment: Experiment, sour
     from evorl.record.checkpoint import lock
 
     with lock(directory):
-        (directory / "provenance.json").unlink(
-            missing_ok=True
-        )  # left by a process that was killed before it wrote its config
+        (directory / "provenance.json").unlink(missing_ok=True)  # of a process killed before it wrote its config
         with _attempt(directory, experiment, source):
             _write_config(directory, data)
             print(directory, flush=True)
@@ -92,7 +90,7 @@ def resume_run(
 ) -> float:
     """Continue a run from its newest checkpoint, or from its start if it has none; return the fitness.
 
-    ``amend`` is called after the directory is locked and the checkpoint is loaded. ``genes`` is the former ``ec.genes``.
+    ``amend`` is called once the directory is locked and the checkpoint loaded. ``genes`` is the former ``ec.genes``.
     Raises `BadRequest`, with nothing written, if another process holds the run, no checkpoint is complete, or the
     former genes are no longer valid.
     """

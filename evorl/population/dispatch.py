@@ -2,8 +2,9 @@
 
 As seeds: a message holds an individual's index in its generation, and the reply holds its evaluation. Every worker
 keeps the search's parameters (`evorl.ec.core.Seeded`), updates them from the same fitnesses, and sends a hash of them
-with each reply. The parameters themselves are sent once to a worker that replaces a lost one (`Group.hand_on`), and to
-all workers when a run is resumed. So the bytes of a generation do not grow with the number of parameters.
+with each reply. The parameters themselves are sent once to a worker that replaces a lost one
+(`Group.set_recovery_state`), and to all workers when a run is resumed. So the bytes of a generation do not grow with
+the number of parameters.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class SeedDispatcher:
         self.past: list[Fitness] = []  # fitnesses of the last generations, each [N]
         self.now = np.full(population, np.nan)  # fitnesses of the present generation
         self.sent: dict[int, Task] = {}  # by the id of their first individual; results not yet received
-        self.group.hand_on(self.centre.state_dict)
+        self.group.set_recovery_state(self.centre.state_dict)
         self._learned()
 
     def send(self, individuals: list[Individual]) -> Task:
@@ -183,5 +184,5 @@ class SeedFollower:
         return self.evaluator.evaluate(pack(individuals)), self.centre.hash(), self.member
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Load the parameters. There is no `state_dict`, since the driver holds the same state (`Group.hand_on`)."""
+        """Load the parameters. It has no `state_dict`: the driver holds the state (`Group.set_recovery_state`)."""
         self.centre.load_state_dict(state)

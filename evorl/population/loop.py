@@ -104,7 +104,7 @@ class Population:
         tasks = -(-self.slots // self.plan.together)  # the last task may be short
         spawn = partial(e.cluster.spawn, size=tasks, plain=(BadRequest, WorldError))
         travels = isinstance(self.evolver, Seeding) and evolution.lifetime == "play" and self.plan.learner is not None
-        if not travels or evolution.asynchronous or e.cluster.here:
+        if not travels or evolution.asynchronous or e.cluster.in_process:
             self.group = spawn(self.plan.make)
             centre = self.evolver.centre if travels and isinstance(self.evolver, Seeding) else None
             return WeightDispatcher(self.group, centre, evolution.population)

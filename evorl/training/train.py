@@ -45,7 +45,7 @@ class Run:
         if hyper.compile:
             require_compiler(where)
         # members in other processes act on the CPU; workers are forked before this process has threads
-        here = where if experiment.cluster.here else torch.device("cpu")
+        here = where if experiment.cluster.in_process else torch.device("cpu")
         member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)
         self.spec = spec(experiment.mdp)
         self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, WorldError))

@@ -1,4 +1,4 @@
-"""Waiting for files of any number: `select.select` takes none from 1024 on, and hundreds of workers make more."""
+"""Wait for readable file descriptors of any number; `select.select` refuses numbers from 1024 on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from typing import Protocol
 
 
-class Numbered(Protocol):
+class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
-def readable(files: Iterable[int | Numbered], timeout_s: float | None = None) -> set[int]:
-    """The numbers of those that there is something to read from, or that have ended; none where the time is over."""
+def readable(files: Iterable[int | HasFileno], timeout_s: float | None = None) -> set[int]:
+    """Return the descriptors that have data or have ended; an empty set after ``timeout_s``."""
     poll = select.poll()
     for one in files:
         poll.register(one, select.POLLIN)

@@ -1,4 +1,4 @@
-"""Members for tests of groups: small, and with something to observe from outside."""
+"""Small members for tests of groups, with effects that can be observed from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 class Refused(ValueError):
-    """An error that the caller of a group may ask to see as it is."""
+    """An error that a group can raise unchanged in the caller."""
 
 
 class VeryRefused(Refused):
@@ -25,10 +25,10 @@ def digest(array: Any) -> str:
 
 
 class Counter:
-    """Adds up what it is given; its state is the sum."""
+    """A member whose state is a running sum of its arguments."""
 
     def __init__(self, index: int) -> None:
-        self.index, self.sum, self.heard = index, 0, [""]
+        self.index, self.sum = index, 0
 
     def add(self, x: int) -> list[int]:
         self.sum = self.sum * 31 % 1_000_003 + x * (self.index + 1)
@@ -44,10 +44,10 @@ class Counter:
         return digest(array)
 
     def blocks(self) -> int:
-        """Blocks of shared memory that it holds."""
+        """Return the number of shared memory blocks of its process."""
         found = set()
         for fd in os.listdir("/proc/self/fd"):
-            with suppress(FileNotFoundError):  # another thread has closed it meanwhile
+            with suppress(FileNotFoundError):  # another thread has closed it
                 if os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:evorl "):
                     found.add(os.stat(f"/proc/self/fd/{fd}").st_ino)
         return len(found)
@@ -67,14 +67,13 @@ class Counter:
         return {"object": object(), "huge": 1 << 80, "text": "\ud800", "complex": np.zeros(2, complex)}[what]
 
     def surrogate(self) -> None:
-        raise ValueError("\ud800 is no letter")
+        raise ValueError("\ud800 is not a character")
 
-    def hear(self, word: str) -> None:
+    def listen(self, word: str) -> None:
         if word == "bad":
             raise ValueError("bad word")
-        self.heard.append(word)
 
-    def told(self, what: int, array: Any) -> list[int]:
+    def with_length(self, what: int, array: Any) -> list[int]:
         return [what, len(array)]
 
     def fragment(self, count: int) -> dict[str, Any]:
@@ -120,7 +119,7 @@ class BadState(Stateless):
 
 
 class Closing:
-    """Leaves a file when it is closed."""
+    """A member that writes a file when it is closed."""
 
     def __init__(self, place: Path, index: int) -> None:
         self.path = place / str(index)
@@ -141,16 +140,16 @@ class Closing:
 
 def unmakeable(index: int) -> Counter:
     if index == 1:
-        raise Refused("member 1 is not to be made")
+        raise Refused("member 1 cannot be made")
     return Counter(index)
 
 
 def files(sockets: bool = True) -> list[str]:
-    """What this process has open, by kind; in one that uses Ray without sockets, of which Ray opens some of its own."""
+    """Return the kinds of this process's open files; ``sockets=False`` in tests of Ray, which opens its own."""
     found = []
     for fd in os.listdir("/proc/self/fd"):
         try:
             found.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except FileNotFoundError:  # the listing's own
+        except FileNotFoundError:  # the descriptor of listdir itself
             continue
     return sorted(name.partition(":")[0] for name in found if sockets or not name.startswith("socket:"))

@@ -1,4 +1,4 @@
-"""Payloads that do harm to whoever reads them carelessly, and messages with changes anywhere."""
+"""Payloads that harm careless readers, and mutated messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import torch
 
 
 class Gadget:
-    """Runs a function where it is unpickled."""
+    """An object that calls a function when it is unpickled."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.made = (function, arguments)
@@ -32,7 +32,7 @@ class Gadget:
 
 
 def payloads(canary: Path) -> list[bytes]:
-    """At least fifty; executing any touches ``canary`` or a file beside it."""
+    """Return at least fifty payloads; executing one creates ``canary`` or a file beside it."""
     code = f"open({str(canary)!r}, 'w').close()"
     shell = f"touch {canary}"
     found = [*_pickles(code, shell), *_archives(canary), *_bombs(), *_texts(canary, code, shell)]
@@ -63,7 +63,7 @@ def _npz(gadget: Gadget) -> bytes:
 
 
 def _archives(canary: Path) -> list[bytes]:
-    """Archives whose entries would be written elsewhere."""
+    """Return archives whose entries have paths outside the target directory."""
     found = []
     for name in (f"../../../../../../../..{canary}", str(canary), "..\\..\\x", "x/../../../../../../.." + str(canary)):
         packed = io.BytesIO()
@@ -104,7 +104,7 @@ def _texts(canary: Path, code: str, shell: str) -> list[bytes]:
 
 
 def _calls(code: str) -> list[Any]:
-    """Forms of our own, with something in them that must not be called, looked up or believed."""
+    """Return values in the form of real messages, with content that must not be called, imported or trusted."""
     reference = msgspec.msgpack.Ext(1, msgspec.msgpack.encode((0, "|O", (1,), "")))
     return [
         [1, "__init__", [0], [], True], [1, "__reduce_ex__", [0], [], True], [1, "eval", [0], [code], True],
@@ -115,7 +115,7 @@ def _calls(code: str) -> list[Any]:
 
 
 def mutated(draw: random.Random, frames: list[bytes]) -> list[bytes]:
-    """A message with one to three changes to its bytes, and now and then to its frames."""
+    """Return a message with one to three changes to its bytes or frames."""
     changed = [bytearray(frame) for frame in frames]
     for _ in range(draw.randrange(1, 4)):
         frame = draw.choice(changed)
@@ -127,7 +127,7 @@ def mutated(draw: random.Random, frames: list[bytes]) -> list[bytes]:
             del frame[at:]
         elif how == 3:
             frame[at:at] = draw.randbytes(draw.randrange(1, 9))
-        elif how == 4:  # a huge size where one is read
+        elif how == 4:  # a huge size in the place of a size
             frame[at : at + 5] = bytes([draw.choice(b"\xdd\xdf\xdb\xc6\xc9")]) + b"\xff" * 4
         elif len(changed) > 1 and draw.random() < 0.5:
             changed.pop(draw.randrange(len(changed)))
@@ -137,7 +137,7 @@ def mutated(draw: random.Random, frames: list[bytes]) -> list[bytes]:
 
 
 def reshaped(draw: random.Random, frames: list[bytes]) -> list[bytes]:
-    """A message whose plain data is well-formed, but of another form: something is left out, doubled or exchanged."""
+    """Return a message of valid msgpack in another form: a part is removed, repeated or replaced."""
     at = draw.randrange(1, 3)
     return [*frames[:at], msgspec.msgpack.encode(_other(draw, msgspec.msgpack.decode(frames[at]))), *frames[at + 1 :]]
 

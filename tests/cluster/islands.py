@@ -1,4 +1,4 @@
-"""Workers that say they are on other hosts: processes of this machine that share no memory with the driver."""
+"""A cluster of simulated hosts: processes of this machine that report different hosts and do not share memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import zmq
 
 from evorl.cluster.core import Cluster, Group, Make
 from evorl.cluster.processes.fork import die_with_parent, fork, why
-from evorl.cluster.transport.authentication import listen
-from evorl.cluster.transport.curve import Keys, Pass
+from evorl.cluster.transport.authentication import bind_to_free_port
+from evorl.cluster.transport.curve import Credentials, Keys
 from evorl.cluster.workers.group import RemoteGroup
 from evorl.cluster.workers.launcher import Exit
 from evorl.cluster.workers.worker import serve
@@ -24,9 +24,9 @@ from evorl.cluster.workers.worker import serve
 
 @dataclass(frozen=True, kw_only=True)
 class Islands(Cluster):
-    """Worker w is on host w mod hosts; all speak to the driver and to each other over loopback, with keys."""
+    """A cluster whose worker w is on host w mod len(hosts); all connect over loopback, with keys."""
 
-    here: ClassVar[bool] = False
+    in_process: ClassVar[bool] = False
 
     workers: int = 6
     hosts: tuple[str, ...] = ("a", "b", "c")
@@ -34,18 +34,19 @@ class Islands(Cluster):
     ip: str = "127.0.0.1"
 
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
-        return RemoteGroup(Ferry(make, min(self.workers, size), self.hosts, self.ip), size, self.deadline_s, plain)
+        launcher = IslandLauncher(make, min(self.workers, size), self.hosts, self.ip)
+        return RemoteGroup(launcher, size, self.deadline_s, plain)
 
 
-class Ferry:
-    """A launcher (see `evorl.cluster.workers.launcher`)."""
+class IslandLauncher:
+    """A launcher (see `evorl.cluster.workers.launcher`) of workers on simulated hosts."""
 
     host = "the driver's"
 
     def __init__(self, make: Make, workers: int, hosts: Sequence[str], ip: str) -> None:
         self.make, self.workers, self.hosts, self.ip = make, workers, hosts, ip
         self.endpoint = ""
-        self.lives: dict[int, tuple[int, int, int, Pass]] = {}  # worker -> life, process, pidfd, keys
+        self.lives: dict[int, tuple[int, int, int, Credentials]] = {}  # worker -> life, process, pidfd, keys
         self.epoll = select.epoll()
 
     @property
@@ -54,7 +55,7 @@ class Ferry:
 
     def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes]:
         self.keys = Keys(socket)
-        self.endpoint = listen(socket, self.ip)
+        self.endpoint = bind_to_free_port(socket, self.ip)
         return self.keys.admitted
 
     def start(self, token: bytes, worker: int, life: int) -> None:
@@ -63,7 +64,7 @@ class Ferry:
         self.lives[worker] = life, pid, os.pidfd_open(pid), keys
         self.epoll.register(self.lives[worker][2], select.EPOLLIN)
 
-    def _work(self, parent: int, token: bytes, worker: int, life: int, keys: Pass) -> None:
+    def _work(self, parent: int, token: bytes, worker: int, life: int, keys: Credentials) -> None:
         die_with_parent(parent)
         alive: Callable[[], bool] = lambda: os.getppid() == parent  # noqa: E731
         host = self.hosts[worker % len(self.hosts)]
@@ -81,7 +82,7 @@ class Ferry:
         life, pid, fd, keys = self.lives.pop(worker)
         self.epoll.unregister(fd)
         os.close(fd)
-        self.keys.dismiss(keys)
+        self.keys.revoke(keys)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         return Exit(worker, life, why(status), status == -signal.SIGKILL)
 
@@ -92,6 +93,6 @@ class Ferry:
         self.epoll.close()
 
 
-def crew(group: Group) -> Any:
+def worker_pool(group: Group) -> Any:
     assert isinstance(group, RemoteGroup)
-    return group.crew
+    return group.pool

@@ -1,4 +1,4 @@
-"""What a synchronous run computes does not depend on where its members live, or on how many workers carry them."""
+"""The results of a synchronous run depend neither on the cluster nor on the number of workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in, and that everybody else is counted once: those who know no token, and those who speak no ZeroMQ."""
+"""Authentication accepts peers with the token and counts every other peer once, with or without ZeroMQ."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from evorl.cluster.transport.authentication import Gate, guard, present
+from evorl.cluster.transport.authentication import Authenticator, present_token, require_authentication
 
 TOKEN = bytes(range(16))
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00"  # ZMTP 3.0, up to the name of the mechanism
@@ -31,145 +31,145 @@ NO_ZEROMQ = {
 }
 
 
-class Place:
-    """A guarded socket and its gate."""
+class Server:
+    """A socket with authentication."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.context, self._heard = str(path), zmq.Context(), 0
+        self.path, self.context, self._received = str(path), zmq.Context(), 0
         self.socket = self.context.socket(zmq.ROUTER)
         self.socket.linger = 0
-        guard(self.socket)
+        require_authentication(self.socket)
         self.socket.bind(f"ipc://{path}")
-        self.gate = Gate(self.context, self.socket, TOKEN, None)
+        self.authenticator = Authenticator(self.context, self.socket, TOKEN, None)
 
     def until(self, done: Callable[[], bool]) -> None:
         ends = time.monotonic() + 30
         while not done():
             assert time.monotonic() < ends
-            zmq.select([*self.gate.sockets, self.socket], [], [], 0.01)
-            self.gate.answer()
+            zmq.select([*self.authenticator.sockets, self.socket], [], [], 0.01)
+            self.authenticator.process()
 
-    def plain(self, said: bytes) -> socket.socket:
-        """A connection over which something was said."""
+    def plain(self, content: bytes) -> socket.socket:
+        """Return a raw connection after sending ``content``."""
         made = socket.socket(socket.AF_UNIX)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 10, 0))  # seconds to be accepted in
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 10, 0))  # seconds until accepted
         made.connect(self.path)
-        made.sendall(said)
+        made.sendall(content)
         return made
 
     def dealer(self, token: bytes) -> zmq.Socket[bytes]:
         made = self.context.socket(zmq.DEALER)
         made.linger, made.reconnect_ivl = 0, -1
-        present(made, token)
+        present_token(made, token)
         made.connect(f"ipc://{self.path}")
         made.send(b"hello")
         return made
 
-    def hears(self) -> bool:
+    def has_message(self) -> bool:
         return bool(self.socket.poll(0))
 
-    def heard(self) -> int:
-        """Messages so far, all of ours."""
-        while self.hears():
+    def received(self) -> int:
+        """Return the number of messages so far, all of accepted peers."""
+        while self.has_message():
             assert self.socket.recv_multipart()[1:] == [b"hello"]
-            self._heard += 1
-        return self._heard
+            self._received += 1
+        return self._received
 
-    def lets_ours_in(self) -> None:
-        """One of ours comes, is heard and goes; whom ZeroMQ had not quite closed may be heard as well."""
-        wanted = self.heard() + 1
+    def accepts_a_worker(self) -> None:
+        """Connect a peer with the token until its message arrives; late messages of former peers may arrive as well."""
+        wanted = self.received() + 1
         with self.dealer(TOKEN):
-            self.until(lambda: self.heard() >= wanted)
+            self.until(lambda: self.received() >= wanted)
 
     def close(self) -> None:
-        self.gate.close()
+        self.authenticator.close()
         self.context.destroy(linger=0)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    made = Place(tmp_path / "gate")
+def server(tmp_path: Path) -> Iterator[Server]:
+    made = Server(tmp_path / "authenticator")
     yield made
     made.close()
 
 
-@pytest.mark.parametrize("said", NO_ZEROMQ.values(), ids=NO_ZEROMQ)
-def test_what_is_no_handshake_is_counted_once(place: Place, said: bytes) -> None:
-    place.plain(said).close()
-    place.until(lambda: place.gate.refused > 0)
-    place.lets_ours_in()
-    assert place.gate.refused == 1
+@pytest.mark.parametrize("content", NO_ZEROMQ.values(), ids=NO_ZEROMQ)
+def test_an_invalid_handshake_is_counted_once(server: Server, content: bytes) -> None:
+    server.plain(content).close()
+    server.until(lambda: server.authenticator.refused > 0)
+    server.accepts_a_worker()
+    assert server.authenticator.refused == 1
 
 
-def test_a_wrong_token_is_counted_once_and_ours_never(place: Place) -> None:
-    with place.dealer(bytes(16)), place.dealer(TOKEN):
-        place.until(lambda: place.gate.refused > 0 and place.hears())
-    place.until(place.hears)
-    assert place.gate.refused == 1
-    assert len(place.socket.recv_multipart()) == 2
-    assert not place.hears(), "what the other one sent is never read"
+def test_a_wrong_token_is_counted_once_and_the_right_one_never(server: Server) -> None:
+    with server.dealer(bytes(16)), server.dealer(TOKEN):
+        server.until(lambda: server.authenticator.refused > 0 and server.has_message())
+    server.until(server.has_message)
+    assert server.authenticator.refused == 1
+    assert len(server.socket.recv_multipart()) == 2
+    assert not server.has_message(), "messages of the refused peer are never read"
 
 
-@pytest.mark.parametrize("said", SILENT.values(), ids=SILENT)
-def test_who_leaves_in_the_middle_is_not_counted(place: Place, said: bytes) -> None:
-    """It may be a worker that was killed. Nobody else is taken for it, whoever stays and whoever goes first."""
-    before, ours = [place.plain(said) for _ in range(3)], [place.dealer(TOKEN)]
-    place.until(place.hears)
-    after = [place.plain(said) for _ in range(3)]
-    place.lets_ours_in()
+@pytest.mark.parametrize("content", SILENT.values(), ids=SILENT)
+def test_a_peer_that_disconnects_during_the_handshake_is_not_counted(server: Server, content: bytes) -> None:
+    """It may be a killed worker. Other peers are counted correctly, in any order of connects and disconnects."""
+    before, workers = [server.plain(content) for _ in range(3)], [server.dealer(TOKEN)]
+    server.until(server.has_message)
+    after = [server.plain(content) for _ in range(3)]
+    server.accepts_a_worker()
     for one in (*before[:2], *after[:2]):
         one.close()
-    place.plain(NO_ZEROMQ["noise"]).close()
-    ours.append(place.dealer(TOKEN))
-    place.until(lambda: place.heard() == 3)
-    for one in (*before, *after, *ours):
+    server.plain(NO_ZEROMQ["noise"]).close()
+    workers.append(server.dealer(TOKEN))
+    server.until(lambda: server.received() == 3)
+    for one in (*before, *after, *workers):
         one.close()
-    place.lets_ours_in()
-    place.until(lambda: place.gate.refused > 0)
-    assert place.gate.refused == 1
+    server.accepts_a_worker()
+    server.until(lambda: server.authenticator.refused > 0)
+    assert server.authenticator.refused == 1
 
 
-def test_a_worker_that_ends_is_not_taken_for_one_who_stays(place: Place) -> None:
-    silent = [place.plain(b"") for _ in range(3)]
+def test_a_worker_that_ends_is_not_confused_with_a_silent_peer(server: Server) -> None:
+    silent = [server.plain(b"") for _ in range(3)]
     for _ in range(4):
-        place.lets_ours_in()
-    assert place.gate.refused == 0
+        server.accepts_a_worker()
+    assert server.authenticator.refused == 0
     for one in silent:
         one.close()
-    place.plain(NO_ZEROMQ["noise"]).close()
-    place.until(lambda: place.gate.refused > 0)
-    place.lets_ours_in()
-    assert place.gate.refused == 1
+    server.plain(NO_ZEROMQ["noise"]).close()
+    server.until(lambda: server.authenticator.refused > 0)
+    server.accepts_a_worker()
+    assert server.authenticator.refused == 1
 
 
-def test_a_stranger_who_goes_on_after_the_verdict_is_counted_once(place: Place) -> None:
+def test_a_refused_peer_that_continues_to_send_is_counted_once(server: Server) -> None:
     command = b"\x05HELLO\x06worker\x04nope"
-    stranger = place.plain(SILENT["a greeting"] + b"\x04" + bytes([len(command)]) + command)
-    place.until(lambda: place.gate.refused > 0)
+    stranger = server.plain(SILENT["a greeting"] + b"\x04" + bytes([len(command)]) + command)
+    server.until(lambda: server.authenticator.refused > 0)
     with suppress(OSError):
         stranger.sendall(b"\x04" + bytes([len(command)]) + command)
     stranger.close()
-    place.lets_ours_in()
-    place.plain(NO_ZEROMQ["noise"]).close()
-    place.until(lambda: place.gate.refused > 1)
-    place.lets_ours_in()
-    assert place.gate.refused == 2
+    server.accepts_a_worker()
+    server.plain(NO_ZEROMQ["noise"]).close()
+    server.until(lambda: server.authenticator.refused > 1)
+    server.accepts_a_worker()
+    assert server.authenticator.refused == 2
 
 
-def test_a_worker_that_is_killed_before_it_is_answered_is_not_counted(place: Place) -> None:
+def test_a_worker_killed_before_the_reply_is_not_counted(server: Server) -> None:
     for wait in (0.0, 0.001, 0.01, 0.1):
-        dealer = place.dealer(TOKEN)
+        dealer = server.dealer(TOKEN)
         time.sleep(wait)
         dealer.close()
-    place.lets_ours_in()
-    assert place.gate.refused == 0
+    server.accepts_a_worker()
+    assert server.authenticator.refused == 0
 
 
-def test_a_flood_that_nobody_looks_at_stops_nobody(place: Place) -> None:
-    """ZeroMQ tells of every connection, and would wait for whoever listens to that: 1,000 are its usual limit."""
+def test_a_flood_of_connections_does_not_block(server: Server) -> None:
+    """ZeroMQ emits events for every connection, and blocks at the queue limit: 1,000 by default."""
     count = 2000
     for _ in range(count):
-        place.plain(b"no").close()
-    place.until(lambda: place.gate.refused == count)
-    place.lets_ours_in()
-    assert place.gate.refused == count
+        server.plain(b"no").close()
+    server.until(lambda: server.authenticator.refused == count)
+    server.accepts_a_worker()
+    assert server.authenticator.refused == count

@@ -1,4 +1,4 @@
-"""docs/cluster.md names every key of the clusters, with its default."""
+"""docs/cluster.md lists every config key of the clusters with its default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers are not blamed for what their driver did not hear."""
+"""Deadlines of workers do not include pauses of the driver."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ DEADLINE_S = 1.0
 
 
 def compute(seconds: float) -> None:
-    """A learner's update: nothing is heard meanwhile."""
+    """Compute as a learner does, without receiving messages."""
     ends = time.process_time() + seconds
     while time.process_time() < ends:
         pass
 
 
-def test_a_successor_may_come_between_updates_that_outlast_the_deadline() -> None:
-    """To be let in, to greet and to get its members it needs the driver again and again, which seldom listens."""
+def test_a_worker_is_replaced_between_updates_longer_than_the_deadline() -> None:
+    """Authentication, hello and making members each need a driver that seldom receives."""
     group: Any = Processes(workers=2, deadline_s=DEADLINE_S).spawn(toys.Counter, 2)
     try:
         stream = group.gather("fragment", 10)
         next(stream)
-        os.kill(group.crew.seats[0].pid, signal.SIGKILL)
-        while not group.crew.replaced:
+        os.kill(group.pool.handles[0].pid, signal.SIGKILL)
+        while not group.pool.replaced:
             next(stream)
-        for _ in range(20):  # four or so, where the machine is not busy
+        for _ in range(20):  # about four on an idle machine
             compute(1.5 * DEADLINE_S)
             next(stream)
-            if group.crew.seats[0].ready:
+            if group.pool.handles[0].ready:
                 break
-        assert group.crew.seats[0].ready
-        assert group.crew.replaced == 1
+        assert group.pool.handles[0].ready
+        assert group.pool.replaced == 1
     finally:
         group.close()
 
 
-class Deaf(dict[bytes, Any]):
-    """Takes every worker for a stranger."""
+class NoNames(dict[bytes, Any]):
+    """A table in which every worker is unknown."""
 
     def get(self, *_: object) -> None:
         return None
 
 
-def test_one_that_never_greets_is_late_all_the_same() -> None:
+def test_a_worker_that_never_sends_hello_is_replaced() -> None:
     group: Any = Processes(workers=2, deadline_s=DEADLINE_S).spawn(toys.Counter, 2)
     try:
-        os.kill(group.crew.seats[0].pid, signal.SIGKILL)
-        while not group.crew.replaced:
+        os.kill(group.pool.handles[0].pid, signal.SIGKILL)
+        while not group.pool.replaced:
             group.poll(0.01)
-        seat = group.crew.seats[0]
-        group.crew._named = Deaf(group.crew._named)
-        while group.crew.replaced < 2:
-            assert not seat.host
+        handle = group.pool.handles[0]
+        group.pool._by_name = NoNames(group.pool._by_name)
+        while group.pool.replaced < 2:
+            assert not handle.host
             group.poll(0.01)
-        group.crew._named = dict(group.crew._named)
+        group.pool._by_name = dict(group.pool._by_name)
         assert [answer[0] for answer in group.all("add", 1)] == [0, 1]
     finally:
         group.close()

@@ -1,4 +1,4 @@
-"""A whole run on workers unpickles nothing: neither what comes over the socket nor anything else."""
+"""A whole run on workers unpickles nothing, from the socket or elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import os, sys
 def audit(event, arguments):
     if event == "pickle.find_class":
         os.write(2, f"{event} {arguments}\\n".encode())
-        os._exit(77)  # not an exception, which somebody may catch
+        os._exit(77)  # not an exception, which could be caught
 
 """
 RUN = "from evorl.run import main; sys.addaudithook(audit); sys.exit(main(sys.argv[1:]))"
@@ -41,13 +41,13 @@ finally:
 
 
 def python(code: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The code in a process whose every fork ends with exit code 77 where a class is looked up for a pickle."""
+    """Run the code in a process; it and its forks exit with code 77 when they look up a class for a pickle."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", GUARD + code, *words]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120)
 
 
-def test_the_guard_sees_what_a_worker_unpickles(tmp_path: Path) -> None:
+def test_the_audit_hook_detects_unpickling_in_a_worker(tmp_path: Path) -> None:
     done = python(CONTROL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "exit code 77" in done.stdout

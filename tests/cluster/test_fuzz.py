@@ -1,4 +1,4 @@
-"""Runs under attack: whatever is sent to a group's socket, nothing of it is executed and no bit of the run changes."""
+"""Runs under attack: messages to a group's socket are never executed and change no bit of the run."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from islands import Islands
 from evorl.cluster.core import Cluster, MemberError
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
-from evorl.cluster.transport.authentication import USER, present
-from evorl.cluster.transport.wire import MOST_FRAME, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
+from evorl.cluster.transport.authentication import USER, present_token
+from evorl.cluster.transport.wire import MAX_FRAME, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
 from evorl.cluster.workers.group import RemoteGroup
-from evorl.cluster.workers.handle import Call, Seat
-from evorl.cluster.workers.pool import Crew
+from evorl.cluster.workers.handle import Call, WorkerHandle
+from evorl.cluster.workers.pool import WorkerPool
 
-MEMORY = 100 << 10  # KiB that an attack may cost at most
+MEMORY = 100 << 10  # KiB, the most memory that an attack may cost
 
 
 @pytest.fixture
 def canary(tmp_path: Path) -> Iterator[Path]:
-    """A file that nothing may make, in a folder where nothing else may appear."""
+    """A path that must not be created, in a directory that must stay empty."""
     place = tmp_path / "canary"
     place.mkdir()
     yield place / "executed"
     assert [*place.iterdir()] == []
 
 
-def test_the_payloads_would_do_harm(tmp_path: Path) -> None:
+def test_the_payloads_are_harmful_when_unpickled(tmp_path: Path) -> None:
     found = payloads(tmp_path / "executed")
     assert len(found) >= 50
     assert len(set(found)) == len(found)
@@ -66,73 +66,75 @@ def test_the_payloads_would_do_harm(tmp_path: Path) -> None:
 
 
 HEADS, BODIES = list[tuple[int, list[bytes | None]]], list[list[tuple[bool, Any]]]
-PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.KEPT, Kind.LACK, Kind.NEWS, *[Kind.CALL] * 2)
+PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.STORED, Kind.MISSING, Kind.RELAY_COUNTS, *[Kind.CALL] * 2)
 
 
-def forged(draw: random.Random, seat: Seat, kind: Kind, payload: bytes) -> list[bytes]:
-    """The worker's next message by its header, with something in it that nobody can mean: a payload, or half of one."""
-    header = Header(kind, seat.line.token, seat.line.worker, seat.line.life, seat.line.received + 1, Bulk.NONE, 0)
+def forged(draw: random.Random, handle: WorkerHandle, kind: Kind, payload: bytes) -> list[bytes]:
+    """Return a message with the header of the worker's next one and a hostile or truncated payload."""
+    end = handle.connection
+    header = Header(kind, end.token, end.worker, end.life, end.received + 1, Bulk.NONE, 0)
     nonsense = draw.choice([payload, b"\x93\x01", b"\xc1", payload + b"\xc1"])
-    if kind != Kind.ANSWER or not (seat.ready and seat.told) or draw.random() < 0.3:
+    if kind != Kind.ANSWER or not (handle.ready and handle.in_flight) or draw.random() < 0.3:
         return [header.pack(), nonsense, msgspec.msgpack.encode(None)]
-    call = seat.sent[0]
+    call = handle.sent[0]
     envelope = msgspec.msgpack.encode([(call.number, [None] * len(call.members))])
-    if draw.random() < 0.2:  # arrays where none are
+    if draw.random() < 0.2:  # announces arrays that do not exist
         header = header._replace(bulk=Bulk.SHARED, size=64)
         outcomes = [[(True, None)] * len(call.members)]
         return [header.pack(), envelope, msgspec.msgpack.encode(outcomes), payload[:9]]
     return [header.pack(), envelope, nonsense]
 
 
-def spoiled(draw: random.Random, seat: Seat, answer: list[bytes]) -> list[bytes]:
-    """An answer of the run's own, as if to the call that is next now, changed until nobody can mean it."""
-    call, size = seat.sent[0], Header.unpack(answer[0]).size
+def mutated_answer(draw: random.Random, handle: WorkerHandle, answer: list[bytes]) -> list[bytes]:
+    """Return a real answer, readdressed to the next call, mutated until it is invalid."""
+    call, size = handle.sent[0], Header.unpack(answer[0]).size
     [(_, states)] = unpack(answer[1], form=HEADS)
     bulk = [bytes(size)] if size else []
     kind = Bulk.FRAME if size else Bulk.NONE
-    header = Header(Kind.ANSWER, seat.line.token, seat.line.worker, seat.line.life, seat.line.received + 1, kind, size)
+    end = handle.connection
+    header = Header(Kind.ANSWER, end.token, end.worker, end.life, end.received + 1, kind, size)
     envelope, body = msgspec.msgpack.encode([(call.number, states)]), answer[2]
     while True:
         changed = [envelope, body]
         at = draw.randrange(2)
         changed[at] = mutated(draw, changed[at : at + 1])[0]
-        if not meant(call, *changed, *bulk):
+        if not is_valid_answer(call, *changed, *bulk):
             return [header.pack(), *changed, *bulk]
 
 
-def meant(call: Call, envelope: bytes, body: bytes, bulk: bytes = b"") -> bool:
-    """Whether these can be a worker's answer to the call."""
+def is_valid_answer(call: Call, envelope: bytes, body: bytes, bulk: bytes = b"") -> bool:
+    """Return whether these are a valid answer to the call."""
     try:
         [(number, states)] = unpack(envelope, form=HEADS)
         [outcomes] = unpack(body, bulk, True, BODIES)
         check_outcomes(outcomes, len(call.members))
-    except ValueError:  # also where there are several
+    except ValueError:  # also if there are several
         return False
     return bool(number == call.number and len(states) == len(call.members))
 
 
 class Attack:
-    """Sends messages to the socket of a group from inside its driver, whenever that one listens."""
+    """Sends hostile messages to a group's socket from inside its driver, whenever the driver polls."""
 
     def __init__(self, hostile: list[bytes], count: int, each: int, kill_at: int) -> None:
         self.hostile, self.count, self.each, self.kill_at = hostile, count, each, kill_at
         self.draw = random.Random(5)
         self.sent = self.strikes = self.kills = 0
-        self.spoken = 0  # of a worker's own, so to say
-        self.spoiled = 0  # of these, answers
-        self.refused: Counter[str] = Counter()  # messages, by what was found wrong
-        self.seen: deque[list[bytes]] = deque(maxlen=50)  # messages of the run's own
-        self.answers: deque[list[bytes]] = deque(maxlen=50)  # of these, to one call each
+        self.forged = 0  # forged messages of workers
+        self.mutated_answers = 0  # of these, mutated answers
+        self.refused: Counter[str] = Counter()  # messages, by the failed check
+        self.seen: deque[list[bytes]] = deque(maxlen=50)  # real messages of the run
+        self.answers: deque[list[bytes]] = deque(maxlen=50)  # of these, answers to one call
         self.context = zmq.Context()
         self.open: list[zmq.Socket[bytes]] = []
-        self.crew: Crew | None = None
+        self.pool: WorkerPool | None = None
 
-    def begin(self, crew: Crew) -> None:
-        self.crew = crew
-        endpoint = crew.launcher.endpoint
+    def begin(self, pool: WorkerPool) -> None:
+        self.pool = pool
+        endpoint = pool.launcher.endpoint
         path = endpoint.removeprefix("ipc://")
-        assert os.stat(os.path.dirname(path)).st_mode & 0o077 == 0  # nobody else's processes reach it
-        self.insider = self._dealer(endpoint, b"an insider", crew._token)
+        assert os.stat(os.path.dirname(path)).st_mode & 0o077 == 0  # not accessible to other users
+        self.insider = self._dealer(endpoint, b"an insider", pool._token)
         thieves = [b"%d.%d" % (worker, life) for worker in range(2) for life in range(3)]
         self.outsiders = [self._dealer(endpoint, name, None) for name in (b"foreign", *thieves)]
         self.outsiders += [self._dealer(endpoint, name, bytes(16)) for name in (b"foreign too", *thieves)]
@@ -142,100 +144,100 @@ class Attack:
     def _dealer(self, endpoint: str, identity: bytes, token: bytes | None) -> zmq.Socket[bytes]:
         dealer = self.context.socket(zmq.DEALER)
         dealer.linger, dealer.sndhwm, dealer.identity = 0, 1000, identity
-        dealer.reconnect_ivl = -1  # who is turned away does not come again
+        dealer.reconnect_ivl = -1  # a refused peer does not reconnect
         if token is not None:
-            present(dealer, token)
+            present_token(dealer, token)
         dealer.connect(endpoint)
         return dealer
 
     def _raw(self, path: str, content: bytes) -> None:
-        """What is no ZeroMQ at all."""
-        with socket.socket(socket.AF_UNIX) as plain:
-            plain.connect(path)
-            plain.setblocking(False)
+        """Send bytes that are not ZeroMQ's protocol."""
+        with socket.socket(socket.AF_UNIX) as raw:
+            raw.connect(path)
+            raw.setblocking(False)
             try:
-                plain.send(content)
+                raw.send(content)
             except (BlockingIOError, BrokenPipeError, ConnectionResetError):
                 return
 
-    def strike(self, listen: Callable[[], None]) -> None:
-        """Mutated messages and hostile payloads by everybody, at one moment of the run."""
-        assert self.crew is not None
-        if self.sent >= self.count or (not self.strikes and not all(seat.ready for seat in self.crew.seats)):
+    def strike(self, poll_driver: Callable[[], None]) -> None:
+        """Send mutated messages and hostile payloads over all connections."""
+        assert self.pool is not None
+        if self.sent >= self.count or (not self.strikes and not all(handle.ready for handle in self.pool.handles)):
             return
         self.strikes += 1
-        if self.strikes == 1:  # the workers are there: these come too late for their names
-            self.doubles = [self._dealer(self.crew.launcher.endpoint, b"%d.0" % w, self.crew._token) for w in range(2)]
+        if self.strikes == 1:  # the workers are connected: their identities are taken
+            self.doubles = [self._dealer(self.pool.launcher.endpoint, b"%d.0" % w, self.pool._token) for w in range(2)]
             self.open += self.doubles
-        if self.strikes == 2:  # nobody is just being let in
+        if self.strikes == 2:  # no peer is in its handshake
             for content in self.raws:
-                self._raw(self.crew.launcher.endpoint.removeprefix("ipc://"), content)
+                self._raw(self.pool.launcher.endpoint.removeprefix("ipc://"), content)
         for _ in range(min(self.each, self.count - self.sent)):
             message = self._message()
             while not self._try(self.insider, message):
-                listen()
+                poll_driver()
             self.sent += 1
         for other in (*self.outsiders, *self.doubles):
             self._try(other, self._message())
-            self._try(other, self.seen[-1])  # stolen as it is
+            self._try(other, self.seen[-1])  # a stolen message, unchanged
         if self.strikes == self.kill_at:
-            reader = self.crew.seats[0].reader
+            reader = self.pool.handles[0].reader
             assert reader is not None
             os.kill(reader.pid, signal.SIGKILL)
             self.kills += 1
 
-    def awaited(self) -> list[Seat]:
-        """Who has yet to answer, and has begun: not who is just replaced."""
-        assert self.crew is not None
-        return [one for one in self.crew.seats if one.ready and one.told]
+    def awaited(self) -> list[WorkerHandle]:
+        """Return the ready workers with calls in flight; not those being replaced."""
+        assert self.pool is not None
+        return [one for one in self.pool.handles if one.ready and one.in_flight]
 
     def interrupt(self) -> None:
-        """Speak where an answer is awaited: all that is left to say once all is sent, since the run may end soon."""
+        """Forge messages while an answer is awaited; all remaining ones at the end, as the run may be over soon."""
         if self.answers and self.awaited():
-            left = self.count - self.spoken
+            left = self.count - self.forged
             for _ in range(left if self.sent == self.count else min(self.each, left)):
-                self.speak()
+                self.forge()
 
-    def speak(self) -> None:
-        """Something that is no message, as if a worker had said it after its last one."""
-        assert self.crew is not None
-        seat = self.draw.choice(self.crew.seats)
+    def forge(self) -> None:
+        """Pass an invalid message to the pool as a worker's next message."""
+        assert self.pool is not None
+        handle = self.draw.choice(self.pool.handles)
         kind = self.draw.choice(PARSED)
-        said = forged(self.draw, seat, kind, self.draw.choice(self.hostile))
+        content = forged(self.draw, handle, kind, self.draw.choice(self.hostile))
         awaited = self.awaited()
         if kind == Kind.ANSWER and self.answers and awaited and self.draw.random() < 0.8:
-            seat = self.draw.choice(awaited)
-            said = spoiled(self.draw, seat, self.draw.choice(self.answers))
-            self.spoiled += 1
-        if kind == Kind.CALL:  # an old one, changed: of another number, or hardly a header any more
-            said = mutated(self.draw, self.draw.choice(self.seen))
+            handle = self.draw.choice(awaited)
+            content = mutated_answer(self.draw, handle, self.draw.choice(self.answers))
+            self.mutated_answers += 1
+        if kind == Kind.CALL:  # a mutated old message, with a wrong number or header
+            content = mutated(self.draw, self.draw.choice(self.seen))
             with suppress(ProtocolError):
-                seat.line.check(said)
-                return self.speak()  # well-formed after all: something else
-        self.spoken += 1
-        before = vars(seat.line).copy()
+                handle.connection.check(content)
+                return self.forge()  # still valid: try another
+        self.forged += 1
+        before = vars(handle.connection).copy()
         with pytest.raises(ProtocolError):
-            self.crew._take(seat.name, said)
-        assert vars(seat.line) == before
+            self.pool._handle_message(handle.name, content)
+        assert vars(handle.connection) == before
 
-    def hear(self, frames: list[bytes]) -> None:
-        """A message that was accepted."""
+    def record_accepted(self, frames: list[bytes]) -> None:
+        """Record an accepted message."""
         self.seen.append(frames)
         if Header.unpack(frames[0]).kind == Kind.ANSWER and [n > 0 for n, _ in unpack(frames[1], form=HEADS)] == [True]:
             self.answers.append(frames)
 
-    def note(self, identity: bytes, frames: list[bytes]) -> None:
-        """Why a message was refused."""
-        assert self.crew is not None
-        seat = self.crew._named.get(identity)
-        if seat is None:
+    def count_refused(self, identity: bytes, frames: list[bytes]) -> None:
+        """Count a refused message by the failed check."""
+        assert self.pool is not None
+        handle = self.pool._by_name.get(identity)
+        if handle is None:
             self.refused["name"] += 1
             return
         try:
-            seat.line.check(frames)
+            handle.connection.check(frames)
             self.refused["content"] += 1
         except ProtocolError:
-            self.refused["line"] += 1
+            self.refused["connection"] += 1
 
     def _message(self) -> list[bytes]:
         frames = self.draw.choice(self.seen)
@@ -248,7 +250,7 @@ class Attack:
     def _try(self, other: zmq.Socket[bytes], frames: list[bytes]) -> bool:
         try:
             other.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:  # its own queue is full: nobody listens, or lets it in
+        except zmq.Again:  # its queue is full: the driver does not read, or refuses it
             return False
         return True
 
@@ -261,35 +263,35 @@ class Attack:
 @pytest.fixture
 def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
     made: list[Attack] = []
-    poll, take, receive = Crew.poll, Crew._take, Crew._receive
+    poll, take, receive = WorkerPool.poll, WorkerPool._handle_message, WorkerPool._receive
 
     def attack(count: int, each: int) -> Attack:
         made.append(Attack(payloads(canary), count, each, kill_at=5))
-        monkeypatch.setattr(Crew, "poll", polled)
-        monkeypatch.setattr(Crew, "_take", taken)
-        monkeypatch.setattr(Crew, "_receive", received)
+        monkeypatch.setattr(WorkerPool, "poll", polled)
+        monkeypatch.setattr(WorkerPool, "_handle_message", taken)
+        monkeypatch.setattr(WorkerPool, "_receive", received)
         return made[-1]
 
-    def polled(crew: Crew, timeout_s: float) -> None:
+    def polled(pool: WorkerPool, timeout_s: float) -> None:
         one = made[-1]
-        if one.crew is None:
-            one.begin(crew)
+        if one.pool is None:
+            one.begin(pool)
         one.interrupt()
-        one.strike(lambda: poll(crew, 0.01))
-        poll(crew, timeout_s)
+        one.strike(lambda: poll(pool, 0.01))
+        poll(pool, timeout_s)
 
-    def taken(crew: Crew, identity: bytes, frames: list[bytes]) -> None:
+    def taken(pool: WorkerPool, identity: bytes, frames: list[bytes]) -> None:
         try:
-            take(crew, identity, frames)
+            take(pool, identity, frames)
         except ProtocolError:
-            made[-1].note(identity, frames)
+            made[-1].count_refused(identity, frames)
             raise
-        made[-1].hear([bytes(frame) for frame in frames])
+        made[-1].record_accepted([bytes(frame) for frame in frames])
 
-    def received(crew: Crew) -> bool:
-        if made[-1].strikes and made[-1].spoken < made[-1].count // 8 and made[-1].draw.random() < 0.2:
-            made[-1].speak()  # also where no answer is awaited; most wait until one is, however quick the run
-        return receive(crew)
+    def received(pool: WorkerPool) -> bool:
+        if made[-1].strikes and made[-1].forged < made[-1].count // 8 and made[-1].draw.random() < 0.2:
+            made[-1].forge()  # also if no answer is awaited; most are forged while one is
+        return receive(pool)
 
     yield attack
     for one in made:
@@ -297,46 +299,46 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
 
 
 def peak() -> int:
-    """The most memory that this process has had at once, in KiB."""
+    """Return the peak resident memory of this process in KiB."""
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 
 
 def run_under_attack(attack: Attack, tmp_path: Path) -> None:
     words = (*WORLDS["pong"], *QUICK, "budget.steps=10000", "rl.members=2", "cluster=processes", "cluster.workers=2")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is what it is now
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak of memory
     before = peak()
     train_in(tmp_path / "attacked", experiment_of(*words))
-    assert attack.crew is not None
+    assert attack.pool is not None
     assert attack.sent == attack.count
     assert attack.kills == 1
-    assert attack.crew.replaced == 1
-    most = len(attack.outsiders) + len(attack.raws)  # who has no token may leave by itself, some come beside a worker
-    assert most // 2 < attack.crew.post.refused <= most
-    assert attack.spoken == attack.count == attack.refused["line"] + attack.refused["content"]
-    assert attack.refused["line"] > attack.count / 10
+    assert attack.pool.replaced == 1
+    most = len(attack.outsiders) + len(attack.raws)  # peers without a token may disconnect by themselves
+    assert most // 2 < attack.pool.socket.refused <= most
+    assert attack.forged == attack.count == attack.refused["connection"] + attack.refused["content"]
+    assert attack.refused["connection"] > attack.count / 10
     assert attack.refused["content"] > attack.count / 2
     assert attack.refused["name"] > attack.count / 2
-    assert attack.spoiled > attack.count / 5
-    assert attack.crew.refused >= attack.refused["name"] + attack.crew.post.refused
+    assert attack.mutated_answers > attack.count / 5
+    assert attack.pool.refused >= attack.refused["name"] + attack.pool.socket.refused
     told = [row["cluster/refused"] for row in rows(tmp_path / "attacked") if "cluster/refused" in row]
-    assert attack.count / 2 < told[-1] <= attack.crew.refused
+    assert attack.count / 2 < told[-1] <= attack.pool.refused
     assert peak() - before < MEMORY
 
 
 @pytest.fixture
 def quiet(tmp_path: Path) -> dict[str, Any]:
-    """The same run, undisturbed and in one process."""
+    """The fingerprint of the same run, undisturbed and in one process."""
     train_in(tmp_path / "quiet", experiment_of(*WORLDS["pong"], *QUICK, "budget.steps=10000", "rl.members=2"))
     return fingerprint(tmp_path / "quiet")
 
 
-def test_a_run_under_attack_keeps_its_bits(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
+def test_a_run_under_attack_is_unchanged_bit_for_bit(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
     run_under_attack(attacked(5_000, 150), tmp_path)
     assert fingerprint(tmp_path / "attacked") == quiet
 
 
 @pytest.mark.fault
-def test_a_run_under_long_attack_keeps_its_bits(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
+def test_a_run_under_long_attack_is_unchanged_bit_for_bit(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
     run_under_attack(attacked(120_000, 3_000), tmp_path)
     assert fingerprint(tmp_path / "attacked") == quiet
 
@@ -345,10 +347,9 @@ def test_a_run_under_long_attack_keeps_its_bits(quiet: dict[str, Any], attacked:
 
 
 def oversized(path: str, token: bytes) -> bytes:
-    """What the socket at ``path`` says to one who knows the token and begins a frame one byte too long, until it
-    hangs up.
+    """Connect with the token, begin a frame that is one byte too long, and return all replies.
 
-    ZMTP 3.0 (ZeroMQ's RFC 23) with the mechanism PLAIN (RFC 24), by hand, since no library sends such a frame.
+    ZMTP 3.0 (ZeroMQ's RFC 23) with the mechanism PLAIN (RFC 24), by hand, because no library sends such a frame.
     """
 
     def command(name: bytes, body: bytes) -> bytes:
@@ -358,60 +359,60 @@ def oversized(path: str, token: bytes) -> bytes:
     def short(text: bytes) -> bytes:
         return bytes([len(text)]) + text
 
-    with socket.socket(socket.AF_UNIX) as plain:
-        plain.settimeout(30)
-        plain.connect(path)
-        said = b""
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(30)
+        raw.connect(path)
+        content = b""
 
-        def hear(word: bytes) -> None:
-            nonlocal said
-            while word not in said and (more := plain.recv(4096)):
-                said += more
+        def wait_for(word: bytes) -> None:
+            nonlocal content
+            while word not in content and (more := raw.recv(4096)):
+                content += more
 
-        plain.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"PLAIN".ljust(20, b"\0") + bytes(32))
-        plain.sendall(command(b"HELLO", short(USER) + short(token.hex().encode())))
-        hear(b"WELCOME")
-        plain.sendall(command(b"INITIATE", short(b"Socket-Type") + len(b"DEALER").to_bytes(4) + b"DEALER"))
-        hear(b"READY")
-        plain.sendall(b"\x02" + (MOST_FRAME + 1).to_bytes(8) + bytes(100))
+        raw.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"PLAIN".ljust(20, b"\0") + bytes(32))
+        raw.sendall(command(b"HELLO", short(USER) + short(token.hex().encode())))
+        wait_for(b"WELCOME")
+        raw.sendall(command(b"INITIATE", short(b"Socket-Type") + len(b"DEALER").to_bytes(4) + b"DEALER"))
+        wait_for(b"READY")
+        raw.sendall(b"\x02" + (MAX_FRAME + 1).to_bytes(8) + bytes(100))
         with suppress(ConnectionResetError):
-            while more := plain.recv(4096):
-                said += more
-    return said
+            while more := raw.recv(4096):
+                content += more
+    return content
 
 
-def test_a_frame_that_is_too_large_ends_its_connection() -> None:
+def test_an_oversized_frame_ends_its_connection() -> None:
     group: Any = Processes(workers=1).spawn(toys.Counter, 2)
     try:
-        path = group.crew.launcher.endpoint.removeprefix("ipc://")
+        path = group.pool.launcher.endpoint.removeprefix("ipc://")
         with ThreadPoolExecutor(1) as insider:
-            said = insider.submit(oversized, path, group.crew._token)
-            while not said.done():  # the driver listens while it works
+            replies = insider.submit(oversized, path, group.pool._token)
+            while not replies.done():  # the driver polls during calls
                 assert group.all("echo", 1) == [1, 1]
-        assert b"READY" in said.result(), "it was let in"
+        assert b"READY" in replies.result(), "it was accepted"
         assert group.all("add", 1) == Local().spawn(toys.Counter, 2).all("add", 1)
     finally:
         group.close()
 
 
-# ------------------------------------------------------------------ what a worker itself may say
+# ------------------------------------------------------------------ messages of a real worker
 
 
 def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], list[Call]]]:
-    """Messages of all kinds and sizes that a worker sent, each with the calls that it had to answer then."""
+    """Return messages of all kinds and sizes from a worker, each with its calls in flight at that time."""
     found: list[tuple[list[bytes], list[Call]]] = []
-    take = Crew._take
+    take = WorkerPool._handle_message
 
-    def taken(crew: Crew, identity: bytes, frames: list[bytes]) -> None:
-        waiting = [replace(call) for call in crew.seats[0].sent]
-        take(crew, identity, frames)
+    def taken(pool: WorkerPool, identity: bytes, frames: list[bytes]) -> None:
+        waiting = [replace(call) for call in pool.handles[0].sent]
+        take(pool, identity, frames)
         found.append((frames, waiting))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Crew, "_take", taken)
-        os.kill(group.all("pid")[0], signal.SIGKILL)  # so that there is a greeting, too
+        patch.setattr(WorkerPool, "_handle_message", taken)
+        os.kill(group.all("pid")[0], signal.SIGKILL)  # so that there is a hello, too
         group.all("add", 1)
-        for n in range(3):  # where all have to be told where it is
+        for n in range(3):  # broadcast, on another host
             group.all("digest", np.full(10_000, n))
         group.all("fragment", 10)
         for _ in islice(group.gather("fragment", 10_000), 3):
@@ -419,48 +420,48 @@ def recorded(group: RemoteGroup, monkeypatch: pytest.MonkeyPatch) -> list[tuple[
         group.any("echo", {"a": 1.5, "b": [None, "x"]}).result()
         with pytest.raises(MemberError):
             group.all("boom", 0)
-        if address := group.crew.seats[0].door.address:  # where somebody knocks
+        if address := group.pool.handles[0].relay.endpoint:  # a foreign connection to its relay
             host, port = address.removeprefix("tcp://").rsplit(":", 1)
-            refused, ends = group.crew.refused, time.monotonic() + 30
+            refused, ends = group.pool.refused, time.monotonic() + 30
             with socket.create_connection((host, int(port))) as stranger:
                 stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-                while group.crew.refused == refused:
+                while group.pool.refused == refused:
                     assert time.monotonic() < ends and group.all("echo", 1)
-            assert any(Header.unpack(frames[0]).kind == Kind.NEWS for frames, _ in found)
+            assert any(Header.unpack(frames[0]).kind == Kind.RELAY_COUNTS for frames, _ in found)
     return found
 
 
 @pytest.mark.parametrize("cluster", [Processes(workers=1), Islands(workers=1)], ids=["here", "on another host"])
-def test_whatever_a_worker_says_is_heard_or_refused(
+def test_every_message_of_a_worker_is_accepted_or_refused(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, canary: Path
 ) -> None:
-    """With the right token, worker and number; nothing but `ProtocolError` comes of what is not of the right form."""
+    """With the right token, worker and number; a message of any other form raises only `ProtocolError`."""
     group = cluster.spawn(toys.Counter, 2)
     assert isinstance(group, RemoteGroup)
     try:
-        messages, (seat,) = recorded(group, monkeypatch), group.crew.seats
-        kept = (seat.line.received, seat.reader, seat.host, seat.released, group.crew.states)
-        draw, refused, heard, ways = random.Random(6), 0, 0, (mutated, reshaped)
+        messages, (handle,) = recorded(group, monkeypatch), group.pool.handles
+        kept = (handle.connection.received, handle.reader, handle.host, handle.released, group.pool.states)
+        draw, refused, accepted, ways = random.Random(6), 0, 0, (mutated, reshaped)
         with monkeypatch.context() as patch:
-            patch.setattr(Crew, "_send", lambda *_: None)
+            patch.setattr(WorkerPool, "_send", lambda *_: None)
             hostile = [(draw.choice(messages), payload) for payload in payloads(canary) for _ in range(10)]
             for (frames, waiting), payload in [*hostile, *((draw.choice(messages), None) for _ in range(10_000))]:
-                seat.line.received = Header.unpack(frames[0]).number - 1
-                seat.sent, seat.ready = deque(replace(call) for call in waiting), draw.random() < 0.5
-                seat.host, seat.reader = (kept[2], kept[1]) if draw.random() < 0.8 else ("", None)
+                handle.connection.received = Header.unpack(frames[0]).number - 1
+                handle.sent, handle.ready = deque(replace(call) for call in waiting), draw.random() < 0.5
+                handle.host, handle.reader = (kept[2], kept[1]) if draw.random() < 0.8 else ("", None)
                 at = draw.randrange(1, len(frames))
-                said = [*frames[:at], payload, *frames[at + 1 :]] if payload else draw.choice(ways)(draw, frames)
+                content = [*frames[:at], payload, *frames[at + 1 :]] if payload else draw.choice(ways)(draw, frames)
                 try:
-                    group.crew._take(b"%d.%d" % (seat.number, seat.life), said)
-                    heard += 1
+                    group.pool._handle_message(b"%d.%d" % (handle.number, handle.life), content)
+                    accepted += 1
                 except ProtocolError:
                     refused += 1
-                except MemberError:  # says, rightly or not, that a member could not be made
-                    heard += 1
+                except MemberError:  # reports that a member could not be made
+                    accepted += 1
         assert refused > 5_000
-        assert heard > 100
-        seat.line.received, seat.reader, seat.host, seat.released, group.crew.states = kept
-        seat.sent, seat.ready = deque(), True
+        assert accepted > 100
+        handle.connection.received, handle.reader, handle.host, handle.released, group.pool.states = kept
+        handle.sent, handle.ready = deque(), True
         assert group.all("echo", 7) == [7, 7]
     finally:
         group.close()

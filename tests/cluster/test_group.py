@@ -1,4 +1,4 @@
-"""What every cluster promises (see `evorl.cluster.core`), asked of each."""
+"""The contract of groups (see `evorl.cluster.core`), tested on every cluster."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ import pytest
 import torch
 from islands import Islands
 
-from evorl.cluster.core import Cluster, Group, Make, MemberError, employed
+from evorl.cluster.core import Cluster, Group, Make, MemberError, used_workers
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.ray import Ray
 
 MEMBERS = 5
-GONE_S = 60.0  # in which Ray, however busy its machine, has ended what it carried
+GONE_S = 60.0  # for Ray to end its processes, even on a busy machine
 Spawn = Callable[..., Group]
 CLUSTERS: dict[str, Callable[[int], Cluster]] = {
     "local": lambda workers: Local(),
@@ -36,20 +36,20 @@ CLUSTERS: dict[str, Callable[[int], Cluster]] = {
     "ray": lambda workers: Ray(workers=workers),
 }
 everywhere = pytest.mark.parametrize("kind", [*CLUSTERS], indirect=True, scope="module")
-"""For what a landing asks of each, Ray apart: there a group takes a second to begin, and `make faults` asks it all."""
+"""Tests that run on every cluster; on Ray only in `make faults`, since a group takes a second to start there."""
 
 
 def children() -> set[int]:
-    """The processes that this one has begun and that have not been waited for."""
+    """Return the child processes of this process that have not been waited for."""
     while True:
         tasks = Path("/proc/self/task").iterdir()
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread has ended
             return {int(pid) for task in tasks for pid in (task / "children").read_text().split()}
 
 
 @pytest.fixture(scope="module", params=["local", "processes", "hosts", pytest.param("ray", marks=pytest.mark.fault)])
 def kind(request: pytest.FixtureRequest) -> str:
-    """The cluster under test, by name."""
+    """The name of the cluster under test."""
     if request.param == "ray":
         request.getfixturevalue("address")
     return str(request.param)
@@ -59,12 +59,12 @@ def kind(request: pytest.FixtureRequest) -> str:
 def spawn(
     kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Spawn]:
-    """Spawns groups of the cluster under test and closes them; then nothing of them may be left."""
+    """Spawn groups of the cluster under test, close them, and check that nothing of them remains."""
     elsewhere = request.getfixturevalue("carriers") if kind == "ray" else list
-    place = tempfile.mkdtemp(prefix="t-")  # short, as the path of a socket must be
+    place = tempfile.mkdtemp(prefix="t-")  # short, because socket paths are limited
     monkeypatch.setattr(tempfile, "tempdir", place)
     groups: list[Group] = []
-    gc.collect()  # what earlier tests left in cycles, such as blocks of memory, would be freed meanwhile
+    gc.collect()  # else cyclic garbage of earlier tests could be freed during this one
     before = children(), toys.files(sockets=kind != "ray")
 
     def spawned(make: Make, size: int = MEMBERS, *, plain: Sequence[type[Exception]] = (), workers: int = 2) -> Group:
@@ -88,14 +88,14 @@ def spawn(
 
 
 @everywhere
-def test_all_asks_every_member_and_answers_in_their_order(spawn: Spawn) -> None:
+def test_all_calls_every_member_and_answers_in_member_order(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     assert group.size == MEMBERS
     assert group.all("add", 2) == [[i, 2 * (i + 1)] for i in range(MEMBERS)]
     assert group.all("echo", 1, "two") == [[1, "two"]] * MEMBERS
 
 
-def test_any_is_answered_by_some_member_and_futures_keep_their_answers(spawn: Spawn) -> None:
+def test_any_is_answered_by_one_member_and_futures_keep_their_answers(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     futures = [group.any("echo", i) for i in range(50)]
     assert [one.result() for one in reversed(futures)] == [*reversed(range(50))]
@@ -103,7 +103,7 @@ def test_any_is_answered_by_some_member_and_futures_keep_their_answers(spawn: Sp
     assert futures[3].result() == 3
 
 
-def test_map_answers_in_the_order_of_its_arguments(spawn: Spawn) -> None:
+def test_map_yields_answers_in_the_order_of_arguments(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     assert [*group.map("echo", ((i,) for i in range(500)))] == [*range(500)]
     assert [*group.map("echo", ())] == []
@@ -111,30 +111,30 @@ def test_map_answers_in_the_order_of_its_arguments(spawn: Spawn) -> None:
     assert len([*group.map("nap", ((nap,) for nap in naps))]) == len(naps)
 
 
-def test_who_is_free_takes_the_call(spawn: Spawn, kind: str) -> None:
+def test_a_free_worker_takes_the_call(spawn: Spawn, kind: str) -> None:
     group = spawn(toys.Counter)
     slow, *quick = [group.any("nap", seconds) for seconds in (5.0, *[0.0] * 20)]
     for one in quick:
         one.result()
-    assert kind == "local" or not slow.done()  # there nothing is done before somebody asks for it
+    assert kind == "local" or not slow.done()  # local calls run when their answer is first needed
 
 
 def test_map_keeps_all_workers_busy(spawn: Spawn, kind: str) -> None:
     group = spawn(toys.Counter, workers=3)
-    group.states()  # all have begun, however late
+    group.states()  # wait until all have started
     pids = {*group.map("pid", ((n,) for n in range(300)))}
     assert len(pids) == (1 if kind == "local" else 3)
 
 
-def test_long_calls_are_shared_out(spawn: Spawn, kind: str) -> None:
-    """A worker says that it lives before it answers a long call: no reason to take it for a quick one."""
+def test_long_calls_are_distributed_evenly(spawn: Spawn, kind: str) -> None:
+    """Heartbeats during a long call must not make the worker look fast."""
     group = spawn(toys.Counter, workers=3)
     pids = Counter(one.result() for one in [group.any("drowse", 0.15) for _ in range(15)])
     assert kind == "local" or (len(pids) == 3 and max(pids.values()) <= 8)
 
 
-def test_map_takes_arguments_as_it_goes(spawn: Spawn) -> None:
-    """An endless iterable is no reason to wait, nor to fill the memory."""
+def test_map_consumes_arguments_lazily(spawn: Spawn) -> None:
+    """An endless iterable neither blocks nor fills the memory."""
     group = spawn(toys.Counter)
     taken = 0
 
@@ -155,10 +155,10 @@ def test_gather_streams_each_members_answers_in_order(spawn: Spawn) -> None:
     stream: Any = group.gather("fragment", 6000)
     for member, answer in islice(stream, 20_000):
         seen[member] += 1
-        assert (answer["index"], answer["sum"]) == (member, seen[member])  # none dropped, none twice
+        assert (answer["index"], answer["sum"]) == (member, seen[member])  # none dropped or repeated
         assert (answer["array"] == seen[member] * 100 + member).all()
-        answer["array"][:] = -1  # its reader's until the next one is taken
-        if min(seen.values()) == 12:  # from everybody, however late it began
+        answer["array"][:] = -1  # the array belongs to the consumer until the next answer
+        if min(seen.values()) == 12:  # from all members, however late they started
             break
     assert min(seen.values()) == 12
     stream.close()
@@ -166,14 +166,14 @@ def test_gather_streams_each_members_answers_in_order(spawn: Spawn) -> None:
 
 
 @everywhere
-def test_gather_begins_with_the_member_that_is_asked_for(spawn: Spawn) -> None:
+def test_gather_begins_with_the_given_member(spawn: Spawn) -> None:
     group = spawn(toys.Counter, workers=1)
     order = [member for member, _ in islice(group.gather("fragment", 10, begin=2), MEMBERS)]
     assert order == [*range(2, MEMBERS), 0, 1]
 
 
-def test_a_slow_consumer_bounds_what_is_gathered(spawn: Spawn, tmp_path: Path) -> None:
-    """While nobody takes answers, members stop: at most a few are ahead."""
+def test_a_slow_consumer_limits_the_calls_of_gather(spawn: Spawn, tmp_path: Path) -> None:
+    """While no answers are taken, members stop after a few calls."""
     group = spawn(partial(Diligent, tmp_path), 2)
     stream = group.gather("work")
     taken = 0
@@ -181,12 +181,12 @@ def test_a_slow_consumer_bounds_what_is_gathered(spawn: Spawn, tmp_path: Path) -
         next(stream)
         taken += 1
         time.sleep(0.01)
-        group.any("work_done").result()  # the group is served, and still nobody runs on
+        group.any("work_done").result()  # the group handles messages, but calls no member of the stream
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= taken + 2 * (2 + 1)
 
 
 class Diligent:
-    """Marks in a file how often it worked."""
+    """A member that counts its calls in a file."""
 
     def __init__(self, place: Path, index: int) -> None:
         self.path = place / str(index)
@@ -201,8 +201,8 @@ class Diligent:
         return self.path.stat().st_size
 
 
-def test_gathers_that_are_left_cost_nothing(spawn: Spawn, kind: str) -> None:
-    """Each stream that is left gives its memory back: no process has more files or memory open after many."""
+def test_abandoned_gathers_release_their_memory(spawn: Spawn, kind: str) -> None:
+    """No process has more open files or memory after many abandoned streams."""
     group = spawn(toys.Counter, 2)
 
     def leave(times: int) -> list[int]:
@@ -215,23 +215,23 @@ def test_gathers_that_are_left_cost_nothing(spawn: Spawn, kind: str) -> None:
     assert all(now <= then + 2 for now, then in zip(leave(10), few, strict=True))
 
 
-def test_a_stream_goes_on_with_the_arguments_it_is_sent(spawn: Spawn) -> None:
-    """Each member has at most two calls of the former arguments under way, and then none."""
+def test_a_stream_continues_with_the_arguments_sent_to_it(spawn: Spawn) -> None:
+    """Each member has at most two calls with the former arguments in flight, and none later."""
     group = spawn(toys.Counter, 3)
-    stream = group.gather("told", 0, np.zeros(1))
-    heard: dict[int, list[int]] = {member: [] for member in range(3)}
-    member, (said, length) = next(stream)
+    stream = group.gather("with_length", 0, np.zeros(1))
+    received: dict[int, list[int]] = {member: [] for member in range(3)}
+    member, (argument, length) = next(stream)
     for new in range(1, 200):
-        heard[member].append(said)
-        assert length == 10_000 * (said % 5) + 1  # with the array that belongs to it
-        member, (said, length) = stream.send((new, np.zeros(10_000 * (new % 5) + 1)))
+        received[member].append(argument)
+        assert length == 10_000 * (argument % 5) + 1  # with the matching array
+        member, (argument, length) = stream.send((new, np.zeros(10_000 * (new % 5) + 1)))
     stream.close()
-    for words in heard.values():
-        old = words.count(0)  # called with them ahead of the first answer
-        assert old <= 2 and words[old:] == sorted({*words[old:]})
+    for arguments in received.values():
+        old = arguments.count(0)  # calls ahead of the first answer
+        assert old <= 2 and arguments[old:] == sorted({*arguments[old:]})
 
 
-# ------------------------------------------------------------------ the same anywhere
+# ------------------------------------------------------------------ independence of the cluster
 
 
 def test_the_number_of_workers_changes_nothing(spawn: Spawn) -> None:
@@ -251,7 +251,7 @@ def reference(added: Sequence[int]) -> list[Any]:
 @everywhere
 def test_states_and_restore(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
-    assert [state["sum"] for state in group.states()] == [0] * MEMBERS  # nobody has been called yet
+    assert [state["sum"] for state in group.states()] == [0] * MEMBERS  # no member has been called yet
     group.all("add", 5)
     states = group.states()
     after = group.all("add", 7)
@@ -266,8 +266,8 @@ def test_states_and_restore(spawn: Spawn) -> None:
         assert np.array_equal(state["history"], again["history"])
 
 
-def test_restore_after_a_stream_that_was_left(spawn: Spawn) -> None:
-    """What members were called with ahead of the answers that were taken is not done upon the restored states."""
+def test_restore_after_an_abandoned_stream(spawn: Spawn) -> None:
+    """Calls ahead of the answers that were taken do not run on the restored states."""
     group, alone = spawn(toys.Counter, workers=1), Local().spawn(toys.Counter, MEMBERS)
     states = group.states()
     for _ in islice(group.gather("plod", 0.02), 3):
@@ -292,7 +292,7 @@ DTYPES = ("bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f
 SHAPES = ((), (0,), (3, 0, 2), (1,), (7, 5), (1, 1, 1, 1, 2), (40_000,))
 
 
-def test_arrays_come_back_as_they_went(spawn: Spawn) -> None:
+def test_arrays_survive_a_round_trip(spawn: Spawn) -> None:
     group = spawn(toys.Counter, 2)
     for shape in SHAPES:
         arrays = [np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype) for dtype in DTYPES]
@@ -310,7 +310,7 @@ def test_arrays_that_are_not_contiguous(spawn: Spawn) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int64", "uint8", "bool"])
-def test_tensors_come_back_as_they_went(spawn: Spawn, dtype: str) -> None:
+def test_tensors_survive_a_round_trip(spawn: Spawn, dtype: str) -> None:
     group = spawn(toys.Counter, 2)
     for shape in SHAPES:
         sent = torch.arange(int(np.prod(shape, dtype=int))).reshape(shape).to(getattr(torch, dtype))
@@ -333,18 +333,18 @@ def test_plain_data(spawn: Spawn) -> None:
 
 
 @everywhere
-def test_an_error_tells_whose_and_where(spawn: Spawn) -> None:
+def test_an_error_names_its_member_and_line(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     for first in (0, 3):
         with pytest.raises(MemberError) as caught:
             group.all("boom", first)
         error = caught.value
-        assert (error.member, error.kind) == (first, "KeyError")  # of several, the lowest
+        assert (error.member, error.kind) == (first, "KeyError")  # the lowest of several members
         assert f"member {first} has no such thing" in error.message
         assert "cluster_toys.py" in error.trace
         assert "in boom" in error.trace
         assert error.trace.rstrip() in str(error)
-    assert group.all("add", 1) == [[i, i + 1] for i in range(MEMBERS)]  # the rest had finished, and go on
+    assert group.all("add", 1) == [[i, i + 1] for i in range(MEMBERS)]  # the others have finished, and continue
 
 
 def test_errors_of_any_map_and_gather(spawn: Spawn) -> None:
@@ -353,7 +353,7 @@ def test_errors_of_any_map_and_gather(spawn: Spawn) -> None:
     assert group.any("echo", 1).result() == 1
     with pytest.raises(MemberError, match="KeyError"):
         failing.result()
-    answers = group.map("hear", [("good",), ("bad",), ("good",)])
+    answers = group.map("listen", [("good",), ("bad",), ("good",)])
     assert next(answers) is None
     with pytest.raises(MemberError, match="bad word"):
         next(answers)
@@ -363,7 +363,7 @@ def test_errors_of_any_map_and_gather(spawn: Spawn) -> None:
     assert group.all("echo", 1) == [1, 1, 1]
 
 
-def test_plain_errors_come_as_themselves(spawn: Spawn) -> None:
+def test_plain_errors_are_raised_unchanged(spawn: Spawn) -> None:
     group = spawn(toys.Counter, plain=(toys.Refused,))
     for refused in (lambda: group.all("refuse"), group.any("refuse").result):
         with pytest.raises(toys.Refused, match=r"(?m)^not today$"):
@@ -372,10 +372,10 @@ def test_plain_errors_come_as_themselves(spawn: Spawn) -> None:
         spawn(toys.Counter).all("refuse")
 
 
-def test_what_making_a_member_raises(spawn: Spawn) -> None:
-    with pytest.raises(toys.Refused, match=r"(?m)^member 1 is not to be made$"):
+def test_errors_of_making_a_member(spawn: Spawn) -> None:
+    with pytest.raises(toys.Refused, match=r"(?m)^member 1 cannot be made$"):
         spawn(toys.unmakeable, plain=(toys.Refused,))
-    with pytest.raises(MemberError, match="member 1 is not to be made") as caught:
+    with pytest.raises(MemberError, match="member 1 cannot be made") as caught:
         spawn(toys.unmakeable)
     assert caught.value.member == 1
 
@@ -393,19 +393,19 @@ def test_wrong_arguments(spawn: Spawn) -> None:
         spawn(toys.Counter).all("add")
 
 
-def test_an_error_of_letters_that_cannot_be_sent(spawn: Spawn) -> None:
-    with pytest.raises(MemberError, match="is no letter"):
+def test_an_error_with_characters_that_cannot_be_sent(spawn: Spawn) -> None:
+    with pytest.raises(MemberError, match="is not a character"):
         spawn(toys.Counter).all("surrogate")
 
 
-def test_a_state_that_cannot_be_had_is_the_members_error(spawn: Spawn) -> None:
+def test_an_error_of_state_dict_is_a_member_error(spawn: Spawn) -> None:
     group = spawn(toys.BadState, 2)
     with pytest.raises(MemberError, match="nor tomorrow"):
         group.states()
     assert group.any("which").result() in (0, 1)
 
 
-# ------------------------------------------------------------------ ends
+# ------------------------------------------------------------------ close
 
 
 @everywhere
@@ -416,17 +416,17 @@ def test_members_are_closed(spawn: Spawn, tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {str(i): "closed\n" for i in range(MEMBERS)}
 
 
-def test_closing_twice_is_closing(spawn: Spawn) -> None:
+def test_closing_twice_is_allowed(spawn: Spawn) -> None:
     spawn(toys.Counter).close()  # and the fixture closes it again
 
 
-def test_a_group_is_closed_in_the_middle_of_its_work(spawn: Spawn) -> None:
+def test_a_group_is_closed_during_calls(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     next(group.gather("fragment", 60_000))
     group.any("nap", 0.01)
     group.close()
 
 
-def test_workers_without_work_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    assert employed(2, 3) == 2 and not caplog.text
-    assert employed(4, 1) == 1 and "3 of 4 workers stay away" in caplog.text
+def test_unused_workers_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert used_workers(2, 3) == 2 and not caplog.text
+    assert used_workers(4, 1) == 1 and "3 of 4 workers are not used" in caplog.text

@@ -1,4 +1,4 @@
-"""Arrays that go to many hosts: one copy to each, whoever dies on the way, and none of what is there already."""
+"""Broadcasts to many hosts: one copy to each, none of stored arrays, and no loss when workers die."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ import pytest
 import torch
 import zmq
 from harness import QUICK, WORLDS, experiment_of, fingerprint, train_in
-from islands import Islands, crew
+from islands import Islands, worker_pool
 
 from evorl.cluster.core import Group
-from evorl.cluster.transport.authentication import present
-from evorl.cluster.transport.broadcast_relay import FAN, Leg, Parcel, Relay, branches, seal
-from evorl.cluster.transport.curve import Pass
+from evorl.cluster.transport.authentication import present_token
+from evorl.cluster.transport.broadcast_relay import FAN_OUT, Broadcast, Relay, Route, branches, sign
+from evorl.cluster.transport.curve import Credentials
 from evorl.cluster.transport.wire import Bulk, Header, Kind
 from evorl.cluster.workers import broadcast
-from evorl.cluster.workers.broadcast import KEPT
+from evorl.cluster.workers.broadcast import MAX_STORED
 
 torch.set_num_threads(1)
 HOSTS = ("a", "b", "c", "d", "e", "f")
@@ -49,11 +49,11 @@ def spawn() -> Iterator[Callable[..., Group]]:
 
 
 def sent(group: Group) -> Callable[[], tuple[int, int]]:
-    """Bytes of arrays since the last time: those that the driver has sent to other hosts, and its workers."""
+    """Return a function for the bytes of arrays sent to other hosts since its last call: by driver, by workers."""
     former = [0, 0]
 
     def news() -> tuple[int, int]:
-        now = [crew(group).sent, crew(group).relayed]
+        now = [worker_pool(group).sent, worker_pool(group).relayed]
         found = now[0] - former[0], now[1] - former[1]
         former[:] = now
         return found
@@ -66,27 +66,27 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
 
-# ------------------------------------------------------------------ how much is sent
+# ------------------------------------------------------------------ bytes sent
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no reason to send anything twice."""
-    monkeypatch.setattr(broadcast, "LATE_S", 60.0)
+def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Avoid that a busy machine causes repeated sends."""
+    monkeypatch.setattr(broadcast, "TIMEOUT_S", 60.0)
 
 
-@pytest.mark.usefixtures("patient")
-def test_one_copy_goes_to_each_host_and_few_from_the_driver(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_each_host_gets_one_copy_and_few_hosts_from_the_driver(spawn: Callable[..., Group]) -> None:
     group = spawn()
     news, array = sent(group), np.arange(LARGE // 8)
     assert group.all("digest", array) == [toys.digest(array)] * 12
     size = -(-LARGE // 64) * 64
     driver, workers = news()
-    assert driver == FAN * size and workers == (len(HOSTS) - FAN) * size
+    assert driver == FAN_OUT * size and workers == (len(HOSTS) - FAN_OUT) * size
 
 
-@pytest.mark.usefixtures("patient")
-def test_what_a_host_has_is_not_sent_again(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_stored_arrays_are_not_sent_again(spawn: Callable[..., Group]) -> None:
     group = spawn()
     news, array = sent(group), np.arange(LARGE // 8)
     for change in range(3):
@@ -100,39 +100,39 @@ def test_what_a_host_has_is_not_sent_again(spawn: Callable[..., Group]) -> None:
     assert sum(news()) < SMALL
 
 
-@pytest.mark.usefixtures("patient")
-def test_hosts_keep_the_latest_few(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_hosts_store_the_latest_broadcasts(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=4, hosts=("a", "b"))
     news = sent(group)
-    arrays = [np.full(100_000, n) for n in range(KEPT + 3)]
+    arrays = [np.full(100_000, n) for n in range(MAX_STORED + 3)]
     for _ in range(4):
         for array in arrays:
             assert group.all("digest", array) == [toys.digest(array)] * 4
     assert sum(news()) >= 4 * len(arrays) * 2 * 800_000
-    assert group.all("digest", arrays[-KEPT]) and sum(news()) == 0
-    assert len(crew(group).pool.blocks) <= KEPT + 2
-    assert max(group.all("blocks")) <= KEPT + 2
+    assert group.all("digest", arrays[-MAX_STORED]) and sum(news()) == 0
+    assert len(worker_pool(group).block_pool.blocks) <= MAX_STORED + 2
+    assert max(group.all("blocks")) <= MAX_STORED + 2
 
 
-@pytest.mark.usefixtures("patient")
-def test_who_begins_anew_gets_it_again(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_a_replaced_receiver_gets_its_broadcast_again(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=4, hosts=("a", "b"))
     news, array = sent(group), np.arange(LARGE // 8)
     pids = group.all("pid", array)
-    keeper = crew(group).parcels._porters["a"].seat.number
+    receiver = worker_pool(group).broadcaster._receivers["a"].handle.number
     news()
-    kill(pids[2 - keeper])  # the other one of host a: its successor finds all in what its host has
-    while crew(group).replaced < 1:
+    kill(pids[2 - receiver])  # the other worker of host a: its successor reads the broadcast stored on its host
+    while worker_pool(group).replaced < 1:
         assert group.all("digest", array) == [toys.digest(array)] * 4
     assert sum(news()) < SMALL
-    kill(pids[keeper])  # what host a has goes with it
-    while crew(group).replaced < 2:
+    kill(pids[receiver])  # host a's broadcasts are lost with it
+    while worker_pool(group).replaced < 2:
         assert group.all("digest", array) == [toys.digest(array)] * 4
     assert group.all("digest", array) == [toys.digest(array)] * 4
     assert LARGE <= sum(news()) < 4 * LARGE
 
 
-def test_letters_for_one_and_small_ones_go_alone(spawn: Callable[..., Group]) -> None:
+def test_calls_to_one_member_and_small_arrays_are_not_broadcast(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=2, hosts=("a", "b"))
     news, array = sent(group), np.arange(LARGE // 8)
     assert group.any("digest", array).result() == toys.digest(array)
@@ -142,10 +142,10 @@ def test_letters_for_one_and_small_ones_go_alone(spawn: Callable[..., Group]) ->
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 20, 21, 94, 1000])
-def test_a_tree_reaches_everybody_once(count: int) -> None:
+def test_a_tree_reaches_every_host_once(count: int) -> None:
     def reached(places: Sequence[int], depth: int) -> Iterator[tuple[int, int]]:
         found = branches(places)
-        assert len(found) <= FAN
+        assert len(found) <= FAN_OUT
         for place, beyond in found:
             yield place, depth
             yield from reached(beyond, depth + 1)
@@ -153,101 +153,101 @@ def test_a_tree_reaches_everybody_once(count: int) -> None:
     found = [*reached(range(count), 1)]
     assert sorted(worker for worker, _ in found) == [*range(count)]
     levels = max((depth for _, depth in found), default=0)
-    assert levels == 0 or count > sum(FAN**level for level in range(1, levels))  # no level more than it needs
+    assert levels == 0 or count > sum(FAN_OUT**level for level in range(1, levels))  # no more levels than needed
 
 
-# ------------------------------------------------------------------ who dies on the way
+# ------------------------------------------------------------------ failures during a broadcast
 
 
 @pytest.mark.parametrize("moment", ["sent", "kept"])
-def test_a_relay_that_dies_loses_nothing(
+def test_no_call_is_lost_when_a_relay_dies(
     spawn: Callable[..., Group], monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Killed with a parcel on its way to it; or having said where it is, before anybody has read it there."""
+    """It is killed while a broadcast is sent to it, or after it has confirmed one that no worker has read yet."""
     group = spawn()
-    kept, shipped = broadcast.Parcels.confirmed, broadcast.Parcels.ship
+    kept, shipped = broadcast.Broadcaster.confirm, broadcast.Broadcaster.broadcast
     struck: set[int] = set()
 
-    def strike(seat: Any) -> None:
+    def strike(handle: Any) -> None:
         if len(struck) < 3:
-            struck.add(seat.pid)
-            kill(seat.pid)
+            struck.add(handle.pid)
+            kill(handle.pid)
 
-    def ship(self: Any, letter: Any) -> None:
-        shipped(self, letter)
-        for porter in [*self._porters.values()][:1] if moment == "sent" else []:
-            strike(porter.seat)
+    def ship(self: Any, payload: Any) -> None:
+        shipped(self, payload)
+        for receiver in [*self._receivers.values()][:1] if moment == "sent" else []:
+            strike(receiver.handle)
 
-    def confirmed(self: Any, seat: Any, *place: int) -> None:
-        kept(self, seat, *place)
+    def confirmed(self: Any, handle: Any, *place: int) -> None:
+        kept(self, handle, *place)
         if moment == "kept":
-            strike(seat)
+            strike(handle)
 
-    monkeypatch.setattr(broadcast.Parcels, "ship", ship)
-    monkeypatch.setattr(broadcast.Parcels, "confirmed", confirmed)
+    monkeypatch.setattr(broadcast.Broadcaster, "broadcast", ship)
+    monkeypatch.setattr(broadcast.Broadcaster, "confirm", confirmed)
     sums = [0] * 12
     for n in range(6):
         array = np.full(LARGE // 80, n)
         assert group.all("digest", array) == [toys.digest(array)] * 12
         sums = [one * 31 % 1_000_003 + n * (i + 1) for i, one in enumerate(sums)]
         assert group.all("add", n) == [[i, one] for i, one in enumerate(sums)]
-    assert len(struck) == 3 and crew(group).replaced >= 3
+    assert len(struck) == 3 and worker_pool(group).replaced >= 3
 
 
 @pytest.mark.parametrize("rounds", [30, pytest.param(500, marks=pytest.mark.fault)])
-def test_kills_at_random_change_nothing(spawn: Callable[..., Group], rounds: int) -> None:
+def test_random_kills_change_no_answer(spawn: Callable[..., Group], rounds: int) -> None:
     group, draw = spawn(), random.Random(rounds)
-    poll = crew(group).poll
+    poll = worker_pool(group).poll
 
     def polled(timeout_s: float) -> None:
         if draw.random() < 0.1:
-            kill(draw.choice([seat.pid for seat in crew(group).seats if seat.pid]))
+            kill(draw.choice([handle.pid for handle in worker_pool(group).handles if handle.pid]))
         poll(timeout_s)
 
-    crew(group).poll = polled
+    worker_pool(group).poll = polled
     sums = [0] * 12
     for n in range(rounds):
         array = np.full(60_000, n // 3)
         sums = [one * 31 % 1_000_003 + int(array.sum()) * (i + 1) for i, one in enumerate(sums)]
         assert group.all("add_all", array) == sums
-    assert crew(group).replaced > rounds // 30
+    assert worker_pool(group).replaced > rounds // 30
 
 
-def test_a_relay_that_hangs_holds_nobody_up(spawn: Callable[..., Group]) -> None:
+def test_a_relay_that_hangs_does_not_block_others(spawn: Callable[..., Group]) -> None:
     group = spawn(deadline_s=4.0)
     group.all("digest", np.zeros(LARGE // 80))
-    (stopped,) = [*crew(group).parcels._porters.values()][:1]
-    kill(stopped.seat.pid, signal.SIGSTOP)
+    (stopped,) = [*worker_pool(group).broadcaster._receivers.values()][:1]
+    kill(stopped.handle.pid, signal.SIGSTOP)
     array = np.ones(LARGE // 80)
     assert group.all("digest", array) == [toys.digest(array)] * 12
-    assert crew(group).replaced == 1  # the one that hung, and none of those it had to pass on to
+    assert worker_pool(group).replaced == 1  # the hung worker, and none of those behind it in the tree
 
 
-def test_hosts_that_others_do_not_reach_are_sent_to_directly(
+def test_the_driver_sends_directly_to_hosts_that_others_cannot_reach(
     spawn: Callable[..., Group], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Relay, "pass_on", lambda *_: None)  # in the workers, which are forked from here
+    monkeypatch.setattr(Relay, "forward", lambda *_: None)  # in the workers, which are forked from here
     group = spawn()
     news, arrays = sent(group), (np.full(LARGE // 80, n) for n in count())
-    while len(crew(group).parcels._apart) < len(HOSTS) - FAN:
+    while len(worker_pool(group).broadcaster._direct_only) < len(HOSTS) - FAN_OUT:
         assert group.all("digest", array := next(arrays)) == [toys.digest(array)] * 12
     assert caplog.text.count("sent to directly") == 1
-    monkeypatch.setattr(broadcast, "LATE_S", 60.0)
+    monkeypatch.setattr(broadcast, "TIMEOUT_S", 60.0)
     news()
     assert group.all("digest", array := next(arrays)) == [toys.digest(array)] * 12
     assert news() == (len(HOSTS) * LARGE // 10, 0)
 
 
-@pytest.mark.usefixtures("patient")
-def test_hosts_meet_over_ipv6(spawn: Callable[..., Group]) -> None:
+@pytest.mark.usefixtures("long_timeout")
+def test_hosts_connect_over_ipv6(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=len(HOSTS), ip="::1")
     news, array = sent(group), np.arange(LARGE // 80)
     assert group.all("digest", array) == [toys.digest(array)] * len(HOSTS)
-    assert all(seat.door.address.startswith("tcp://[::1]:") for seat in crew(group).seats)
-    assert news()[1] == (len(HOSTS) - FAN) * LARGE // 10
+    assert all(handle.relay.endpoint.startswith("tcp://[::1]:") for handle in worker_pool(group).handles)
+    assert news()[1] == (len(HOSTS) - FAN_OUT) * LARGE // 10
 
 
-def test_runs_on_many_hosts_have_the_bits_of_local(tmp_path: Any) -> None:
+def test_runs_on_many_hosts_equal_local_runs_bit_for_bit(tmp_path: Any) -> None:
     words = (*QUICK, *WORLDS["pong"], "rl.members=5", "rl.net.hidden=[128,64]", "budget.steps=3000")
     experiment = experiment_of(*words)
     train_in(tmp_path / "local", experiment)
@@ -255,17 +255,21 @@ def test_runs_on_many_hosts_have_the_bits_of_local(tmp_path: Any) -> None:
     assert fingerprint(tmp_path / "local") == fingerprint(tmp_path / "hosts")
 
 
-# ------------------------------------------------------------------ who else knocks
+# ------------------------------------------------------------------ foreign connections
 
 
-def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> None:
+def test_foreign_connections_to_a_relay_are_refused(spawn: Callable[..., Group]) -> None:
     group = spawn(workers=2, hosts=("a", "b"))
-    seat, keys, token = crew(group).seats[0], crew(group).launcher.lives[0][3], crew(group)._token
+    handle, keys, token = (
+        worker_pool(group).handles[0],
+        worker_pool(group).launcher.lives[0][3],
+        worker_pool(group)._token,
+    )
     context = zmq.Context()
-    theirs = Pass(seat.door.key.encode(), keys.relay_public, keys.relay_secret)
-    header = Header(Kind.PARCEL, token, 0, 0, 77, Bulk.FRAME, 8)
-    good = [header.pack(), msgspec.msgpack.encode((77, seal(seat.secret, 77, 77), [])), b"x" * 8]
-    unsealed = msgspec.msgpack.encode((77, seal(bytes(16), 77, 77), []))
+    theirs = Credentials(handle.relay.key.encode(), keys.relay_public, keys.relay_secret)
+    header = Header(Kind.BROADCAST, token, 0, 0, 77, Bulk.FRAME, 8)
+    good = [header.pack(), msgspec.msgpack.encode((77, sign(handle.secret, 77, 77), [])), b"x" * 8]
+    unsealed = msgspec.msgpack.encode((77, sign(bytes(16), 77, 77), []))
     hostile = [
         [], good[:2], [*good, b""], [b"", *good[1:]], [good[0], b"\xc1", good[2]], [*good[:2], b"x" * 9],
         [header._replace(kind=Kind.CALL).pack(), *good[1:]], [header._replace(worker=1).pack(), *good[1:]],
@@ -275,47 +279,47 @@ def test_strangers_at_a_worker_are_turned_away(spawn: Callable[..., Group]) -> N
     strangers: list[zmq.Socket[bytes]] = []
     try:
         for mechanisms, least, most in (
-            (["ours"], len(hostile) + 1, len(hostile) + 1),  # messages, and the one that comes twice
-            (["driver's", "another's", "none", "token"], 2, 4),  # who has no key at all may just leave
+            (["valid"], len(hostile) + 1, len(hostile) + 1),  # messages, and the repeated one
+            (["driver's", "another's", "none", "token"], 2, 4),  # a peer without any key may disconnect by itself
         ):
-            refused, ends = crew(group).refused, time.monotonic() + 60
+            refused, ends = worker_pool(group).refused, time.monotonic() + 60
             for mechanism in mechanisms:
                 strangers.append(socket := context.socket(zmq.PUSH))
                 socket.linger, socket.reconnect_ivl = 0, -1  # each tries once
                 if mechanism == "token":
-                    present(socket, token)
+                    present_token(socket, token)
                 elif mechanism == "driver's":
-                    Pass(seat.door.key.encode(), keys.public, keys.secret).show(socket)
+                    Credentials(handle.relay.key.encode(), keys.public, keys.secret).apply_to(socket)
                 elif mechanism == "another's":
-                    Pass(seat.door.key.encode(), *zmq.curve_keypair()).show(socket)
-                elif mechanism == "ours":
-                    theirs.show(socket)
-                socket.connect(seat.door.address)
-                for message in [*hostile, good, good] if mechanism == "ours" else [good]:
-                    with suppress(zmq.Again):  # turned away already
+                    Credentials(handle.relay.key.encode(), *zmq.curve_keypair()).apply_to(socket)
+                elif mechanism == "valid":
+                    theirs.apply_to(socket)
+                socket.connect(handle.relay.endpoint)
+                for message in [*hostile, good, good] if mechanism == "valid" else [good]:
+                    with suppress(zmq.Again):  # refused already
                         socket.send_multipart(message or [b""], zmq.NOBLOCK)
-            while crew(group).refused < refused + least and time.monotonic() < ends:
-                assert group.all("echo", 1) == [1] * 2  # nothing that would go from worker to worker
-            assert least <= crew(group).refused - refused <= most
-        assert max(group.all("blocks")) <= KEPT + 2  # nobody keeps what nobody asked for
+            while worker_pool(group).refused < refused + least and time.monotonic() < ends:
+                assert group.all("echo", 1) == [1] * 2  # without a broadcast
+            assert least <= worker_pool(group).refused - refused <= most
+        assert max(group.all("blocks")) <= MAX_STORED + 2  # no worker stores a foreign broadcast
     finally:
         for socket in strangers:
             socket.close()
         context.term()
 
 
-# ------------------------------------------------------------------ what comes twice, or from one who was replaced
+# ------------------------------------------------------------------ replayed and misdirected broadcasts
 
 
 @pytest.fixture
-def doors() -> Iterator[Callable[..., Relay]]:
-    """Relays of one run in this process, by the place and life of their workers."""
+def make_relay() -> Iterator[Callable[..., Relay]]:
+    """Make relays of one run in this process, by worker and life."""
     made: list[tuple[Relay, zmq.Context[Any]]] = []
     server, between = zmq.curve_keypair(), zmq.curve_keypair()
 
     def relay(worker: int, life: int = 0) -> Relay:
         context = zmq.Context()
-        keys = Pass(server[0], *zmq.curve_keypair(), *between)
+        keys = Credentials(server[0], *zmq.curve_keypair(), *between)
         made.append((Relay(context, "tcp://127.0.0.1:9", bytes(16), (worker, life), keys), context))
         return made[-1][0]
 
@@ -325,39 +329,51 @@ def doors() -> Iterator[Callable[..., Relay]]:
         context.destroy(linger=0)
 
 
-def handed(former: Relay, to: Relay, trip: int, parcel: int, sealed: bytes) -> None:
-    while not former.news()[1]:  # its last one may not have left yet
-        former.pass_on(Parcel(parcel, trip, [Leg(to.door, sealed)], b"x" * 8))
+def forward(former: Relay, to: Relay, send_number: int, number: int, signature: bytes) -> None:
+    while not former.new_counts()[1]:  # its former send may not be finished
+        former.forward(Broadcast(number, send_number, [Route(to.address, signature)], b"x" * 8))
 
 
-def carried(former: Relay, to: Relay, trip: int, parcel: int, sealed: bytes) -> Parcel | None:
-    """What the one takes of what the other passes on."""
-    handed(former, to, trip, parcel, sealed)
+def forward_and_receive(former: Relay, to: Relay, send_number: int, number: int, signature: bytes) -> Broadcast | None:
+    """Forward a broadcast from one relay to the other; return it if it is accepted."""
+    forward(former, to, send_number, number, signature)
     ends = time.monotonic() + 10.0
-    while (found := to.take()) is None and (refused := to.news()[0]) == 0:
+    while (found := to.receive()) is None and (refused := to.new_counts()[0]) == 0:
         assert time.monotonic() < ends
     assert found is not None or refused == 1
     return found
 
 
-def test_each_parcel_is_taken_once_and_from_the_driver_alone(doors: Callable[..., Relay]) -> None:
-    former, taker, other = doors(0), doors(1), doors(2)
-    for trip in (3, 4, 9):
-        taken = carried(former, taker, trip, 5, seal(taker.secret, trip, 5))
-        assert taken is not None and (taken.number, taken.trip, bytes(taken.content)) == (5, trip, b"x" * 8)
-    assert carried(former, taker, 9, 5, seal(taker.secret, 9, 5)) is None  # as it was
-    assert carried(former, taker, 10, 5, seal(taker.secret, 9, 5)) is None  # an old seal on a new number
-    assert carried(former, taker, 10, 6, seal(taker.secret, 10, 5)) is None  # on another parcel
-    assert carried(former, taker, 10, 5, seal(other.secret, 10, 5)) is None  # for another worker
-    assert carried(former, taker, 10, 5, seal(taker.secret, 10, 5)) is not None  # and all this held up nothing
-    assert carried(former, doors(1, life=1), 11, 5, seal(taker.secret, 11, 5)) is None  # for the one before it
+def test_each_broadcast_is_accepted_once_and_only_if_signed_by_the_driver(make_relay: Callable[..., Relay]) -> None:
+    former, taker, other = make_relay(0), make_relay(1), make_relay(2)
+    for send_number in (3, 4, 9):
+        taken = forward_and_receive(former, taker, send_number, 5, sign(taker.secret, send_number, 5))
+        assert taken is not None and (taken.number, taken.send_number, bytes(taken.content)) == (
+            5,
+            send_number,
+            b"x" * 8,
+        )
+    assert forward_and_receive(former, taker, 9, 5, sign(taker.secret, 9, 5)) is None  # replayed
+    assert (
+        forward_and_receive(former, taker, 10, 5, sign(taker.secret, 9, 5)) is None
+    )  # an old signature for a new send number
+    assert forward_and_receive(former, taker, 10, 6, sign(taker.secret, 10, 5)) is None  # for another broadcast
+    assert forward_and_receive(former, taker, 10, 5, sign(other.secret, 10, 5)) is None  # for another worker
+    assert (
+        forward_and_receive(former, taker, 10, 5, sign(taker.secret, 10, 5)) is not None
+    )  # all this did not block a valid one
+    assert (
+        forward_and_receive(former, make_relay(1, life=1), 11, 5, sign(taker.secret, 11, 5)) is None
+    )  # for the worker's former process
 
 
-def test_a_parcel_that_was_overtaken_is_dropped_and_no_attack(doors: Callable[..., Relay]) -> None:
-    """A relay on its way was merely slow."""
-    former, taker = doors(0), doors(1)
-    assert carried(former, taker, 6, 5, seal(taker.secret, 6, 5)) is not None
-    handed(former, taker, 5, 5, seal(taker.secret, 5, 5))
-    taken = carried(former, taker, 7, 5, seal(taker.secret, 7, 5))
-    assert taken is not None and taken.trip == 7 and taker.news()[0] == 0
-    assert carried(former, taker, 6, 5, seal(bytes(16), 6, 5)) is None  # old and not the driver's: that is counted
+def test_an_overtaken_broadcast_is_dropped_but_not_counted(make_relay: Callable[..., Relay]) -> None:
+    """A relay on its path was only slow."""
+    former, taker = make_relay(0), make_relay(1)
+    assert forward_and_receive(former, taker, 6, 5, sign(taker.secret, 6, 5)) is not None
+    forward(former, taker, 5, 5, sign(taker.secret, 5, 5))
+    taken = forward_and_receive(former, taker, 7, 5, sign(taker.secret, 7, 5))
+    assert taken is not None and taken.send_number == 7 and taker.new_counts()[0] == 0
+    assert (
+        forward_and_receive(former, taker, 6, 5, sign(bytes(16), 6, 5)) is None
+    )  # old and not signed by the driver: counted

@@ -33,7 +33,7 @@ from evorl.cluster.local import Local
 from evorl.cluster.ray import Ray, session
 from evorl.cluster.ray.head import HeadLost
 from evorl.cluster.ray.launcher import RETRY_S, Bell, Fleet
-from evorl.cluster.transport.curve import Pass
+from evorl.cluster.transport.curve import Credentials
 from evorl.cluster.workers.group import RemoteGroup
 from evorl.cluster.workers.launcher import Exit
 from evorl.cluster.workers.worker import serve
@@ -86,7 +86,7 @@ def test_what_members_answer_does_not_depend_on_who_dies(spawn: Callable[..., An
     ]
     for number, stroke in enumerate(strokes):
         stroke(group.all("pid")[0])
-        until(lambda least=number: group.all("echo", 1) == [1] * MEMBERS and group.crew.replaced >= least)
+        until(lambda least=number: group.all("echo", 1) == [1] * MEMBERS and group.pool.replaced >= least)
         assert group.all("add", number + 2) == alone.all("add", number + 2)
         assert all((one == big).all() for one in group.all("echo", big))
         assert [*group.map("echo", ((i,) for i in range(20)))] == [*range(20)]
@@ -96,13 +96,13 @@ def test_what_members_answer_does_not_depend_on_who_dies(spawn: Callable[..., An
 def test_a_stopped_worker_is_found_by_its_deadline(spawn: Callable[..., Any]) -> None:
     group = spawn(deadline_s=30.0)
     os.kill(group.all("pid")[1], signal.SIGSTOP)
-    group.crew.vigil.deadline_s = 3.0  # enough for its successor to begin
+    group.pool.heartbeats.deadline_s = 3.0  # enough for its successor to begin
     assert [answer[0] for answer in group.all("add", 1)] == [*range(MEMBERS)]
-    assert group.crew.replaced >= 1
+    assert group.pool.replaced >= 1
 
 
 def test_errors_come_as_from_anywhere(spawn: Callable[..., Any]) -> None:
-    with pytest.raises(toys.Refused, match="not to be made"):
+    with pytest.raises(toys.Refused, match="cannot be made"):
         spawn(toys.unmakeable)
     group = spawn()
     with pytest.raises(toys.Refused, match="not today"):
@@ -228,7 +228,7 @@ def begun_and_closed() -> None:
 def killed_and_closed() -> None:
     group: Any = Ray().spawn(toys.Counter, MEMBERS)
     os.kill(parent(group.all("pid")[0]), signal.SIGKILL)
-    until(lambda: group.all("echo", 1) == [1] * MEMBERS and group.crew.replaced > 0)
+    until(lambda: group.all("echo", 1) == [1] * MEMBERS and group.pool.replaced > 0)
     group.close()
 
 
@@ -281,7 +281,7 @@ def test_a_group_whose_launcher_is_lost_is_closed_all_the_same() -> None:
     launcher.exits, launcher.close = lost, lambda: closed.append(True)
     with pytest.raises(HeadLost):
         group.close()
-    assert closed == [True] and group.crew.post.closed
+    assert closed == [True] and group.pool.socket.closed
     group.close()
     assert closed == [True]
 
@@ -358,16 +358,16 @@ def test_options_go_to_the_ray_that_begins_or_to_its_driver(monkeypatch: pytest.
 
 def test_a_joined_ray_is_spoken_to_with_keys_of_the_run(address: str, spawn: Callable[..., Any]) -> None:
     group = spawn(address=address, cpus=0.1)
-    endpoint = group.crew.launcher.endpoint
+    endpoint = group.pool.launcher.endpoint
     assert endpoint.startswith("tcp://") and not endpoint.startswith("tcp://0.0.0.0")
-    refused = group.crew.refused
+    refused = group.pool.refused
     context = zmq.Context()
     try:
         strangers = [stranger(context, group, mechanism) for mechanism in ("none", "token", "another's key")]
         for one in strangers:
             one.connect(endpoint)
             one.send_multipart([b"let", b"me", b"in"])
-        until(lambda: group.all("echo", 1) == [1] * MEMBERS and group.crew.refused > refused)
+        until(lambda: group.all("echo", 1) == [1] * MEMBERS and group.pool.refused > refused)
     finally:
         context.destroy(linger=0)
     assert [answer[0] for answer in group.all("add", 1)] == [*range(MEMBERS)]
@@ -379,7 +379,7 @@ def stranger(context: zmq.Context[Any], group: Any, mechanism: str) -> zmq.Socke
     if mechanism == "token":
         socket.plain_username, socket.plain_password = b"worker", b"guess"
     elif mechanism == "another's key":
-        Pass(group.crew.launcher._keys.admit().server, *zmq.curve_keypair()).show(socket)
+        Credentials(group.pool.launcher._keys.admit().server, *zmq.curve_keypair()).apply_to(socket)
     return socket
 
 
@@ -414,7 +414,7 @@ def test_only_workers_of_the_same_host_get_shared_memory() -> None:
     group = RemoteGroup(launcher, 6, 30.0, ())
     big = np.arange(50_000)
     assert all((one == big).all() for one in group.all("echo", big))
-    assert [seat.reader is not None for seat in group.crew.seats] == [True, False, False]
+    assert [handle.reader is not None for handle in group.pool.handles] == [True, False, False]
     group.close()
 
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: always somebody with least to do, whatever happened before."""
+"""The scheduler always chooses a worker with the fewest calls."""
 
 from __future__ import annotations
 
@@ -8,59 +8,59 @@ from dataclasses import dataclass
 
 import pytest
 
-from evorl.cluster.workers.scheduling import Turns
+from evorl.cluster.workers.scheduling import Scheduler
 
 MOST = 8
 
 
 @dataclass
-class Somebody:
+class FakeWorker:
     number: int
-    under_way: int = 0
-    room: int = 1
+    assigned: int = 0
+    capacity: int = 1
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_least_busy_who_has_room_is_next(seed: int) -> None:
-    draw, turns = random.Random(seed), Turns[Somebody](MOST)
-    everybody = [Somebody(n) for n in range(6)]
-    for one in everybody:
-        turns.note(one)
+def test_the_least_loaded_worker_with_capacity_is_next(seed: int) -> None:
+    draw, scheduler = random.Random(seed), Scheduler[FakeWorker](MOST)
+    workers = [FakeWorker(n) for n in range(6)]
+    for one in workers:
+        scheduler.update(one)
     for _ in range(2000):
-        one = draw.choice(everybody)
-        one.under_way, one.room = draw.randrange(MOST + 3), draw.randrange(MOST + 1)
-        turns.note(one)
-        known = [one for one in everybody if one.under_way < one.room]
-        least = turns.least()
+        one = draw.choice(workers)
+        one.assigned, one.capacity = draw.randrange(MOST + 3), draw.randrange(MOST + 1)
+        scheduler.update(one)
+        known = [one for one in workers if one.assigned < one.capacity]
+        least = scheduler.least_loaded()
         assert (least is None) == (not known)
-        assert least is None or (least in known and least.under_way == min(one.under_way for one in known))
-        assert turns.idle() == any(one.under_way == 0 for one in known)
+        assert least is None or (least in known and least.assigned == min(one.assigned for one in known))
+        assert scheduler.has_idle() == any(one.assigned == 0 for one in known)
 
 
-def test_who_has_waited_longest_is_first() -> None:
-    turns = Turns[Somebody](MOST)
+def test_the_worker_updated_first_is_chosen() -> None:
+    scheduler = Scheduler[FakeWorker](MOST)
     for n in (3, 1, 2):
-        turns.note(Somebody(n))
-    first = turns.least()
+        scheduler.update(FakeWorker(n))
+    first = scheduler.least_loaded()
     assert first is not None and first.number == 3
-    turns.note(first)  # served, and back again
-    second = turns.least()
+    scheduler.update(first)  # it had a call and is idle again
+    second = scheduler.least_loaded()
     assert second is not None and second.number == 1
 
 
-def test_what_it_costs_does_not_grow_with_their_number() -> None:
+def test_time_does_not_grow_with_the_number_of_workers() -> None:
     def seconds(count: int) -> float:
-        turns, best = Turns[Somebody](MOST), float("inf")
+        scheduler, best = Scheduler[FakeWorker](MOST), float("inf")
         for n in range(count):
-            turns.note(Somebody(n, 0, MOST))
+            scheduler.update(FakeWorker(n, 0, MOST))
         for _ in range(5):
             began = time.perf_counter()
             for _ in range(2000):
-                one = turns.least()
+                one = scheduler.least_loaded()
                 assert one is not None
-                one.under_way = (one.under_way + 1) % MOST
-                turns.note(one)
+                one.assigned = (one.assigned + 1) % MOST
+                scheduler.update(one)
             best = min(best, time.perf_counter() - began)
         return best
 
-    assert seconds(5000) < 5 * seconds(10)  # a search would take 500 times as long
+    assert seconds(5000) < 5 * seconds(10)  # a linear search takes 500 times as long

@@ -1,4 +1,4 @@
-"""Where a group's socket lies when the folder for temporary files is deep."""
+"""The directory of a group's socket when the path of the temporary directory is long."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evorl.cluster.processes import Processes
 from evorl.cluster.processes.launcher import _unused
 from evorl.cluster.ray.own_ray import _temporary
 from evorl.cluster.ray.session import _private
-from evorl.cluster.transport.socket_path import LONGEST, shallow
+from evorl.cluster.transport.host import MAX_SOCKET_PATH, short_directory
 
 
 @pytest.fixture
@@ -26,22 +26,22 @@ def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_a_folder_is_left_where_its_sockets_paths_would_be_too_long(tmp_path: Path) -> None:
-    """The limit is the system's: a path of so many bytes can be bound, one of one more cannot."""
-    below = "s" * (LONGEST - len(os.fsencode(tmp_path)) - len("/"))
-    assert shallow(below, str(tmp_path)) == str(tmp_path)
-    assert shallow(below + "s", str(tmp_path)) == "/tmp"
+def test_a_directory_is_not_used_if_socket_paths_in_it_are_too_long(tmp_path: Path) -> None:
+    """The limit is the system's: a path of that many bytes can be bound, one byte more cannot."""
+    below = "s" * (MAX_SOCKET_PATH - len(os.fsencode(tmp_path)) - len("/"))
+    assert short_directory(below, str(tmp_path)) == str(tmp_path)
+    assert short_directory(below + "s", str(tmp_path)) == "/tmp"
     with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
         socket.bind(f"ipc://{tmp_path}/{below}")
         with pytest.raises(zmq.ZMQError):
             socket.bind(f"ipc://{tmp_path}/{below}s")
 
 
-def test_letters_of_several_bytes_count_as_such() -> None:
-    assert shallow("group", "/" + "ä" * 60) == "/tmp"
+def test_the_length_of_a_path_is_counted_in_bytes() -> None:
+    assert short_directory("group", "/" + "ä" * 60) == "/tmp"
 
 
-def test_all_that_have_sockets_leave_a_deep_folder(deep: Path) -> None:
+def test_all_sockets_avoid_a_long_directory(deep: Path) -> None:
     private = Path(_private())
     try:
         assert private.parent == Path("/tmp")
@@ -53,7 +53,7 @@ def test_all_that_have_sockets_leave_a_deep_folder(deep: Path) -> None:
     assert [*deep.iterdir()] == []
 
 
-def test_a_group_in_a_deep_folder(deep: Path) -> None:
+def test_a_group_with_a_long_temporary_directory(deep: Path) -> None:
     group = Processes(workers=1).spawn(toys.Counter, 1)
     try:
         assert group.all("echo", 1) == [1]

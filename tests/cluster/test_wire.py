@@ -1,4 +1,4 @@
-"""What travels: every value comes back as it went, and whatever else comes is refused, in one way, at no cost."""
+"""The message format: every value survives a round trip, and all other input raises ProtocolError at low cost."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from evorl.cluster.transport.connection import Letter, Line, bulk, dumps, loads
+from evorl.cluster.transport.connection import Connection, Payload, bulk, dumps, loads
 from evorl.cluster.transport.wire import (
     HEADER,
-    MOST_BULK,
+    MAX_BULK,
     Bulk,
     Header,
     Kind,
@@ -56,11 +56,11 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-# ------------------------------------------------------------------ there and back
+# ------------------------------------------------------------------ round trips
 
 
 @given(VALUES)
-def test_values_come_back(value: Any) -> None:
+def test_values_survive_a_round_trip(value: Any) -> None:
     packed = Packed(value)
     for copy in (True, False):
         assert same(unpack(packed.body, packed.bulk(), copy), value)
@@ -68,16 +68,16 @@ def test_values_come_back(value: Any) -> None:
 
 
 @given(VALUES)
-def test_messages_come_back(value: Any) -> None:
-    ours, theirs = Line(TOKEN, 3, 1), Line(TOKEN, 3, 1)
+def test_messages_survive_a_round_trip(value: Any) -> None:
+    sender, receiver = Connection(TOKEN, 3, 1), Connection(TOKEN, 3, 1)
     for _ in range(3):
-        header, got = read(theirs, [bytes(frame) for frame in ours.pack(Kind.CALL, [1, "x"], Letter(value))])
+        header, got = read(receiver, [bytes(frame) for frame in sender.pack(Kind.CALL, [1, "x"], Payload(value))])
         assert same(got, [[1, "x"], value])
         assert header.kind == Kind.CALL
 
 
 @given(hnp.arrays("f4", (6, 5, 4)), st.permutations(range(3)), st.integers(-3, 3).filter(bool))
-def test_arrays_of_any_layout_come_back(array: Any, order: list[int], stride: int) -> None:
+def test_arrays_of_any_layout_survive_a_round_trip(array: Any, order: list[int], stride: int) -> None:
     seen = array.transpose(order)[::stride]
     assert same(loads(dumps(seen)), np.ascontiguousarray(seen))
 
@@ -102,7 +102,7 @@ def test_tensors_keep_their_types() -> None:
             assert torch.equal(back, sent)
 
 
-def test_numbers_of_numpy_become_plain_ones() -> None:
+def test_numpy_scalars_become_plain_numbers() -> None:
     assert loads(dumps([np.float32(0.5), np.int64(-3), np.bool_(True)])) == [0.5, -3, True]
 
 
@@ -121,36 +121,36 @@ def endless() -> list[Any]:
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_what_cannot_be_sent_is_a_type_error(value: Any) -> None:
+def test_values_that_cannot_be_sent_raise_type_error(value: Any) -> None:
     for packed in (value, [1, {"a": value}]):
         with pytest.raises(TypeError):
             Packed(packed)
 
 
-# ------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------ refused input
 
 
-def read(line: Line, frames: list[bytes]) -> tuple[Header, list[Any]]:
-    header = line.check(frames)
+def read(connection: Connection, frames: list[bytes]) -> tuple[Header, list[Any]]:
+    header = connection.check(frames)
     memory, _ = bulk(header, frames, None)
     content = [unpack(frames[1]), unpack(frames[2], memory)]
-    line.accept(header)
+    connection.accept(header)
     return header, content
 
 
 def message(value: object = None, number: int = 1, **other: Any) -> list[bytes]:
-    """A message that is fine but for what is named."""
-    letter = Letter(value)
-    where, frames = letter.bulk(shared=False)
-    fields = {"kind": Kind.ANSWER, "token": TOKEN, "worker": 3, "life": 1, "bulk": where, "size": letter.size, **other}
-    return [Header(number=number, **fields).pack(), Packed([1, []]).body, letter.body, *map(bytes, frames)]
+    """Return a message that is valid except for the given fields."""
+    payload = Payload(value)
+    where, frames = payload.bulk(shared=False)
+    fields = {"kind": Kind.ANSWER, "token": TOKEN, "worker": 3, "life": 1, "bulk": where, "size": payload.size, **other}
+    return [Header(number=number, **fields).pack(), Packed([1, []]).body, payload.body, *map(bytes, frames)]
 
 
 ARRAY = np.arange(10)
 
 
-def test_the_message_of_these_tests_is_fine() -> None:
-    _, content = read(Line(TOKEN, 3, 1), message(ARRAY))
+def test_the_message_of_these_tests_is_valid() -> None:
+    _, content = read(Connection(TOKEN, 3, 1), message(ARRAY))
     assert same(content, [[1, []], ARRAY])
 
 
@@ -162,25 +162,25 @@ def test_the_message_of_these_tests_is_fine() -> None:
         [b"EVRK" + message()[0][4:], *message()[1:]],
         message(token=bytes(16)), message(worker=4), message(life=0), message(life=2), message(number=0),
         message(number=2), message(number=(1 << 64) - 1),
-        message(ARRAY, size=79), message(ARRAY, size=MOST_BULK), message(ARRAY, bulk=Bulk.NONE),
-        message(bulk=Bulk.FRAME), message(ARRAY, bulk=Bulk.SHARED), message(size=MOST_BULK + 1),
+        message(ARRAY, size=79), message(ARRAY, size=MAX_BULK), message(ARRAY, bulk=Bulk.NONE),
+        message(bulk=Bulk.FRAME), message(ARRAY, bulk=Bulk.SHARED), message(size=MAX_BULK + 1),
         *([struct.pack("<4sH", b"EVRL", other) + message()[0][6:], *message()[1:]] for other in (1, 2, 9)),
         [message()[0][:6] + b"\x00" + message()[0][7:], *message()[1:]],
         [message()[0][:6] + b"\x0f" + message()[0][7:], *message()[1:]],
         [message()[0][:7] + b"\x09" + message()[0][8:], *message()[1:]],
     ],
 )  # fmt: skip
-def test_messages_that_are_none_of_ours(frames: list[bytes]) -> None:
-    line = Line(TOKEN, 3, 1)
+def test_malformed_and_foreign_messages_are_refused(frames: list[bytes]) -> None:
+    line = Connection(TOKEN, 3, 1)
     with pytest.raises(ProtocolError):
         read(line, frames)
-    read(line, message(ARRAY))  # the right one is still welcome
+    read(line, message(ARRAY))  # the right one is still accepted
 
 
-def test_a_message_is_heard_once_and_in_order() -> None:
-    line = Line(TOKEN, 3, 1)
-    sent = Line(TOKEN, 3, 1)
-    one, two, three = ([bytes(frame) for frame in sent.pack(Kind.CALL, None, Letter(i))] for i in range(3))
+def test_a_message_is_accepted_once_and_in_order() -> None:
+    line = Connection(TOKEN, 3, 1)
+    sent = Connection(TOKEN, 3, 1)
+    one, two, three = ([bytes(frame) for frame in sent.pack(Kind.CALL, None, Payload(i))] for i in range(3))
     read(line, one)
     for wrong in (one, three):
         with pytest.raises(ProtocolError):
@@ -217,8 +217,8 @@ def reference(start: int, dtype: Any, shape: Any, torch_dtype: Any = "") -> byte
     ],
     ids=lambda body: body[:12].hex(),
 )  # fmt: skip
-def test_bodies_that_are_refused_and_cost_nothing(body: bytes) -> None:
-    """Whatever size, depth or place they announce: no array comes of it, and no memory is taken for it."""
+def test_malformed_bodies_are_refused_without_allocating(body: bytes) -> None:
+    """For any announced size, depth or place, no array is made and no memory is allocated for it."""
     whole = bytes(64)
     tracemalloc.start()
     try:
@@ -229,7 +229,7 @@ def test_bodies_that_are_refused_and_cost_nothing(body: bytes) -> None:
         tracemalloc.stop()
 
 
-def test_forms_are_kept() -> None:
+def test_bodies_of_another_form_are_refused() -> None:
     form = tuple[int, list[bytes | None]]
     assert unpack(Packed((1, [None, b"x"])).body, form=form) == (1, [None, b"x"])
     for other in (None, 1, [], [1], [1, [2]], ["1", []], [1, [], 2], {"1": []}, [1.5, []], [True, []]):
@@ -237,7 +237,7 @@ def test_forms_are_kept() -> None:
             unpack(Packed(other).body, form=form)
 
 
-def test_outcomes_are_answers_or_whole_failures() -> None:
+def test_outcomes_are_answers_or_complete_failures() -> None:
     check_outcomes([(True, object()), (False, [["KeyError"], "x", "trace"])], 2)
     for content in (None, [], "abc", [[], "x", "y"], ["KeyError", "x", "y"], [["K"], "x"], [["K"], 1, "y"], {}):
         with pytest.raises(ProtocolError):
@@ -247,7 +247,7 @@ def test_outcomes_are_answers_or_whole_failures() -> None:
             check_outcomes([(True, None)], count)
 
 
-# ------------------------------------------------------------------ any change at all
+# ------------------------------------------------------------------ mutations
 
 
 def flip(draw: random.Random, content: bytearray) -> None:
@@ -264,7 +264,7 @@ def insert(draw: random.Random, content: bytearray) -> None:
 
 
 def announce(draw: random.Random, content: bytearray) -> None:
-    """A huge size where one is read."""
+    """Write a huge size in the place of a size."""
     at = draw.randrange(len(content))
     content[at : at + 5] = bytes([draw.choice(b"\xdd\xdf\xdb\xc6\xc9")]) + b"\xff" * 4
 
@@ -273,7 +273,7 @@ CHANGES: list[Callable[[random.Random, bytearray], None]] = [flip, cut, insert, 
 
 
 def mutated(draw: random.Random, frames: list[bytes]) -> list[bytes]:
-    """Frames with a few changes to their bytes or to themselves."""
+    """Return frames with a few changes to their bytes or their number."""
     changed = [bytearray(frame) for frame in frames]
     for _ in range(draw.randrange(1, 4)):
         one = draw.choice(changed or [bytearray(b"x")])
@@ -285,14 +285,14 @@ def mutated(draw: random.Random, frames: list[bytes]) -> list[bytes]:
 
 
 def test_mutated_messages_are_read_or_refused() -> None:
-    """Changed in any way a message is refused, or is another one of the right form: nothing else happens."""
+    """A mutated message is refused, or it is another valid message."""
     draw = random.Random(3)
     value = {"a": [1, 2.5, None, "text", b"bytes"], "b": np.arange(30).reshape(5, 6), "c": torch.zeros(3)}
     frames = message(value)
     refused = 0
     for _ in range(20_000):
         try:
-            read(Line(TOKEN, 3, 1), mutated(draw, frames))
+            read(Connection(TOKEN, 3, 1), mutated(draw, frames))
         except ProtocolError:
             refused += 1
     assert 10_000 < refused < 20_000
@@ -317,7 +317,7 @@ def test_mutated_bodies_and_states_are_read_or_refused() -> None:
 @given(st.lists(st.binary(max_size=80), max_size=5))
 def test_noise_is_refused(frames: list[bytes]) -> None:
     with pytest.raises(ProtocolError):
-        read(Line(TOKEN, 3, 1), frames)
+        read(Connection(TOKEN, 3, 1), frames)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=64))

@@ -31,7 +31,7 @@ class Parent:
 
 
 def nurses(group: RemoteGroup) -> list[int]:
-    return [one.pid.number for one in group.crew.launcher._nurses]
+    return [one.pid.number for one in group.pool.launcher._nurses]
 
 
 if __name__ == "__main__":

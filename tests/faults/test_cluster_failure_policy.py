@@ -29,7 +29,7 @@ class Flaky:
 
 @pytest.mark.parametrize(
     ("way", "every", "lasts"),
-    [("segfaults", 1, failure_policy.OFTEN - 1), ("segfaults", 15, 200), ("is killed", 1, 20)],
+    [("segfaults", 1, failure_policy.RECENT_DEATHS - 1), ("segfaults", 15, 200), ("is killed", 1, 20)],
 )
 def test_who_survives_each_repetition_but_dies_all_the_time_ends_the_group(
     way: str, every: int, lasts: int, tmp_path: Path
@@ -42,7 +42,9 @@ def test_who_survives_each_repetition_but_dies_all_the_time_ends_the_group(
             with pytest.raises(MemberLost) as caught:
                 group.all("work", lasts + 1)
             first, _, stack = str(caught.value).partition("\n")
-            end = f"the last of {failure_policy.OFTEN} such ends within {failure_policy.OFTEN - 1} calls"
+            end = (
+                f"the last of {failure_policy.RECENT_DEATHS} such ends within {failure_policy.RECENT_DEATHS - 1} calls"
+            )
             assert first == f"worker 0, busy with member 0, was killed by SIGSEGV as work ran, {end}"
             assert "in string_at" in stack
     finally:
@@ -50,10 +52,10 @@ def test_who_survives_each_repetition_but_dies_all_the_time_ends_the_group(
 
 
 def test_who_is_stopped_again_and_again_is_not_to_blame(tmp_path: Path) -> None:
-    place = lives(tmp_path / "lives", failure_policy.OWN_DEATHS + 1)
+    place = lives(tmp_path / "lives", failure_policy.MAX_OWN_DEATHS + 1)
     group = Processes(workers=2, deadline_s=0.5).spawn(partial(Victim, place, "is stopped", "add"), 2)
     try:
         assert group.all("add", 5) == [5, 10]
-        assert group.counters()["cluster/replaced"] == failure_policy.OWN_DEATHS + 1
+        assert group.counters()["cluster/replaced"] == failure_policy.MAX_OWN_DEATHS + 1
     finally:
         group.close()

@@ -62,7 +62,7 @@ def test_who_dies_once_is_replaced_once_and_nothing_is_lost(way: str, spawn: Spa
     assert group.all("add", 5) == sums(5)
     assert group.all("add", 6) == sums(11)
     assert [state["sum"] for state in group.states()] == sums(11)
-    assert group.crew.replaced == 1
+    assert group.pool.replaced == 1
 
 
 ENDS = {
@@ -101,7 +101,7 @@ def test_a_death_is_mended_wherever_it_happens(where: str, spawn: Spawn) -> None
     with pytest.raises(RuntimeError, match="the roof fell in"):
         group.all("fail")
     assert group.all("add", 1) == [8, 9, 10]
-    assert group.crew.replaced == 1
+    assert group.pool.replaced == 1
 
 
 def test_who_cannot_be_made_or_restored_ends_the_group(spawn: Spawn) -> None:
@@ -120,7 +120,7 @@ def test_a_stream_goes_on_where_a_death_broke_it(spawn: Spawn) -> None:
         if min(map(len, heard)) > 50:
             break
     assert all(answers == [n * (i + 1) for n in range(1, len(answers) + 1)] for i, answers in enumerate(heard))
-    assert group.crew.replaced == 2
+    assert group.pool.replaced == 2
 
 
 # ------------------------------------------------------------------ deadlines
@@ -131,7 +131,7 @@ def test_who_is_slow_but_lives_is_left_alone(spawn: Spawn) -> None:
     group = spawn(workers=1)
     for _ in range(3):
         assert group.all("nap", 0.5 * DEADLINE_S) == [0, 1, 2]
-    assert group.crew.replaced == 0
+    assert group.pool.replaced == 0
 
 
 def test_a_driver_that_was_busy_kills_nobody_who_has_answered(spawn: Spawn) -> None:
@@ -141,16 +141,16 @@ def test_a_driver_that_was_busy_kills_nobody_who_has_answered(spawn: Spawn) -> N
     while time.monotonic() < ends:
         pass
     assert [one.result() for one in pending] == [i * i for i in range(10)]
-    assert group.crew.replaced == 0
+    assert group.pool.replaced == 0
 
 
 def test_a_busy_driver_still_finds_who_hangs(spawn: Spawn) -> None:
     """Work of the driver's own between two looks is no excuse for a worker."""
     group = spawn("is stopped", "add", times=1)
-    group.crew.vigil.deadline_s = 0.5
+    group.pool.heartbeats.deadline_s = 0.5
     began = time.monotonic()
     stream = group.gather("add", 1)
-    while not group.crew.replaced:
+    while not group.pool.replaced:
         next(stream)
         ends = time.process_time() + 0.6
         while time.process_time() < ends:
@@ -162,7 +162,7 @@ def test_a_busy_driver_still_finds_who_hangs(spawn: Spawn) -> None:
 
 
 def nurses(group: RemoteGroup) -> list[int]:
-    return [one.pid.number for one in group.crew.launcher._nurses]
+    return [one.pid.number for one in group.pool.launcher._nurses]
 
 
 def test_nurses_are_replaced_whoever_of_them_is_killed(spawn: Spawn) -> None:
@@ -231,7 +231,7 @@ def test_a_driver_with_threads_of_its_own_forks_workers_that_compute() -> None:
                 for pid in nurses(group):
                     os.kill(pid, signal.SIGKILL)
             assert group.all("sum") == [expected] * 2
-            assert not any("gave no sign" in gone.why for gone in group.crew.launcher.exits())
+            assert not any("gave no sign" in gone.why for gone in group.pool.launcher.exits())
         finally:
             group.close()
     finally:

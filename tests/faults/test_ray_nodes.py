@@ -79,15 +79,15 @@ def test_a_group_outlives_its_own_ray(victim: str) -> None:
     group: Any = Ray(workers=2).spawn(Sum, 3)
     try:
         assert group.all("add", 1) == [1, 2, 3]
-        keeper = group.crew.launcher._session.keeper._process.pid
+        keeper = group.pool.launcher._session.keeper._process.pid
         names = {called(pid): pid for child in children(keeper) for pid in children(child)} | {"keeper": keeper}
         os.kill(names[victim], signal.SIGKILL)
         for number in range(2, 200):
             assert group.all("add", 1) == [number, number + 1, number + 2]
-            if group.crew.replaced:
+            if group.pool.replaced:
                 break
             time.sleep(0.05)
-        assert group.crew.replaced >= 2
+        assert group.pool.replaced >= 2
     finally:
         group.close()
 

@@ -34,7 +34,7 @@ def told(answer: dict[str, Any]) -> tuple[Any, ...]:
 
 def killed(group: Any, chance: random.Random) -> int:
     """Now and then one worker, or all of them; how many were hit."""
-    pids = [seat.reader.pid for seat in group.crew.seats if seat.reader is not None]
+    pids = [handle.reader.pid for handle in group.pool.handles if handle.reader is not None]
     hit = chance.choice([[], [], [], pids[:1], pids[1:], pids])
     send(signal.SIGKILL, {*hit})
     return len(hit)

@@ -52,7 +52,7 @@ class Group:
         self.shared += 1
         return [getattr(one, method)(*args) for one in self.members]
 
-    def hand_on(self, state: Callable[[], object]) -> None:
+    def set_recovery_state(self, state: Callable[[], object]) -> None:
         pass
 
 
@@ -249,7 +249,9 @@ def test_who_takes_the_place_of_a_dead_member_is_sent_all_once_and_works_beside_
             os.kill(begun.pop(), signal.SIGKILL)
             dead = 2 - len(begun)
             wait(found, lambda group, dead=dead: group.counters()["cluster/replaced"] >= dead, "a death is noticed")
-            wait(found, lambda group: all(seat.ready for seat in group.crew.seats), "every worker has its members")
+            wait(
+                found, lambda group: all(handle.ready for handle in group.pool.handles), "every worker has its members"
+            )
             answers += objectives(found, more)
         assert answers == alone
     finally:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from evorl.cluster.core import Cluster, Group, Make, employed
+from evorl.cluster.core import Cluster, Group, Make, used_workers
 from evorl.util.types import Count, Positive
 
 
@@ -14,7 +14,7 @@ from evorl.util.types import Count, Positive
 class Processes(Cluster):
     """Members in processes of this machine, forked from one that has everything imported."""
 
-    here: ClassVar[bool] = False
+    in_process: ClassVar[bool] = False
 
     workers: Count = 2
     """Processes; more than there are members stay away. What comes out does not depend on it."""
@@ -25,4 +25,4 @@ class Processes(Cluster):
         from evorl.cluster.processes.launcher import Nursery
         from evorl.cluster.workers.group import RemoteGroup
 
-        return RemoteGroup(Nursery(make, employed(self.workers, size)), size, self.deadline_s, plain)
+        return RemoteGroup(Nursery(make, used_workers(self.workers, size)), size, self.deadline_s, plain)

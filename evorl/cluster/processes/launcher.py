@@ -31,9 +31,8 @@ from evorl.cluster.processes.fork import why
 from evorl.cluster.processes.orphans import NURSES, Roll
 from evorl.cluster.processes.pid import Pid
 from evorl.cluster.processes.supervisor import ALIVE, FORK, GONE, HIRE, KILL, NOTE, STARVED, STOPPED, Nurse, Plan
-from evorl.cluster.transport.host import here
-from evorl.cluster.transport.socket_path import shallow
-from evorl.cluster.workers.crash_trace import MOST_TRACE
+from evorl.cluster.transport.host import host_id, short_directory
+from evorl.cluster.workers.crash_trace import MAX_TRACE
 from evorl.cluster.workers.launcher import Exit
 from evorl.util.poll import readable
 
@@ -45,7 +44,7 @@ class Nursery:
     """A launcher (see `evorl.cluster.workers.launcher`) of processes on this machine."""
 
     def __init__(self, make: Make, workers: int) -> None:
-        self.workers, self.host = workers, here()
+        self.workers, self.host = workers, host_id()
         self.directory = _unused()
         self.endpoint = f"ipc://{self.directory}/group"
         self._plan = Plan(make, self.endpoint, self.directory, Pid.of(os.getpid()), Roll(workers))
@@ -170,7 +169,7 @@ class Nursery:
 def _unused() -> str:
     """A name for a directory that nobody else has or guesses."""
     name = f"evorl-{secrets.token_hex(8)}"
-    return os.path.join(shallow(f"{name}/group"), name)
+    return os.path.join(short_directory(f"{name}/group"), name)
 
 
 class _Contact:
@@ -208,7 +207,7 @@ class _Contact:
         if not readable([self.socket], timeout_s):
             return b""
         try:
-            return self.socket.recv(NOTE.size + MOST_TRACE)
+            return self.socket.recv(NOTE.size + MAX_TRACE)
         except OSError:  # it died with something unread
             return b""
 

@@ -20,7 +20,7 @@ from evorl.cluster.processes import orphans, out_of_memory
 from evorl.cluster.processes.fork import die_with_parent, fork
 from evorl.cluster.processes.orphans import Roll
 from evorl.cluster.processes.pid import Pid
-from evorl.cluster.workers.crash_trace import DUMP, MOST_TRACE, BlackBox
+from evorl.cluster.workers.crash_trace import DUMP, MAX_TRACE, CrashTrace
 from evorl.cluster.workers.worker import serve
 from evorl.util.poll import readable
 
@@ -49,7 +49,7 @@ class Child(NamedTuple):
     pid: Pid
     worker: int  # NOBODY: another nurse
     life: int
-    box: BlackBox | None
+    box: CrashTrace | None
 
 
 class Nurse:
@@ -105,7 +105,7 @@ class Nurse:
         more: bytes = b"",
     ) -> None:  # fmt: skip
         with suppress(OSError):
-            self.driver.send(NOTE.pack(what, worker, life, status, member, how) + more[:MOST_TRACE])
+            self.driver.send(NOTE.pack(what, worker, life, status, member, how) + more[:MAX_TRACE])
 
     def _heed(self) -> bool:
         """Do what the driver says; False when it is gone."""
@@ -133,7 +133,7 @@ class Nurse:
         self._watch(Child(pid, NOBODY, 0, None))
 
     def _fork(self, worker: int, life: int, token: bytes) -> None:
-        nurse, box, plan = os.getpid(), BlackBox(), self.plan
+        nurse, box, plan = os.getpid(), CrashTrace(), self.plan
         self.at_work = True
 
         def work() -> None:
@@ -227,7 +227,7 @@ def _is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt"
 
 
-def _ask_where(pidfd: int, box: BlackBox) -> None:
+def _ask_where(pidfd: int, box: CrashTrace) -> None:
     """Have a worker write down where it is, if it can."""
     signal.pidfd_send_signal(pidfd, DUMP)
     ends = time.monotonic() + DUMP_S

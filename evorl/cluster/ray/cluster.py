@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from evorl.cluster.core import Cluster, Group, Make, employed
+from evorl.cluster.core import Cluster, Group, Make, used_workers
 from evorl.cluster.ray.address import host_port
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, NonNegative, Positive
@@ -21,7 +21,7 @@ from evorl.util.types import Count, NonNegative, Positive
 class Ray(Cluster):
     """Members in processes that Ray places."""
 
-    here: ClassVar[bool] = False
+    in_process: ClassVar[bool] = False
 
     workers: Count = 2
     """Processes; more than there are members stay away. What comes out does not depend on it."""
@@ -61,4 +61,4 @@ class Ray(Cluster):
         from evorl.cluster.ray.launcher import Fleet
         from evorl.cluster.workers.group import RemoteGroup
 
-        return RemoteGroup(Fleet(make, employed(self.workers, size), self), size, self.deadline_s, plain)
+        return RemoteGroup(Fleet(make, used_workers(self.workers, size), self), size, self.deadline_s, plain)

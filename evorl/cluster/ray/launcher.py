@@ -28,10 +28,10 @@ from evorl.cluster.processes.pid import Pid
 from evorl.cluster.ray.head import GONE_S, HeadLost, Watch
 from evorl.cluster.ray.own_ray import gist
 from evorl.cluster.ray.session import Session
-from evorl.cluster.transport.authentication import listen
-from evorl.cluster.transport.curve import Keys, Pass
-from evorl.cluster.transport.host import here
-from evorl.cluster.workers.crash_trace import BlackBox
+from evorl.cluster.transport.authentication import bind_to_free_port
+from evorl.cluster.transport.curve import Credentials, Keys
+from evorl.cluster.transport.host import host_id
+from evorl.cluster.workers.crash_trace import CrashTrace
 from evorl.cluster.workers.launcher import Exit
 from evorl.cluster.workers.worker import serve
 
@@ -54,11 +54,11 @@ class Carrier:
 
     def where(self) -> tuple[str, Pid]:
         """Whose memory it can read, and which process it is."""
-        return here(), Pid.of(os.getpid())
+        return host_id(), Pid.of(os.getpid())
 
-    def carry(self, token: bytes, worker: int, life: int, keys: Pass | None) -> End:
+    def carry(self, token: bytes, worker: int, life: int, keys: Credentials | None) -> End:
         """A worker's life: how it ended."""
-        carrier, box = os.getpid(), BlackBox()
+        carrier, box = os.getpid(), CrashTrace()
 
         def work() -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer
@@ -113,7 +113,7 @@ class Life(NamedTuple):
     """A worker that runs."""
 
     number: int
-    keys: Pass | None
+    keys: Credentials | None
 
 
 class Fleet:
@@ -121,7 +121,7 @@ class Fleet:
 
     def __init__(self, make: Make, workers: int, config: Ray) -> None:
         """Raises `BadRequest` where Ray does not start, is not there or has no room."""
-        self.workers, self.config, self.host = workers, config, here()
+        self.workers, self.config, self.host = workers, config, host_id()
         self.endpoint = ""
         self._keys: Keys | None = None
         self._carriers: dict[int, Any] = {}
@@ -160,7 +160,7 @@ class Fleet:
             socket.bind(self.endpoint)
             return None
         self._keys = Keys(socket)
-        self.endpoint = listen(socket, self._session.ip)
+        self.endpoint = bind_to_free_port(socket, self._session.ip)
         return self._keys.admitted
 
     # -------------------------------------------------------------- lives
@@ -258,7 +258,7 @@ class Fleet:
     def _dismiss(self, worker: int) -> None:
         keys = self._lives[worker].keys
         if self._keys is not None and keys is not None:
-            self._keys.dismiss(keys)
+            self._keys.revoke(keys)
 
     def _forget(self, worker: int) -> None:
         if worker in self._carriers and not self._session.lost:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cluster.processes.fork import die_with_parent, fork
-from evorl.cluster.transport.socket_path import shallow
+from evorl.cluster.transport.host import short_directory
 from evorl.util.poll import readable
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -158,7 +158,7 @@ def _replaced(driver: socket.socket) -> bool:
 def _temporary() -> str | None:
     """Where Ray keeps its session: as usual, but where that is too deep for the names of its sockets."""
     usual = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    return None if shallow("x" * BELOW, usual) == usual else "/tmp/ray"
+    return None if short_directory("x" * BELOW, usual) == usual else "/tmp/ray"
 
 
 def gist(error: Exception) -> str:

@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from evorl.cluster.ray.address import host_port
 from evorl.cluster.ray.head import reached
 from evorl.cluster.ray.own_ray import STORE, Keeper, gist, on_loopback
-from evorl.cluster.transport.socket_path import shallow
+from evorl.cluster.transport.host import short_directory
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _there() -> dict[str, float]:
 
 def _private() -> str:
     """A directory for the group's socket that nobody else can read."""
-    return tempfile.mkdtemp(prefix="evorl-", dir=shallow("evorl-12345678/group"))
+    return tempfile.mkdtemp(prefix="evorl-", dir=short_directory("evorl-12345678/group"))
 
 
 @contextmanager

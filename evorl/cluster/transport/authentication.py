@@ -1,7 +1,7 @@
-"""How a group's sockets meet, and who may connect.
+"""Binding, connecting and authentication of a group's sockets.
 
-ZeroMQ asks before it reads a message of a new connection (its RFC 27, ZAP). Of those that it turns away by itself, as
-they do not keep to the form of a handshake or speak no ZeroMQ at all, it tells no more than that something happened.
+ZeroMQ requests a decision before it reads a message of a new connection (ZAP, ZeroMQ RFC 27). It rejects by itself
+peers that send a malformed handshake or do not speak ZeroMQ, and reports these only as socket events.
 """
 
 from __future__ import annotations
@@ -12,42 +12,44 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 USER = b"worker"
-JUDGED, LEFT = zmq.Event.HANDSHAKE_FAILED_AUTH, zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
-NEWS = zmq.Event.ACCEPTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | JUDGED | LEFT
-MOST_NEWS = 100_000  # that wait for us; with more, ZeroMQ waits too
-AT_ONCE = 1000  # news read before anything else is looked at
+AUTH_FAILED, HANDSHAKE_ABORTED = zmq.Event.HANDSHAKE_FAILED_AUTH, zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+MONITORED_EVENTS = (
+    zmq.Event.ACCEPTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | AUTH_FAILED | HANDSHAKE_ABORTED
+)
+MAX_QUEUED_EVENTS = 100_000  # with more unread events ZeroMQ itself blocks
+MAX_EVENTS_PER_CALL = 1000
 
 
-def guard(socket: zmq.Socket[bytes]) -> None:
-    """Have everyone who connects to the socket (not bound yet) judged; without a `Gate` nobody gets in."""
+def require_authentication(socket: zmq.Socket[bytes]) -> None:
+    """Require authentication on a socket that is not bound yet; without an `Authenticator` all peers are rejected."""
     socket.plain_server = True
     socket.zap_domain = b"evorl"
 
 
-def present(socket: zmq.Socket[bytes], token: bytes) -> None:
-    """Have the token ready at the gate of whom the socket will connect to."""
+def present_token(socket: zmq.Socket[bytes], token: bytes) -> None:
+    """Set the token that the socket presents when it connects."""
     socket.plain_username = USER
     socket.plain_password = token.hex().encode()
 
 
-def listen(socket: zmq.Socket[bytes], ip: str) -> str:
-    """Bind a socket to a port of its own at an address of this machine: the endpoint."""
+def bind_to_free_port(socket: zmq.Socket[bytes], ip: str) -> str:
+    """Bind a socket to a free port at an address of this machine; return the endpoint."""
     socket.ipv6 = ":" in ip
     socket.bind(f"tcp://{f'[{ip}]' if socket.ipv6 else ip}:*")
     return str(socket.get_string(zmq.LAST_ENDPOINT))
 
 
 def connect(socket: zmq.Socket[bytes], endpoint: str) -> None:
-    socket.ipv6 = endpoint.startswith("tcp://[")  # else ZeroMQ does not take such an address for one
+    socket.ipv6 = endpoint.startswith("tcp://[")  # ZeroMQ accepts IPv6 addresses only with this option
     socket.connect(endpoint)
 
 
-class Gate:
-    """Lets those in who know the group's token, or have one of its ``keys``; what others send is never read.
+class Authenticator:
+    """Accepts peers with the group's token, or with one of its ``keys``; messages of other peers are never read.
 
-    ``refused`` counts connections whose token or key is wrong, or whose handshake is none. Who leaves in the middle of
-    it is not counted: a worker that is killed does just that. Whose handshake has come through ZeroMQ does not say; so
-    those alone are counted that came and went without anybody being let in meanwhile.
+    ``refused`` counts connections with a wrong token or key, or with an invalid handshake. A peer that disconnects
+    during the handshake is not counted, because a killed worker does the same. ZeroMQ does not report which connection
+    completed its handshake, so a connection counts only if no peer was accepted between its start and its end.
     """
 
     def __init__(
@@ -57,65 +59,69 @@ class Gate:
         token: bytes,
         keys: Collection[bytes] | None,
     ) -> None:
-        """For a socket that `guard` has been told about, the only one of its context; ``keys`` may change later."""
+        """Authenticate peers of ``socket``, prepared by `require_authentication` and the only one in its context.
+
+        ``keys`` may change later; None: peers need the token.
+        """
         self.refused = 0
-        self._outside: set[int] = set()  # connections that cannot have been let in, by file descriptor
-        self._judged = 0  # of these, turned away by us, still to be disconnected
-        self._left = False  # whether the next to be disconnected has left by itself
+        self._unauthenticated: set[int] = set()  # connections not accepted for certain, by file descriptor
+        self._rejected = 0  # of these, rejected here but not disconnected yet
+        self._aborted = False  # whether the next connection to end was ended by its peer
         self._keys = keys
         self._credentials = [USER, token.hex().encode()]
-        self._asked = context.socket(zmq.REP)
-        self._asked.linger = 0
-        self._asked.bind("inproc://zeromq.zap.01")
-        self._guarded = socket
-        self._told = context.socket(zmq.PAIR)
-        self._told.linger, self._told.rcvhwm = 0, MOST_NEWS
-        socket.monitor("inproc://evorl.gate", NEWS)
-        self._told.connect("inproc://evorl.gate")
-        self.sockets = (self._asked, self._told)
+        self._requests = context.socket(zmq.REP)
+        self._requests.linger = 0
+        self._requests.bind("inproc://zeromq.zap.01")
+        self._socket = socket
+        self._events = context.socket(zmq.PAIR)
+        self._events.linger, self._events.rcvhwm = 0, MAX_QUEUED_EVENTS
+        socket.monitor("inproc://evorl.authenticator", MONITORED_EVENTS)
+        self._events.connect("inproc://evorl.authenticator")
+        self.sockets = (self._requests, self._events)
 
-    def answer(self) -> None:
-        """Judge everyone who waits to be let in, and see who has been turned away."""
-        while self._asked.poll(0):
-            version, number, _domain, _address, _identity, mechanism, *credentials = self._asked.recv_multipart()
-            verdict = [b"200", b"OK", USER] if self._knows(mechanism, credentials) else [b"400", b"none of ours", b""]
-            self._asked.send_multipart([version, number, *verdict, b""])
-        for _ in range(AT_ONCE):
-            if not self._told.poll(0):
+    def process(self) -> None:
+        """Decide on waiting peers, and count those that ZeroMQ has rejected."""
+        while self._requests.poll(0):
+            version, number, _domain, _address, _identity, mechanism, *credentials = self._requests.recv_multipart()
+            valid = self._is_valid(mechanism, credentials)
+            reply = [b"200", b"OK", USER] if valid else [b"400", b"wrong credentials", b""]
+            self._requests.send_multipart([version, number, *reply, b""])
+        for _ in range(MAX_EVENTS_PER_CALL):
+            if not self._events.poll(0):
                 return
-            news = parse_monitor_message(self._told.recv_multipart())
-            self._note(news["event"], news["value"])
+            event = parse_monitor_message(self._events.recv_multipart())
+            self._handle_event(event["event"], event["value"])
 
-    def _note(self, event: int, connection: int) -> None:
+    def _handle_event(self, event: int, connection: int) -> None:
         if event == zmq.Event.ACCEPTED:
-            self._outside.add(connection)
+            self._unauthenticated.add(connection)
         elif event == zmq.Event.HANDSHAKE_SUCCEEDED:
-            self._outside.clear()
-            self._judged = 0
-        elif event == JUDGED:
+            self._unauthenticated.clear()
+            self._rejected = 0
+        elif event == AUTH_FAILED:
             self.refused += 1
-            self._judged += 1
-        elif event == LEFT:
-            self._left = True
+            self._rejected += 1
+        elif event == HANDSHAKE_ABORTED:
+            self._aborted = True
         elif event == zmq.Event.DISCONNECTED:
-            if self._left or connection not in self._outside:
+            if self._aborted or connection not in self._unauthenticated:
                 pass
-            elif self._judged:
-                self._judged -= 1
-            else:  # what it said was no handshake
+            elif self._rejected:
+                self._rejected -= 1
+            else:  # an invalid handshake
                 self.refused += 1
-            self._outside.discard(connection)
-            self._left = False
+            self._unauthenticated.discard(connection)
+            self._aborted = False
 
-    def _knows(self, mechanism: bytes, credentials: list[bytes]) -> bool:
+    def _is_valid(self, mechanism: bytes, credentials: list[bytes]) -> bool:
         if self._keys is None:
             return mechanism == b"PLAIN" and credentials == self._credentials
         return mechanism == b"CURVE" and credentials[0] in self._keys
 
     def close(self) -> None:
-        """Before the socket that it watches."""
-        while self._told.poll(0):  # else ZeroMQ may wait for us to read, and we for it to stop
-            self._told.recv_multipart()
-        self._guarded.disable_monitor()
+        """Stop; to be called before the authenticated socket is closed."""
+        while self._events.poll(0):  # unread events could block ZeroMQ, and disable_monitor waits for ZeroMQ
+            self._events.recv_multipart()
+        self._socket.disable_monitor()
         for socket in self.sockets:
             socket.close()

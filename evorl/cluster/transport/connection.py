@@ -1,4 +1,4 @@
-"""The two ends of a conversation: what is packed once and sent to many, and messages that come in their order."""
+"""Payloads that are packed once and sent to one or many, and connections that number and check messages."""
 
 from __future__ import annotations
 
@@ -9,140 +9,151 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from evorl.cluster.transport.shared_memory import Pool, Reader
-from evorl.cluster.transport.wire import MOST_BODY, Bulk, Header, Kind, Packed, ProtocolError, unpack
+from evorl.cluster.transport.shared_memory import BlockPool, Reader
+from evorl.cluster.transport.wire import MAX_BODY, Bulk, Header, Kind, Packed, ProtocolError, unpack
 
-SHARED_FROM = 1 << 15  # bytes: smaller bulks are cheaper inside the message
-TOGETHER = 1 << 16  # bytes of bodies: about so many go in one message
+MIN_SHARED_BYTES = 1 << 15  # smaller bulks are cheaper inside the message
+BATCH_BYTES = 1 << 16  # approximate limit of the bodies in one message
 PLACE = struct.Struct("<II")  # the sender's file descriptor of a block, and the block's number
 
 T = TypeVar("T")
 
 
-class Letter:
-    """A value packed once, to be sent to one or many: its body, and its arrays beside it or in shared memory."""
+class Payload:
+    """A value packed once for one or many receivers: its body, and its arrays in a frame or in shared memory."""
 
-    def __init__(self, value: object, pool: Pool | None = None, known: Iterable[Letter] = ()) -> None:
-        """Shares the block of one of the ``known`` letters of this pool that has the same arrays: to compare takes as
-        long as to copy, so that pays only where a copy has far to go. Raises TypeError for what cannot be sent."""
+    def __init__(self, value: object, pool: BlockPool | None = None, reusable: Iterable[Payload] = ()) -> None:
+        """Pack ``value``. Raises TypeError if it cannot be sent.
+
+        If one of the ``reusable`` payloads of this pool has the same arrays, its block is shared. The comparison takes
+        as long as a copy, so this pays only if it saves sending the arrays to another host.
+        """
         self._pool = pool
         self.block: int | None = None
-        self._write(value, known)
+        self._write(value, reusable)
 
     def rewrite(self, value: object) -> None:
-        """Something else from now on. Raises TypeError for what cannot be sent."""
+        """Replace the value. Raises TypeError if it cannot be sent."""
         former, self.block = self.block, None
         self._write(value)
         if former is not None and self._pool is not None:
-            self._pool.give(former)
+            self._pool.release(former)
 
-    def lend(self) -> None:
-        """It has one reader more."""
+    def add_user(self) -> None:
+        """Add a user to the block."""
         if self.block is not None and self._pool is not None:
-            self._pool.lend(self.block)
+            self._pool.add_user(self.block)
 
-    def give_back(self) -> None:
-        """It has one reader less, at first one."""
+    def release(self) -> None:
+        """Remove a user from the block; a new payload has one."""
         if self.block is not None and self._pool is not None:
-            self._pool.give(self.block)
+            self._pool.release(self.block)
 
-    def arrays(self) -> Letter:
-        """A letter of the arrays alone."""
+    def arrays_only(self) -> Payload:
+        """Return a payload with the same arrays and an empty body."""
         bare = copy(self)
         bare.body = Packed(None).body
         return bare
 
-    def _holds(self, packed: Packed) -> bool:
-        return self.size == packed.size and packed.lies_in(memoryview(self._bulk))
+    def _has_arrays(self, packed: Packed) -> bool:
+        return self.size == packed.size and packed.equals(memoryview(self._bulk))
 
-    def _write(self, value: object, known: Iterable[Letter] = ()) -> None:
+    def _write(self, value: object, reusable: Iterable[Payload] = ()) -> None:
         packed, pool = Packed(value), self._pool
         self.body, self.size = packed.body, packed.size
         self._bulk: bytes | memoryview = b""
         self._place = b""
-        if packed.size and (pool is None or packed.size < SHARED_FROM):
+        if packed.size and (pool is None or packed.size < MIN_SHARED_BYTES):
             self._bulk = packed.bulk()
-        elif pool is not None and (same := next((one for one in known if one._holds(packed)), None)) is not None:
+        elif pool is not None and (same := next((p for p in reusable if p._has_arrays(packed)), None)) is not None:
             self.block, self._bulk, self._place = same.block, same._bulk, same._place
-            pool.lend(self.block or 0)
+            pool.add_user(self.block or 0)
         elif packed.size and pool is not None:
-            self.block, block = pool.take()
+            self.block, block = pool.acquire()
             self._bulk = block.view(packed.size)
             packed.write(self._bulk)
             self._place = PLACE.pack(block.fd, self.block)
 
     def bulk(self, shared: bool) -> tuple[Bulk, list[bytes | memoryview]]:
-        """Where the arrays are for one who does or does not share our memory, and the frame that says or holds it."""
+        """Return the place of the arrays and the frame that holds or references them.
+
+        ``shared``: the receiver can read this process's memory.
+        """
         if not self.size:
             return Bulk.NONE, []
         return (Bulk.SHARED, [self._place]) if shared and self._place else (Bulk.FRAME, [self._bulk])
 
 
-def messages(parts: Iterable[tuple[T, Letter]]) -> Iterator[tuple[list[T], Letter]]:
-    """Envelopes and letters in their order, as few messages: one with arrays goes alone, the others go together."""
+def messages(parts: Iterable[tuple[T, Payload]]) -> Iterator[tuple[list[T], Payload]]:
+    """Batch envelopes and payloads, in order, into few messages; a payload with arrays gets its own message."""
     envelopes: list[T] = []
-    letters: list[Letter] = []
-    room = TOGETHER
-    for envelope, letter in parts:
-        if letters and (letter.size or letters[-1].size or room < 0):
-            yield envelopes, _bound(letters)
-            envelopes, letters, room = [], [], TOGETHER
+    payloads: list[Payload] = []
+    room = BATCH_BYTES
+    for envelope, payload in parts:
+        if payloads and (payload.size or payloads[-1].size or room < 0):
+            yield envelopes, _joined(payloads)
+            envelopes, payloads, room = [], [], BATCH_BYTES
         envelopes.append(envelope)
-        letters.append(letter)
-        room -= len(letter.body)
-    if letters:
-        yield envelopes, _bound(letters)
+        payloads.append(payload)
+        room -= len(payload.body)
+    if payloads:
+        yield envelopes, _joined(payloads)
 
 
-def _bound(letters: list[Letter]) -> Letter:
-    """The list of what these hold; arrays, where one is alone."""
-    whole = copy(letters[0])
-    whole.body = msgspec.msgpack.encode([msgspec.Raw(one.body) for one in letters])
-    return whole
+def _joined(payloads: list[Payload]) -> Payload:
+    """Return a payload with the list of these payloads' bodies; only a single payload may have arrays."""
+    joined = copy(payloads[0])
+    joined.body = msgspec.msgpack.encode([msgspec.Raw(one.body) for one in payloads])
+    return joined
 
 
-class Line:
-    """One end of the conversation between a driver and a worker: numbers what it sends, checks what it gets."""
+class Connection:
+    """One end of the connection between a driver and a worker: numbers sent messages, checks received ones."""
 
     def __init__(self, token: bytes, worker: int, life: int) -> None:
         self.token, self.worker, self.life = token, worker, life
         self.sent = 0
         self.received = 0
 
-    def pack(self, kind: Kind, envelope: object, letter: Letter, shared: bool = True, place: bytes = b"") -> list[Any]:
-        """The frames of the next message: header, envelope (plain data), body and, where there is one, bulk.
+    def pack(
+        self, kind: Kind, envelope: object, payload: Payload, shared: bool = True, place: bytes = b""
+    ) -> list[Any]:
+        """Return the frames of the next message: header, envelope (plain data), body and, if there are arrays, bulk.
 
-        ``shared``: the one it goes to can read this process's memory; ``place``: where it finds the arrays otherwise.
+        ``shared``: the receiver can read this process's memory; ``place``: where its host has stored the arrays.
         """
         self.sent += 1
-        where, bulk = (Bulk.HELD, [place]) if place else letter.bulk(shared)
-        header = Header(kind, self.token, self.worker, self.life, self.sent, where, letter.size)
-        return [header.pack(), Packed(envelope).body, letter.body, *bulk]
+        where, bulk = (Bulk.HELD, [place]) if place else payload.bulk(shared)
+        header = Header(kind, self.token, self.worker, self.life, self.sent, where, payload.size)
+        return [header.pack(), Packed(envelope).body, payload.body, *bulk]
 
     def check(self, frames: list[bytes]) -> Header:
-        """The header of the message that comes next; `accept` it once it is read. Raises `ProtocolError`."""
-        if not 3 <= len(frames) <= 4 or max(len(frames[1]), len(frames[2])) > MOST_BODY:
+        """Return the header of the next message; call `accept` when the message has been read.
+
+        Raises `ProtocolError` if it is not the next message of this connection.
+        """
+        if not 3 <= len(frames) <= 4 or max(len(frames[1]), len(frames[2])) > MAX_BODY:
             raise ProtocolError(f"{len(frames)} frames of {[len(frame) for frame in frames]} bytes")
         header = Header.unpack(frames[0])
         if (header.token, header.worker, header.life) != (self.token, self.worker, self.life):
-            raise ProtocolError("another group's message, or a former worker's")
+            raise ProtocolError("a message of another group or of a former process")
         if header.number != self.received + 1:
             raise ProtocolError(f"message {header.number} after {self.received}")
         if (header.bulk != Bulk.NONE) != (len(frames) == 4):
-            raise ProtocolError("the bulk is not where the header says")
+            raise ProtocolError("the bulk is not at the place that the header names")
         if header.bulk == Bulk.FRAME and len(frames[3]) != header.size:
-            raise ProtocolError(f"a bulk of {len(frames[3])} bytes where {header.size} were announced")
+            raise ProtocolError(f"a bulk of {len(frames[3])} bytes, but {header.size} were announced")
         return header
 
     def accept(self, header: Header) -> None:
-        """A message was whole: from now on its number is a former one."""
+        """Mark a message as received; its number is not accepted again."""
         self.received = header.number
 
 
 def bulk(header: Header, frames: list[bytes], reader: Reader | None) -> tuple[Any, int | None]:
-    """A message's bulk, and the number of the sender's block that holds it. Raises `ProtocolError`.
+    """Return a message's bulk, and the number of the sender's block that holds it. Raises `ProtocolError`.
 
-    ``reader`` knows the sender's blocks; None before the sender has said which process it is.
+    ``reader`` maps the sender's blocks; None before its hello.
     """
     if header.bulk == Bulk.NONE:
         return b"", None
@@ -158,12 +169,12 @@ def bulk(header: Header, frames: list[bytes], reader: Reader | None) -> tuple[An
 
 
 def dumps(value: Any) -> bytes:
-    """Plain data and arrays as one string of bytes."""
+    """Serialize plain data and arrays into one string of bytes."""
     packed = Packed(value)
     return len(packed.body).to_bytes(8, "little") + packed.body + bytes(packed.bulk())
 
 
 def loads(content: bytes) -> Any:
-    """What `dumps` was given. Raises `ProtocolError`."""
+    """Deserialize the output of `dumps`. Raises `ProtocolError`."""
     length = 8 + int.from_bytes(content[:8], "little")
     return unpack(content[8:length], content[length:])

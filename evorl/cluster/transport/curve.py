@@ -1,7 +1,6 @@
-"""Keys for a driver that listens on a network, made for one run.
+"""CURVE keys for a driver that listens on a network, made for one run.
 
-CURVE encrypts, but by itself lets everybody in; the list of keys that the group's gate asks for is what makes it a
-door.
+CURVE encrypts but accepts any client key by itself; the `Authenticator` accepts only the keys listed here.
 """
 
 from __future__ import annotations
@@ -12,35 +11,35 @@ import zmq
 from zmq.utils import z85
 
 
-class Pass(NamedTuple):
-    """What one worker needs to be let in."""
+class Credentials(NamedTuple):
+    """Keys with which one worker connects to the driver and to other workers."""
 
     server: bytes  # the driver's public key
     public: bytes
     secret: bytes
-    relay_public: bytes = b""  # what all workers of the run show each other
+    relay_public: bytes = b""  # key pair that all workers of the run use between each other
     relay_secret: bytes = b""
 
-    def show(self, socket: zmq.Socket[bytes]) -> None:
-        """To be done before the socket connects."""
+    def apply_to(self, socket: zmq.Socket[bytes]) -> None:
+        """Set the keys of a socket that is not connected yet."""
         socket.curve_serverkey, socket.curve_publickey, socket.curve_secretkey = self[:3]
 
 
 class Keys:
-    """The keys that open one socket. A pass that was taken back opens nothing any more."""
+    """The keys that one socket accepts. Revoked credentials are refused."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        """Asks for keys at a socket that is not bound yet."""
+        """Require keys on a socket that is not bound yet."""
         self._public, secret = zmq.curve_keypair()
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = self._public, secret
         self._relay = zmq.curve_keypair()
-        self.admitted: set[bytes] = set()  # public keys, as they come to the gate
+        self.admitted: set[bytes] = set()  # public keys, in the binary form of ZAP requests
 
-    def admit(self) -> Pass:
+    def admit(self) -> Credentials:
         public, secret = zmq.curve_keypair()
         self.admitted.add(z85.decode(public))
-        return Pass(self._public, public, secret, *self._relay)
+        return Credentials(self._public, public, secret, *self._relay)
 
-    def dismiss(self, one: Pass) -> None:
+    def revoke(self, one: Credentials) -> None:
         self.admitted.discard(z85.decode(one.public))

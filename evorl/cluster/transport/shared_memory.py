@@ -1,8 +1,8 @@
-"""Shared memory without names: nothing to collide with, nothing left behind when a process is killed.
+"""Anonymous shared memory: no names that could collide, and nothing left behind when a process is killed.
 
-A block is a file in memory (memfd) that its maker writes and whoever may read the maker's /proc entry (a process of
-the same user on the same machine) maps. The kernel frees it with its last user. It is sealed against shrinking:
-pages that vanish under a reader would kill it.
+A block is a file in memory (memfd). Its owner writes it; processes that may read the owner's /proc entry (same user,
+same machine) map it. The kernel frees it with its last user. It is sealed against shrinking, because pages that
+vanish would kill a reader (SIGBUS).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import os
 
 PAGE = mmap.PAGESIZE
 NAME = "evorl"
-MOST_BLOCK = 1 << 40  # bytes
+MAX_BLOCK = 1 << 40  # bytes
 
 
 class Block:
-    """Bytes of this process that others can map; grows, never shrinks."""
+    """Bytes of this process that other processes can map; grows, never shrinks."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -26,11 +26,11 @@ class Block:
         self._map: mmap.mmap | None = None
 
     def view(self, size: int) -> memoryview:
-        """Its first ``size`` bytes, writable. Raises OSError where there is no memory left."""
+        """Return its first ``size`` bytes, writable. Raises OSError if there is no memory left."""
         if size > self.capacity:
             capacity = -(-max(size, 2 * self.capacity) // PAGE) * PAGE
             os.ftruncate(self.fd, capacity)
-            self._map = mmap.mmap(self.fd, capacity)  # an older map lives as long as its views
+            self._map = mmap.mmap(self.fd, capacity)  # an older map stays valid as long as its views
             self.capacity = capacity
         return memoryview(self._map)[:size] if self._map is not None else memoryview(b"")
 
@@ -39,16 +39,19 @@ class Block:
         self._map = None
 
 
-class Pool:
-    """The blocks of one process: taken for a message, given back once everybody has read it."""
+class BlockPool:
+    """The blocks of one process: acquired for a message, released when all receivers have read it."""
 
     def __init__(self) -> None:
         self.blocks: dict[int, Block] = {}
         self._free: list[int] = []
-        self._users: dict[int, int] = {}  # of each block that is not free
+        self._users: dict[int, int] = {}  # number of users of each acquired block
 
-    def take(self) -> tuple[int, Block]:
-        """A free block and its number, the most recently used first (its pages are warm); it has one user."""
+    def acquire(self) -> tuple[int, Block]:
+        """Return the number of a free block, and the block, with one user.
+
+        It is the most recently used one, because its pages are still in the caches.
+        """
         if self._free:
             number = self._free.pop()
         else:
@@ -57,13 +60,13 @@ class Pool:
         self._users[number] = 1
         return number, self.blocks[number]
 
-    def lend(self, number: int) -> None:
-        """A block that was taken, if there is still a pool, has one user more."""
+    def add_user(self, number: int) -> None:
+        """Add a user to an acquired block; do nothing after `close`."""
         if number in self._users:
             self._users[number] += 1
 
-    def give(self, number: int) -> None:
-        """It has one user less; with the last one gone it is free."""
+    def release(self, number: int) -> None:
+        """Remove a user from a block; the block is free when it has none."""
         users = self._users.pop(number, 0)
         if users > 1:
             self._users[number] = users - 1
@@ -78,33 +81,34 @@ class Pool:
 
 
 class Reader:
-    """The blocks of another process, mapped once and read many times."""
+    """The blocks of another process, each mapped once and read many times."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._maps: dict[int, mmap.mmap] = {}
 
     def view(self, fd: int, size: int) -> memoryview:
-        """The first ``size`` bytes of a block, to be read. Raises OSError, ValueError where there is no such block."""
-        known = self._maps.get(fd)
-        if known is None or len(known) < size:
-            known = self._maps[fd] = _mapped(f"/proc/{self.pid}/fd/{fd}")
-        if len(known) < size:
-            raise ValueError(f"a block of {len(known)} bytes where {size} were announced")
-        return memoryview(known)[:size]
+        """Return the first ``size`` bytes of a block. Raises OSError, ValueError if the block does not exist."""
+        mapped = self._maps.get(fd)
+        if mapped is None or len(mapped) < size:
+            mapped = self._maps[fd] = _map_block(f"/proc/{self.pid}/fd/{fd}")
+        if len(mapped) < size:
+            raise ValueError(f"a block of {len(mapped)} bytes, but {size} were announced")
+        return memoryview(mapped)[:size]
 
 
-def _mapped(path: str) -> mmap.mmap:
-    """A block by its entry in /proc. Whatever else a message may name there is not opened."""
+def _map_block(path: str) -> mmap.mmap:
+    """Map a block by its entry in /proc. Raises ValueError for any other file that a message may name there."""
     if not os.readlink(path).startswith(f"/memfd:{NAME} "):
-        raise ValueError(f"{path} is no block of ours")
+        raise ValueError(f"{path} is not a block of shared memory")
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         size = os.fstat(handle).st_size
-        if not fcntl.fcntl(handle, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK or size > MOST_BLOCK:
-            raise ValueError(f"{path} is no block of ours")
-        # Writable, since torch takes no other. A private map would keep what its reader wrote: then the next message
-        # in this block would be read wrong. So it is shared, and whoever reads a block owns it until it is given back.
+        if not fcntl.fcntl(handle, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK or size > MAX_BLOCK:
+            raise ValueError(f"{path} is not a block of shared memory")
+        # Writable, because torch supports no read-only memory. Not private, because a private map would keep what its
+        # reader wrote, and the next message in this block would be read wrong. A reader owns a block until it
+        # releases it.
         return mmap.mmap(handle, size)
     finally:
         os.close(handle)

@@ -1,15 +1,15 @@
-"""What travels between the driver of a group and its workers.
+"""The message format between the driver of a group and its workers.
 
-A message is a fixed header, an envelope, a body and at most one bulk. The header says who speaks, the envelope what
-for: it may be several calls, or several answers, and the body has something for each. The body is msgpack (numbers,
-text, lists, maps and references to arrays, nothing else); the bulk holds the arrays' bytes one after the other, and
-either follows as one more frame or lies in shared memory. Reading a message never executes or imports anything:
-whatever is not exactly of this form raises `ProtocolError`.
+A message has a fixed header, an envelope, a body and at most one bulk. The header identifies the sender. The envelope
+describes one or several calls or answers, and the body has one entry for each. The body is msgpack: numbers, text,
+lists, maps and references to arrays, nothing else. The bulk holds the arrays' bytes one after the other; it is either
+a further frame or in shared memory. Reading a message never executes or imports anything: any other form raises
+`ProtocolError`.
 
     header: magic 4 | version 2 | kind 1 | where the bulk is 1 | token 16 | worker 4 | life 4 | number 8 | bulk bytes 8
 
-``token`` is drawn for each group and known to its processes alone; ``life`` counts the processes that a worker's place
-has had; ``number`` rises by one with each message of a sender, so a replayed or lost one is noticed.
+``token`` is drawn for each group and secret to its processes. ``life`` counts the processes that have run as this
+worker. ``number`` increases by one with each message of a sender, so that replayed and lost messages are detected.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Array = NDArray[Any]
 
 MAGIC, VERSION = b"EVRL", 5
 HEADER = struct.Struct("<4sHBB16sIIQQ")
-REFERENCE = 1  # code of our one msgpack extension: an array in the bulk
-ALIGN = 64  # bytes: where each array of a bulk begins
-MOST_BODY = 1 << 28  # bytes
-MOST_BULK = 1 << 40  # bytes
-MOST_FRAME = 1 << 32  # bytes
-MOST_DIMENSIONS = 32
+REFERENCE = 1  # code of the only msgpack extension: an array in the bulk
+ALIGN = 64  # bytes: alignment of arrays in a bulk
+MAX_BODY = 1 << 28  # bytes
+MAX_BULK = 1 << 40  # bytes
+MAX_FRAME = 1 << 32  # bytes
+MAX_DIMENSIONS = 32
 _DTYPES = {
     np.dtype(name).str: np.dtype(name)
     for name in ("bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8")
@@ -45,35 +45,35 @@ _DTYPES = {
 
 
 Failure = tuple[Annotated[list[str], msgspec.Meta(min_length=1)], str, str]
-"""What raised in a member: the names of its classes, message, traceback."""
+"""An error of a member: the names of its class and base classes, message, traceback."""
 
 
 class ProtocolError(ValueError):
-    """A message that is not one of ours, or not whole."""
+    """A message that does not have the expected form, or is incomplete."""
 
 
 class Kind(IntEnum):
-    """What a message is for."""
+    """The type of a message, with its sender."""
 
-    HELLO = 1  # worker: here I am
-    ADOPT = 2  # driver: make these members, from these states
+    HELLO = 1  # worker: it has started
+    MAKE = 2  # driver: make these members, from these states
     CALL = 3  # driver: call a method of these members
-    ANSWER = 4  # worker: what a call gave
-    END = 5  # driver: that was all
-    BUSY = 6  # worker: no answer yet, but one member more is done
-    PARCEL = 7  # driver, or another worker: keep these arrays for your host, and pass them on
-    KEPT = 8  # worker: here they are
-    LACK = 9  # worker: the arrays of a call are not where they should be
-    NEWS = 10  # worker: what has happened at its door
+    ANSWER = 4  # worker: outcomes of calls
+    STOP = 5  # driver: close the members and exit
+    HEARTBEAT = 6  # worker: no answer yet, but one more member is done
+    BROADCAST = 7  # driver or worker: store these arrays for the receiver's host and forward them
+    STORED = 8  # worker: where it has stored broadcast arrays
+    MISSING = 9  # worker: the arrays of a call are not at the announced place
+    RELAY_COUNTS = 10  # worker: messages that its relay refused and bytes that it forwarded
 
 
 class Bulk(IntEnum):
-    """Where the arrays of a message are."""
+    """The place of a message's arrays."""
 
     NONE = 0
     FRAME = 1  # in the message's last frame
-    SHARED = 2  # in the sender's shared memory, where the last frame says
-    HELD = 3  # in that of another worker on the receiver's host
+    SHARED = 2  # in the sender's shared memory, at the place that the last frame names
+    HELD = 3  # in the shared memory of another worker on the receiver's host
 
 
 class Header(NamedTuple):
@@ -92,13 +92,13 @@ class Header(NamedTuple):
 
     @classmethod
     def unpack(cls, frame: bytes) -> Header:
-        """Raises `ProtocolError`."""
+        """Parse a header. Raises `ProtocolError`."""
         if len(frame) != HEADER.size:
             raise ProtocolError(f"a header of {len(frame)} bytes")
         magic, version, kind, bulk, token, worker, life, number, size = HEADER.unpack(frame)
         if magic != MAGIC or version != VERSION:
-            raise ProtocolError(f"magic {magic!r}, version {version}; ours is {MAGIC!r}, version {VERSION}")
-        if size > MOST_BULK:
+            raise ProtocolError(f"magic {magic!r}, version {version}; expected {MAGIC!r}, version {VERSION}")
+        if size > MAX_BULK:
             raise ProtocolError(f"a bulk of {size} bytes")
         try:
             return cls(Kind(kind), token, worker, life, number, Bulk(bulk), size)
@@ -107,20 +107,20 @@ class Header(NamedTuple):
 
 
 class Packed:
-    """A value on its way out: its body, and its arrays not yet copied anywhere."""
+    """A value encoded for sending: its body, and its arrays, which are not copied yet."""
 
     def __init__(self, value: object) -> None:
-        """Raises TypeError for anything but plain data, NumPy arrays and torch tensors."""
-        self.arrays: list[tuple[int, Array]] = []  # where in the bulk, and what
+        """Encode ``value``. Raises TypeError for anything but plain data, NumPy arrays and torch tensors."""
+        self.arrays: list[tuple[int, Array]] = []  # offset in the bulk, array
         self.size = 0
         try:
-            self.body = msgspec.msgpack.encode(value, enc_hook=self._refer)
-        except (ValueError, OverflowError, RecursionError) as error:  # no Unicode, beyond 64 bits, within itself
+            self.body = msgspec.msgpack.encode(value, enc_hook=self._encode_array)
+        except (ValueError, OverflowError, RecursionError) as error:  # not Unicode, beyond 64 bits, recursive
             raise TypeError(f"{type(error).__name__}: {error}") from None
-        if len(self.body) > MOST_BODY:
-            raise TypeError(f"{len(self.body)} bytes of plain data are too many to be sent; arrays go beside them")
+        if len(self.body) > MAX_BODY:
+            raise TypeError(f"{len(self.body)} bytes of plain data are too many to send; use arrays for large data")
 
-    def _refer(self, value: Any) -> Any:
+    def _encode_array(self, value: Any) -> Any:
         if isinstance(value, np.generic):
             return value.item()
         torch_dtype = ""
@@ -133,7 +133,7 @@ class Packed:
         if value.dtype.newbyteorder("<").str not in _DTYPES:
             raise TypeError(f"arrays of {value.dtype} cannot be sent")
         start = self.size
-        # the memory itself where it is contiguous; 0-d arrays keep their shape
+        # no copy if contiguous; unlike ascontiguousarray, 0-d arrays keep their shape
         array = np.asarray(value, value.dtype.newbyteorder("<"), order="C")
         self.arrays.append((start, array))
         self.size = -(-(start + array.nbytes) // ALIGN) * ALIGN
@@ -146,8 +146,8 @@ class Packed:
             if array.nbytes:
                 np.copyto(np.frombuffer(into, np.uint8, array.nbytes, start), array.reshape(-1).view(np.uint8))
 
-    def lies_in(self, bulk: memoryview) -> bool:
-        """Whether a bulk holds these very arrays, bit by bit."""
+    def equals(self, bulk: memoryview) -> bool:
+        """Return whether a bulk holds the same arrays, bit by bit."""
         return all(
             np.array_equal(np.frombuffer(bulk, np.uint8, array.nbytes, start), array.reshape(-1).view(np.uint8))
             for start, array in self.arrays
@@ -155,18 +155,17 @@ class Packed:
         )
 
     def bulk(self) -> bytes | memoryview:
-        """The bulk in memory of its own."""
-        whole = memoryview(bytearray(self.size))
-        self.write(whole)
-        return whole
+        """Return the bulk in newly allocated memory."""
+        content = memoryview(bytearray(self.size))
+        self.write(content)
+        return content
 
 
 def unpack(body: bytes, bulk: Any = b"", copy: bool = True, form: Any = Any) -> Any:
-    """The value of a body and its bulk, of the type ``form``; arrays are copies, or views of the bulk.
+    """Decode a body and its bulk into a value of the type ``form``. Raises `ProtocolError`.
 
-    Tensors are copies where the bulk is read-only.
-
-    Tuples come as lists where the form does not say otherwise. Raises `ProtocolError`.
+    Arrays are copies with ``copy``, else views of the bulk; tensors of a read-only bulk are always copies. Tuples are
+    decoded as lists unless ``form`` has tuples.
     """
     try:
         decoder = _decoder(form, memoryview(bulk).cast("B"), copy) if len(bulk) else _without_bulk(form)
@@ -178,7 +177,7 @@ def unpack(body: bytes, bulk: Any = b"", copy: bool = True, form: Any = Any) -> 
 
 
 def _decoder(form: Any, bulk: memoryview, copy: bool) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(form, ext_hook=partial(_array, bulk, copy))
+    return msgspec.msgpack.Decoder(form, ext_hook=partial(_decode_array, bulk, copy))
 
 
 @cache
@@ -186,36 +185,36 @@ def _without_bulk(form: Any) -> msgspec.msgpack.Decoder[Any]:
     return _decoder(form, memoryview(b""), True)
 
 
-def _array(bulk: memoryview, copy: bool, code: int, data: memoryview) -> Any:
-    """The array that a reference stands for. Raises `ProtocolError`."""
+def _decode_array(bulk: memoryview, copy: bool, code: int, data: memoryview) -> Any:
+    """Return the array of a reference. Raises `ProtocolError`."""
     if code != REFERENCE:
-        raise ProtocolError(f"extension {code} is none of ours")
+        raise ProtocolError(f"unknown msgpack extension {code}")
     start, name, shape, torch_dtype = msgspec.msgpack.decode(data, type=tuple[int, str, tuple[int, ...], str])
     dtype = _DTYPES.get(name)
-    if dtype is None or len(shape) > MOST_DIMENSIONS or min(shape, default=0) < 0:
+    if dtype is None or len(shape) > MAX_DIMENSIONS or min(shape, default=0) < 0:
         raise ProtocolError(f"an array of {name!r} and shape {shape}")
     count = math.prod(shape)
     if not 0 <= start <= start + count * dtype.itemsize <= len(bulk):
         raise ProtocolError(f"{shape} of {name} at {start} is not within {len(bulk)} bytes")
-    seen = np.frombuffer(bulk, dtype, count, start) if count else np.empty(0, dtype)
-    lent = not copy and not (torch_dtype and bulk.readonly)  # torch knows no memory that is only read
-    whole = (seen if lent else seen.copy()).reshape(shape)
-    return _tensor(whole, torch_dtype) if torch_dtype else whole
+    view = np.frombuffer(bulk, dtype, count, start) if count else np.empty(0, dtype)
+    as_view = not copy and not (torch_dtype and bulk.readonly)  # torch does not support read-only memory
+    array = (view if as_view else view.copy()).reshape(shape)
+    return _to_tensor(array, torch_dtype) if torch_dtype else array
 
 
 def check_outcomes(outcomes: list[tuple[bool, Any]], count: int) -> None:
-    """Raises `ProtocolError` for anything but ``count`` outcomes: (True, answer) or (False, `Failure`)."""
+    """Check ``count`` outcomes: (True, answer) or (False, `Failure`). Raises `ProtocolError`."""
     if len(outcomes) != count:
         raise ProtocolError(f"{len(outcomes)} outcomes of {count} members")
-    for fine, content in outcomes:
-        if not fine:
+    for succeeded, content in outcomes:
+        if not succeeded:
             try:
                 msgspec.convert(content, Failure)
             except msgspec.ValidationError as error:
-                raise ProtocolError(f"a failure that is none: {error}") from None
+                raise ProtocolError(f"malformed failure: {error}") from None
 
 
-def _tensor(array: Array, dtype: str) -> torch.Tensor:
+def _to_tensor(array: Array, dtype: str) -> torch.Tensor:
     import torch
 
     tensor = torch.from_numpy(array)

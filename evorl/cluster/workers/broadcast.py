@@ -1,9 +1,9 @@
-"""The driver's side of arrays that go to many workers on other hosts: one copy to each host, and none of what is there.
+"""The driver's side of broadcasts: send arrays to the workers of other hosts, one copy to each host that lacks them.
 
-The arrays of a call that goes to everybody are a parcel. Each host has one worker that takes parcels for it
-(`evorl.cluster.transport.broadcast_relay`), and the driver knows which of them holds what. Calls go to every worker
-directly and say where its host has the arrays. Whatever goes wrong on the way (a worker on it dies, hangs or cannot be reached) the driver
-notices by what is not confirmed, and sends call and arrays together, as it does with small ones.
+The arrays of a call to all members are one broadcast. On each host one worker receives broadcasts
+(`evorl.cluster.transport.broadcast_relay`), and the driver records which of these workers stores which broadcast.
+Calls go to every worker directly and name the place of the arrays on its host. If a worker on the way dies, hangs or
+cannot be reached, its confirmation is missing; the driver then sends call and arrays together, as for small arrays.
 """
 
 from __future__ import annotations
@@ -14,165 +14,174 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from evorl.cluster.transport.broadcast_relay import HELD, Leg, branches, seal
-from evorl.cluster.transport.connection import Letter
-from evorl.cluster.transport.shared_memory import Pool
-from evorl.cluster.workers.handle import Seat
+from evorl.cluster.transport.broadcast_relay import HELD, Route, branches, sign
+from evorl.cluster.transport.connection import Payload
+from evorl.cluster.transport.shared_memory import BlockPool
+from evorl.cluster.workers.handle import WorkerHandle
 
 log = logging.getLogger("evorl")
 
-KEPT = 4  # parcels that every host keeps
-LATE_S, SLOW = 1.0, 10e6  # a host has a parcel after so many seconds, and one for so many bytes
+MAX_STORED = 4  # broadcasts that every host stores
 
-Send = Callable[[Seat, tuple[int, int, Sequence[Leg]], Letter], None]
+TIMEOUT_S, MIN_BYTES_PER_S = 1.0, 10e6  # a broadcast may take this time, plus its size at this rate
+
+Send = Callable[[WorkerHandle, tuple[int, int, Sequence[Route]], Payload], None]
 
 
 @dataclass(slots=True)
-class Porter:
-    """The worker that takes parcels for its host."""
+class HostReceiver:
+    """The worker that receives broadcasts for its host."""
 
-    seat: Seat
+    handle: WorkerHandle
     life: int
-    holds: dict[int, tuple[int, int]] = field(default_factory=dict)  # parcel -> file descriptor and block
+    stored: dict[int, tuple[int, int]] = field(default_factory=dict)  # broadcast -> file descriptor, block
 
     @property
-    def there(self) -> bool:
-        return self.seat.ready and self.seat.life == self.life
+    def is_current(self) -> bool:
+        return self.handle.ready and self.handle.life == self.life
 
 
-class Parcels:
-    """What other hosts have, and what is on its way to them."""
+class Broadcaster:
+    """Sends broadcasts, and records which of them other hosts store or still wait for."""
 
-    def __init__(self, pool: Pool, send: Send) -> None:
+    def __init__(self, pool: BlockPool, send: Send) -> None:
         self._pool, self._send = pool, send
-        self._hosts: dict[str, dict[int, Seat]] = {}  # other than ours: its workers
-        self._porters: dict[str, Porter] = {}
-        self._kept: dict[int, tuple[int, Letter]] = {}  # by our block: number and arrays, the newest last
-        self._numbers, self._trips = count(1), count(1)
-        self._block: int | None = None  # of the parcel on its way
-        self._from: dict[str, str | None] = {}  # from which host each gets it; None: from the driver
-        self._awaited: set[str] = set()  # hosts that do not have it yet
-        self._until = 0.0
-        self._apart: set[str] = set()  # hosts that got nothing from others
+        self._hosts: dict[str, dict[int, WorkerHandle]] = {}  # workers of each host except the driver's
+        self._receivers: dict[str, HostReceiver] = {}
+        self._stored: dict[int, tuple[int, Payload]] = {}  # by the driver's block: number and arrays, the newest last
+        self._numbers, self._send_numbers = count(1), count(1)
+        self._block: int | None = None  # of the current broadcast
+        self._source: dict[str, str | None] = {}  # host that sends it to each host; None: the driver
+        self._pending: set[str] = set()  # hosts that have not confirmed it
+        self._deadline = 0.0
+        self._direct_only: set[str] = set()  # hosts that other hosts could not reach
 
-    def arrived(self, seat: Seat) -> None:
-        """A worker on another host."""
-        self._hosts.setdefault(seat.host, {})[seat.number] = seat
-        self._apart.discard(seat.host)
+    def add_worker(self, handle: WorkerHandle) -> None:
+        """Add a worker on another host."""
+        self._hosts.setdefault(handle.host, {})[handle.number] = handle
+        self._direct_only.discard(handle.host)
 
-    def left(self, seat: Seat) -> set[str]:
-        """It is gone, and with it what it kept and what it was to pass on: to these hosts, which wait no longer."""
-        mates = self._hosts.get(seat.host, {})
-        mates.pop(seat.number, None)
-        if not mates:
-            self._hosts.pop(seat.host, None)
-        porter = self._porters.get(seat.host)
-        if porter is None or porter.seat is not seat:
+    def remove_worker(self, handle: WorkerHandle) -> set[str]:
+        """Remove a worker that has ended.
+
+        The broadcasts that it stored are lost. Return its host and the hosts behind it in the tree, as far as they are
+        pending; calls to their workers do not wait for the current broadcast any more.
+        """
+        others = self._hosts.get(handle.host, {})
+        others.pop(handle.number, None)
+        if not others:
+            self._hosts.pop(handle.host, None)
+        receiver = self._receivers.get(handle.host)
+        if receiver is None or receiver.handle is not handle:
             return set()
-        del self._porters[seat.host]
-        waiting = {host for host in self._awaited if seat.host in self._way(host)}
-        self._awaited -= waiting
+        del self._receivers[handle.host]
+        waiting = {host for host in self._pending if handle.host in self._path_of(host)}
+        self._pending -= waiting
         return waiting
 
-    def _way(self, host: str | None) -> Iterator[str]:
-        """The hosts through which a host gets the parcel, itself first."""
+    def _path_of(self, host: str | None) -> Iterator[str]:
+        """Yield the hosts on the path of the current broadcast to ``host``, ``host`` first."""
         while host is not None:
             yield host
-            host = self._from[host]
+            host = self._source[host]
 
-    def known(self) -> Iterable[Letter]:
-        """Letters whose arrays other hosts have, the newest first."""
-        return [letter for _, letter in reversed(self._kept.values())] if self._hosts else ()
+    def stored_payloads(self) -> Iterable[Payload]:
+        """Return the payloads whose arrays other hosts store, the newest first."""
+        return [payload for _, payload in reversed(self._stored.values())] if self._hosts else ()
 
     # -------------------------------------------------------------- sending
 
-    def ship(self, letter: Letter) -> None:
-        """Have a letter's arrays brought to all hosts that do not have them."""
-        if not self._hosts or letter.block is None:
+    def broadcast(self, payload: Payload) -> None:
+        """Send a payload's arrays to all hosts that do not store them."""
+        if not self._hosts or payload.block is None:
             return
-        number = self._keep(letter.block, letter)
-        porters = {host: porter for host in self._hosts if (porter := self._porter(host)) is not None}
-        lacking = {host: porter.seat for host, porter in porters.items() if number not in porter.holds}
-        self._block, self._from, self._awaited = letter.block, {}, {*lacking}
-        self._until = time.monotonic() + LATE_S + letter.size / SLOW
-        apart = [host for host, seat in lacking.items() if host in self._apart or not seat.door.address]
+        number = self._store(payload.block, payload)
+        receivers = {host: receiver for host in self._hosts if (receiver := self._receiver(host)) is not None}
+        lacking = {host: receiver.handle for host, receiver in receivers.items() if number not in receiver.stored}
+        self._block, self._source, self._pending = payload.block, {}, {*lacking}
+        self._deadline = time.monotonic() + TIMEOUT_S + payload.size / MIN_BYTES_PER_S
+        apart = [host for host, handle in lacking.items() if host in self._direct_only or not handle.relay.endpoint]
         tree = branches([host for host in lacking if host not in apart])
-        trip = next(self._trips)
+        send_number = next(self._send_numbers)
         for host, beyond in [*tree, *((host, ()) for host in apart)]:
-            self._note(None, host, beyond)
-            seats = [lacking[further] for further in beyond]
-            legs = [Leg(seat.door, seal(seat.secret, trip, number)) for seat in seats]
-            self._send(lacking[host], (number, trip, legs), letter)
+            self._record_sources(None, host, beyond)
+            handles = [lacking[further] for further in beyond]
+            routes = [Route(handle.relay, sign(handle.secret, send_number, number)) for handle in handles]
+            self._send(lacking[host], (number, send_number, routes), payload)
 
-    def _note(self, former: str | None, host: str, beyond: Sequence[str]) -> None:
-        self._from[host] = former
+    def _record_sources(self, former: str | None, host: str, beyond: Sequence[str]) -> None:
+        self._source[host] = former
         for further, rest in branches(beyond):
-            self._note(host, further, rest)
+            self._record_sources(host, further, rest)
 
-    def _porter(self, host: str) -> Porter | None:
-        """Who takes a host's parcels; another one where the former is gone."""
-        porter = self._porters.get(host)
-        if porter is None or not porter.there:
-            self._porters.pop(host, None)
-            seat = next((one for one in self._hosts[host].values() if one.ready), None)
-            if seat is not None:
-                self._porters[host] = Porter(seat, seat.life)
-        return self._porters.get(host)
+    def _receiver(self, host: str) -> HostReceiver | None:
+        """Return the worker that receives a host's broadcasts; choose another one if the former has ended."""
+        receiver = self._receivers.get(host)
+        if receiver is None or not receiver.is_current:
+            self._receivers.pop(host, None)
+            handle = next((one for one in self._hosts[host].values() if one.ready), None)
+            if handle is not None:
+                self._receivers[host] = HostReceiver(handle, handle.life)
+        return self._receivers.get(host)
 
-    def _keep(self, block: int, letter: Letter) -> int:
-        """The parcel's number; the oldest of many is forgotten everywhere."""
-        if block in self._kept:
-            self._kept[block] = self._kept.pop(block)
+    def _store(self, block: int, payload: Payload) -> int:
+        """Record a payload as stored and return its number; beyond `MAX_STORED` release the oldest on all hosts."""
+        if block in self._stored:
+            self._stored[block] = self._stored.pop(block)
         else:
-            self._pool.lend(block)
-            self._kept[block] = next(self._numbers), letter
-        while len(self._kept) > KEPT:
-            oldest = next(iter(self._kept))
-            number, _ = self._kept.pop(oldest)
-            self._pool.give(oldest)
-            for porter in self._porters.values():
-                if (place := porter.holds.pop(number, None)) is not None and porter.there:
-                    porter.seat.released.append(place[1])
-        return self._kept[block][0]
+            self._pool.add_user(block)
+            self._stored[block] = next(self._numbers), payload
+        while len(self._stored) > MAX_STORED:
+            oldest = next(iter(self._stored))
+            number, _ = self._stored.pop(oldest)
+            self._pool.release(oldest)
+            for receiver in self._receivers.values():
+                if (place := receiver.stored.pop(number, None)) is not None and receiver.is_current:
+                    receiver.handle.released.append(place[1])
+        return self._stored[block][0]
 
-    # -------------------------------------------------------------- what has come of it
+    # -------------------------------------------------------------- confirmations
 
-    def confirmed(self, seat: Seat, number: int, fd: int, block: int) -> None:
-        """A worker has a parcel."""
-        porter = self._porters.get(seat.host)
-        wanted = number in {one for one, _ in self._kept.values()}
-        if porter is None or porter.seat is not seat or not wanted or number in porter.holds:
-            seat.released.append(block)
+    def confirm(self, handle: WorkerHandle, number: int, fd: int, block: int) -> None:
+        """Record that a worker stores a broadcast."""
+        receiver = self._receivers.get(handle.host)
+        wanted = number in {one for one, _ in self._stored.values()}
+        if receiver is None or receiver.handle is not handle or not wanted or number in receiver.stored:
+            handle.released.append(block)
             return
-        porter.holds[number] = fd, block
-        if self._block is not None and self._kept.get(self._block, (0,))[0] == number:
-            self._awaited.discard(seat.host)
+        receiver.stored[number] = fd, block
+        if self._block is not None and self._stored.get(self._block, (0,))[0] == number:
+            self._pending.discard(handle.host)
 
-    def late(self) -> set[str]:
-        """Hosts that are not waited for any more. One that another had the parcel for gets the next from the driver."""
-        if not self._awaited or time.monotonic() < self._until:
+    def overdue_hosts(self) -> set[str]:
+        """Return the hosts whose confirmation is overdue; they are not pending any more.
+
+        A host that did not get the broadcast from another host gets later ones directly from the driver.
+        """
+        if not self._pending or time.monotonic() < self._deadline:
             return set()
-        late, self._awaited = self._awaited, set()
-        unreached = {host for host in late if (former := self._from[host]) is not None and former not in late}
-        if unreached - self._apart:
-            log.warning("%d hosts get nothing from other hosts' workers: sent to directly", len(unreached))
-        self._apart |= unreached
+        late, self._pending = self._pending, set()
+        unreached = {host for host in late if (former := self._source[host]) is not None and former not in late}
+        if unreached - self._direct_only:
+            log.warning("%d hosts cannot be reached by other hosts' workers: sent to directly", len(unreached))
+        self._direct_only |= unreached
         return late
 
-    def mates(self, host: str) -> list[Seat]:
+    def workers_of(self, host: str) -> list[WorkerHandle]:
         return [*self._hosts.get(host, {}).values()]
 
-    def awaited(self, seat: Seat, letter: Letter) -> bool:
-        """Whether a letter's arrays are on their way to a worker's host."""
-        return letter.block is not None and letter.block == self._block and seat.host in self._awaited
+    def is_pending(self, handle: WorkerHandle, payload: Payload) -> bool:
+        """Return whether a payload's arrays are being sent to a worker's host."""
+        return payload.block is not None and payload.block == self._block and handle.host in self._pending
 
-    def place(self, seat: Seat, letter: Letter) -> bytes:
-        """Where a worker finds a letter's arrays on its host; nothing where they are not there."""
-        porter = self._porters.get(seat.host)
-        number, _ = self._kept.get(letter.block, (0, None)) if letter.block is not None else (0, None)
-        if porter is None or not porter.there or number not in porter.holds:
+    def location(self, handle: WorkerHandle, payload: Payload) -> bytes:
+        """Return the place of a payload's arrays on a worker's host; empty if the host does not store them."""
+
+        receiver = self._receivers.get(handle.host)
+        number, _ = self._stored.get(payload.block, (0, None)) if payload.block is not None else (0, None)
+        if receiver is None or not receiver.is_current or number not in receiver.stored:
             return b""
-        return HELD.pack(porter.seat.pid, porter.holds[number][0])
+        return HELD.pack(receiver.handle.pid, receiver.stored[number][0])
 
     def close(self) -> None:
-        self._kept.clear()
+        self._stored.clear()

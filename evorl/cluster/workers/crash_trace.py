@@ -1,4 +1,4 @@
-"""What a worker was doing when it died."""
+"""Record of what a worker was doing when it died, in memory shared with its parent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from collections.abc import Callable
 from concurrent.futures import thread
 
 MEMBER = struct.Struct("<i")
-MOST_TRACE = 1 << 15  # bytes
+MAX_TRACE = 1 << 15  # bytes
 DUMP = signal.SIGUSR1
-OURS = tuple(f'  File "{place}' for place in (os.path.dirname(__file__), threading.__file__, thread.__file__))
-"""How the lines of a stack begin that tell nothing of the member: a worker's life in a forked thread."""
+WORKER_FRAMES = tuple(f'  File "{place}' for place in (os.path.dirname(__file__), threading.__file__, thread.__file__))
+"""Beginnings of stack lines of the worker's own code and of threading, which are left out of traces."""
 
 
-class BlackBox:
-    """Memory that a worker shares with whoever forked it: the member that it is busy with, and the stack of its end."""
+class CrashTrace:
+    """Memory that a worker shares with its parent process: the member that it runs, and its stack when it ends."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("evorl-box", os.MFD_CLOEXEC)
@@ -28,11 +28,11 @@ class BlackBox:
         self._head = mmap.mmap(self.fd, MEMBER.size)
 
     def mark(self, member: int) -> None:
-        """The worker is busy with this member; -1: with none."""
+        """Record the member that the worker runs now; -1: none."""
         MEMBER.pack_into(self._head, 0, member)
 
     def record(self, work: Callable[[], None]) -> None:
-        """Do ``work``; what ends it is written down: an exception, a fatal signal or, if it hangs, where (`DUMP`)."""
+        """Call ``work`` and record what ends it: an exception, a fatal signal or, on the signal `DUMP`, a hang."""
         faulthandler.enable(self.fd)
         faulthandler.register(DUMP, self.fd)
         try:
@@ -43,18 +43,19 @@ class BlackBox:
 
     @property
     def member(self) -> int | None:
-        """The member that the worker was busy with."""
+        """Return the member that the worker was running, if any."""
         (member,) = MEMBER.unpack_from(self._head)
         return member if member >= 0 else None
 
     @property
     def trace(self) -> str:
-        """Where it was, innermost call first; of an exception, its traceback."""
-        text = os.pread(self.fd, MOST_TRACE, MEMBER.size).decode(errors="replace")
+        """Return its stack, innermost call first; for an exception, its traceback."""
+
+        text = os.pread(self.fd, MAX_TRACE, MEMBER.size).decode(errors="replace")
         if text.startswith("Traceback"):
             return text.strip()
         lines = text.partition("\nExtension modules:")[0].splitlines()
-        return "\n".join(line for line in lines if not line.startswith(OURS)).strip()
+        return "\n".join(line for line in lines if not line.startswith(WORKER_FRAMES)).strip()
 
     def close(self) -> None:
         self._head.close()

@@ -1,4 +1,4 @@
-"""The socket of a group's driver: who is let in, what goes out and what has come."""
+"""The socket of a group's driver, with authentication of its workers."""
 
 from __future__ import annotations
 
@@ -6,59 +6,60 @@ from typing import Any
 
 import zmq
 
-from evorl.cluster.transport.authentication import Gate, guard
-from evorl.cluster.transport.wire import MOST_FRAME
+from evorl.cluster.transport.authentication import Authenticator, require_authentication
+from evorl.cluster.transport.wire import MAX_FRAME
 from evorl.cluster.workers.launcher import Launcher
 
-MOST_AT_ONCE = 1000  # messages read before the driver looks at anything else
+MAX_MESSAGES_PER_CALL = 1000  # messages read before the driver does anything else
 
 
-class Post:
-    """Speaks to the workers of a launcher, and listens to it for news of them."""
+class DriverSocket:
+    """Exchanges messages with a launcher's workers, and waits for messages and for exits of workers."""
 
     def __init__(self, launcher: Launcher) -> None:
-        self._launcher, self._watch = launcher, launcher.watch
+        self._launcher, self._watch_fd = launcher, launcher.watch
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._poller = zmq.Poller()
-        self.gate: Gate | None = None
+        self.authenticator: Authenticator | None = None
 
     def open(self, token: bytes) -> None:
-        """Let those in who know the token, or have one of the launcher's keys."""
+        """Open the socket to workers that have the token, or one of the launcher's keys."""
         self._socket.linger = 0
-        self._socket.sndhwm = 0  # bounded by the calls under way
-        self._socket.rcvhwm = MOST_AT_ONCE  # of each worker; more wait on its side
-        self._socket.maxmsgsize = MOST_FRAME
+        self._socket.sndhwm = 0  # no limit: bounded by the calls in flight
+        self._socket.rcvhwm = MAX_MESSAGES_PER_CALL  # of each worker; more wait in the worker
+        self._socket.maxmsgsize = MAX_FRAME
         self._socket.router_mandatory = True
-        guard(self._socket)
+        require_authentication(self._socket)
         keys = self._launcher.bind(self._socket)
-        self.gate = Gate(self._context, self._socket, token, keys)
-        for socket in (self._socket, *self.gate.sockets):
+        self.authenticator = Authenticator(self._context, self._socket, token, keys)
+        for socket in (self._socket, *self.authenticator.sockets):
             self._poller.register(socket, zmq.POLLIN)
-        if self._watch is not None:
-            self._poller.register(self._watch, zmq.POLLIN)
+        if self._watch_fd is not None:
+            self._poller.register(self._watch_fd, zmq.POLLIN)
 
     @property
     def refused(self) -> int:
-        """Connections of others than our workers."""
-        return 0 if self.gate is None else self.gate.refused
+        """Return the number of refused connections."""
+        return 0 if self.authenticator is None else self.authenticator.refused
 
     def wait(self, timeout_s: float) -> tuple[bool, bool]:
-        """Until there is a message, or the launcher may have something to tell: which of both."""
+        """Wait; return whether there is a message, and whether the launcher may have exits."""
         ready = dict(self._poller.poll(round(timeout_s * 1000)))
-        if self.gate is not None and any(socket in ready for socket in self.gate.sockets):
-            self.gate.answer()
-        return self._socket in ready, self._watch is None or self._watch in ready
+        if self.authenticator is not None and any(socket in ready for socket in self.authenticator.sockets):
+            self.authenticator.process()
+        return self._socket in ready, self._watch_fd is None or self._watch_fd in ready
 
     def receive(self) -> list[bytes] | None:
-        """A message's sender and frames; None where there is none."""
+        """Return the sender and frames of the next message, or None."""
         try:
             return self._socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return None
 
     def send(self, name: bytes, frames: list[Any]) -> bool:
-        """False where nobody of that name is connected."""
+        """Send to a worker; return False if no worker of this name is connected."""
+
         try:
             self._socket.send_multipart([name, *frames])
         except zmq.ZMQError as error:
@@ -72,7 +73,7 @@ class Post:
         return bool(self._socket.closed)
 
     def close(self) -> None:
-        if self.gate is not None:
-            self.gate.close()
+        if self.authenticator is not None:
+            self.authenticator.close()
         self._socket.close()
         self._context.term()

@@ -1,7 +1,7 @@
-"""When a worker that dies is not replaced any more.
+"""When the driver gives up replacing a worker that dies.
 
-What is killed from outside is nobody's fault and is mended for long; a world that brings down its process again and
-again ends the run: over the same call soon, else by how often it does so.
+Deaths by a kill from outside are not the worker's own doing, and many of them are tolerated. A world that crashes its
+process ends the run: soon if it does so in the same call, else by its rate of crashes.
 """
 
 from __future__ import annotations
@@ -12,41 +12,42 @@ from dataclasses import dataclass, field
 from evorl.cluster.core import MemberLost
 from evorl.cluster.workers.launcher import Exit
 
-OWN_DEATHS = 3  # over the same call, by the member's own doing: a crash, a deadline, too much memory
-DEATHS = 20  # over the same call, by a kill from outside
-OFTEN, RECENTLY = 10, 100  # by a worker's own doing, and calls that it answered meanwhile
+MAX_OWN_DEATHS = 3  # in the same call, by the member's own doing: a crash, a deadline, too much memory
+MAX_DEATHS = 20  # in the same call, including kills from outside
+RECENT_DEATHS, MIN_CALLS = 10, 100  # so many deaths by its own doing within fewer answered calls end the run
 
 
-NOTHING = 0  # the number of no call
+NO_CALL = 0  # number in place of a call's: the worker was starting or idle
 
 
 @dataclass(slots=True)
-class Past:
-    """Of a worker's place: what its processes have answered, and how they died."""
+class FailureHistory:
+    """Answered calls and deaths of one worker's processes."""
 
     answered: int = 0  # calls
-    own: deque[int] = field(default_factory=lambda: deque(maxlen=OFTEN))  # what was answered before each of the last
-    over: int = NOTHING  # which call they died last
-    deaths: int = 0  # over that
-    own_deaths: int = 0
+    answered_at_death: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_DEATHS))  # of own deaths
+    call: int = NO_CALL  # the call in which the last process died
+    deaths: int = 0  # in this call
+    own_deaths: int = 0  # of these, by its own doing
 
     def begin(self, call: int) -> None:
-        """The deaths to come are over this call, or over nothing but its begin."""
-        self.over, self.deaths, self.own_deaths = call, 0, 0
+        """Count deaths in this call from now on."""
+        self.call, self.deaths, self.own_deaths = call, 0, 0
 
 
-def blame(gone: Exit, doing: str, call: int, past: Past) -> str:
-    """Count a death, and say what happened. Raises `MemberLost` where that is not to be mended any more."""
-    if call != past.over:
-        past.begin(call)
-    past.deaths += 1
+def record_death(gone: Exit, activity: str, call: int, history: FailureHistory) -> str:
+    """Count a death and return a message about it. Raises `MemberLost` if the worker must not be replaced again."""
+    if call != history.call:
+        history.begin(call)
+    history.deaths += 1
     if not gone.blameless:
-        past.own_deaths += 1
-        past.own.append(past.answered)
-    who = f"worker {gone.worker}" + ("" if gone.member is None else f", busy with member {gone.member},")
-    what, where = f"{who} {gone.why} as {doing}", f"\n{gone.trace}".rstrip()
-    if past.own_deaths >= OWN_DEATHS or past.deaths >= DEATHS:
-        raise MemberLost(f"{what}, {past.deaths} times over the same work{where}")
-    if not gone.blameless and len(past.own) == OFTEN and (calls := past.answered - past.own[0]) < RECENTLY:
-        raise MemberLost(f"{what}, the last of {OFTEN} such ends within {calls} calls{where}")
+        history.own_deaths += 1
+        history.answered_at_death.append(history.answered)
+    worker = f"worker {gone.worker}" + ("" if gone.member is None else f", busy with member {gone.member},")
+    what, where = f"{worker} {gone.why} as {activity}", f"\n{gone.trace}".rstrip()
+    if history.own_deaths >= MAX_OWN_DEATHS or history.deaths >= MAX_DEATHS:
+        raise MemberLost(f"{what}, {history.deaths} times over the same work{where}")
+    recent = history.answered_at_death
+    if not gone.blameless and len(recent) == RECENT_DEATHS and (calls := history.answered - recent[0]) < MIN_CALLS:
+        raise MemberLost(f"{what}, the last of {RECENT_DEATHS} such ends within {calls} calls{where}")
     return f"{what}: replaced{where}"

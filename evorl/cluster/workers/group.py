@@ -1,4 +1,4 @@
-"""The words of a group whose members live in other processes."""
+"""The group whose members run in worker processes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from itertools import count
 from typing import Any
 
 from evorl.cluster.core import Future
-from evorl.cluster.transport.connection import Letter, dumps, loads
-from evorl.cluster.workers.handle import MOST_AHEAD, Call, Seat
+from evorl.cluster.transport.connection import Payload, dumps, loads
+from evorl.cluster.workers.handle import MAX_AHEAD, Call, WorkerHandle
 from evorl.cluster.workers.heartbeats import TICK_S
 from evorl.cluster.workers.launcher import Launcher
-from evorl.cluster.workers.pool import Crew
+from evorl.cluster.workers.pool import WorkerPool
 
-GATHER_AHEAD = 2  # answers of each member that wait to be taken
-MOST_SHARED = 32  # members of a stream whose arguments lie in shared memory: each block is two open files
+GATHER_AHEAD = 2  # calls of each member ahead of the answers that were taken
+MAX_SHARED = 32  # streams of more members do not share arguments in memory: each block is two open files
 
 
-class Answer:
+class RemoteFuture:
     """A `Future` of a group's call."""
 
     def __init__(self, group: RemoteGroup, call: Call) -> None:
@@ -30,7 +30,7 @@ class Answer:
 
     def result(self) -> Any:
         self._group.wait(self._call)
-        return self._group.opened(self._call)[0]
+        return self._group.answers_of(self._call)[0]
 
 
 class RemoteGroup:
@@ -38,40 +38,44 @@ class RemoteGroup:
 
     def __init__(self, launcher: Launcher, size: int, deadline_s: float, plain: Sequence[type[Exception]]) -> None:
         self.size = size
-        self.crew = Crew(launcher, size, deadline_s, plain)
+        self.pool = WorkerPool(launcher, size, deadline_s, plain)
         self._numbers = count(1)
-        self._backlog: deque[Call] = deque()  # for whoever is free
-        self._left: list[Call] = []  # of streams that nobody listens to any more, not yet answered
-        self._states = [*self.crew.states]  # after the answers that were taken
+        self._backlog: deque[Call] = deque()  # for any free worker
+        self._abandoned: list[Call] = []  # unanswered calls of streams that were left
+        self._states = [*self.pool.states]  # after the answers that were taken
 
     def all(self, method: str, *args: object) -> list[Any]:
-        letter = Letter(args, self.crew.pool, self.crew.parcels.known())
-        self.crew.parcels.ship(letter)
-        calls = [Call(next(self._numbers), method, seat.members, letter, stateful=True) for seat in self.crew.seats]
-        for seat, call in zip(self.crew.seats, calls, strict=True):
-            self.crew.dispatch(seat, [call])
+        payload = Payload(args, self.pool.block_pool, self.pool.broadcaster.stored_payloads())
+        self.pool.broadcaster.broadcast(payload)
+        calls = [
+            Call(next(self._numbers), method, handle.members, payload, stateful=True) for handle in self.pool.handles
+        ]
+        for handle, call in zip(self.pool.handles, calls, strict=True):
+            self.pool.dispatch(handle, [call])
         answers: list[Any] = [None] * self.size
         errors: dict[int, Exception] = {}
         for call in calls:
             self.wait(call)
-        letter.give_back()
+        payload.release()
         for call in calls:
-            self._took(call)
+            self._record_states(call)
             for member, outcome in zip(call.members, call.outcomes or (), strict=True):
                 if outcome[0]:
                     answers[member] = outcome[1]
                 else:
-                    errors[member] = self.crew.error(member, outcome[1])
+                    errors[member] = self.pool.member_error(member, outcome[1])
         if errors:
             raise errors[min(errors)]
         return answers
 
-    def any(self, method: str, *args: object) -> Answer:
-        call = Call(next(self._numbers), method, [], Letter(args, self.crew.pool), stateful=False, alone=True)
+    def any(self, method: str, *args: object) -> RemoteFuture:
+        call = Call(
+            next(self._numbers), method, [], Payload(args, self.pool.block_pool), stateful=False, sole_reader=True
+        )
         self._backlog.append(call)
-        if self.crew.turns.idle():
-            self._feed()  # else all are busy, and this may go in one message with the next ones
-        return Answer(self, call)
+        if self.pool.scheduler.has_idle():
+            self._assign_backlog()  # else all are busy, and this call may share a message with the next ones
+        return RemoteFuture(self, call)
 
     def first(self, futures: Sequence[Future]) -> Future:
         while (ready := next((one for one in futures if one.done()), None)) is None:
@@ -79,123 +83,125 @@ class RemoteGroup:
         return ready
 
     def map(self, method: str, arguments: Iterable[Sequence[object]]) -> Iterator[Any]:
-        todo, most = iter(arguments), 2 * MOST_AHEAD * len(self.crew.seats)
-        under_way: deque[Answer] = deque()
+        remaining, most = iter(arguments), 2 * MAX_AHEAD * len(self.pool.handles)
+        in_flight: deque[RemoteFuture] = deque()
         while True:
-            while len(under_way) < most and (one := next(todo, None)) is not None:
-                under_way.append(self.any(method, *one))
-            if not under_way:
+            while len(in_flight) < most and (one := next(remaining, None)) is not None:
+                in_flight.append(self.any(method, *one))
+            if not in_flight:
                 return
-            yield under_way.popleft().result()
+            yield in_flight.popleft().result()
 
     def gather(
         self, method: str, *args: object, begin: int = 0
     ) -> Generator[tuple[int, Any], Sequence[object] | None, None]:
-        letter = Letter(args, self.crew.pool if self.size <= MOST_SHARED else None)
+        payload = Payload(args, self.pool.block_pool if self.size <= MAX_SHARED else None)
         answered: deque[Call] = deque()
-        calls: dict[int, Call] = {}  # whose answers have not been taken
+        calls: dict[int, Call] = {}  # calls whose answers have not been taken
 
-        def ask(member: int) -> None:
-            call = Call(next(self._numbers), method, [member], letter, stateful=True, copy=False, into=answered)
+        def call_member(member: int) -> None:
+            call = Call(
+                next(self._numbers), method, [member], payload, stateful=True, copy=False, answer_queue=answered
+            )
             calls[call.number] = call
-            self.crew.dispatch(self.crew.seat(member), [call])
+            self.pool.dispatch(self.pool.handle_of(member), [call])
 
-        self._finish_left()  # else the calls of many streams would pile up at a slow worker
+        self._finish_abandoned()  # else the calls of many streams would accumulate at a slow worker
         try:
             for _ in range(GATHER_AHEAD):
                 for number in range(begin, begin + self.size):
-                    ask(number % self.size)
+                    call_member(number % self.size)
             while True:
                 while not answered:
                     self.poll(TICK_S)
                 call = answered.popleft()
-                self._took(call)
-                (answer,) = self.opened(call)
+                self._record_states(call)
+                (answer,) = self.answers_of(call)
                 new = yield call.members[0], answer
                 if new is not None:
-                    letter.rewrite(new)
+                    payload.rewrite(new)
                 del calls[call.number]
-                self._let_go(call)
-                ask(call.members[0])
-        finally:  # who stops listening keeps no memory of the workers
+                self._release_answer(call)
+                call_member(call.members[0])
+        finally:  # an abandoned stream holds no memory of the workers
             answered.clear()
             for call in calls.values():
-                self._let_go(call)
-                if call.outcomes is None:  # and perhaps to be sent again
-                    call.alone = True
-                    letter.lend()
-                    self._left.append(call)
-            letter.give_back()
+                self._release_answer(call)
+                if call.outcomes is None:  # it may have to be sent again
+                    call.sole_reader = True
+                    payload.add_user()
+                    self._abandoned.append(call)
+            payload.release()
 
-    def _finish_left(self) -> None:
-        while self._left:
-            self.wait(self._left.pop())
+    def _finish_abandoned(self) -> None:
+        while self._abandoned:
+            self.wait(self._abandoned.pop())
 
-    def _let_go(self, call: Call) -> None:
-        """Nobody reads, or will read, views of a call's answer."""
-        call.copy, call.into = True, None
-        if call.block is not None:
-            self.crew.release(*call.block)
+    def _release_answer(self, call: Call) -> None:
+        """Release the memory of a call's answer, or copy the answer if it is still to come."""
+        call.copy, call.answer_queue = True, None
+        if call.answer_block is not None:
+            self.pool.release_block(*call.answer_block)
 
     def states(self) -> list[Any]:
-        if None in self._states:  # one has none, and will say so
+        if None in self._states:  # raises the error of a member without a state
             self.all("state_dict")
         return [loads(state) for state in self._states if state is not None]
 
-    def _took(self, call: Call) -> None:
-        """A call's answers are the caller's now."""
+    def _record_states(self, call: Call) -> None:
+        """Record the members' states after a call whose answers were taken."""
         for member, state in zip(call.members, call.states, strict=True):
             self._states[member] = state
 
     def restore(self, states: Sequence[Any]) -> None:
-        self._finish_left()  # what members still do of these is not to be done upon the new states
+        self._finish_abandoned()  # else these calls would run on the new states
         self._states = [dumps(state) for state in states]
-        self.crew.restore(self._states)
+        self.pool.restore(self._states)
 
-    def hand_on(self, state: Callable[[], object]) -> None:
-        self.crew.known = state
+    def set_recovery_state(self, state: Callable[[], object]) -> None:
+        self.pool.recovery_state = state
 
     def counters(self) -> dict[str, float]:
         return {
-            "cluster/replaced": float(self.crew.replaced),
-            "cluster/refused": float(self.crew.refused),
-            "cluster/sent": float(self.crew.sent + self.crew.relayed),
+            "cluster/replaced": float(self.pool.replaced),
+            "cluster/refused": float(self.pool.refused),
+            "cluster/sent": float(self.pool.sent + self.pool.relayed),
         }
 
     def close(self) -> None:
-        self._left.clear()
-        self.crew.close()
+        self._abandoned.clear()
+        self.pool.close()
 
-    def _feed(self) -> None:
-        """Give waiting calls to the workers, so that all have as many, but not more than a moment's work."""
-        told: dict[int, Seat] = {}
-        while self._backlog and (seat := self.crew.turns.least()) is not None:
-            self.crew.assign(seat, [self._next(seat)])
-            told[seat.number] = seat
-        for seat in told.values():
-            self.crew.push(seat)
+    def _assign_backlog(self) -> None:
+        """Assign calls of the backlog evenly to the workers, up to each worker's capacity."""
+        assigned: dict[int, WorkerHandle] = {}
+        while self._backlog and (handle := self.pool.scheduler.least_loaded()) is not None:
+            self.pool.assign(handle, [self._next(handle)])
+            assigned[handle.number] = handle
+        for handle in assigned.values():
+            self.pool.push(handle)
 
-    def _next(self, seat: Seat) -> Call:
-        """The call that has waited longest, for one of a worker's members."""
+    def _next(self, handle: WorkerHandle) -> Call:
+        """Return the oldest call of the backlog, for one of a worker's members."""
         call = self._backlog.popleft()
-        call.members = [seat.members[call.number % len(seat.members)]]
+        call.members = [handle.members[call.number % len(handle.members)]]
         return call
 
     def wait(self, call: Call) -> None:
-        """Until a call is answered."""
+        """Wait until a call is answered."""
         while call.outcomes is None:
             self.poll(TICK_S)
 
-    def opened(self, call: Call) -> list[Any]:
-        """A call's answers by member, or the first error."""
+    def answers_of(self, call: Call) -> list[Any]:
+        """Return a call's answers by member; raise the first error."""
         assert call.outcomes is not None
-        for member, (fine, content) in zip(call.members, call.outcomes, strict=True):
-            if not fine:
-                raise self.crew.error(member, content)
+        for member, (succeeded, content) in zip(call.members, call.outcomes, strict=True):
+            if not succeeded:
+                raise self.pool.member_error(member, content)
         return [content for _, content in call.outcomes]
 
     def poll(self, timeout_s: float) -> None:
-        """Take what has come, and give the free their next calls. Raises `MemberLost`."""
-        self._feed()
-        self.crew.poll(timeout_s)
-        self._feed()
+        """Handle received messages, and assign calls to free workers. Raises `MemberLost`."""
+        self._assign_backlog()
+        self.pool.poll(timeout_s)
+        self._assign_backlog()

@@ -1,4 +1,4 @@
-"""A worker's place: the calls that it has to answer, and what its process says of them and of itself."""
+"""The driver's record of one worker: its process, its calls, and the messages that it sends."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from evorl.cluster.transport.broadcast_relay import NOWHERE, SECRET, Door
-from evorl.cluster.transport.connection import Letter, Line, bulk
-from evorl.cluster.transport.shared_memory import Pool, Reader
+from evorl.cluster.transport.broadcast_relay import NO_RELAY, SECRET_BYTES, RelayAddress
+from evorl.cluster.transport.connection import Connection, Payload, bulk
+from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import Bulk, Header, ProtocolError, check_outcomes, unpack
-from evorl.cluster.workers.failure_policy import Past
+from evorl.cluster.workers.failure_policy import FailureHistory
 
-AHEAD_S = 0.005  # so much work is sent ahead to a worker
-MOST_AHEAD = 64  # calls
+AHEAD_S = 0.005  # seconds of work that are sent ahead to a worker
+MAX_AHEAD = 64  # calls
 
 
 States = Sequence[bytes | None]
-"""Of a call's members, packed."""
+"""Serialized states of a call's members."""
 Outcomes = list[tuple[bool, Any]]
 """By member: (True, answer) or (False, `Failure`)."""
 
@@ -34,138 +34,138 @@ class Call:
     number: int
     method: str
     members: list[int]
-    letter: Letter  # the arguments; the newest ones of a stream
-    stateful: bool  # its members' states are asked for
-    copy: bool = True  # arrays of the answer, out of the worker's memory
-    alone: bool = False  # nobody else reads its letter
-    lent: int | None = None  # our block that it reads its arguments from
-    into: deque[Call] | None = None  # where it is put once it is answered
-    block: tuple[Seat, int, int] | None = None  # whose, of which life, and the block that views of the answer lie in
-    outcomes: Outcomes | None = None
-    states: States = ()  # where asked for
+    payload: Payload  # the arguments; of a stream, the newest ones
+    stateful: bool  # the answer includes the members' states
+    copy: bool = True  # copy the answer's arrays out of the worker's memory
+    sole_reader: bool = False  # no other call has the same payload
+    argument_block: int | None = None  # the driver's block that holds its arguments
+    answer_queue: deque[Call] | None = None  # gets this call when it is answered
+    answer_block: tuple[WorkerHandle, int, int] | None = None  # worker, life and block of the answer's views
+    outcomes: Outcomes | None = None  # None until it is answered
+    states: States = ()  # if stateful
 
-    def lend(self, pool: Pool) -> None:
-        """Keep what its worker will read, until it is given back."""
-        former, self.lent = self.lent, self.letter.block
-        if self.lent is not None:
-            pool.lend(self.lent)
+    def hold_arguments(self, pool: BlockPool) -> None:
+        """Keep the block that its worker will read, until `release_arguments`."""
+        former, self.argument_block = self.argument_block, self.payload.block
+        if self.argument_block is not None:
+            pool.add_user(self.argument_block)
         if former is not None:
-            pool.give(former)
+            pool.release(former)
 
-    def give_back(self, pool: Pool) -> None:
-        """Nobody reads its arguments any more."""
-        for block in (self.lent, self.letter.block if self.alone else None):
+    def release_arguments(self, pool: BlockPool) -> None:
+        """Release the blocks of its arguments."""
+        for block in (self.argument_block, self.payload.block if self.sole_reader else None):
             if block is not None:
-                pool.give(block)
-        self.lent = None
+                pool.release(block)
+        self.argument_block = None
 
 
-class Greeting(NamedTuple):
-    """What a worker says first."""
+class Hello(NamedTuple):
+    """The first message of a worker."""
 
     pid: int
-    host: str  # whose memory it can read
-    address: str  # where it takes parcels from others, and its key: see `Door`
-    key: str
-    secret: Annotated[bytes, msgspec.Meta(max_length=SECRET)]  # what these are sealed with
+    host: str  # identifier of the host whose memory it can read
+    relay_endpoint: str  # see `RelayAddress`
+    relay_key: str
+    relay_secret: Annotated[bytes, msgspec.Meta(max_length=SECRET_BYTES)]  # for the signatures of its broadcasts
 
 
 @dataclass(slots=True)
-class Seat:
-    """A worker's place: the process that holds it now, and what it has to do.
+class WorkerHandle:
+    """One worker as the driver sees it: its current process and its calls.
 
-    What takes a message raises `ProtocolError` where it is not the next of its worker, and then nothing has changed.
+    Methods that accept a message raise `ProtocolError`, and change nothing, if it is not the worker's next message.
     """
 
     number: int
     members: list[int]
-    line: Line
+    connection: Connection
     life: int = 0
     ready: bool = False  # its members are made
-    since: float = 0.0  # when it last said or began something
-    began: float = 0.0  # when it began the calls that it is at, whatever it says meanwhile
+    last_sign: float = 0.0  # time of its last message, or since when it has had work
+    calls_began: float = 0.0  # when it began its current calls; unlike last_sign, heartbeats do not change it
     overdue: bool = False  # past its deadline, and being killed
     reader: Reader | None = None  # of its process's blocks
-    host: str = ""  # whose memory it can read
+    host: str = ""  # identifier of the host whose memory it can read; empty before its hello
     pid: int = 0
-    door: Door = NOWHERE  # where it takes parcels from others
-    secret: bytes = b""  # that these are sealed with
-    lacks: int = 0  # a call whose arrays were gone from its host before it could read them
-    sent: deque[Call] = field(default_factory=deque)  # not yet answered, in order
-    unsent: deque[Call] = field(default_factory=deque)  # the last of these, which are not on their way yet
-    released: list[int] = field(default_factory=list)  # its blocks that we have read
-    pace: float = 0.0  # seconds a call takes it, smoothed
-    past: Past = field(default_factory=Past)
+    relay: RelayAddress = NO_RELAY
+    secret: bytes = b""  # for the signatures of its broadcasts
+    missing_call: int = 0  # number of a call whose arrays were gone from its host before it could read them
+    sent: deque[Call] = field(default_factory=deque)  # assigned and not answered, in order
+    unsent: deque[Call] = field(default_factory=deque)  # the last of these, not sent yet
+    released: list[int] = field(default_factory=list)  # its blocks that the driver has read
+    seconds_per_call: float = 0.0  # moving average
+    failures: FailureHistory = field(default_factory=FailureHistory)
 
     @property
     def name(self) -> bytes:
-        """What its process is called at the socket."""
+        """Return the identity of its process at the driver's socket."""
         return b"%d.%d" % (self.number, self.life)
 
     @property
-    def told(self) -> int:
-        """Calls that it has been sent and has not answered."""
+    def in_flight(self) -> int:
+        """Return the number of calls that were sent to it and are not answered."""
         return len(self.sent) - len(self.unsent)
 
     @property
-    def under_way(self) -> int:
+    def assigned(self) -> int:
         return len(self.sent)
 
     @property
-    def room(self) -> int:
-        """Calls for a moment's work."""
+    def capacity(self) -> int:
+        """Return the number of calls that it may have assigned: about `AHEAD_S` seconds of work."""
         if not self.ready:
             return 0
-        return min(MOST_AHEAD, max(1, int(AHEAD_S / self.pace))) if self.pace else 1
+        return min(MAX_AHEAD, max(1, int(AHEAD_S / self.seconds_per_call))) if self.seconds_per_call else 1
 
-    def late(self, deadline_s: float) -> float:
-        """Seconds by which it is past its deadline, where something is expected of it; else nothing."""
-        return time.monotonic() - self.since - deadline_s if self.told or not self.ready else 0.0
+    def seconds_overdue(self, deadline_s: float) -> float:
+        """Return the seconds since its deadline (negative before it); 0 if no message of it is expected."""
+        return time.monotonic() - self.last_sign - deadline_s if self.in_flight or not self.ready else 0.0
 
     @property
-    def doing(self) -> str:
-        """What its process was at when it ended."""
+    def activity(self) -> str:
+        """Return what its process was doing, for messages about its end."""
         if not self.ready:
             return "it began"
         return f"{self.sent[0].method} ran" if self.sent else "it waited"
 
-    def succeed(self) -> None:
-        """The place is another process's now, and with it the calls; all else was the former one's."""
+    def reset(self) -> None:
+        """Prepare for a new process, which takes over the calls; forget all else of the former process."""
         self.life += 1
-        self.line = Line(self.line.token, self.number, self.life)
-        self.reader, self.host, self.door, self.secret = None, "", NOWHERE, b""
-        self.overdue, self.released, self.lacks = False, [], 0
+        self.connection = Connection(self.connection.token, self.number, self.life)
+        self.reader, self.host, self.relay, self.secret = None, "", NO_RELAY, b""
+        self.overdue, self.released, self.missing_call = False, [], 0
 
-    def leave(self) -> None:
-        """Nothing is asked of it any more."""
+    def clear(self) -> None:
+        """Drop all calls."""
         self.reader = None
         self.sent.clear()
         self.unsent.clear()
 
-    # -------------------------------------------------------------- what its process says
+    # -------------------------------------------------------------- messages of its process
 
-    def greet(self, header: Header, said: Greeting) -> None:
-        if self.host or not 0 < said.pid < 1 << 31 or not said.host:
-            raise ProtocolError("a worker says once which process it is, and where")
-        self.line.accept(header)
-        self.pid, self.host, self.secret = said.pid, said.host, said.secret
-        self.door = Door(self.number, self.life, said.address, said.key)
+    def accept_hello(self, header: Header, hello: Hello) -> None:
+        if self.host or not 0 < hello.pid < 1 << 31 or not hello.host:
+            raise ProtocolError("a second or malformed hello")
+        self.connection.accept(header)
+        self.pid, self.host, self.secret = hello.pid, hello.host, hello.relay_secret
+        self.relay = RelayAddress(self.number, self.life, hello.relay_endpoint, hello.relay_key)
 
-    def lack(self, header: Header, number: int) -> None:
-        """The arrays of a call were gone before they could be read: from this call on all have to come again."""
-        told = [*islice(self.sent, self.told)]
-        if not self.ready or number == self.lacks or number not in [call.number for call in told]:
-            raise ProtocolError(f"call {number} is none of its own, or came with its arrays")
-        self.line.accept(header)
-        self.lacks = number
-        self.unsent.extendleft(call for call in reversed(told) if call.number >= number)
+    def accept_missing(self, header: Header, number: int) -> None:
+        """Accept the message that a call's arrays were gone; this call and all later ones are sent again."""
+        in_flight = [*islice(self.sent, self.in_flight)]
+        if not self.ready or number == self.missing_call or number not in [call.number for call in in_flight]:
+            raise ProtocolError(f"call {number} is not one of its calls, or was sent with its arrays")
+        self.connection.accept(header)
+        self.missing_call = number
+        self.unsent.extendleft(call for call in reversed(in_flight) if call.number >= number)
 
-    def answer(self, header: Header, frames: list[bytes]) -> list[tuple[Call, States, Outcomes]]:
-        """Answers to the next calls, or that its members are made: to call 0."""
+    def accept_answers(self, header: Header, frames: list[bytes]) -> list[tuple[Call, States, Outcomes]]:
+        """Accept answers to its next calls; an answer to call 0 reports that its members are made."""
         heads = unpack(frames[1], form=list[tuple[int, list[bytes | None]]])
-        calls = self._next([number for number, _ in heads])
+        calls = self._next_calls([number for number, _ in heads])
         memory, block = bulk(header, frames, self.reader)
-        copy = calls[0].copy or header.bulk != Bulk.SHARED  # what the message itself holds is read-only
+        copy = calls[0].copy or header.bulk != Bulk.SHARED  # arrays in a frame are read-only
         bodies = unpack(frames[2], memory, copy, list[list[tuple[bool, Any]]])
         if len(bodies) != len(calls) or (header.size and len(calls) > 1):
             raise ProtocolError(f"{len(bodies)} answers to {len(calls)} calls, with {header.size} bytes of arrays")
@@ -173,21 +173,21 @@ class Seat:
             check_outcomes(outcomes, len(call.members))
             if len(states) != len(call.members):
                 raise ProtocolError(f"{len(states)} states of {len(call.members)} members")
-        self.line.accept(header)
+        self.connection.accept(header)
         now = time.monotonic()
-        if self.ready:  # else it has made its members, which says nothing of calls
-            self.pace += 0.2 * ((now - self.began) / len(calls) - self.pace)
-        self.since = self.began = now
+        if self.ready:  # else it made its members, which is not a measure of calls
+            self.seconds_per_call += 0.2 * ((now - self.calls_began) / len(calls) - self.seconds_per_call)
+        self.last_sign = self.calls_began = now
         if block is not None and not calls[0].copy:
-            calls[0].block = (self, self.life, block)
+            calls[0].answer_block = (self, self.life, block)
         elif block is not None:
             self.released.append(block)
         return [(call, states, body) for call, (_, states), body in zip(calls, heads, bodies, strict=True)]
 
-    def _next(self, numbers: list[int]) -> list[Call]:
+    def _next_calls(self, numbers: list[int]) -> list[Call]:
         if numbers == [0] and not self.ready:
-            return [Call(0, "", self.members, Letter(None), stateful=True)]
+            return [Call(0, "", self.members, Payload(None), stateful=True)]
         calls = [*islice(self.sent, len(numbers))]
-        if not 0 < len(numbers) <= self.told or numbers != [call.number for call in calls]:
+        if not 0 < len(numbers) <= self.in_flight or numbers != [call.number for call in calls]:
             raise ProtocolError(f"answers to calls {numbers}, which are not the next")
         return calls

@@ -1,79 +1,79 @@
-"""Which workers have ended, and which must: what their launcher tells of them, and what their deadlines do."""
+"""Detection of workers that have ended or hang, from their launcher and from deadlines."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from evorl.cluster.workers.handle import Seat
+from evorl.cluster.workers.handle import WorkerHandle
 from evorl.cluster.workers.launcher import Exit, Launcher
 
-TICK_S = 0.2  # the longest the driver waits before it looks at deadlines
-GRACE_S = 0.05  # for signs that are on their way, before a worker is killed for giving none
-DYING_S = 5.0  # that a killed process gets until it is given up
+TICK_S = 0.2  # longest wait of the driver before it checks deadlines
+GRACE_S = 0.05  # for messages being delivered, before an overdue worker is killed
+KILL_TIMEOUT_S = 5.0  # after which a killed process without an `Exit` counts as ended
 
 
-class Vigil:
-    """Watches over the processes that hold some seats."""
+class HeartbeatMonitor:
+    """Watches the processes of some workers."""
 
-    def __init__(self, launcher: Launcher, seats: Sequence[Seat], deadline_s: float) -> None:
+    def __init__(self, launcher: Launcher, handles: Sequence[WorkerHandle], deadline_s: float) -> None:
         self.deadline_s = deadline_s
-        self._launcher, self._seats, self._absence = launcher, seats, Absence()
+        self._launcher, self._handles, self._pauses = launcher, handles, DriverPauses()
 
-    def ended(self) -> Iterator[Exit]:
-        """The processes that ended since the last time, and why."""
+    def exits(self) -> Iterator[Exit]:
+        """Yield the processes that have ended since the last call, with the reason."""
         for gone in self._launcher.exits():
-            if gone.life == self._seats[gone.worker].life:
-                yield self._explained(gone)
+            if gone.life == self._handles[gone.worker].life:
+                yield self._with_reason(gone)
 
-    def late(self, hear: Callable[[float], None]) -> Iterator[Exit]:
-        """Kill who is past its deadline: those that so ended, and those that do not even do that.
+    def kill_overdue(self, receive: Callable[[float], None]) -> Iterator[Exit]:
+        """Kill workers that are past their deadline; yield those that have ended, or do not even end when killed.
 
-        ``hear`` takes what comes within some seconds: a sign may be on its way.
+        ``receive`` handles messages for the given seconds: a heartbeat may be in delivery.
         """
-        if any(self._is_late(seat) for seat in self._seats):
+        if any(self._is_overdue(handle) for handle in self._handles):
             ends = time.monotonic() + GRACE_S
             while (left := ends - time.monotonic()) > 0:
-                hear(left)
-        for seat in self._seats:
-            if self._is_late(seat):
-                seat.overdue = True
-                self._launcher.kill(seat.number, seat.life)
-                yield from self.ended()  # what the launcher waited for may be all the news there was
-            elif seat.late(self.deadline_s) > DYING_S:
-                yield self._explained(Exit(seat.number, seat.life, "", blameless=False))
+                receive(left)
+        for handle in self._handles:
+            if self._is_overdue(handle):
+                handle.overdue = True
+                self._launcher.kill(handle.number, handle.life)
+                yield from self.exits()  # `kill` may have consumed the launcher's wake-up
+            elif handle.seconds_overdue(self.deadline_s) > KILL_TIMEOUT_S:
+                yield self._with_reason(Exit(handle.number, handle.life, "", blameless=False))
 
     def is_due(self) -> bool:
-        """Whether it is time to ask who is `late` again."""
-        return self._absence.excuse(self._seats)
+        """Return whether deadlines have to be checked again: not right after the last check."""
+        return self._pauses.exclude(self._handles)
 
-    def _is_late(self, seat: Seat) -> bool:
-        return not seat.overdue and seat.late(self.deadline_s) > 0
+    def _is_overdue(self, handle: WorkerHandle) -> bool:
+        return not handle.overdue and handle.seconds_overdue(self.deadline_s) > 0
 
-    def _explained(self, gone: Exit) -> Exit:
-        if not self._seats[gone.worker].overdue:
+    def _with_reason(self, gone: Exit) -> Exit:
+        if not self._handles[gone.worker].overdue:
             return gone
         return gone._replace(why=f"gave no sign for {self.deadline_s:g} s", blameless=gone.stopped)
 
 
-class Absence:
-    """When the driver was not there: workers are not blamed for signs that it could not hear, or did not answer."""
+class DriverPauses:
+    """Pauses of the driver, which do not count towards workers' deadlines: it can neither receive nor answer then."""
 
     def __init__(self) -> None:
-        self._looked, self._worked = time.monotonic(), time.process_time()
+        self._last_check, self._last_cpu_time = time.monotonic(), time.process_time()
 
-    def excuse(self, seats: Iterable[Seat]) -> bool:
-        """Count time in which this process was away for nobody; False where the last look was just now.
+    def exclude(self, handles: Iterable[WorkerHandle]) -> bool:
+        """Exclude this process's pause since the last check from all deadlines; return False right after a check.
 
-        Of workers that have come this is the time in which it stood still, neither here nor at work. For others it is
-        that of its work, too: their connection and their greeting need it to go on.
+        For connected workers only the time counts in which this process did not run at all (stopped or suspended).
+        For others its time of computation counts as well: their connection and hello need the driver to proceed.
         """
-        now, worked = time.monotonic(), time.process_time()
-        if now - self._looked < TICK_S / 2:
+        now, cpu_time = time.monotonic(), time.process_time()
+        if now - self._last_check < TICK_S / 2:
             return False
-        away = max(0.0, now - self._looked - 2 * TICK_S)
-        stood = max(0.0, away - (worked - self._worked))
-        self._looked, self._worked = now, worked
-        for seat in seats:
-            seat.since += stood if seat.host else away
+        away = max(0.0, now - self._last_check - 2 * TICK_S)
+        stopped = max(0.0, away - (cpu_time - self._last_cpu_time))
+        self._last_check, self._last_cpu_time = now, cpu_time
+        for handle in handles:
+            handle.last_sign += stopped if handle.host else away
         return True

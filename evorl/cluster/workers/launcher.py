@@ -1,4 +1,4 @@
-"""What a group asks of whoever starts its processes."""
+"""The interface between a group and the launcher of its worker processes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Exit(NamedTuple):
     worker: int
     life: int
     why: str
-    blameless: bool  # it was ended by others, for nothing that it did
-    member: int | None = None  # that it was busy with, where known
-    trace: str = ""  # where it was, as far as that was written down
+    blameless: bool  # it was ended from outside, not by its own doing
+    member: int | None = None  # the member that it was running, if known
+    trace: str = ""  # its stack, as far as it could be recorded
     stopped: bool = False  # it hung because a signal had stopped it
 
 
@@ -26,27 +26,28 @@ class Launcher(Protocol):
     endpoint: str
     workers: int
     host: str
-    """Whose memory the driver can read (see `evorl.cluster.transport.host`)."""
+    """Identifier of the driver's host (see `evorl.cluster.transport.host`)."""
 
     def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes] | None:
-        """Open the endpoint to the workers: to those with the group's token, or with the (changing) keys returned."""
+        """Bind the socket for the workers. Return the keys that workers need, which may change; None: the token."""
         ...
 
     def start(self, token: bytes, worker: int, life: int) -> None:
-        """Begin a process that serves as ``worker``."""
+        """Start a process for ``worker``; ``life`` counts its processes."""
         ...
 
     def kill(self, worker: int, life: int) -> None:
-        """End a process that hangs; its `Exit` comes as for any other."""
+        """Kill a process that hangs; it gets an `Exit` as any other."""
         ...
 
     def exits(self) -> list[Exit]:
-        """The processes that ended since the last call."""
+        """Return the processes that have ended since the last call."""
         ...
 
     @property
     def watch(self) -> int | None:
-        """A file descriptor that becomes readable when there may be exits; None: look now and then."""
+        """A file descriptor that becomes readable when there may be exits; None: `exits` has to be polled."""
+
         ...
 
     def close(self) -> None: ...

@@ -1,8 +1,8 @@
-"""The workers of a group: what each has to do, and who replaces the ones that die.
+"""The workers of a group: assignment of calls, failure detection and replacement.
 
-A worker takes its calls in order, and may be sent some ahead of their answers. Beside each answer a member sends its
-state; a worker that dies or hangs is replaced, its members are made again in their last known state, and what it had
-not answered is sent again. So a call is answered once, whatever happens in between.
+A worker runs its calls in order, and may be sent some calls before it has answered the previous ones. With each answer
+a member sends its state. A worker that dies or hangs is replaced: its members are made again in their last known state,
+and unanswered calls are sent again. Every call is therefore answered exactly once.
 """
 
 from __future__ import annotations
@@ -17,147 +17,150 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from evorl.cluster.core import MemberError
-from evorl.cluster.transport.connection import Letter, Line, messages
-from evorl.cluster.transport.shared_memory import Pool, Reader
+from evorl.cluster.transport.connection import Connection, Payload, messages
+from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import Failure, Header, Kind, ProtocolError, unpack
-from evorl.cluster.workers.broadcast import Parcels
-from evorl.cluster.workers.driver_socket import MOST_AT_ONCE, Post
-from evorl.cluster.workers.failure_policy import NOTHING, blame
-from evorl.cluster.workers.handle import MOST_AHEAD, Call, Greeting, Outcomes, Seat, States
-from evorl.cluster.workers.heartbeats import TICK_S, Vigil
+from evorl.cluster.workers.broadcast import Broadcaster
+from evorl.cluster.workers.driver_socket import MAX_MESSAGES_PER_CALL, DriverSocket
+from evorl.cluster.workers.failure_policy import NO_CALL, record_death
+from evorl.cluster.workers.handle import MAX_AHEAD, Call, Hello, Outcomes, States, WorkerHandle
+from evorl.cluster.workers.heartbeats import TICK_S, HeartbeatMonitor
 from evorl.cluster.workers.launcher import Exit, Launcher
-from evorl.cluster.workers.scheduling import Turns
+from evorl.cluster.workers.scheduling import Scheduler
 
 log = logging.getLogger("evorl")
 
-FAREWELL_S = 1.0  # for the members of a group to close
+SHUTDOWN_S = 1.0  # for the members of a group to close
 
 
-class Crew:
-    """The seats of a launcher's processes, and what is under way to them. Member m lives in seat m mod seats."""
+class WorkerPool:
+    """The workers of a launcher, and the calls in flight to them. Member m runs in worker m mod len(handles)."""
 
     def __init__(self, launcher: Launcher, size: int, deadline_s: float, plain: Sequence[type[Exception]]) -> None:
         self.launcher = launcher
-        self._refused = 0  # messages that were none of ours
+        self._refused = 0  # messages that were not accepted
         self.replaced = 0  # workers
-        self.states: list[bytes | None] = [None] * size  # of each member, packed
-        self.known: Callable[[], object] = lambda: None  # the state of those that do not say theirs
-        self.pool = Pool()
-        self.parcels = Parcels(self.pool, self._send_parcel)
-        self.sent = self.relayed = 0  # bytes of arrays to other hosts: by this process, and by its workers
+        self.states: list[bytes | None] = [None] * size  # of each member, serialized
+        self.recovery_state: Callable[[], object] = lambda: None  # state for members without `state_dict`
+        self.block_pool = BlockPool()
+        self.broadcaster = Broadcaster(self.block_pool, self._send_broadcast)
+        self.sent = self.relayed = 0  # bytes of arrays to other hosts: by the driver, and by workers
         self._plain = {one.__name__: one for one in plain}
-        self._token, begun = secrets.token_bytes(16), time.monotonic()
+        self._token, now = secrets.token_bytes(16), time.monotonic()
         workers = min(launcher.workers, size)
-        self.seats = [
-            Seat(w, list(range(w, size, workers)), Line(self._token, w, 0), since=begun) for w in range(workers)
+        self.handles = [
+            WorkerHandle(w, list(range(w, size, workers)), Connection(self._token, w, 0), last_sign=now)
+            for w in range(workers)
         ]
-        self._named = {seat.name: seat for seat in self.seats}
-        self._making = {seat.number for seat in self.seats}  # whose members are not made yet
-        self.turns = Turns[Seat](MOST_AHEAD)
-        self.vigil = Vigil(launcher, self.seats, deadline_s)
-        self.post = Post(launcher)
+        self._by_name = {handle.name: handle for handle in self.handles}
+        self._making = {handle.number for handle in self.handles}  # workers whose members are not made yet
+        self.scheduler = Scheduler[WorkerHandle](MAX_AHEAD)
+        self.heartbeats = HeartbeatMonitor(launcher, self.handles, deadline_s)
+        self.socket = DriverSocket(launcher)
         try:
-            self.post.open(self._token)
-            for seat in self.seats:
-                launcher.start(self._token, seat.number, seat.life)
-            self._gather_all()
+            self.socket.open(self._token)
+            for handle in self.handles:
+                launcher.start(self._token, handle.number, handle.life)
+            self._wait_until_ready()
         except BaseException:
             self.close()
             raise
 
-    def _gather_all(self) -> None:
+    def _wait_until_ready(self) -> None:
         while self._making:
             self.poll(TICK_S)
 
-    def seat(self, member: int) -> Seat:
-        return self.seats[member % len(self.seats)]
+    def handle_of(self, member: int) -> WorkerHandle:
+        return self.handles[member % len(self.handles)]
 
     def restore(self, states: list[bytes | None]) -> None:
         """Make every member again, in the given state."""
-        self._gather_all()  # a worker that is just being replaced would make its members twice
+        self._wait_until_ready()  # a worker that is just being replaced would make its members twice
         self.states = [*states]
-        for seat in self.seats:
-            self._adopt(seat)
-        self._gather_all()
+        for handle in self.handles:
+            self._send_members(handle)
+        self._wait_until_ready()
 
     @property
     def refused(self) -> int:
-        """Messages and connections that were none of ours."""
-        return self._refused + self.post.refused
+        """Return the number of refused messages and connections."""
+        return self._refused + self.socket.refused
 
     def close(self) -> None:
-        """Ask the workers to end, so that their members can close; who does not is ended."""
-        if self.post.closed:
+        """Stop the workers, so that their members can close; kill those that do not exit in time."""
+        if self.socket.closed:
             return
         try:
-            self._take_leave()
-        finally:  # also where the launcher has nobody left to end
+            self._shut_down_workers()
+        finally:  # also if no process can be stopped any more
             self.launcher.close()
-            self.post.close()
-            self.parcels.close()
-            self.pool.close()
-            for seat in self.seats:
-                seat.leave()
+            self.socket.close()
+            self.broadcaster.close()
+            self.block_pool.close()
+            for handle in self.handles:
+                handle.clear()
 
-    def _take_leave(self) -> None:
-        present = [seat for seat in self.seats if seat.ready]
-        for seat in present:
-            self._send(seat, Kind.END, None, Letter(None))
-        there, ends = {(seat.number, seat.life) for seat in present}, time.monotonic() + FAREWELL_S
-        while there and time.monotonic() < ends:
+    def _shut_down_workers(self) -> None:
+        ready = [handle for handle in self.handles if handle.ready]
+        for handle in ready:
+            self._send(handle, Kind.STOP, None, Payload(None))
+        running, ends = {(handle.number, handle.life) for handle in ready}, time.monotonic() + SHUTDOWN_S
+        while running and time.monotonic() < ends:
             zmq.select([] if self.launcher.watch is None else [self.launcher.watch], [], [], TICK_S)
-            there -= {(gone.worker, gone.life) for gone in self.launcher.exits()}
+            running -= {(gone.worker, gone.life) for gone in self.launcher.exits()}
 
     # -------------------------------------------------------------- sending
 
-    def dispatch(self, seat: Seat, calls: Sequence[Call]) -> None:
-        self.assign(seat, calls)
-        self.push(seat)
+    def dispatch(self, handle: WorkerHandle, calls: Sequence[Call]) -> None:
+        """Assign calls to a worker and send them."""
+        self.assign(handle, calls)
+        self.push(handle)
 
-    def assign(self, seat: Seat, calls: Sequence[Call]) -> None:
-        """Give calls to a worker that has yet to be told: see `push`."""
-        seat.sent.extend(calls)
-        seat.unsent.extend(calls)
-        self.turns.note(seat)
+    def assign(self, handle: WorkerHandle, calls: Sequence[Call]) -> None:
+        """Assign calls to a worker without sending them: see `push`."""
+        handle.sent.extend(calls)
+        handle.unsent.extend(calls)
+        self.scheduler.update(handle)
 
-    def push(self, seat: Seat) -> None:
-        """Send what waits to be sent, if its worker is there, up to what has arrays on their way to its host."""
-        if not seat.ready:
+    def push(self, handle: WorkerHandle) -> None:
+        """Send the unsent calls of a ready worker, up to one whose arrays are being sent to its host."""
+        if not handle.ready:
             return
-        if not seat.told:
-            seat.since = seat.began = time.monotonic()
+        if not handle.in_flight:
+            handle.last_sign = handle.calls_began = time.monotonic()
         calls = []
-        while seat.unsent and not self._awaited(seat, seat.unsent[0]):
-            calls.append(seat.unsent.popleft())
-            if seat.host == self.launcher.host:
-                calls[-1].lend(self.pool)
-        parts = (((one.number, one.method, one.members, one.stateful), one.letter) for one in calls)
-        for envelopes, letter in messages(parts):
-            released, seat.released = seat.released, []
-            place = b"" if envelopes[0][0] == seat.lacks else self.parcels.place(seat, letter)
-            self._send(seat, Kind.CALL, (released, envelopes), letter, place)
+        while handle.unsent and not self._is_pending(handle, handle.unsent[0]):
+            calls.append(handle.unsent.popleft())
+            if handle.host == self.launcher.host:
+                calls[-1].hold_arguments(self.block_pool)
+        parts = (((one.number, one.method, one.members, one.stateful), one.payload) for one in calls)
+        for envelopes, payload in messages(parts):
+            released, handle.released = handle.released, []
+            place = b"" if envelopes[0][0] == handle.missing_call else self.broadcaster.location(handle, payload)
+            self._send(handle, Kind.CALL, (released, envelopes), payload, place)
 
-    def _awaited(self, seat: Seat, call: Call) -> bool:
-        return call.number != seat.lacks and self.parcels.awaited(seat, call.letter)
+    def _is_pending(self, handle: WorkerHandle, call: Call) -> bool:
+        return call.number != handle.missing_call and self.broadcaster.is_pending(handle, call.payload)
 
-    def _send_parcel(self, seat: Seat, envelope: object, letter: Letter) -> None:
-        self._send(seat, Kind.PARCEL, envelope, letter.arrays())
+    def _send_broadcast(self, handle: WorkerHandle, envelope: object, payload: Payload) -> None:
+        self._send(handle, Kind.BROADCAST, envelope, payload.arrays_only())
 
-    def _send(self, seat: Seat, kind: Kind, envelope: object, letter: Letter, place: bytes = b"") -> None:
-        near = seat.host == self.launcher.host
-        frames = seat.line.pack(kind, envelope, letter, near, place)
-        self.sent += 0 if near or place else letter.size
-        if not self.post.send(seat.name, frames):  # it is gone; its exit will say so
-            seat.line.sent -= 1  # one that has yet to come counts from its own first message
+    def _send(self, handle: WorkerHandle, kind: Kind, envelope: object, payload: Payload, place: bytes = b"") -> None:
+        near = handle.host == self.launcher.host
+        frames = handle.connection.pack(kind, envelope, payload, near, place)
+        self.sent += 0 if near or place else payload.size
+        if not self.socket.send(handle.name, frames):  # it has ended (its exit follows) or is not connected yet
+            handle.connection.sent -= 1  # numbers count from the first message that a worker can receive
 
-    def release(self, seat: Seat, life: int, block: int) -> None:
-        """Views of a worker's block are no longer read: it may write there again."""
-        if life == seat.life:
-            seat.released.append(block)
+    def release_block(self, handle: WorkerHandle, life: int, block: int) -> None:
+        """Release a worker's block, whose views are not read any more, so that the worker can reuse it."""
+        if life == handle.life:
+            handle.released.append(block)
 
     # -------------------------------------------------------------- receiving
 
-    def error(self, member: int, content: Failure) -> Exception:
+    def member_error(self, member: int, content: Failure) -> Exception:
+        """Return the error to raise for a member's failure."""
         kinds, message, trace = content
         plain = next((self._plain[kind] for kind in kinds if kind in self._plain), None)
         if plain is None:
@@ -167,155 +170,156 @@ class Crew:
         return found
 
     def poll(self, timeout_s: float) -> None:
-        """Take what has come, replace who is gone. Raises `MemberLost`."""
-        self._hear(timeout_s)
-        self._look()
+        """Handle received messages, and replace workers that have ended. Raises `MemberLost`."""
+        self._receive_pending(timeout_s)
+        self._check_deadlines()
 
-    def _hear(self, timeout_s: float) -> None:
-        come, ended = self.post.wait(timeout_s)
-        if come:
+    def _receive_pending(self, timeout_s: float) -> None:
+        received, ended = self.socket.wait(timeout_s)
+        if received:
             self._drain()
         if ended:
-            self._bury()
+            self._handle_exits()
 
     def _drain(self) -> None:
-        for _ in range(MOST_AT_ONCE):
+        for _ in range(MAX_MESSAGES_PER_CALL):
             if not self._receive():
                 return
 
     def _receive(self) -> bool:
-        message = self.post.receive()
+        message = self.socket.receive()
         if message is None:
             return False
         identity, *frames = message
         try:
-            self._take(identity, frames)
+            self._handle_message(identity, frames)
         except ProtocolError as error:
             self._refused += 1
             log.debug("refused a message: %.200s", error)
         return True
 
-    def _take(self, identity: bytes, frames: list[bytes]) -> None:
-        seat = self._named.get(identity)
-        if seat is None:
-            raise ProtocolError(f"{identity!r} is no worker of ours")
-        header = seat.line.check(frames)
+    def _handle_message(self, identity: bytes, frames: list[bytes]) -> None:
+        handle = self._by_name.get(identity)
+        if handle is None:
+            raise ProtocolError(f"unknown worker {identity!r}")
+        header = handle.connection.check(frames)
         if header.kind == Kind.HELLO:
-            self._greeted(seat, header, unpack(frames[1], form=Greeting))
+            self._handle_hello(handle, header, unpack(frames[1], form=Hello))
         elif header.kind == Kind.ANSWER:
-            self._answered(seat, seat.answer(header, frames))
-        elif header.kind == Kind.BUSY:
-            seat.line.accept(header)
-            seat.since = time.monotonic()
-        elif header.kind == Kind.KEPT:
-            self._confirmed(seat, header, unpack(frames[1], form=tuple[int, int, int]))
-        elif header.kind == Kind.NEWS:
-            self._heard(seat, header, unpack(frames[1], form=tuple[int, int]))
-        elif header.kind == Kind.LACK:
-            seat.lack(header, unpack(frames[1], form=int))
-            self.push(seat)
+            self._handle_answers(handle, handle.accept_answers(header, frames))
+        elif header.kind == Kind.HEARTBEAT:
+            handle.connection.accept(header)
+            handle.last_sign = time.monotonic()
+        elif header.kind == Kind.STORED:
+            self._handle_stored(handle, header, unpack(frames[1], form=tuple[int, int, int]))
+        elif header.kind == Kind.RELAY_COUNTS:
+            self._handle_relay_counts(handle, header, unpack(frames[1], form=tuple[int, int]))
+        elif header.kind == Kind.MISSING:
+            handle.accept_missing(header, unpack(frames[1], form=int))
+            self.push(handle)
         else:
             raise ProtocolError(f"a worker does not send {header.kind.name}")
 
-    def _greeted(self, seat: Seat, header: Header, said: Greeting) -> None:
-        seat.greet(header, said)
-        if seat.host == self.launcher.host:
-            seat.reader = Reader(seat.pid)
+    def _handle_hello(self, handle: WorkerHandle, header: Header, hello: Hello) -> None:
+        handle.accept_hello(header, hello)
+        if handle.host == self.launcher.host:
+            handle.reader = Reader(handle.pid)
         else:
-            self.parcels.arrived(seat)
-        self._adopt(seat)
+            self.broadcaster.add_worker(handle)
+        self._send_members(handle)
 
-    def _heard(self, seat: Seat, header: Header, said: tuple[int, int]) -> None:
-        """What came to a worker's door, and what left it."""
-        refused, relayed = said
-        if min(said) < 0:
-            raise ProtocolError(f"{refused} refused, {relayed} bytes passed on")
-        seat.line.accept(header)
+    def _handle_relay_counts(self, handle: WorkerHandle, header: Header, content: tuple[int, int]) -> None:
+        """Add the messages that a worker's relay refused and the bytes that it forwarded."""
+        refused, relayed = content
+        if min(content) < 0:
+            raise ProtocolError(f"{refused} refused, {relayed} bytes forwarded")
+        handle.connection.accept(header)
         self._refused += refused
         self.relayed += relayed
 
-    def _confirmed(self, seat: Seat, header: Header, said: tuple[int, int, int]) -> None:
-        """A worker keeps a parcel for its host."""
-        number, fd, block = said
-        if not 0 <= fd < 1 << 31 or block < 0 or not seat.host:
-            raise ProtocolError(f"a parcel at {fd}, {block}")
-        seat.line.accept(header)
-        self.parcels.confirmed(seat, number, fd, block)
-        self._push_all(seat.host)
+    def _handle_stored(self, handle: WorkerHandle, header: Header, content: tuple[int, int, int]) -> None:
+        """Record that a worker stores a broadcast for its host."""
+        number, fd, block = content
+        if not 0 <= fd < 1 << 31 or block < 0 or not handle.host:
+            raise ProtocolError(f"a broadcast at {fd}, {block}")
+        handle.connection.accept(header)
+        self.broadcaster.confirm(handle, number, fd, block)
+        self._push_host(handle.host)
 
-    def _push_all(self, host: str) -> None:
-        for mate in self.parcels.mates(host):
-            self.push(mate)
+    def _push_host(self, host: str) -> None:
+        for handle in self.broadcaster.workers_of(host):
+            self.push(handle)
 
-    def _adopt(self, seat: Seat) -> None:
-        self._unmake(seat)
-        own = [(member, self.states[member]) for member in seat.members]
-        self._send(seat, Kind.ADOPT, os.getpid(), Letter([own, self.known()]))
+    def _send_members(self, handle: WorkerHandle) -> None:
+        self._mark_not_ready(handle)
+        own = [(member, self.states[member]) for member in handle.members]
+        self._send(handle, Kind.MAKE, os.getpid(), Payload([own, self.recovery_state()]))
 
-    def _unmake(self, seat: Seat) -> None:
-        """Nothing can be asked of its members before they are made."""
-        seat.ready, seat.since = False, time.monotonic()
-        self._making.add(seat.number)
-        self.turns.note(seat)
+    def _mark_not_ready(self, handle: WorkerHandle) -> None:
+        """Assign no calls to a worker until its members are made."""
+        handle.ready, handle.last_sign = False, time.monotonic()
+        self._making.add(handle.number)
+        self.scheduler.update(handle)
 
-    def _answered(self, seat: Seat, answers: list[tuple[Call, States, Outcomes]]) -> None:
+    def _handle_answers(self, handle: WorkerHandle, answers: list[tuple[Call, States, Outcomes]]) -> None:
         for call, states, outcomes in answers:
             if call.number:
-                self._settle(seat, call, states, outcomes)
+                self._complete_call(handle, call, states, outcomes)
             else:
-                self._adopted(seat, states, outcomes)
-        self.turns.note(seat)
+                self._handle_members_made(handle, states, outcomes)
+        self.scheduler.update(handle)
 
-    def _settle(self, seat: Seat, call: Call, states: States, outcomes: Outcomes) -> None:
-        seat.sent.popleft()
-        seat.past.answered += 1
+    def _complete_call(self, handle: WorkerHandle, call: Call, states: States, outcomes: Outcomes) -> None:
+        handle.sent.popleft()
+        handle.failures.answered += 1
         call.outcomes, call.states = outcomes, states
-        if call.into is not None:
-            call.into.append(call)
-        call.give_back(self.pool)
+        if call.answer_queue is not None:
+            call.answer_queue.append(call)
+        call.release_arguments(self.block_pool)
         for member, state in zip(call.members, states, strict=True):
             if state is not None:
                 self.states[member] = state
 
-    def _adopted(self, seat: Seat, states: States, outcomes: Outcomes) -> None:
-        """Its members are made: go on where the former worker stopped."""
-        for member, state, (fine, content) in zip(seat.members, states, outcomes, strict=True):
-            if not fine:
-                raise self.error(member, content)
+    def _handle_members_made(self, handle: WorkerHandle, states: States, outcomes: Outcomes) -> None:
+        """Continue where the worker's former process stopped; its members are made now."""
+        for member, state, (succeeded, content) in zip(handle.members, states, outcomes, strict=True):
+            if not succeeded:
+                raise self.member_error(member, content)
             self.states[member] = state
-        seat.ready = True
-        self._making.discard(seat.number)
-        if not seat.sent:
-            seat.past.begin(NOTHING)
-        seat.unsent = deque(seat.sent)
-        self.push(seat)
+        handle.ready = True
+        self._making.discard(handle.number)
+        if not handle.sent:
+            handle.failures.begin(NO_CALL)
+        handle.unsent = deque(handle.sent)
+        self.push(handle)
 
     # -------------------------------------------------------------- deaths
 
-    def _look(self) -> None:
-        """Now and then, see who is late."""
-        if not self.vigil.is_due():
+    def _check_deadlines(self) -> None:
+        """Replace overdue workers, and push calls that waited for overdue broadcasts."""
+        if not self.heartbeats.is_due():
             return
-        for gone in self.vigil.late(self._hear):
+        for gone in self.heartbeats.kill_overdue(self._receive_pending):
             self._replace(gone)
-        for host in self.parcels.late():
-            self._push_all(host)
+        for host in self.broadcaster.overdue_hosts():
+            self._push_host(host)
 
-    def _bury(self) -> None:
-        for gone in self.vigil.ended():
+    def _handle_exits(self) -> None:
+        for gone in self.heartbeats.exits():
             self._replace(gone)
 
     def _replace(self, gone: Exit) -> None:
-        """A new process for a seat. Raises `MemberLost`."""
-        seat = self.seats[gone.worker]
-        self._drain()  # what it said before it died
-        log.warning("%s", blame(gone, seat.doing, seat.sent[0].number if seat.sent else NOTHING, seat.past))
+        """Start a new process for a worker. Raises `MemberLost`."""
+        handle = self.handles[gone.worker]
+        self._drain()  # messages that it sent before it died
+        call = handle.sent[0].number if handle.sent else NO_CALL
+        log.warning("%s", record_death(gone, handle.activity, call, handle.failures))
         self.replaced += 1
-        waiting = self.parcels.left(seat)
-        del self._named[seat.name]
-        seat.succeed()
-        self._named[seat.name] = seat
-        self._unmake(seat)
+        waiting = self.broadcaster.remove_worker(handle)
+        del self._by_name[handle.name]
+        handle.reset()
+        self._by_name[handle.name] = handle
+        self._mark_not_ready(handle)
         for host in waiting:
-            self._push_all(host)
-        self.launcher.start(self._token, seat.number, seat.life)
+            self._push_host(host)
+        self.launcher.start(self._token, handle.number, handle.life)

@@ -1,51 +1,51 @@
-"""Whose turn it is to take a call, found in a time that does not grow with the number of workers."""
+"""Choose the worker for the next call, in a time that does not grow with the number of workers."""
 
 from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
 
-class Busy(Protocol):
-    """Who takes calls."""
+class Schedulable(Protocol):
+    """A worker that can be given calls."""
 
     @property
     def number(self) -> int: ...
 
     @property
-    def under_way(self) -> int:
-        """Calls that it has not answered."""
+    def assigned(self) -> int:
+        """Number of calls that it has not answered."""
         ...
 
     @property
-    def room(self) -> int:
-        """Calls that it may have under way; none while it cannot take any."""
+    def capacity(self) -> int:
+        """Number of calls that it may have assigned; 0 while it cannot take any."""
         ...
 
 
-T = TypeVar("T", bound=Busy)
+T = TypeVar("T", bound=Schedulable)
 
 
-class Turns(Generic[T]):
-    """Workers that have room, by how much they have to do."""
+class Scheduler(Generic[T]):
+    """Workers with free capacity, by the number of their assigned calls."""
 
-    def __init__(self, most: int) -> None:
-        """``most``: room that nobody has more of."""
-        self._by: list[dict[int, T]] = [{} for _ in range(most)]
-        self._at: dict[int, int] = {}
+    def __init__(self, max_capacity: int) -> None:
+        """``max_capacity``: upper limit of a worker's capacity."""
+        self._by_load: list[dict[int, T]] = [{} for _ in range(max_capacity)]
+        self._load_of: dict[int, int] = {}
 
-    def note(self, one: T) -> None:
-        """To be told whenever what somebody has under way, or has room for, has changed."""
-        at = self._at.pop(one.number, None)
-        if at is not None:
-            del self._by[at][one.number]
-        if one.under_way < one.room:
-            self._at[one.number] = one.under_way
-            self._by[one.under_way][one.number] = one
+    def update(self, one: T) -> None:
+        """Update a worker whose assigned calls or capacity have changed."""
+        load = self._load_of.pop(one.number, None)
+        if load is not None:
+            del self._by_load[load][one.number]
+        if one.assigned < one.capacity:
+            self._load_of[one.number] = one.assigned
+            self._by_load[one.assigned][one.number] = one
 
-    def idle(self) -> bool:
-        """Whether somebody has nothing to do."""
-        return bool(self._by[0])
+    def has_idle(self) -> bool:
+        """Return whether a worker has no calls."""
+        return bool(self._by_load[0])
 
-    def least(self) -> T | None:
-        """Who has least to do, the one that has been waiting longest; None where nobody has room."""
-        return next((next(iter(some.values())) for some in self._by if some), None)
+    def least_loaded(self) -> T | None:
+        """Return a worker with the fewest calls, of several the one updated first; None if none has capacity."""
+        return next((next(iter(workers.values())) for workers in self._by_load if workers), None)
