@@ -19,6 +19,5 @@ def host_id() -> str:
 
 def short_directory(below: str, usual: str | None = None) -> str:
     """Return the ``usual`` temporary directory, or /tmp if the path of a socket at ``below`` in it is too long."""
-
     place = usual or tempfile.gettempdir()
     return place if len(os.fsencode(os.path.join(place, below))) <= MAX_SOCKET_PATH else "/tmp"

@@ -176,7 +176,6 @@ class Broadcaster:
 
     def location(self, handle: WorkerHandle, payload: Payload) -> bytes:
         """Return the place of a payload's arrays on a worker's host; empty if the host does not store them."""
-
         receiver = self._receivers.get(handle.host)
         number, _ = self._stored.get(payload.block, (0, None)) if payload.block is not None else (0, None)
         if receiver is None or not receiver.is_current or number not in receiver.stored:

@@ -50,7 +50,6 @@ class CrashTrace:
     @property
     def trace(self) -> str:
         """Return its stack, innermost call first; for an exception, its traceback."""
-
         text = os.pread(self.fd, MAX_TRACE, MEMBER.size).decode(errors="replace")
         if text.startswith("Traceback"):
             return text.strip()

@@ -59,7 +59,6 @@ class DriverSocket:
 
     def send(self, name: bytes, frames: list[Any]) -> bool:
         """Send to a worker; return False if no worker of this name is connected."""
-
         try:
             self._socket.send_multipart([name, *frames])
         except zmq.ZMQError as error:

@@ -47,7 +47,6 @@ class Launcher(Protocol):
     @property
     def watch(self) -> int | None:
         """A file descriptor that becomes readable when there may be exits; None: `exits` has to be polled."""
-
         ...
 
     def close(self) -> None: ...

@@ -123,7 +123,6 @@ class Worker:
 
     def _accepts(self, envelope: Any, memory: Any) -> bool:
         """Release blocks that the driver has read; return whether to run the calls: not if earlier arrays are gone."""
-
         released, ((number, *_), *_) = envelope
         for block in released:
             self.block_pool.release(block)
@@ -277,7 +276,6 @@ def serve(
     socket.linger = 0
     socket.identity = b"%d.%d" % (worker, life)
     socket.sndhwm = socket.rcvhwm = 0  # no limit: bounded by the calls in flight
-
     if keys is not None:
         keys.apply_to(socket)
     else:
