@@ -1,11 +1,11 @@
 """How long a killed worker holds up its group: from SIGKILL to the answer, on `cluster=processes` with two workers.
 
-A group of four members is called again and again, as a synchronous run calls it. Now and then, at a random moment of
-a call, one worker is killed (or all of them, or the nurse that forks them, and so they with it): the time from the kill
-to the answer of that call. Beside it what the call takes undisturbed: where the answer came after that much time, the
-lost work was done again and nothing else was waited for. The members: bare counters, the samplers of our Pong defaults,
-and those of the coroutine world, whose episodes are played again from their actions. A worker that is stopped instead
-is found out after `cluster.deadline_s`; the last column is the time from then.
+A group of four members is called repeatedly, as a synchronous run calls it. At a random moment of a call, one worker is
+killed, or all of them, or the supervisor that forks them (its workers die with it). The table shows the time from the
+kill to the reply of that call, beside the time of an undisturbed call. If both are equal, the lost work was repeated and
+nothing else was waited for. The members are bare counters, samplers with the default settings of Pong, and samplers of
+the coroutine world, whose episodes are replayed from their actions. A stopped worker is detected after
+`cluster.deadline_s`; the last column is the time from then on.
 
     python benchmarks/faults/recovery.py [--samples 40] [--hangs 3] [--out DIR]
 """
@@ -76,14 +76,14 @@ def workers(group: Any) -> list[int]:
     return [handle.reader.pid for handle in group.pool.handles]
 
 
-def nurse(group: Any) -> list[int]:
-    return [group.pool.launcher._nurses[0].pid.number]
+def supervisor(group: Any) -> list[int]:
+    return [group.pool.launcher._supervisors[0].pid.number]
 
 
 VICTIMS: dict[str, Callable[[Any], list[int]]] = {
     "one worker": lambda group: workers(group)[:1],
     "all workers": workers,
-    "their nurse": nurse,
+    "their supervisor": supervisor,
 }
 
 

@@ -227,10 +227,10 @@ def _start_ray(base: DictConfig) -> None:
     """
     if str(base.hydra.launcher.get("_target_")) == f"{RAYS}.ray_launcher.RayLauncher":
         os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # lines of two jobs that look alike are no repetition
-        from evorl.cluster.ray.session import begin
+        from evorl.cluster.ray.session import init_ray
 
         words = cast(dict[str, Any], OmegaConf.to_container(base.hydra.launcher.ray.init, resolve=True))
-        begin("hydra.launcher.ray.init", **words)
+        init_ray("hydra.launcher.ray.init", **words)
 
 
 # ------------------------------------------------------------------ what a command asks for

@@ -13,18 +13,18 @@ from harness import relatives, title
 @pytest.fixture(scope="session")
 def kept_ray() -> Iterator[tuple[str, Path]]:
     """Its address, and the folder that all its processes have for temporary files."""
-    from evorl.cluster.ray.own_ray import STORE, Keeper
+    from evorl.cluster.ray.own_ray import STORE, RayOwner
 
     with tempfile.TemporaryDirectory(prefix="evorl-test-", dir="/tmp") as name:
         place = Path(name)
         (place / "driver").mkdir()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TMPDIR", name)
-            keeper = Keeper({"num_cpus": 2, "object_store_memory": STORE}, str(place / "driver"))
+            owner = RayOwner({"num_cpus": 2, "object_store_memory": STORE}, str(place / "driver"))
         try:
-            yield keeper.address, place
+            yield owner.address, place
         finally:
-            keeper.close()
+            owner.close()
 
 
 @pytest.fixture(scope="module")
@@ -41,10 +41,10 @@ def address(kept_ray: tuple[str, Path]) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def carriers(kept_ray: tuple[str, Path]) -> Callable[[], list[int]]:
+def worker_actors(kept_ray: tuple[str, Path]) -> Callable[[], list[int]]:
     """The processes of Ray that carry workers, and the workers, at the moment."""
 
     def present() -> list[int]:
-        return [pid for pid in relatives(kept_ray[1]) if b"ray::Carrier" in title(pid)]
+        return [pid for pid in relatives(kept_ray[1]) if b"ray::WorkerActor" in title(pid)]
 
     return present

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import zmq
 
 from evorl.cluster.core import Cluster, Group, Make
-from evorl.cluster.processes.fork import die_with_parent, fork, why
+from evorl.cluster.processes.fork import die_with_parent, exit_reason, fork
 from evorl.cluster.transport.authentication import bind_to_free_port
 from evorl.cluster.transport.curve import Credentials, Keys
 from evorl.cluster.workers.group import RemoteGroup
@@ -84,7 +84,7 @@ class IslandLauncher:
         os.close(fd)
         self.keys.revoke(keys)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        return Exit(worker, life, why(status), status == -signal.SIGKILL)
+        return Exit(worker, life, exit_reason(status), status == -signal.SIGKILL)
 
     def close(self) -> None:
         for worker in [*self.lives]:

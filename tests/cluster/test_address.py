@@ -48,11 +48,11 @@ def test_a_head_is_reached_by_either_protocol(ip: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(head, "_ask", asked.append)
     with socket.create_server((ip, 0), family=socket.AF_INET6 if ":" in ip else socket.AF_INET) as server:
         word = one_word(ip, server.getsockname()[1])
-        assert head.reached(word) == word
+        assert head.resolved_address(word) == word
         server.accept()[0].close()
     assert asked == [word]
     with pytest.raises(ConnectionRefusedError):
-        head.reached(word)
+        head.resolved_address(word)
 
 
 def test_auto_is_the_ray_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,18 +60,18 @@ def test_auto_is_the_ray_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(head.services, "find_gcs_addresses", set)
     monkeypatch.setattr(head.services, "find_bootstrap_address", lambda temp_dir: None)
     with pytest.raises(ConnectionError, match="no Ray runs on this machine; null starts one"):
-        head.reached("auto")
+        head.resolved_address("auto")
     monkeypatch.setattr(head.services, "find_bootstrap_address", lambda temp_dir: "127.0.0.1:1")  # of one that is gone
     with pytest.raises(ConnectionError, match=r"that is 127\.0\.0\.1:1: .*refused"):
-        head.reached("auto")
+        head.resolved_address("auto")
     monkeypatch.setattr(head, "_ask", lambda address: None)
     with socket.create_server(("127.0.0.1", 0)) as server:
         word = one_word("127.0.0.1", server.getsockname()[1])
         monkeypatch.setenv("RAY_ADDRESS", word)
-        assert head.reached("auto") == word
+        assert head.resolved_address("auto") == word
     monkeypatch.setenv("RAY_ADDRESS", "ray://head:10001")
     with pytest.raises(ConnectionError, match="RAY_ADDRESS is ray://head:10001, which is no HOST:PORT"):
-        head.reached("auto")
+        head.resolved_address("auto")
 
 
 def test_what_takes_its_time_is_told_before() -> None:
@@ -106,7 +106,7 @@ def test_what_is_no_ray_is_told(behave: Callable[[socket.socket], None], monkeyp
         thread.start()
         try:
             with pytest.raises(ConnectionError, match="what listens there does not answer as Ray does"):
-                head.reached(one_word(*server.getsockname()))
+                head.resolved_address(one_word(*server.getsockname()))
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
@@ -119,6 +119,6 @@ def test_a_server_of_another_kind_is_no_ray() -> None:
     server.start()
     try:
         with pytest.raises(ConnectionError, match="what listens there does not answer as Ray does"):
-            head.reached(f"127.0.0.1:{port}")
+            head.resolved_address(f"127.0.0.1:{port}")
     finally:
         server.stop(None).wait()

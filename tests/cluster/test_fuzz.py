@@ -160,7 +160,7 @@ class Attack:
             except (BlockingIOError, BrokenPipeError, ConnectionResetError):
                 return
 
-    def strike(self, poll_driver: Callable[[], None]) -> None:
+    def remove(self, poll_driver: Callable[[], None]) -> None:
         """Send mutated messages and hostile payloads over all connections."""
         assert self.pool is not None
         if self.sent >= self.count or (not self.strikes and not all(handle.ready for handle in self.pool.handles)):
@@ -277,7 +277,7 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         if one.pool is None:
             one.begin(pool)
         one.interrupt()
-        one.strike(lambda: poll(pool, 0.01))
+        one.remove(lambda: poll(pool, 0.01))
         poll(pool, timeout_s)
 
     def taken(pool: WorkerPool, identity: bytes, frames: list[bytes]) -> None:

@@ -60,7 +60,7 @@ def spawn(
     kind: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[Spawn]:
     """Spawn groups of the cluster under test, close them, and check that nothing of them remains."""
-    elsewhere = request.getfixturevalue("carriers") if kind == "ray" else list
+    elsewhere = request.getfixturevalue("worker_actors") if kind == "ray" else list
     place = tempfile.mkdtemp(prefix="t-")  # short, because socket paths are limited
     monkeypatch.setattr(tempfile, "tempdir", place)
     groups: list[Group] = []

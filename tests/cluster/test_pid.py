@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 
 from evorl.cluster.processes import orphans
-from evorl.cluster.processes.orphans import NURSES, Roll
+from evorl.cluster.processes.orphans import SUPERVISORS, ProcessTable
 from evorl.cluster.processes.pid import Pid
 
 
@@ -39,8 +39,8 @@ def test_a_number_that_is_anothers_is_left_alone(other: subprocess.Popen[bytes])
         gone.open()
     before = os.listdir("/proc/self/fd")
     gone.kill()
-    orphans.end(gone)
-    roll = Roll(1)
+    orphans.kill_group(gone)
+    roll = ProcessTable(1)
     roll.worker(0, gone)
     roll.end_workers()
     assert os.listdir("/proc/self/fd") == before
@@ -49,18 +49,18 @@ def test_a_number_that_is_anothers_is_left_alone(other: subprocess.Popen[bytes])
 
 
 def test_who_dies_late_leaves_its_successor_on_the_roll(other: subprocess.Popen[bytes]) -> None:
-    roll, gone = Roll(1), former(other)
+    roll, gone = ProcessTable(1), former(other)
     roll.worker(0, gone)
     roll.worker(0, Pid.of(other.pid))
-    roll.strike(0, gone)
+    roll.remove(0, gone)
     roll.end_workers()
     assert other.wait(5) == -signal.SIGKILL
 
 
 def test_who_is_gone_is_struck_off(other: subprocess.Popen[bytes]) -> None:
-    roll, pid = Roll(1), Pid.of(other.pid)
+    roll, pid = ProcessTable(1), Pid.of(other.pid)
     roll.worker(0, pid)
-    roll.strike(0, pid)
+    roll.remove(0, pid)
     roll.end_workers()
     with pytest.raises(subprocess.TimeoutExpired):
         other.wait(0.1)
@@ -69,7 +69,7 @@ def test_who_is_gone_is_struck_off(other: subprocess.Popen[bytes]) -> None:
 def test_its_own_process_is_ended_with_its_group(other: subprocess.Popen[bytes]) -> None:
     pid = Pid.of(other.pid)
     handle = pid.open()
-    orphans.end(pid)
+    orphans.kill_group(pid)
     assert select.select([handle], [], [], 5.0)[0]
     os.close(handle)
     assert other.stdout is not None and other.stdout.read() == b""  # the other one had it, too
@@ -82,17 +82,17 @@ def test_who_is_gone_leaves_its_group_to_be_ended() -> None:
     with subprocess.Popen(["sh", "-c", "sleep 1000 & echo"], stdout=subprocess.PIPE, process_group=0) as leader:
         pid = Pid.of(leader.pid)
         leader.wait()
-        orphans.end(pid)
+        orphans.kill_group(pid)
         assert leader.stdout is not None and leader.stdout.read() == b"\n"  # which ends with the last who had it
 
 
 def test_a_roll_knows_who_is_there() -> None:
-    roll, pids = Roll(2), [Pid(3, 1 << 40), Pid(1 << 22, 5)]
-    for place, pid in enumerate(pids[:NURSES]):
-        roll.nurse(place, pid)
-    assert roll.nurses() == pids
-    roll.nurse(0, None)
-    assert roll.nurses() == pids[1:]
+    roll, pids = ProcessTable(2), [Pid(3, 1 << 40), Pid(1 << 22, 5)]
+    for place, pid in enumerate(pids[:SUPERVISORS]):
+        roll.set_supervisor(place, pid)
+    assert roll.supervisors() == pids
+    roll.set_supervisor(0, None)
+    assert roll.supervisors() == pids[1:]
 
 
 def test_a_pid_travels_as_bytes() -> None:

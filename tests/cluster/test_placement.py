@@ -48,7 +48,7 @@ def free(address: str) -> None:
         time.sleep(0.05)
 
 
-def carriers() -> list[dict[str, Any]]:
+def worker_actors() -> list[dict[str, Any]]:
     """The actors that live now, as Ray has them: on which node, with which resources."""
     from ray._private.state import actors
 
@@ -59,7 +59,7 @@ def carriers() -> list[dict[str, Any]]:
 def test_workers_are_spread_or_packed(address: str, placement: Any, shares: list[int]) -> None:
     group = Ray(address=address, workers=4, placement=placement).spawn(toys.Counter, 4)
     try:
-        nodes = Counter(one["Address"]["NodeID"] for one in carriers())
+        nodes = Counter(one["Address"]["NodeID"] for one in worker_actors())
         assert sorted(nodes.values()) == shares
         assert [answer[0] for answer in group.all("add", 1)] == [0, 1, 2, 3]
     finally:

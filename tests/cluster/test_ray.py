@@ -32,7 +32,7 @@ from evorl.cluster.core import Group, Make
 from evorl.cluster.local import Local
 from evorl.cluster.ray import Ray, session
 from evorl.cluster.ray.head import HeadLost
-from evorl.cluster.ray.launcher import RETRY_S, Bell, Fleet
+from evorl.cluster.ray.launcher import RETRY_S, ActorLauncher, WakeUp
 from evorl.cluster.transport.curve import Credentials
 from evorl.cluster.workers.group import RemoteGroup
 from evorl.cluster.workers.launcher import Exit
@@ -140,20 +140,20 @@ def numbers(leader: Evaluation | None) -> Any:
 
 def test_ends_may_be_told_of_while_they_are_read() -> None:
     """Ray's threads add to them whenever a worker ends."""
-    fleet: Any = Fleet.__new__(Fleet)
-    fleet._ended = deque([(0, 0, (0, None, ""))] * 1000)
-    fleet._session = SimpleNamespace(keeper=None)
+    launcher: Any = ActorLauncher.__new__(ActorLauncher)
+    launcher._ended = deque([(0, 0, (0, None, ""))] * 1000)
+    launcher._session = SimpleNamespace(owner=None)
     stop = threading.Event()
 
     def tell() -> None:
         while not stop.is_set():
-            fleet._ended.append((0, 0, (0, None, "")))
-            fleet._ended.popleft()
+            launcher._ended.append((0, 0, (0, None, "")))
+            launcher._ended.popleft()
 
     teller = threading.Thread(target=tell)
     teller.start()
     try:
-        assert not any(fleet._without_ray() for _ in range(3000))
+        assert not any(launcher._without_ray() for _ in range(3000))
     finally:
         stop.set()
         teller.join()
@@ -161,12 +161,12 @@ def test_ends_may_be_told_of_while_they_are_read() -> None:
 
 def test_who_is_killed_is_the_carrier_there_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead one may say last where it was."""
-    fleet: Any = Fleet.__new__(Fleet)
-    fleet.host, fleet.endpoint, fleet.make, fleet._keys, fleet._made = "here", "", None, None, None
-    fleet._carriers, fleet._places, fleet._lives = {}, {}, {}
-    fleet._session = SimpleNamespace(place=lambda worker, again: {}, lost=False)
-    fleet._kind = SimpleNamespace(options=lambda **given: SimpleNamespace(remote=lambda *given: actor()))
-    monkeypatch.setattr("evorl.cluster.ray.launcher.ray.kill", lambda carrier: None)
+    launcher: Any = ActorLauncher.__new__(ActorLauncher)
+    launcher.host, launcher.endpoint, launcher.make, launcher._keys, launcher._made = "here", "", None, None, None
+    launcher._actors, launcher._places, launcher._lives = {}, {}, {}
+    launcher._session = SimpleNamespace(place=lambda worker, again: {}, lost=False)
+    launcher._kind = SimpleNamespace(options=lambda **given: SimpleNamespace(remote=lambda *given: actor()))
+    monkeypatch.setattr("evorl.cluster.ray.launcher.ray.kill", lambda actor: None)
     answers: list[Future[Any]] = []
     killed: list[str] = []
 
@@ -177,12 +177,12 @@ def test_who_is_killed_is_the_carrier_there_is_now(monkeypatch: pytest.MonkeyPat
     def method(answer: Future[Any]) -> Any:
         return SimpleNamespace(remote=lambda *given: SimpleNamespace(future=lambda: answer))
 
-    fleet.start(b"", 0, 0)
-    fleet.kill(0, 0)
-    fleet.start(b"", 0, 1)
+    launcher.start(b"", 0, 0)
+    launcher.kill(0, 0)
+    launcher.start(b"", 0, 1)
     for name, answer in zip(("now", "before"), reversed(answers), strict=True):
         answer.set_result(("here", SimpleNamespace(kill=partial(killed.append, name))))
-    fleet.kill(0, 1)
+    launcher.kill(0, 1)
     assert killed == ["now"]
 
 
@@ -195,25 +195,25 @@ def test_a_carrier_that_never_was_is_not_asked_for_again_at_once(monkeypatch: py
         return SimpleNamespace(start=lambda: None)
 
     monkeypatch.setattr("evorl.cluster.ray.launcher.threading.Timer", timer)
-    fleet: Any = Fleet.__new__(Fleet)
-    fleet._ended, fleet._bell, fleet._places = deque(), Bell(), {0: Future(), 1: Future(), 2: Future()}
-    fleet._lives = {worker: SimpleNamespace(number=7) for worker in range(4)}
-    fleet._places[1].set_result(("here", None))
+    launcher: Any = ActorLauncher.__new__(ActorLauncher)
+    launcher._ended, launcher._bell, launcher._places = deque(), WakeUp(), {0: Future(), 1: Future(), 2: Future()}
+    launcher._lives = {worker: SimpleNamespace(number=7) for worker in range(4)}
+    launcher._places[1].set_result(("here", None))
     try:
         errors = [RayActorError(), RayActorError(), RuntimeError("a bad world"), RayActorError()]
         for worker, error in enumerate(errors):
             answer: Future[Any] = Future()
             answer.set_exception(error)
-            fleet._over(worker, 7, answer)
-        assert [worker for worker, *_ in fleet._ended] == [1, 2, 3]
+            launcher._over(worker, 7, answer)
+        assert [worker for worker, *_ in launcher._ended] == [1, 2, 3]
         ((seconds, then),) = pauses
         then()
-        assert seconds == RETRY_S and fleet._ended[3][0] == 0
-        fleet._lives[0].number = 8
+        assert seconds == RETRY_S and launcher._ended[3][0] == 0
+        launcher._lives[0].number = 8
         then()  # of a former life
-        assert len(fleet._ended) == 4
+        assert len(launcher._ended) == 4
     finally:
-        fleet._bell.close()
+        launcher._bell.close()
 
 
 # ------------------------------------------------------------------ what stays open
@@ -255,15 +255,15 @@ def test_no_file_stays_open(cycle: Callable[[], None]) -> None:
 
 
 def test_a_bell_that_is_rung_too_late_writes_to_no_other_file() -> None:
-    bell = Bell()
-    bell.ring()
-    bell.hush()
+    bell = WakeUp()
+    bell.wake()
+    bell.clear()
     number = bell.fileno()
     bell.close()
     successor = os.eventfd(0, os.EFD_NONBLOCK)
     try:
         assert successor == number
-        bell.ring()
+        bell.wake()
         with pytest.raises(BlockingIOError):
             os.eventfd_read(successor)
     finally:
@@ -345,10 +345,10 @@ def test_no_worker_has_parts_of_two_gpus(each: float, here: int, most: int, monk
 def test_options_go_to_the_ray_that_begins_or_to_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, joined = list[Any](), list[Any]()
     monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(session, "Keeper", lambda options: begun.append(options) or SimpleNamespace(address="here:1"))
+    monkeypatch.setattr(session, "RayOwner", lambda options: begun.append(options) or SimpleNamespace(address="here:1"))
     monkeypatch.setattr(session.atexit, "register", lambda *what: None)
     monkeypatch.setattr(session.UNTYPED, "init", lambda address, **more: joined.append((address, more)))
-    session.begin("key", None, num_cpus=None, _plasma_directory="/x", namespace="n", logging_level="ERROR")
+    session.init_ray("key", None, num_cpus=None, _plasma_directory="/x", namespace="n", logging_level="ERROR")
     assert begun == [{"num_cpus": None, "_plasma_directory": "/x"}]
     assert joined == [("here:1", {"namespace": "n", "logging_level": "ERROR"})]
 

@@ -11,9 +11,9 @@ import pytest
 import zmq
 
 from evorl.cluster.processes import Processes
-from evorl.cluster.processes.launcher import _unused
-from evorl.cluster.ray.own_ray import _temporary
-from evorl.cluster.ray.session import _private
+from evorl.cluster.processes.launcher import _unused_name
+from evorl.cluster.ray.own_ray import _temporary_directory
+from evorl.cluster.ray.session import _private_directory
 from evorl.cluster.transport.host import MAX_SOCKET_PATH, short_directory
 
 
@@ -42,14 +42,14 @@ def test_the_length_of_a_path_is_counted_in_bytes() -> None:
 
 
 def test_all_sockets_avoid_a_long_directory(deep: Path) -> None:
-    private = Path(_private())
+    private = Path(_private_directory())
     try:
         assert private.parent == Path("/tmp")
         assert private.stat().st_mode & 0o077 == 0
     finally:
         private.rmdir()
-    assert _unused().startswith("/tmp/evorl-")
-    assert _temporary() == "/tmp/ray"
+    assert _unused_name().startswith("/tmp/evorl-")
+    assert _temporary_directory() == "/tmp/ray"
     assert [*deep.iterdir()] == []
 
 

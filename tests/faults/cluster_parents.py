@@ -30,12 +30,12 @@ class Parent:
         return os.getpid()
 
 
-def nurses(group: RemoteGroup) -> list[int]:
-    return [one.pid.number for one in group.pool.launcher._nurses]
+def supervisors(group: RemoteGroup) -> list[int]:
+    return [one.pid.number for one in group.pool.launcher._supervisors]
 
 
 if __name__ == "__main__":
     group = Processes(workers=2).spawn(Parent, 2)
     assert isinstance(group, RemoteGroup)
-    print(*nurses(group), *group.all("pid"), *chain(*group.all("begin")), flush=True)
+    print(*supervisors(group), *group.all("pid"), *chain(*group.all("begin")), flush=True)
     sys.stdin.read()

@@ -46,7 +46,7 @@ class Run:
         """All processes of the run but its driver."""
         return relatives(self.place / "tmp") - {self.driver.pid}
 
-    def nurses(self) -> set[int]:
+    def supervisors(self) -> set[int]:
         return {pid for pid in self.others() if session(pid) == pid}
 
     def workers(self) -> set[int]:
@@ -112,7 +112,7 @@ class RayRun(Run):
 
     stays = frozenset({"ray"})  # Ray's own session folder
 
-    def carriers(self) -> set[int]:
+    def worker_actors(self) -> set[int]:
         """Ray's actors, which fork the workers."""
         return self._carried(False)
 
@@ -120,7 +120,7 @@ class RayRun(Run):
         return self._carried(True)
 
     def _carried(self, forked: bool) -> set[int]:
-        ours = {pid for pid in self.others() if b"ray::Carrier" in title(pid)}  # who is forked keeps the title
+        ours = {pid for pid in self.others() if b"ray::WorkerActor" in title(pid)}  # who is forked keeps the title
         return {pid for pid in ours if (parent(pid) in ours) == forked}
 
 
@@ -163,8 +163,8 @@ def kill_worker(it: Run, draw: random.Random) -> int:
     return kill_one(it.workers(), draw)
 
 
-def kill_carrier(it: RayRun, draw: random.Random) -> int:
-    return kill_one(it.carriers(), draw)
+def kill_actor(it: RayRun, draw: random.Random) -> int:
+    return kill_one(it.worker_actors(), draw)
 
 
 def kill_workers(it: Run, draw: random.Random) -> int:

@@ -35,14 +35,16 @@ from harness import ROOT, fingerprint, start, title
 SLOWER = ("cluster.deadline_s=1.5",)
 
 
-def kill_nurse(it: Run, draw: random.Random) -> int:
-    return kill_one(it.nurses(), draw)
+def kill_supervisor(it: Run, draw: random.Random) -> int:
+    return kill_one(it.supervisors(), draw)
 
 
-def test_workers_and_nurses_are_killed_and_stopped_and_no_bit_changes(run: Callable[..., Run], tmp_path: Path) -> None:
+def test_workers_and_supervisors_are_killed_and_stopped_and_no_bit_changes(
+    run: Callable[..., Run], tmp_path: Path
+) -> None:
     words = settings("pendulum", 40_000, *SLOWER)
     it, draw = run(*words), random.Random(0)
-    for act in (kill_worker, kill_nurse, kill_workers, stop_worker, kill_all, kill_worker):
+    for act in (kill_worker, kill_supervisor, kill_workers, stop_worker, kill_all, kill_worker):
         assert it.until_rows(draw.randrange(1, 6))
         assert act(it, draw) > 0
     it.finish()
@@ -61,7 +63,7 @@ def test_fifty_kills_and_ten_stops_at_random_moments(world: str, run: Callable[.
         if draw.random() < 0.2:
             stops += stop_worker(it, draw)
         else:
-            act = draw.choices([kill_worker, kill_workers, kill_nurse, kill_all], [6, 2, 1, 1])[0]
+            act = draw.choices([kill_worker, kill_workers, kill_supervisor, kill_all], [6, 2, 1, 1])[0]
             kills += act(it, draw)
     assert kills >= 50 and stops >= 10, it.said()
     it.finish()
@@ -104,12 +106,12 @@ def test_who_was_stopped_with_the_driver_or_without_it_is_not_killed(run: Callab
 # ------------------------------------------------------------------ a driver that is killed
 
 
-def kill_driver_and_nurse(it: Run) -> None:
-    send(signal.SIGKILL, {it.driver.pid, min(it.nurses())})
+def kill_driver_and_supervisor(it: Run) -> None:
+    send(signal.SIGKILL, {it.driver.pid, min(it.supervisors())})
 
 
 def test_a_killed_driver_leaves_nothing(run: Callable[..., Run]) -> None:
-    kills = (kill_driver, kill_group, kill_driver_and_nurse)
+    kills = (kill_driver, kill_group, kill_driver_and_supervisor)
     for it, kill in [(run(*settings("pong", 10**9)), kill) for kill in kills]:
         assert it.until_rows(2) and len(it.others()) == 4
         kill(it)
@@ -125,7 +127,7 @@ def test_a_driver_killed_at_random_moments_leaves_nothing_and_goes_on(run: Calla
     for _ in range(40):
         early = draw.random() < 0.5
         if early:
-            it.until(lambda: bool(it.others()))  # the first nurse is there; what follows takes some 50 ms
+            it.until(lambda: bool(it.others()))  # the first supervisor is there; what follows takes some 50 ms
             time.sleep(draw.uniform(0, 0.06))
         else:
             it.until_rows(draw.randrange(1, 20))
@@ -149,7 +151,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.mark.fault
 def test_drivers_killed_before_their_first_worker_leave_nothing(short_path: Path) -> None:
-    """Then both nurses have only waited, and each is there to end the other should it hang: one has to be first."""
+    """Both supervisors have only waited, and each would kill the other if it hangs: one has to be first."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(short_path)}
     for _ in range(8):
         drivers = [

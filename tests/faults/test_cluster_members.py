@@ -158,29 +158,29 @@ def test_a_busy_driver_still_finds_who_hangs(spawn: Spawn) -> None:
         assert time.monotonic() - began < 30 * DEADLINE_S
 
 
-# ------------------------------------------------------------------ nurses
+# ------------------------------------------------------------------ supervisors
 
 
-def nurses(group: RemoteGroup) -> list[int]:
-    return [one.pid.number for one in group.pool.launcher._nurses]
+def supervisors(group: RemoteGroup) -> list[int]:
+    return [one.pid.number for one in group.pool.launcher._supervisors]
 
 
-def test_nurses_are_replaced_whoever_of_them_is_killed(spawn: Spawn) -> None:
+def test_supervisors_are_replaced_whoever_of_them_is_killed(spawn: Spawn) -> None:
     group = spawn()
     for number, victims in enumerate([[0], [1], [0], [0, 1], [1, 0], [0]]):
-        killed = [nurses(group)[victim] for victim in victims]
+        killed = [supervisors(group)[victim] for victim in victims]
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         assert group.all("add", 1) == sums(number + 1)
-        while set(killed) & set(nurses(group)):
+        while set(killed) & set(supervisors(group)):
             group.poll(0.01)
-        assert len(nurses(group)) == 2
+        assert len(supervisors(group)) == 2
 
 
 def test_a_stopped_nurse_is_replaced_when_it_is_needed(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "ANSWER_S", 0.5)
     group = spawn()
-    for pid in nurses(group):
+    for pid in supervisors(group):
         os.kill(pid, signal.SIGSTOP)
     os.kill(group.all("pid")[1], signal.SIGKILL)
     assert group.all("add", 3) == sums(3)
@@ -194,7 +194,7 @@ def test_a_driver_may_have_many_files_open(spawn: Spawn) -> None:
     try:
         group = spawn()
         for number in (1, 2):
-            for pid in nurses(group):
+            for pid in supervisors(group):
                 os.kill(pid, signal.SIGKILL)
             assert group.all("add", 1) == sums(number)
     finally:
@@ -228,7 +228,7 @@ def test_a_driver_with_threads_of_its_own_forks_workers_that_compute() -> None:
         try:
             for _ in range(3):
                 assert group.all("sum") == [expected] * 2
-                for pid in nurses(group):
+                for pid in supervisors(group):
                     os.kill(pid, signal.SIGKILL)
             assert group.all("sum") == [expected] * 2
             assert not any("gave no sign" in gone.why for gone in group.pool.launcher.exits())

@@ -14,7 +14,7 @@ from harness import ROOT
 
 from evorl.cluster.processes import out_of_memory
 
-LIMIT = 400 << 20  # bytes, of which a driver and its nurses need a third
+LIMIT = 400 << 20  # bytes, of which a driver and its supervisors need a third
 TOP = Path("/sys/fs/cgroup")
 
 HUNGRY = """
@@ -98,4 +98,4 @@ def test_the_kernels_count_is_found(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(out_of_memory, "Path", lambda name: tmp_path / name.removeprefix("/"))
-    assert out_of_memory.counted() == (7 if files else 0)
+    assert out_of_memory.kill_count() == (7 if files else 0)

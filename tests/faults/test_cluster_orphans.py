@@ -15,7 +15,7 @@ from pathlib import Path
 
 import cluster_parents
 import pytest
-from cluster_parents import Parent, nurses
+from cluster_parents import Parent, supervisors
 from cluster_victims import Victim, send
 from harness import ROOT
 
@@ -64,8 +64,10 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], int]]
     return arm
 
 
-@pytest.mark.parametrize("number", [1, 2, 3], ids=["the driver's nurse", "the nurse's nurse", "the nurse's worker"])
-@pytest.mark.parametrize("again", [False, True], ids=["", "and its nurse is killed"])
+@pytest.mark.parametrize(
+    "number", [1, 2, 3], ids=["the driver's supervisor", "the supervisor's supervisor", "the supervisor's worker"]
+)
+@pytest.mark.parametrize("again", [False, True], ids=["", "and its supervisor is killed"])
 def test_who_is_stopped_right_after_its_fork_keeps_nobody_waiting(
     number: int, again: bool, forks: Callable[[int], Callable[[], int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,18 +77,18 @@ def test_who_is_stopped_right_after_its_fork_keeps_nobody_waiting(
     assert isinstance(group, RemoteGroup)
     try:
         stopped = forks(number)
-        for pid in nurses(group):
+        for pid in supervisors(group):
             os.kill(pid, signal.SIGKILL)
         pending = group.any("ask", 3)
         while not stopped():
             group.poll(0.001)
         if again:
-            for pid in nurses(group):
+            for pid in supervisors(group):
                 os.kill(pid, signal.SIGKILL)
         assert pending.result() == 9
         assert group.all("add", 1) == [1, 2]
         check_gone(stopped())
-        assert len(nurses(group)) == 2
+        assert len(supervisors(group)) == 2
     finally:
         group.close()
 
@@ -98,16 +100,16 @@ def end_worker(group: RemoteGroup) -> None:
     os.kill(group.all("pid")[0], signal.SIGKILL)
 
 
-def end_nurse(group: RemoteGroup) -> None:
-    os.kill(nurses(group)[0], signal.SIGKILL)
+def end_supervisor(group: RemoteGroup) -> None:
+    os.kill(supervisors(group)[0], signal.SIGKILL)
 
 
-def end_nurses(group: RemoteGroup) -> None:
-    for pid in nurses(group):
+def end_supervisors(group: RemoteGroup) -> None:
+    for pid in supervisors(group):
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kill", [end_worker, end_nurse, end_nurses])
+@pytest.mark.parametrize("kill", [end_worker, end_supervisor, end_supervisors])
 def test_what_a_world_has_started_ends_with_its_worker(kill: Callable[[RemoteGroup], None]) -> None:
     group = Processes(workers=1).spawn(Parent, 1)
     assert isinstance(group, RemoteGroup)
@@ -141,13 +143,13 @@ def test_a_worker_that_ends_takes_nothing_of_another_with_it() -> None:
 def test_many_workers_that_die_at_once_are_cleaned_up_after_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """To look for what their worlds have left takes a look at every process of the machine."""
     looks = memoryview(mmap.mmap(-1, 4)).cast("i")
-    end_marked = orphans.end_marked
+    end_marked = orphans.kill_tagged
 
     def counted(*prefixes: str) -> None:
         looks[0] += 1
         end_marked(*prefixes)
 
-    monkeypatch.setattr(orphans, "end_marked", counted)  # in the nurses too, which are forked from here
+    monkeypatch.setattr(orphans, "kill_tagged", counted)  # in the supervisors too, which are forked from here
     group = Processes(workers=8).spawn(Parent, 8)
     try:
         workers, begun = group.all("pid"), group.all("begin")
@@ -164,25 +166,27 @@ def test_many_workers_that_die_at_once_are_cleaned_up_after_at_once(monkeypatch:
 
 def test_who_becomes_another_program_meanwhile_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel shows no environment in the middle of exec, which may last while the machine is busy."""
-    carries, blind = orphans._carries, [True] * 3
+    carries, blind = orphans._has_tag, [True] * 3
     with subprocess.Popen(["sleep", "1000"], env={orphans.MARK: "/nowhere/1/"}, start_new_session=True) as stray:
 
         def seen(pid: int, words: tuple[bytes, ...]) -> bool | None:
             return None if pid == stray.pid and blind and blind.pop() else carries(pid, words)
 
         monkeypatch.setattr(orphans, "_carries", seen)
-        orphans.end_marked("/nowhere/")
+        orphans.kill_tagged("/nowhere/")
         try:
             assert stray.wait(PATIENCE_S) == -signal.SIGKILL
         finally:
             stray.kill()
     with subprocess.Popen(["sleep", "1000"], env={}) as bare:
-        found = orphans._carries(bare.pid, (b"x",))
+        found = orphans._has_tag(bare.pid, (b"x",))
         bare.kill()
     assert found is None and carries(os.getpid(), (b"x",)) is False
 
 
-@pytest.mark.parametrize("victims", [[], [0], [1], [2, 3]], ids=["", "a nurse", "the other nurse", "the workers"])
+@pytest.mark.parametrize(
+    "victims", [[], [0], [1], [2, 3]], ids=["", "a supervisor", "the other supervisor", "the workers"]
+)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_killed_driver_leaves_nothing_of_its_worlds(
     victims: list[int], how: signal.Signals, short_path: Path
@@ -204,7 +208,7 @@ def test_workers_end_also_where_nobody_is_left_to_end_them(short_path: Path) -> 
 
 @contextmanager
 def alone(place: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
-    """A driver, and the others of its group: two nurses, two workers, and what their worlds have started."""
+    """A driver, and the others of its group: two supervisors, two workers, and what their worlds have started."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, cluster_parents.__file__], env=env, text=True, **pipes) as driver:

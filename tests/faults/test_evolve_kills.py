@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster_runs import RayRun, kill_carrier, kill_worker, replaced
+from cluster_runs import RayRun, kill_actor, kill_worker, replaced
 from cluster_victims import relatives, send
 from evolution_runs import CASES, QUICK, journal, judged
 from harness import fingerprint, go, start
@@ -116,7 +116,7 @@ def test_on_ray_killed_workers_cost_no_bit_either(case: str, run: Callable[..., 
     while kills < 10:
         assert not it.over, (kills, it.said())
         time.sleep(draw.uniform(0, 0.4))
-        kills += draw.choice([kill_worker, kill_carrier])(it, draw)
+        kills += draw.choice([kill_worker, kill_actor])(it, draw)
     it.finish()
     assert replaced(it.directory) >= 5
     assert journal(it.directory) == journal(unbothered(tmp_path / "calm", words))

@@ -74,13 +74,13 @@ class Sum:
         self.sum = state["sum"]
 
 
-@pytest.mark.parametrize("victim", ["raylet", "gcs_server", "keeper"])
+@pytest.mark.parametrize("victim", ["raylet", "gcs_server", "owner"])
 def test_a_group_outlives_its_own_ray(victim: str) -> None:
     group: Any = Ray(workers=2).spawn(Sum, 3)
     try:
         assert group.all("add", 1) == [1, 2, 3]
-        keeper = group.pool.launcher._session.keeper._process.pid
-        names = {called(pid): pid for child in children(keeper) for pid in children(child)} | {"keeper": keeper}
+        owner = group.pool.launcher._session.owner._process.pid
+        names = {called(pid): pid for child in children(owner) for pid in children(child)} | {"owner": owner}
         os.kill(names[victim], signal.SIGKILL)
         for number in range(2, 200):
             assert group.all("add", 1) == [number, number + 1, number + 2]
@@ -129,8 +129,8 @@ def test_a_driver_that_is_killed_leaves_nothing_on_a_cluster_it_has_joined_and_g
         (raylet,) = [pid for pid in naming(environment["EVORL_RAY_DIR"]) if called(pid) == "raylet"]
         joined = ("cluster=ray", "cluster.cpus=0.25", f"cluster.address={address}")
 
-        def carriers() -> list[int]:
-            return [pid for pid in descendants(raylet) if b"ray::Carrier" in title(pid)]
+        def worker_actors() -> list[int]:
+            return [pid for pid in descendants(raylet) if b"ray::WorkerActor" in title(pid)]
 
         def begun(*words: str) -> subprocess.Popen[str]:
             return start(*words, cwd=tmp_path, **environment, RAY_AUTH_MODE="token")
@@ -139,11 +139,11 @@ def test_a_driver_that_is_killed_leaves_nothing_on_a_cluster_it_has_joined_and_g
             while not (directory / "metrics.jsonl").exists() or len(rows(directory)) < 5:
                 assert run.poll() is None, (tmp_path / "err").read_text()
                 time.sleep(0.01)
-            assert len(carriers()) >= 2
+            assert len(worker_actors()) >= 2
             run.kill()
         ends = time.monotonic() + 5
-        while carriers():
-            assert time.monotonic() < ends, [title(pid) for pid in carriers()]
+        while worker_actors():
+            assert time.monotonic() < ends, [title(pid) for pid in worker_actors()]
             time.sleep(0.01)
         with begun(f"resume={directory}", *joined) as run:
             assert run.wait(120) == 0, (tmp_path / "err").read_text()

@@ -22,8 +22,8 @@ from cluster_runs import (
     RayRun,
     Run,
     foreground,
+    kill_actor,
     kill_all,
-    kill_carrier,
     kill_driver,
     kill_group,
     kill_worker,
@@ -57,7 +57,7 @@ def test_workers_are_killed_and_stopped_and_no_bit_changes(
     while kills < 20 or stops < 2 or together < 2:
         assert not it.over, (kills, stops, together, it.said())
         time.sleep(draw.uniform(0, 0.4))
-        act = draw.choices([kill_worker, kill_workers, kill_carrier, stop_worker], [6, 2, 1, 1])[0]
+        act = draw.choices([kill_worker, kill_workers, kill_actor, stop_worker], [6, 2, 1, 1])[0]
         hit = act(it, draw)
         stops += hit if act is stop_worker else 0
         kills += hit if act is not stop_worker else 0
@@ -75,7 +75,7 @@ def test_a_killed_driver_leaves_nothing_and_goes_on(run: Callable[..., Run], tmp
     it, draw = run(*words), random.Random(0)
     for kill in (kill_driver, kill_group) * 2:
         if draw.random() < 0.5:
-            assert it.until(it.others), it.said()  # the keeper of its Ray is there
+            assert it.until(it.others), it.said()  # the owner of its Ray is there
             time.sleep(draw.uniform(0, 4))
         else:
             assert it.until_rows(draw.randrange(1, 20)), it.said()

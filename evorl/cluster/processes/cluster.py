@@ -22,7 +22,7 @@ class Processes(Cluster):
     """Seconds without an answer after which a worker counts as hung and is replaced."""
 
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
-        from evorl.cluster.processes.launcher import Nursery
+        from evorl.cluster.processes.launcher import ProcessLauncher
         from evorl.cluster.workers.group import RemoteGroup
 
-        return RemoteGroup(Nursery(make, used_workers(self.workers, size)), size, self.deadline_s, plain)
+        return RemoteGroup(ProcessLauncher(make, used_workers(self.workers, size)), size, self.deadline_s, plain)

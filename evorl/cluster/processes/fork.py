@@ -32,10 +32,10 @@ def fork(work: Callable[[], None], keep: int) -> int:
     except BaseException:
         traceback.print_exc()
     finally:
-        _leave(code)
+        _exit(code)
 
 
-def _leave(code: int) -> NoReturn:
+def _exit(code: int) -> NoReturn:
     with suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -59,7 +59,7 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def why(status: int) -> str:
+def exit_reason(status: int) -> str:
     """How a process ended, from its exit status."""
     if status >= 0:
         return f"left with exit code {status}"

@@ -1,14 +1,14 @@
-"""Workers as plain processes, forked by a process that does nothing else.
+"""Launches workers as plain processes, forked by supervisors that do nothing else.
 
-The driver forks two nurses (`evorl.cluster.processes.supervisor`) while it is small. The first one forks the workers, which so
-begin with everything imported and with the factory in their memory (nothing is pickled), and replaces them in milliseconds.
-The second one waits: when the first is killed it takes over and forks a new second one, since the driver may be large
-by then and full of threads. Each is also a janitor: when the driver ends, however it ends, it kills what is left and
-removes the directory of the group's socket. Workers die with their nurse (PR_SET_PDEATHSIG); a nurse has a session of
-its own, so that what is meant for the driver's terminal or process group does not reach it.
+The driver forks two supervisors (`evorl.cluster.processes.supervisor`) while it is still small. The first one forks the
+workers. They begin with everything imported and with the factory in memory (nothing is pickled), and a lost worker is
+replaced in milliseconds. The second supervisor is a standby: when the first is killed, it takes over and forks a new
+standby, since by then the driver may be large and full of threads. When the driver ends for any reason, the supervisors
+kill what is left and remove the directory of the group's socket. Workers die with their supervisor (PR_SET_PDEATHSIG).
+A supervisor has its own session, so signals to the driver's terminal or process group do not reach it.
 
-Whether a process lives is asked of the kernel (pidfd) and not of its socket: a child that was stopped right after its
-fork holds its parent's sockets open, whatever becomes of the parent.
+Whether a process is alive is read from the kernel (pidfd), not from its socket: a child that was stopped right after
+its fork holds its parent's sockets open.
 """
 
 from __future__ import annotations
@@ -27,69 +27,80 @@ import zmq
 
 from evorl.cluster.core import Make
 from evorl.cluster.processes import orphans
-from evorl.cluster.processes.fork import why
-from evorl.cluster.processes.orphans import NURSES, Roll
+from evorl.cluster.processes.fork import exit_reason
+from evorl.cluster.processes.orphans import SUPERVISORS, ProcessTable
 from evorl.cluster.processes.pid import Pid
-from evorl.cluster.processes.supervisor import ALIVE, FORK, GONE, HIRE, KILL, NOTE, STARVED, STOPPED, Nurse, Plan
+from evorl.cluster.processes.supervisor import (
+    ALIVE,
+    FORK,
+    GONE,
+    HIRE,
+    KILL,
+    NOTE,
+    STARVED,
+    STOPPED,
+    Supervisor,
+    SupervisorPlan,
+)
 from evorl.cluster.transport.host import host_id, short_directory
 from evorl.cluster.workers.crash_trace import MAX_TRACE
 from evorl.cluster.workers.launcher import Exit
 from evorl.util.poll import readable
 
-ANSWER_S = 10.0  # seconds after which a nurse that says nothing is taken for dead, however busy the machine is
-TRIES = 3  # at forking a nurse from the driver
+ANSWER_S = 10.0  # seconds after which a supervisor that says nothing is taken for dead, however busy the machine is
+TRIES = 3  # at forking a supervisor from the driver
 
 
-class Nursery:
+class ProcessLauncher:
     """A launcher (see `evorl.cluster.workers.launcher`) of processes on this machine."""
 
     def __init__(self, make: Make, workers: int) -> None:
         self.workers, self.host = workers, host_id()
-        self.directory = _unused()
+        self.directory = _unused_name()
         self.endpoint = f"ipc://{self.directory}/group"
-        self._plan = Plan(make, self.endpoint, self.directory, Pid.of(os.getpid()), Roll(workers))
+        self._plan = SupervisorPlan(make, self.endpoint, self.directory, Pid.of(os.getpid()), ProcessTable(workers))
         self._begun: dict[int, int] = {}  # worker -> life of the process that runs
         self._gone: list[Exit] = []  # heard of, and not asked for yet
-        self._nurses: list[_Contact] = []  # the one at work, and the one that waits
+        self._supervisors: list[_SupervisorContact] = []  # the one at work, and the one that waits
         self._epoll = select.epoll()
         try:
-            self._staff()
+            self._ensure_supervisors()
             os.mkdir(self.directory, 0o700)  # last: from its first moment there is somebody to remove it
         except BaseException:
             self.close()
             raise
 
-    def _staff(self) -> None:
-        while len(self._nurses) < NURSES:
-            nurse = self._hire()
-            for fd in nurse.watched():
+    def _ensure_supervisors(self) -> None:
+        while len(self._supervisors) < SUPERVISORS:
+            supervisor = self._fork_supervisor()
+            for fd in supervisor.watched():
                 self._epoll.register(fd, select.EPOLLIN)
-            self._nurses.append(nurse)
+            self._supervisors.append(supervisor)
 
-    def _hire(self) -> _Contact:
-        """A new nurse, forked by the present one; by this process where there is none, or where it does not answer."""
-        place = 1 - self._nurses[0].place if self._nurses else 0
-        for forker in [*self._nurses, *[None] * TRIES]:
+    def _fork_supervisor(self) -> _SupervisorContact:
+        """Fork a new supervisor from the present one, or from this process if there is none or it does not reply."""
+        place = 1 - self._supervisors[0].place if self._supervisors else 0
+        for forker in [*self._supervisors, *[None] * TRIES]:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            nurse = _Contact(ours, place)
+            supervisor = _SupervisorContact(ours, place)
             with theirs:
                 if forker is not None:
                     forker.say(HIRE, place, hand=(theirs.fileno(),))
                 else:
-                    nurse.is_process(self._fork(theirs, place))
-            if nurse.begins():
-                return nurse
-            if forker is not None and nurse.pid is None:
+                    supervisor.is_process(self._fork(theirs, place))
+            if supervisor.begins():
+                return supervisor
+            if forker is not None and supervisor.pid is None:
                 forker.kill()
-            nurse.bury(0)
-            self._plan.roll.nurse(place, None)
+            supervisor.wait_for_exit(0)
+            self._plan.roll.set_supervisor(place, None)
         raise OSError("a process that was forked to start the workers does not answer")
 
     def _fork(self, theirs: socket.socket, place: int) -> Pid:
         # in a thread of its own: the OpenMP pool of one that has one would be without its threads in a child, which
         # would wait for them for ever in its first parallel sum
         with ThreadPoolExecutor(1) as aside:
-            return aside.submit(Nurse(self._plan, place, theirs).begin).result()
+            return aside.submit(Supervisor(self._plan, place, theirs).begin).result()
 
     @property
     def watch(self) -> int:
@@ -100,16 +111,16 @@ class Nursery:
 
     def start(self, token: bytes, worker: int, life: int) -> None:
         self._begun[worker] = life
-        self._nurses[0].say(FORK, worker, life, token)
+        self._supervisors[0].say(FORK, worker, life, token)
 
     def kill(self, worker: int, life: int) -> None:
-        nurse, ends = self._nurses[0], time.monotonic() + ANSWER_S
-        nurse.say(KILL, worker, life)
+        supervisor, ends = self._supervisors[0], time.monotonic() + ANSWER_S
+        supervisor.say(KILL, worker, life)
         while self._begun.get(worker) == life and (left := ends - time.monotonic()) > 0:
-            readable(nurse.watched(), left)
+            readable(supervisor.watched(), left)
             self._listen()
-        if self._begun.get(worker) == life:  # not even that it is gone: the nurse hangs itself
-            nurse.kill()
+        if self._begun.get(worker) == life:  # not even that it is gone: the supervisor hangs itself
+            supervisor.kill()
 
     def exits(self) -> list[Exit]:
         self._listen()
@@ -117,11 +128,11 @@ class Nursery:
         return gone
 
     def _listen(self) -> None:
-        """Note who is gone, and replace nurses."""
+        """Note who is gone, and replace supervisors."""
         while ready := {fd for fd, _ in self._epoll.poll(0)}:
-            for nurse in [one for one in self._nurses if ready & {*one.watched()}]:
-                if not (note := nurse.hear()):
-                    self._bereaved(nurse)
+            for supervisor in [one for one in self._supervisors if ready & {*one.watched()}]:
+                if not (note := supervisor.hear()):
+                    self._handle_supervisor_death(supervisor)
                 elif note[0] == GONE:
                     self._gone.append(self._ended(note))
 
@@ -131,49 +142,49 @@ class Nursery:
             del self._begun[worker]
         trace = note[NOTE.size :].decode(errors="replace")
         blameless = how == STOPPED or (status == -signal.SIGKILL and how != STARVED)
-        reason = f"{why(status)} for want of memory" if how == STARVED else why(status)
+        reason = f"{exit_reason(status)} for want of memory" if how == STARVED else exit_reason(status)
         return Exit(worker, life, reason, blameless, None if member < 0 else member, trace, how == STOPPED)
 
-    def _bereaved(self, nurse: _Contact) -> None:
-        """A nurse was killed, and with it its workers."""
-        for fd in nurse.watched():
+    def _handle_supervisor_death(self, supervisor: _SupervisorContact) -> None:
+        """A supervisor was killed, and with it its workers."""
+        for fd in supervisor.watched():
             self._epoll.unregister(fd)
-        if nurse.pid is not None:
-            orphans.end(nurse.pid)  # with children that had not left its group yet
-        nurse.bury(0)
-        self._plan.roll.nurse(nurse.place, None)
-        if nurse is self._nurses[0]:
+        if supervisor.pid is not None:
+            orphans.kill_group(supervisor.pid)  # with children that had not left its group yet
+        supervisor.wait_for_exit(0)
+        self._plan.roll.set_supervisor(supervisor.place, None)
+        if supervisor is self._supervisors[0]:
             self._end_workers()
             self._gone += [
-                Exit(worker, life, "died with its nurse", blameless=True) for worker, life in self._begun.items()
+                Exit(worker, life, "died with its supervisor", blameless=True) for worker, life in self._begun.items()
             ]
             self._begun.clear()
-        self._nurses.remove(nurse)
-        self._staff()
+        self._supervisors.remove(supervisor)
+        self._ensure_supervisors()
 
     def _end_workers(self) -> None:
         self._plan.roll.end_workers()
-        orphans.end_marked(f"{self.directory}/")
+        orphans.kill_tagged(f"{self.directory}/")
 
     def close(self) -> None:
-        for nurse in self._nurses:
-            nurse.leave()  # which ends it
-        for nurse in self._nurses:
-            nurse.bury(ANSWER_S)
-        self._nurses.clear()
+        for supervisor in self._supervisors:
+            supervisor.leave()  # which ends it
+        for supervisor in self._supervisors:
+            supervisor.wait_for_exit(ANSWER_S)
+        self._supervisors.clear()
         self._epoll.close()
-        self._end_workers()  # of nurses that were killed at this moment
+        self._end_workers()  # of supervisors that were killed at this moment
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def _unused() -> str:
+def _unused_name() -> str:
     """A name for a directory that nobody else has or guesses."""
     name = f"evorl-{secrets.token_hex(8)}"
     return os.path.join(short_directory(f"{name}/group"), name)
 
 
-class _Contact:
-    """What the driver knows of a nurse. Whatever is said to a dead one is lost; `hear` notices."""
+class _SupervisorContact:
+    """What the driver knows of a supervisor. Whatever is said to a dead one is lost; `hear` notices."""
 
     def __init__(self, ours: socket.socket, place: int) -> None:
         self.socket, self.place = ours, place
@@ -221,7 +232,7 @@ class _Contact:
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
 
-    def bury(self, patience_s: float) -> None:
+    def wait_for_exit(self, patience_s: float) -> None:
         """Wait for its end, and bring it about where it does not come."""
         self.leave()
         if self.end < 0:
@@ -229,6 +240,6 @@ class _Contact:
         if not readable([self.end], patience_s):
             self.kill()
             readable([self.end])
-        with suppress(ChildProcessError):  # another nurse's child, whose number may be anybody's by now
+        with suppress(ChildProcessError):  # another supervisor's child, whose number may be anybody's by now
             os.waitid(os.P_PIDFD, self.end, os.WEXITED)
         os.close(self.end)

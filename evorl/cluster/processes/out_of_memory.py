@@ -8,13 +8,13 @@ from pathlib import Path
 FIRST = 300  # of 1000, which are all memory: so much more than it has is it taken to have; see proc(5), oom_score_adj
 
 
-def offer_oneself() -> None:
+def prefer_as_victim() -> None:
     """Be ended before others are: a worker can be replaced, and the driver cannot."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(FIRST))
 
 
-def counted() -> int:
+def kill_count() -> int:
     """Processes that the kernel has ended for want of memory so far: in this process's control group, or at all.
 
     The number says more the fewer others there are; without one it stays 0.

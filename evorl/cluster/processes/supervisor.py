@@ -18,7 +18,7 @@ from typing import NamedTuple
 from evorl.cluster.core import Make
 from evorl.cluster.processes import orphans, out_of_memory
 from evorl.cluster.processes.fork import die_with_parent, fork
-from evorl.cluster.processes.orphans import Roll
+from evorl.cluster.processes.orphans import ProcessTable
 from evorl.cluster.processes.pid import Pid
 from evorl.cluster.workers.crash_trace import DUMP, MAX_TRACE, CrashTrace
 from evorl.cluster.workers.worker import serve
@@ -27,35 +27,35 @@ from evorl.util.poll import readable
 NOTE = struct.Struct("<BIIiiB")  # what, worker, life, exit status, member, cause; BORN and ALIVE: then a `Pid`
 FORK, KILL, HIRE, BORN, ALIVE, GONE = range(6)
 ITSELF, STOPPED, STARVED = range(3)  # causes of an end, as far as the exit status does not tell them
-NOBODY = 0xFFFFFFFF  # the worker that a nurse is
+NOBODY = 0xFFFFFFFF  # the worker that a supervisor is
 DUMP_S = 0.1  # seconds that a hung worker gets to say where it hangs
 SWEEP_MS = 50  # without anything else to do, after which programs are looked for that an ended worker has left
-HEIR_S = 1.0  # seconds that one nurse gets to clean up after the driver before the other does, and ends it
+HEIR_S = 1.0  # seconds that one supervisor gets to clean up after the driver before the other does, and ends it
 
 
-class Plan(NamedTuple):
-    """What is the same for all nurses of a group."""
+class SupervisorPlan(NamedTuple):
+    """What is the same for all supervisors of a group."""
 
     make: Make
     endpoint: str
     directory: str  # of the endpoint; no other group's has this name
     driver: Pid
-    roll: Roll
+    roll: ProcessTable
 
 
 class Child(NamedTuple):
-    """A process that a nurse has forked."""
+    """A process that a supervisor has forked."""
 
     pid: Pid
-    worker: int  # NOBODY: another nurse
+    worker: int  # NOBODY: another supervisor
     life: int
     box: CrashTrace | None
 
 
-class Nurse:
-    """The nurse's own process."""
+class Supervisor:
+    """The supervisor's own process."""
 
-    def __init__(self, plan: Plan, place: int, driver: socket.socket) -> None:
+    def __init__(self, plan: SupervisorPlan, place: int, driver: socket.socket) -> None:
         self.plan, self.place, self.driver = plan, place, driver
         self.at_work = False  # the other one waits
         self.poller = select.poll()
@@ -67,7 +67,7 @@ class Nurse:
     def begin(self) -> Pid:
         """Fork it."""
         pid = Pid.of(fork(self._run, self.driver.fileno()))
-        self.plan.roll.nurse(self.place, pid)
+        self.plan.roll.set_supervisor(self.place, pid)
         return pid
 
     def _run(self) -> None:
@@ -75,16 +75,16 @@ class Nurse:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer; so it is in all that is forked here
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         faulthandler.disable()  # the file that it would write to is closed
-        self.starved = out_of_memory.counted()
-        self._tell(ALIVE, NOBODY, more=Pid.of(os.getpid()).pack())
+        self.starved = out_of_memory.kill_count()
+        self._notify(ALIVE, NOBODY, more=Pid.of(os.getpid()).pack())
         gc.freeze()  # so that collections in the workers leave these pages shared, and end nothing of the driver's
         with suppress(ProcessLookupError):  # its end may not close its socket: a child may have been stopped with it
-            self._attend(self.plan.driver.open())
-            self._attend(self.driver.fileno())
+            self._register(self.plan.driver.open())
+            self._register(self.driver.fileno())
             self._serve()
         self._end()
 
-    def _attend(self, fd: int) -> None:
+    def _register(self, fd: int) -> None:
         self.poller.register(fd, select.POLLIN)
 
     def _serve(self) -> None:
@@ -92,22 +92,22 @@ class Nurse:
         while True:
             ready = self.poller.poll(SWEEP_MS if self.leavers else None)
             if not ready:
-                orphans.end_marked(*self.leavers)
+                orphans.kill_tagged(*self.leavers)
                 self.leavers.clear()
             for fd, _ in ready:
                 if fd in self.children:
-                    self._bury(fd)
-                elif fd != self.driver.fileno() or not self._heed():
+                    self._handle_exit(fd)
+                elif fd != self.driver.fileno() or not self._handle_command():
                     return
 
-    def _tell(
+    def _notify(
         self, what: int, worker: int, life: int = 0, status: int = 0, member: int = -1, how: int = ITSELF,
         more: bytes = b"",
     ) -> None:  # fmt: skip
         with suppress(OSError):
             self.driver.send(NOTE.pack(what, worker, life, status, member, how) + more[:MAX_TRACE])
 
-    def _heed(self) -> bool:
+    def _handle_command(self) -> bool:
         """Do what the driver says; False when it is gone."""
         try:
             note, hand, *_ = socket.recv_fds(self.driver, NOTE.size + 16, 1)
@@ -121,33 +121,33 @@ class Nurse:
         elif what == KILL:
             self._kill(worker, life)
         elif what == HIRE:
-            self._hire(worker, hand[0])
+            self._fork_supervisor(worker, hand[0])
         return True
 
-    def _hire(self, place: int, hand: int) -> None:
-        """Fork another nurse, and say who it is for the case that it does not."""
+    def _fork_supervisor(self, place: int, hand: int) -> None:
+        """Fork another supervisor, and say who it is for the case that it does not."""
         with socket.socket(fileno=hand) as theirs:
-            pid = Nurse(self.plan, place, theirs).begin()
+            pid = Supervisor(self.plan, place, theirs).begin()
             with suppress(OSError):
                 theirs.send(NOTE.pack(BORN, NOBODY, 0, 0, -1, ITSELF) + pid.pack())
         self._watch(Child(pid, NOBODY, 0, None))
 
     def _fork(self, worker: int, life: int, token: bytes) -> None:
-        nurse, box, plan = os.getpid(), CrashTrace(), self.plan
+        supervisor, box, plan = os.getpid(), CrashTrace(), self.plan
         self.at_work = True
 
         def work() -> None:
             os.setpgid(0, 0)
-            die_with_parent(nurse)
-            out_of_memory.offer_oneself()
-            orphans.mark(_name(plan, worker, life))
-            alive = lambda: os.getppid() == nurse  # noqa: E731
+            die_with_parent(supervisor)
+            out_of_memory.prefer_as_victim()
+            orphans.tag_children(_name(plan, worker, life))
+            alive = lambda: os.getppid() == supervisor  # noqa: E731
             box.record(lambda: serve(plan.make, plan.endpoint, token, worker, life, alive, mark=box.mark))
 
         try:
             pid = Pid.of(fork(work, box.fd))
         except OSError as error:  # too many processes, too little memory
-            self._tell(GONE, worker, life, 1, more=str(error).encode())
+            self._notify(GONE, worker, life, 1, more=str(error).encode())
             box.close()
             return
         plan.roll.worker(worker, pid)
@@ -156,7 +156,7 @@ class Nurse:
     def _watch(self, child: Child) -> None:
         fd = child.pid.open()
         self.children[fd] = child
-        self._attend(fd)
+        self._register(fd)
 
     def _kill(self, worker: int, life: int) -> None:
         """End a worker that hangs, once it has said where."""
@@ -165,29 +165,29 @@ class Nurse:
                 if _is_stopped(child.pid.number):  # its own: a child that is not waited for
                     self.stopped.add(child.pid)
                 else:
-                    _ask_where(fd, child.box)
+                    _request_stack(fd, child.box)
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
 
-    def _bury(self, fd: int) -> None:
+    def _handle_exit(self, fd: int) -> None:
         child = self.children.pop(fd)
         self.poller.unregister(fd)
         os.close(fd)
-        orphans.end(child.pid)  # what its world has started
+        orphans.kill_group(child.pid)  # what its world has started
         if child.box is not None:
-            self.plan.roll.strike(child.worker, child.pid)
+            self.plan.roll.remove(child.worker, child.pid)
         _, status = os.waitpid(child.pid.number, 0)  # a child of ours: until here the number was its own
         status = os.waitstatus_to_exitcode(status)
         if child.box is None:
             return
         member = -1 if child.box.member is None else child.box.member
-        how, trace = self._how(child, status), child.box.trace.encode()
-        self._tell(GONE, child.worker, child.life, status, member, how, trace)
+        how, trace = self._exit_kind(child, status), child.box.trace.encode()
+        self._notify(GONE, child.worker, child.life, status, member, how, trace)
         child.box.close()
         if status:
             self.leavers.append(_name(self.plan, child.worker, child.life))
 
-    def _how(self, child: Child, status: int) -> int:
-        before, self.starved = self.starved, out_of_memory.counted()
+    def _exit_kind(self, child: Child, status: int) -> int:
+        before, self.starved = self.starved, out_of_memory.kill_count()
         if child.pid in self.stopped:
             self.stopped.remove(child.pid)
             return STOPPED
@@ -198,17 +198,17 @@ class Nurse:
         if not self.at_work:
             self._await_other(HEIR_S * (1 + self.place))  # where neither is at work they must not end each other
         for pid in self._others():
-            orphans.end(pid)
+            orphans.kill_group(pid)
         for fd in self.children:
             signal.pidfd_send_signal(fd, signal.SIGKILL)
         for fd in list(self.children):
-            self._bury(fd)
+            self._handle_exit(fd)
         self.plan.roll.end_workers()
-        orphans.end_marked(f"{self.plan.directory}/")
+        orphans.kill_tagged(f"{self.plan.directory}/")
         shutil.rmtree(self.plan.directory, ignore_errors=True)
 
     def _others(self) -> list[Pid]:
-        return [pid for pid in self.plan.roll.nurses() if pid.number != os.getpid()]
+        return [pid for pid in self.plan.roll.supervisors() if pid.number != os.getpid()]
 
     def _await_other(self, patience_s: float) -> None:
         for pid in self._others():
@@ -218,7 +218,7 @@ class Nurse:
                 os.close(fd)
 
 
-def _name(plan: Plan, worker: int, life: int) -> str:
+def _name(plan: SupervisorPlan, worker: int, life: int) -> str:
     return f"{plan.directory}/{worker}/{life}/"
 
 
@@ -227,7 +227,7 @@ def _is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt"
 
 
-def _ask_where(pidfd: int, box: CrashTrace) -> None:
+def _request_stack(pidfd: int, box: CrashTrace) -> None:
     """Have a worker write down where it is, if it can."""
     signal.pidfd_send_signal(pidfd, DUMP)
     ends = time.monotonic() + DUMP_S

@@ -18,7 +18,7 @@ import ray._raylet
 from ray._private import grpc_utils, services
 
 from evorl.cluster.ray.address import host_port, one_word
-from evorl.cluster.ray.own_ray import ask_for_token
+from evorl.cluster.ray.own_ray import require_token
 from evorl.util.poll import readable
 
 REACH_S = 10.0  # seconds in which it must take a connection, and answer
@@ -29,28 +29,28 @@ NO_RAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.S
 QUESTION = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # the first that Ray asks who joins; empty
 
 
-def reached(address: str) -> str:
+def resolved_address(address: str) -> str:
     """The address with Ray's own port where it names none; of auto that of the Ray which this machine is part of.
 
     Raises OSError where no Ray listens, PermissionError where a token is asked for and ours is missing or another.
     """
-    host, port = host_port(_here() if address == "auto" else address)
+    host, port = host_port(_local_address() if address == "auto" else address)
     found = one_word(host, port)
     try:
         socket.create_connection((host, port), REACH_S).close()
     except OSError as error:
         raise error if address != "auto" else ConnectionError(f"that is {found}: {error}") from None
-    _ask(found)
+    _check_reachable(found)
     return found
 
 
-def _here() -> str:
+def _local_address() -> str:
     """What RAY_ADDRESS says, one that runs, or what ``ray start`` noted last. Raises ConnectionError without any."""
     untyped: Any = services
     tokens: Any = ray._raylet
     token = tokens.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
     if token and not {"RAY_AUTH_MODE", "RAY_ADDRESS"} & os.environ.keys():
-        ask_for_token()  # as Ray does for this machine's own, but without a page of words
+        require_token()  # as Ray does for this machine's own, but without a page of words
     try:
         found = str(untyped.get_ray_address_from_environment("auto", None))
     except ConnectionError:
@@ -60,7 +60,7 @@ def _here() -> str:
     return found
 
 
-def _ask(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Raises PermissionError, or ConnectionError where it is no Ray, which Ray would ask for ever.
 
     What else may be wrong Ray will say when it joins.
@@ -83,7 +83,7 @@ class HeadLost(RuntimeError):
     """The head of the cluster is gone, and with it all that could begin, end or replace a worker."""
 
 
-class Watch:
+class HeadMonitor:
     """Keeps a connection to the head; calls ``gone`` from a thread of its own when there has been none for long."""
 
     def __init__(self, address: str, gone: Callable[[], None]) -> None:

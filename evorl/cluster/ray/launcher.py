@@ -1,7 +1,7 @@
 """Workers in processes that Ray places.
 
 Ray's actors carry the workers: each imports what its members need, forks the worker, waits for its end and tells how
-it ended. So a worker that dies is replaced by a fork, within milliseconds and on the same machine. A carrier dies
+it ended. So a worker that dies is replaced by a fork, within milliseconds and on the same machine. A actor dies
 with its machine, and its worker with it (PR_SET_PDEATHSIG); then Ray places another.
 """
 
@@ -16,17 +16,18 @@ from collections.abc import Collection
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import ray
 import zmq
 from ray.exceptions import RayActorError
 
 from evorl.cluster.core import Make
-from evorl.cluster.processes.fork import die_with_parent, fork, why
+from evorl.cluster.processes.fork import die_with_parent, exit_reason, fork
 from evorl.cluster.processes.pid import Pid
-from evorl.cluster.ray.head import GONE_S, HeadLost, Watch
-from evorl.cluster.ray.own_ray import gist
+from evorl.cluster.ray.head import GONE_S, HeadLost, HeadMonitor
+from evorl.cluster.ray.options import RayOptions
+from evorl.cluster.ray.own_ray import main_line
 from evorl.cluster.ray.session import Session
 from evorl.cluster.transport.authentication import bind_to_free_port
 from evorl.cluster.transport.curve import Credentials, Keys
@@ -35,18 +36,14 @@ from evorl.cluster.workers.crash_trace import CrashTrace
 from evorl.cluster.workers.launcher import Exit
 from evorl.cluster.workers.worker import serve
 
-if TYPE_CHECKING:
-    from evorl.cluster.ray import Ray
-
-
-RETRY_S = 1.0  # before Ray is asked for a carrier again that never was: it may not know yet that a machine is gone
+RETRY_S = 1.0  # before Ray is asked for a actor again that never was: it may not know yet that a machine is gone
 NEWS_S = 0.2  # within which the end of Ray itself is known, once it is known of an actor
 
 End = tuple[int, int | None, str]
 """How a worker ended: its exit status, the member it was busy with and where it was."""
 
 
-class Carrier:
+class WorkerActor:
     """The actor: forks a worker, and waits for it."""
 
     def __init__(self, make: Make, endpoint: str, driver: str) -> None:
@@ -56,15 +53,15 @@ class Carrier:
         """Whose memory it can read, and which process it is."""
         return host_id(), Pid.of(os.getpid())
 
-    def carry(self, token: bytes, worker: int, life: int, keys: Credentials | None) -> End:
+    def run_worker(self, token: bytes, worker: int, life: int, keys: Credentials | None) -> End:
         """A worker's life: how it ended."""
-        carrier, box = os.getpid(), CrashTrace()
+        actor, box = os.getpid(), CrashTrace()
 
         def work() -> None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            die_with_parent(carrier)
-            alive = partial(_is_parent, carrier)
+            die_with_parent(actor)
+            alive = partial(_is_parent, actor)
             serve(self.make, self.endpoint, token, worker, life, alive, driver=self.driver, keys=keys, mark=box.mark)
 
         try:
@@ -76,7 +73,7 @@ class Carrier:
 
 
 def _is_blameless(end: End | Exception) -> bool:
-    """Whether a carrier is gone, and was not ended by what it imports or makes as it begins."""
+    """Whether a actor is gone, and was not ended by what it imports or makes as it begins."""
     return isinstance(end, RayActorError) and not end.actor_init_failed
 
 
@@ -84,7 +81,7 @@ def _is_parent(pid: int) -> bool:
     return os.getppid() == pid
 
 
-class Bell:
+class WakeUp:
     """Rung by any thread, also by one that comes too late; heard by who polls it."""
 
     def __init__(self) -> None:
@@ -94,12 +91,12 @@ class Bell:
     def fileno(self) -> int:
         return self._fd
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         with self._lock:
             if self._fd >= 0:
                 os.eventfd_write(self._fd, 1)
 
-    def hush(self) -> None:
+    def clear(self) -> None:
         with suppress(BlockingIOError):
             os.eventfd_read(self._fd)
 
@@ -109,33 +106,33 @@ class Bell:
             self._fd = -1
 
 
-class Life(NamedTuple):
+class RunningWorker(NamedTuple):
     """A worker that runs."""
 
     number: int
     keys: Credentials | None
 
 
-class Fleet:
+class ActorLauncher:
     """A launcher (see `evorl.cluster.workers.launcher`) of workers in Ray's actors, one in each."""
 
-    def __init__(self, make: Make, workers: int, config: Ray) -> None:
+    def __init__(self, make: Make, workers: int, config: RayOptions) -> None:
         """Raises `BadRequest` where Ray does not start, is not there or has no room."""
         self.workers, self.config, self.host = workers, config, host_id()
         self.endpoint = ""
         self._keys: Keys | None = None
-        self._carriers: dict[int, Any] = {}
-        self._places: dict[int, Future[tuple[str, Pid]]] = {}  # what carriers say of where they are
-        self._lives: dict[int, Life] = {}
+        self._actors: dict[int, Any] = {}
+        self._places: dict[int, Future[tuple[str, Pid]]] = {}  # what worker_actors say of where they are
+        self._lives: dict[int, RunningWorker] = {}
         self._ended: deque[tuple[int, int, Any]] = deque()  # worker, life, what its call gave; from Ray's threads
         self.make = make
         self._session = Session(config, workers)
-        self._bell, self._epoll = Bell(), select.epoll()
-        self._head: Watch | None = None
+        self._bell, self._epoll = WakeUp(), select.epoll()
+        self._head: HeadMonitor | None = None
         try:
             self._epoll.register(self._bell, select.EPOLLIN)
             if not self._session.alone:
-                self._head = Watch(self._session.head, self._headless)
+                self._head = HeadMonitor(self._session.head, self._head_is_gone)
             self._settle()
         except BaseException:
             self.close()
@@ -143,9 +140,11 @@ class Fleet:
 
     def _settle(self) -> None:
         self._made = ray.put(self.make)
-        self._kind: Any = ray.remote(Carrier)  # once: Ray asks the head to keep it, and would wait for one that is gone
-        if self._session.keeper is not None:
-            self._epoll.register(self._session.keeper, select.EPOLLIN)
+        self._kind: Any = ray.remote(
+            WorkerActor
+        )  # once: Ray asks the head to keep it, and would wait for one that is gone
+        if self._session.owner is not None:
+            self._epoll.register(self._session.owner, select.EPOLLIN)
 
     @property
     def watch(self) -> int:
@@ -167,21 +166,21 @@ class Fleet:
 
     def start(self, token: bytes, worker: int, life: int) -> None:
         keys = None if self._keys is None else self._keys.admit()
-        self._lives[worker] = Life(life, keys)
-        if worker not in self._carriers:
-            self._carriers[worker] = carrier = self._carrier(worker, again=life > 0)
-            self._places[worker] = carrier.where.remote().future()
-        call = self._carriers[worker].carry.remote(token, worker, life, keys)
-        call.future().add_done_callback(partial(self._over, worker, life))
+        self._lives[worker] = RunningWorker(life, keys)
+        if worker not in self._actors:
+            self._actors[worker] = actor = self._new_actor(worker, again=life > 0)
+            self._places[worker] = actor.where.remote().future()
+        call = self._actors[worker].run_worker.remote(token, worker, life, keys)
+        call.future().add_done_callback(partial(self._worker_ended, worker, life))
 
-    def _carrier(self, worker: int, again: bool) -> Any:
+    def _new_actor(self, worker: int, again: bool) -> Any:
         options = self._session.place(worker, again)
         return self._kind.options(max_restarts=0, **options).remote(self._made, self.endpoint, self.host)
 
-    def _over(self, worker: int, life: int, answer: Any) -> None:
-        """Called by one of Ray's threads when a worker has ended, or its carrier is gone."""
+    def _worker_ended(self, worker: int, life: int, answer: Any) -> None:
+        """Called by one of Ray's threads when a worker has ended, or its actor is gone."""
         end = answer.exception() or answer.result()
-        if self._never_was(worker, end):
+        if self._never_started(worker, end):
             pause = threading.Timer(RETRY_S, self._note, (worker, life, end))
             pause.daemon = True
             pause.start()
@@ -191,24 +190,24 @@ class Fleet:
     def _note(self, worker: int, life: int, end: End | Exception) -> None:
         if life == self._lives[worker].number:
             self._ended.append((worker, life, end))
-            self._bell.ring()
+            self._bell.wake()
 
-    def _never_was(self, worker: int, end: End | Exception) -> bool:
-        """Whether Ray could not even begin a worker's carrier, and what that imports or makes is not to blame."""
+    def _never_started(self, worker: int, end: End | Exception) -> bool:
+        """Whether Ray could not even begin a worker's actor, and what that imports or makes is not to blame."""
         place = self._places.get(worker)  # None: it was ended by us
         return _is_blameless(end) and place is not None and not (place.done() and place.exception() is None)
 
-    def _headless(self) -> None:
+    def _head_is_gone(self) -> None:
         """Called by a thread of ours when the head of a cluster that was joined is gone."""
         self._session.lost = True
-        self._bell.ring()
+        self._bell.wake()
 
     def exits(self) -> list[Exit]:
         """Raises `HeadLost`."""
-        self._bell.hush()
+        self._bell.clear()
         if self._session.lost:
             raise HeadLost(f"the Ray at {self._session.head} is gone: its head has not been there for {GONE_S:g} s")
-        if self._without_ray():
+        if self._ray_is_gone():
             return self._renew()
         gone = []
         while self._ended:
@@ -217,11 +216,11 @@ class Fleet:
                 gone.append(self._exit(worker, life, end))
         return gone
 
-    def _without_ray(self) -> bool:
-        """Whether our own Ray is gone; where a carrier is, that may be why, and Ray must not be spoken to any more."""
-        keeper = self._session.keeper
+    def _ray_is_gone(self) -> bool:
+        """Whether our own Ray is gone; where a actor is, that may be why, and Ray must not be spoken to any more."""
+        owner = self._session.owner
         suspect = any(isinstance(end, Exception) for _, _, end in self._ended.copy())  # at once: Ray's threads add
-        return keeper is not None and keeper.gone(NEWS_S if suspect else 0.0)
+        return owner is not None and owner.gone(NEWS_S if suspect else 0.0)
 
     def _renew(self) -> list[Exit]:
         """Our own Ray is gone, and all that it carried: begin another."""
@@ -229,7 +228,7 @@ class Fleet:
             Exit(worker, life.number, "lost the Ray that carried it", blameless=True)
             for worker, life in self._lives.items()
         ]
-        self._carriers.clear()
+        self._actors.clear()
         self._places.clear()
         self._session.renew()
         self._ended.clear()
@@ -237,37 +236,37 @@ class Fleet:
         return gone
 
     def _exit(self, worker: int, life: int, end: End | Exception) -> Exit:
-        self._dismiss(worker)
+        self._stop_actor(worker)
         if not isinstance(end, Exception):
             status, member, trace = end
-            return Exit(worker, life, why(status), status == -signal.SIGKILL, member, trace)
+            return Exit(worker, life, exit_reason(status), status == -signal.SIGKILL, member, trace)
         self._forget(worker)
-        return Exit(worker, life, f"lost the process that carried it ({gist(end)})", blameless=_is_blameless(end))
+        return Exit(worker, life, f"lost the process that carried it ({main_line(end)})", blameless=_is_blameless(end))
 
     def kill(self, worker: int, life: int) -> None:
-        """Ends the carrier, and its worker with it; Ray alone would wait for one that is stopped."""
+        """Ends the actor, and its worker with it; Ray alone would wait for one that is stopped."""
         if life == self._lives[worker].number:
             place = self._places.get(worker)
-            self._dismiss(worker)
+            self._stop_actor(worker)
             self._forget(worker)
             if place is not None and place.done() and place.exception() is None:
                 host, pid = place.result()
                 if host == self.host:
                     pid.kill()
 
-    def _dismiss(self, worker: int) -> None:
+    def _stop_actor(self, worker: int) -> None:
         keys = self._lives[worker].keys
         if self._keys is not None and keys is not None:
             self._keys.revoke(keys)
 
     def _forget(self, worker: int) -> None:
-        if worker in self._carriers and not self._session.lost:
-            ray.kill(self._carriers.pop(worker))
+        if worker in self._actors and not self._session.lost:
+            ray.kill(self._actors.pop(worker))
             self._places.pop(worker, None)
 
     def close(self) -> None:
-        for worker in [*self._carriers]:
-            self._dismiss(worker)
+        for worker in [*self._actors]:
+            self._stop_actor(worker)
             self._forget(worker)
         if self._head is not None:
             self._head.close()

@@ -1,8 +1,8 @@
 """A Ray of the run's or sweep's own, kept by a process that does nothing else.
 
 It lives in a session of its own, so that a signal to the run's process group stops the driver and not Ray under it;
-and whatever ends the driver, the keeper ends Ray and whatever Ray has left. It is a child of the keeper's that begins
-Ray, so that the keeper hears of its driver's end also in the seconds that this takes.
+and whatever ends the driver, the owner ends Ray and whatever Ray has left. It is a child of the owner's that begins
+Ray, so that the owner hears of its driver's end also in the seconds that this takes.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from evorl.util.poll import readable
 
 PR_SET_CHILD_SUBREAPER = 36
 STORE = 80 << 20  # bytes of Ray's object store, nearly the least it takes: enough where only factories go through it
-MOST = 4096  # bytes of what a keeper says
+MOST = 4096  # bytes of what a owner says
 BELOW = 71  # letters that Ray adds to the directory of its sessions, in the paths of its sockets
 VITAL = ("/gcs_server", "/raylet")  # without these two processes there is no Ray
 REPLACED = b"r"
-CLOSE_S = 15.0  # seconds that the keeper gets to end Ray
+CLOSE_S = 15.0  # seconds that the owner gets to end Ray
 QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 
 
-class Keeper:
+class RayOwner:
     """The process. It also removes a directory of its driver's, where one is given, when that is gone."""
 
     def __init__(self, options: Mapping[str, Any], directory: str = "") -> None:
         """``options`` of ``ray.init`` are those of the Ray that begins. Raises RuntimeError where it does not."""
-        ask_for_token()
+        require_token()
         self._socket, theirs = socket.socketpair()
         # not a fork: Ray does not work in the child of a process that has used it
         words = [sys.executable, "-m", __name__, str(theirs.fileno()), json.dumps(options), directory]
@@ -55,7 +55,7 @@ class Keeper:
         try:
             fine, _, said = self._socket.recv(MOST).decode(errors="replace").partition(" ")
             if fine != "at":
-                raise RuntimeError(said or "its keeper was killed")
+                raise RuntimeError(said or "its owner was killed")
         except BaseException:
             self.close()
             raise
@@ -70,7 +70,7 @@ class Keeper:
         return bool(readable([self._socket], timeout_s))
 
     def close(self, replaced: bool = False) -> None:
-        """End Ray; the directory stays where another keeper is to follow."""
+        """End Ray; the directory stays where another owner is to follow."""
         if replaced:
             with suppress(OSError):
                 self._socket.send(REPLACED)
@@ -82,7 +82,7 @@ class Keeper:
             self._process.wait()
 
 
-def ask_for_token() -> None:
+def require_token() -> None:
     """Others on this machine can reach what Ray starts: it asks for its token, unless the person said otherwise."""
     import ray._raylet
 
@@ -107,37 +107,37 @@ def on_loopback() -> Iterator[None]:
         constants.ENABLE_RAY_CLUSTER = before
 
 
-def _keep(driver: socket.socket, options: dict[str, Any], directory: str) -> None:
+def _own_ray(driver: socket.socket, options: dict[str, Any], directory: str) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:
-        child = fork(partial(_carry, driver, options, os.getpid()), keep=driver.fileno())
+        child = fork(partial(_run_ray, driver, options, os.getpid()), keep=driver.fileno())
         readable([driver, os.pidfd_open(child)])  # until the driver is gone, or Ray
     finally:
-        _end_children()
+        _kill_children()
         with suppress(OSError):
             driver.shutdown(socket.SHUT_WR)  # so a driver that lives hears of it
-        if directory and not _replaced(driver):
+        if directory and not _is_replaced(driver):
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _carry(driver: socket.socket, options: dict[str, Any], keeper: int) -> None:
+def _run_ray(driver: socket.socket, options: dict[str, Any], owner: int) -> None:
     """Begin Ray, tell the driver, and end when Ray is no longer whole."""
-    die_with_parent(keeper)
-    import ray  # here: the keeper listens from its first moment
+    die_with_parent(owner)
+    import ray  # here: the owner listens from its first moment
 
     calm = {"worker_niceness": 0}  # nearly the lowest priority is Ray's default: any other program would starve them
     own = {
         "_system_config": {**calm, **(options.get("_system_config") or {})},
-        "_temp_dir": options.get("_temp_dir") or _temporary(),
+        "_temp_dir": options.get("_temp_dir") or _temporary_directory(),
     }
     try:
         with on_loopback():
             ray.init("local", **{**QUIET, **options, **own})
         said = f"at {ray.get_runtime_context().gcs_address}"
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
-        said = f"not {gist(error)}"
+        said = f"not {main_line(error)}"
     driver.send(said.encode()[:MOST])
     vital = []
     for child in _children():
@@ -147,21 +147,21 @@ def _carry(driver: socket.socket, options: dict[str, Any], keeper: int) -> None:
     readable(vital)  # of a Ray that did not start there may be none; but then the driver leaves
 
 
-def _replaced(driver: socket.socket) -> bool:
-    """Whether another keeper is to follow, once the driver has closed its end."""
+def _is_replaced(driver: socket.socket) -> bool:
+    """Whether another owner is to follow, once the driver has closed its end."""
     try:
         return driver.recv(1) == REPLACED
     except ConnectionError:  # it died before it had read what we sent
         return False
 
 
-def _temporary() -> str | None:
+def _temporary_directory() -> str | None:
     """Where Ray keeps its session: as usual, but where that is too deep for the names of its sockets."""
     usual = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     return None if short_directory("x" * BELOW, usual) == usual else "/tmp/ray"
 
 
-def gist(error: Exception) -> str:
+def main_line(error: Exception) -> str:
     """The one line that matters of an error of Ray's, which may be a page: the first, or what ends a traceback."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1 if any("Traceback" in line or line.startswith("  File") for line in lines) else 0]
@@ -171,7 +171,7 @@ def _children() -> list[int]:
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
-def _end_children() -> None:
+def _kill_children() -> None:
     """Kill what is left, until nothing is: as their subreaper this process inherits its children's children."""
     while True:
         for child in _children():
@@ -184,4 +184,4 @@ def _end_children() -> None:
 
 
 if __name__ == "__main__":
-    _keep(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]), sys.argv[3])
+    _own_ray(socket.socket(fileno=int(sys.argv[1])), json.loads(sys.argv[2]), sys.argv[3])

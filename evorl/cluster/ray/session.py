@@ -11,21 +11,18 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from evorl.cluster.ray.address import host_port
-from evorl.cluster.ray.head import reached
-from evorl.cluster.ray.own_ray import STORE, Keeper, gist, on_loopback
+from evorl.cluster.ray.head import resolved_address
+from evorl.cluster.ray.options import RayOptions
+from evorl.cluster.ray.own_ray import STORE, RayOwner, main_line, on_loopback
 from evorl.cluster.transport.host import short_directory
 from evorl.util.errors import BadRequest
-
-if TYPE_CHECKING:
-    from evorl.cluster.ray import Ray
-
 
 UNTYPED: Any = ray  # some of its functions have no annotations
 DRIVERS = (
@@ -38,13 +35,13 @@ DRIVERS = (
 class Session:
     """A Ray of the run's own, one that was joined, or the one that this very process is part of already."""
 
-    def __init__(self, config: Ray, workers: int) -> None:
+    def __init__(self, config: RayOptions, workers: int) -> None:
         """Raises `BadRequest` where it does not start, is not there or has no room."""
         self.config = config
         self.found, self._workers = ray.is_initialized(), workers
         self.alone = config.address is None  # all workers are on this machine
-        self.directory = _private() if self.alone else ""
-        self.keeper: Keeper | None = None
+        self.directory = _private_directory() if self.alone else ""
+        self.owner: RayOwner | None = None
         self.lost = False  # the head, and Ray must not be spoken to any more
         self._group: Any = None
         try:
@@ -52,7 +49,7 @@ class Session:
                 self._open(workers)
             self.ip = str(UNTYPED.util.get_node_ip_address())
             self.head = str(ray.get_runtime_context().gcs_address)
-            if self.keeper is not None:
+            if self.owner is not None:
                 self._check_gpus(workers)
             elif not self.alone:
                 self._reserve(workers)
@@ -64,14 +61,14 @@ class Session:
         c = self.config
         if self.found:
             return self._check_found()
-        with _errors_told(c.address, "cluster.address"):
+        with _errors_as_bad_request(c.address, "cluster.address"):
             if c.address is None:
                 cores = math.ceil(workers * c.cpus)
-                self.keeper = Keeper({"num_cpus": cores, "object_store_memory": STORE}, self.directory)
+                self.owner = RayOwner({"num_cpus": cores, "object_store_memory": STORE}, self.directory)
                 with on_loopback():
-                    ray.init(self.keeper.address, log_to_driver=False, logging_level=logging.ERROR)
+                    ray.init(self.owner.address, log_to_driver=False, logging_level=logging.ERROR)
             else:
-                ray.init(reached(c.address), log_to_driver=False, logging_level=logging.ERROR)
+                ray.init(resolved_address(c.address), log_to_driver=False, logging_level=logging.ERROR)
 
     def _check_found(self) -> None:
         joined, asked = ray.get_runtime_context().gcs_address, self.config.address
@@ -80,7 +77,7 @@ class Session:
 
     def _check_gpus(self, workers: int) -> None:
         """Of a Ray of one's own, which has as many CPUs as workers ask for, and no more GPUs than there are."""
-        each, here = self.config.gpus, _there()["GPU"]
+        each, here = self.config.gpus, _total_resources()["GPU"]
         if not each:
             return
         room = here * int(1 / each + 1e-9) if each < 1 else here // each  # no worker has parts of two
@@ -92,7 +89,7 @@ class Session:
         c = self.config
         self._group = placement_group([self._needs()] * workers, strategy=c.placement.upper())
         if not self._group.wait(c.deadline_s):
-            has = _there()
+            has = _total_resources()
             raise BadRequest(
                 f"no room for {workers} workers of {c.cpus:g} CPUs and {c.gpus:g} GPUs within {c.deadline_s:g} s; the "
                 f"cluster has {has['CPU']:g} CPUs and {has['GPU']:g} GPUs",
@@ -104,7 +101,7 @@ class Session:
         return {name: amount for name, amount in needs.items() if amount} or {"CPU": 0.001}
 
     def place(self, worker: int, again: bool) -> dict[str, Any]:
-        """Where Ray is to put the carrier of a worker, as options of an actor.
+        """Where Ray is to put the actor of a worker, as options of an actor.
 
         One that is placed ``again`` has lost its machine: it takes any where there is one, however full, rather than
         let the run wait.
@@ -136,12 +133,12 @@ class Session:
     def _leave(self, replaced: bool = False) -> None:
         if not (self.found or self.lost):
             ray.shutdown()
-        if self.keeper is not None:
-            self.keeper.close(replaced)
-            self.keeper = None
+        if self.owner is not None:
+            self.owner.close(replaced)
+            self.owner = None
 
 
-def begin(key: str, address: str | None, **more: Any) -> None:
+def init_ray(key: str, address: str | None, **more: Any) -> None:
     """``ray.init(address, **more)``, where this process has no Ray yet; its answer to SIGTERM stays its own.
 
     Without an address a Ray of its own, which ends with this process: Ray itself would join whatever runs here, and go
@@ -151,41 +148,41 @@ def begin(key: str, address: str | None, **more: Any) -> None:
     """
     if ray.is_initialized():
         return
-    with _signals_kept(), _errors_told(address, key):
+    with _signals_kept(), _errors_as_bad_request(address, key):
         if own := address in (None, "local"):
-            keeper = Keeper({name: more.pop(name) for name in [*more] if name not in DRIVERS})
-            atexit.register(_end, keeper)
-            address = keeper.address
+            owner = RayOwner({name: more.pop(name) for name in [*more] if name not in DRIVERS})
+            atexit.register(_end, owner)
+            address = owner.address
         elif "://" not in address:
-            address = reached(address)
+            address = resolved_address(address)
         with on_loopback() if own else nullcontext():
             UNTYPED.init(address, **{"logging_level": logging.ERROR, **more})
 
 
-def _end(keeper: Keeper) -> None:
+def _end(owner: RayOwner) -> None:
     UNTYPED.shutdown(_exiting_interpreter=True)  # which waits for the last lines of jobs
-    keeper.close()
+    owner.close()
 
 
-def _there() -> dict[str, float]:
+def _total_resources() -> dict[str, float]:
     """What the whole Ray has, used or not."""
     found: dict[str, float] = UNTYPED.cluster_resources()
     return {name: found.get(name, 0.0) for name in ("CPU", "GPU")}
 
 
-def _private() -> str:
+def _private_directory() -> str:
     """A directory for the group's socket that nobody else can read."""
     return tempfile.mkdtemp(prefix="evorl-", dir=short_directory("evorl-12345678/group"))
 
 
 @contextmanager
-def _errors_told(address: str | None, key: str) -> Iterator[None]:
+def _errors_as_bad_request(address: str | None, key: str) -> Iterator[None]:
     """Whatever keeps Ray from being there is a `BadRequest`."""
     try:
         yield
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
         what = "does not start here" if address in (None, "local") else f"at {address} cannot be joined"
-        raise BadRequest(f"Ray {what}: {gist(error)}", key) from error
+        raise BadRequest(f"Ray {what}: {main_line(error)}", key) from error
 
 
 @contextmanager

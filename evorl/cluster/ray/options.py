@@ -1,0 +1,43 @@
+"""The config keys of ``cluster=ray``, which the launcher and the session read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from evorl.cluster.ray.address import host_port
+from evorl.util.errors import BadRequest
+from evorl.util.types import Count, NonNegative, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayOptions:
+    """Keys of ``conf/cluster/ray.yaml``."""
+
+    workers: Count = 2
+    """Processes; more than there are members stay away. What comes out does not depend on it."""
+    deadline_s: Positive = 120.0
+    """Seconds without an answer after which a worker counts as hung and is replaced."""
+    address: str | None = None
+    """The Ray cluster to join: auto for the one that this machine is part of, or its head's host[:port], where
+    an IPv6 address stands in brackets; null starts a Ray of its own on this machine, which ends with the run."""
+    cpus: NonNegative = 1.0
+    """CPUs that Ray sets aside for each worker."""
+    gpus: NonNegative = 0.0
+    """GPUs that Ray sets aside for each worker."""
+    placement: Literal["spread", "pack"] = "spread"
+    """Over as many machines as there are, or as few as they fit on."""
+
+    def __post_init__(self) -> None:
+        if self.address is None:
+            return
+        if "://" in self.address:
+            raise BadRequest(
+                f"{self.address} is no address to join: the driver is part of the cluster, so run it on one of its "
+                "machines, with auto or the head's host[:port]",
+                "address",
+            )
+        try:
+            host_port(self.address)
+        except ValueError as error:
+            raise BadRequest(str(error), "address") from None
