@@ -1,19 +1,19 @@
-"""The door that judges a finished or running experiment again.
+"""The command that evaluates a finished or running experiment again.
 
     python -m evorl.evaluate run=RUN_DIR episodes=100 checkpoint=best video=true
     python -m evorl.evaluate run=RUN_DIR individual=12
 
-Of a population the best individual is judged, or another one that the checkpoint holds.
+For a population, the best individual is evaluated, or another one that the checkpoint holds.
 
-An evaluation is a pure function of (checkpoint, world, seed, episodes): with the run's own seed and number of
-episodes the numbers equal, bit for bit, what the run recorded for that checkpoint.
+An evaluation is a pure function of (checkpoint, world, seed, episodes). With the run's own seed and number of episodes,
+the numbers equal those that the run recorded for that checkpoint, bit for bit.
 """
 
 from __future__ import annotations
 
 import sys
 
-if __name__ == "__main__":  # as the command evorl, which minds signals while it starts
+if __name__ == "__main__":  # start as the command evorl, which handles signals during start-up
     from evorl.__main__ import main as evorl
 
     sys.exit(evorl(["evaluate", *sys.argv[1:]]))
@@ -39,36 +39,36 @@ if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
 
 NEAR = 8
-"""Ids that a refusal names."""
+"""Number of ids that an error message lists."""
 USAGE = "usage: python -m evorl.evaluate run=RUN_DIR [episodes=N] [checkpoint=best] [video=true]   (--help tells more)"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What the command line asks for; each field is a key."""
+    """The keys of the command line."""
 
     run: str
     """A run directory; every command needs it."""
     checkpoint: str = "latest"
     """latest, best, or a step that the run keeps."""
     individual: Natural | str | None = None
-    """Of a population: best, or the id of one that the checkpoint holds; null is the best."""
+    """For a population: best, or the id of an individual that the checkpoint holds; null is the best."""
     episodes: Count | None = None
     """Evaluation games; null takes the run's own number."""
     seed: Natural | None = None
-    """Of the evaluation's episodes; null takes the run's own."""
+    """Seed of the evaluation's episodes; null takes the run's own."""
     device: Literal["auto", "cpu", "cuda"] | None = None
-    """auto, cpu or cuda; null takes the run's own, but the CPU for a run that asked for a GPU where there is none."""
+    """auto, cpu or cuda; null takes the run's own, or the CPU if the run used a GPU and there is none here."""
     video: bool = False
     """Write a film of one episode into the run directory."""
     fps: Positive = 30.0
-    """Pictures of the film in a second."""
+    """Pictures per second of the film."""
     trust: tuple[str, ...] = ()
-    """Import roots outside evorl that the run's config may name."""
+    """Root modules outside evorl that the run's config may import."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code of ``evorl.evaluate`` with these arguments."""
+    """Run ``evorl.evaluate`` with these arguments and return its exit code."""
     return config.exit_code(lambda: evaluate(_asked(sys.argv[1:] if argv is None else argv)))
 
 

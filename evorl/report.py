@@ -1,4 +1,4 @@
-"""The door that turns run directories into tables, pictures and one page.
+"""The command that turns run directories into tables, pictures and one page.
 
 ``python -m evorl.report RUN_DIR_OR_GLOB... out=DIR``
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-if __name__ == "__main__":  # as the command evorl, which minds signals while it starts
+if __name__ == "__main__":  # start as the command evorl, which handles signals during start-up
     from evorl.__main__ import main as evorl
 
     sys.exit(evorl(["report", *sys.argv[1:]]))
@@ -35,11 +35,11 @@ RUN_DIR_OR_GLOB  a run, a folder of runs (of a sweep, say), or a pattern in quot
 out      report  where the page, its pictures and tables go: a new or empty directory, or an older report
 """
 MARK = "report.json"
-"""Names a directory as a report of ours, and lists the files in it that are."""
+"""The file that marks a directory as a report and lists the report's files."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code of ``evorl.report`` with these arguments."""
+    """Run ``evorl.report`` with these arguments and return its exit code."""
     return config.exit_code(lambda: report(sys.argv[1:] if words is None else words))
 
 

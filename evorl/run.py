@@ -1,4 +1,4 @@
-"""The door that trains: compose, check every job, then run.
+"""The command that trains: compose, check every job, then run.
 
     python -m evorl.run mdp=pong rl=ppo
     python -m evorl.run --multirun mdp=pong rl=ppo rl.lr=1e-3,3e-4 seed=1,2,3
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 
-if __name__ == "__main__":  # as the command evorl, which minds signals while it starts
+if __name__ == "__main__":  # start as the command evorl, which handles signals during start-up
     from evorl.__main__ import main as evorl
 
     sys.exit(evorl(["run", *sys.argv[1:]]))
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
 
 AMENDABLE = ("budget", "record", "cluster")
-"""Keys that a resumed run may change: whatever else it writes must be what one that never stopped would."""
+"""Keys that a resumed run may change: they do not change what the run writes."""
 GENES = "ec.genes"
-"""What a resumed population may have others of."""
+"""The key of genes, which a resumed population may change as well."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code of ``evorl.run`` with these arguments."""
+    """Run ``evorl.run`` with these arguments and return its exit code."""
     return config.exit_code(lambda: run(sys.argv[1:] if words is None else words))
 
 
 def run(words: Sequence[str]) -> None:
-    """Do what the command line asks for. Raises `BadRequest` before anything is written."""
+    """Do the work of the command line. Raises `BadRequest` before anything is written."""
     parser = get_args_parser()
     args = _arguments(parser, words)
     name = args.config_name or "config"

@@ -48,7 +48,7 @@ SKIPPED = ("provenance.json", "hydra.yaml", "multirun.yaml", "events.out.*", ".l
 
 @dataclass(frozen=True)
 class Case:
-    """Commands that both checkouts run. A word for the door comes first: run, evaluate or report."""
+    """Commands that both checkouts run. The first word is run, evaluate or report."""
 
     first: tuple[str, ...]
     later: tuple[str, ...] = ()

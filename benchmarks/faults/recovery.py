@@ -2,7 +2,7 @@
 
 A group of four members is called repeatedly, as a synchronous run calls it. At a random moment of a call, one worker is
 killed, or all of them, or the supervisor that forks them (its workers die with it). The table shows the time from the
-kill to the reply of that call, beside the time of an undisturbed call. If both are equal, the lost work was repeated and
+kill to the reply of that call, and the time of an undisturbed call. If both are equal, the lost work was repeated and
 nothing else was waited for. The members are bare counters, samplers with the default settings of Pong, and samplers of
 the coroutine world, whose episodes are replayed from their actions. A stopped worker is detected after
 `cluster.deadline_s`; the last column is the time from then on.
