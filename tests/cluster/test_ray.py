@@ -153,7 +153,7 @@ def test_ends_may_be_told_of_while_they_are_read() -> None:
     teller = threading.Thread(target=tell)
     teller.start()
     try:
-        assert not any(launcher._without_ray() for _ in range(3000))
+        assert not any(launcher._ray_is_gone() for _ in range(3000))
     finally:
         stop.set()
         teller.join()
@@ -172,7 +172,7 @@ def test_who_is_killed_is_the_carrier_there_is_now(monkeypatch: pytest.MonkeyPat
 
     def actor() -> Any:
         answers.append(Future())
-        return SimpleNamespace(where=method(answers[-1]), carry=method(Future()))
+        return SimpleNamespace(where=method(answers[-1]), run_worker=method(Future()))
 
     def method(answer: Future[Any]) -> Any:
         return SimpleNamespace(remote=lambda *given: SimpleNamespace(future=lambda: answer))
@@ -204,7 +204,7 @@ def test_a_carrier_that_never_was_is_not_asked_for_again_at_once(monkeypatch: py
         for worker, error in enumerate(errors):
             answer: Future[Any] = Future()
             answer.set_exception(error)
-            launcher._over(worker, 7, answer)
+            launcher._worker_ended(worker, 7, answer)
         assert [worker for worker, *_ in launcher._ended] == [1, 2, 3]
         ((seconds, then),) = pauses
         then()
@@ -315,7 +315,11 @@ def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tm
     assert {str(ip) for pid in relatives(tmp_path / "tmp") for ip in listening(pid)} == {"127.0.0.1"}
     titles = b"\n".join(title(pid) for pid in relatives(tmp_path / "tmp"))
     (address,) = {found.decode() for found in re.findall(rb"--gcs-address=([\d.:]+)", titles)}
-    asked = [sys.executable, "-c", f"from evorl.cluster.ray.head import reached; reached({address!r})"]
+    asked = [
+        sys.executable,
+        "-c",
+        f"from evorl.cluster.ray.head import resolved_address; resolved_address({address!r})",
+    ]
     stranger = subprocess.run(asked, env={"HOME": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True)
     assert "PermissionError: it asks for a token" in stranger.stderr
     os.killpg(run.pid, signal.SIGTERM)  # Ray is in another session
@@ -334,7 +338,7 @@ def test_gpus_that_this_machine_has_not_are_refused_at_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("each", "here", "most"), [(0.0, 0, 9), (0.1, 1, 10), (0.6, 2, 2), (1.0, 2, 2), (2.0, 3, 1)])
 def test_no_worker_has_parts_of_two_gpus(each: float, here: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_there", lambda: {"CPU": 9.0, "GPU": float(here)})
+    monkeypatch.setattr(session, "_total_resources", lambda: {"CPU": 9.0, "GPU": float(here)})
     asked: Any = SimpleNamespace(config=Ray(gpus=each))
     session.Session._check_gpus(asked, most)
     if each:
