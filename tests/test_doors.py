@@ -62,7 +62,7 @@ def test_a_run(finished: Path) -> None:
     [
         (["rl.lrr=1"], "evorl: rl.lrr: unknown key; did you mean rl.lr?"),
         (["rl.learning_rate=1"], "evorl: rl.learning_rate: unknown key; did you mean rl.lr?"),
-        (["learning_rate=1"], "evorl: learning_rate: unknown key; did you mean rl.lr?"),
+        (["learning_rate=1"], "evorl: learning_rate: unknown key; in evorl this is rl.lr=1"),
         (["rl.discount=1"], "evorl: rl.discount: unknown key; did you mean rl.gamma?"),
         (["discount=1"], "evorl: discount: unknown key; did you mean rl.gamma?"),
         (["run_dir=x"], "evorl: run_dir: unknown key; did you mean hydra.run.dir?"),
@@ -107,7 +107,7 @@ def test_a_run(finished: Path) -> None:
         (["--multirun", "rl=glob(*)", "seed=x"], "evorl: seed: expected int, got 'x'"),
         (
             ["--multirun", "mdp.opponent=self", "~tuned", "rl.slots=4,3"],
-            "evorl: rl.slots: self needs an even number of slots",
+            "evorl: rl.slots: opponent=self needs an even number of slots",
         ),
         (["--multirun", *TINY, "rl.gamma=0.9,{foo: 0.9}"], "evorl: rl.gamma.foo: unknown key; there are: reward"),
         (["--multirun", "+hydra.callbacks.mine._target_=os.getcwd"], "evorl: hydra.callbacks: are code"),
@@ -355,10 +355,10 @@ def test_the_first_line_comes_within_two_seconds(tmp_path: Path) -> None:
 def test_directories_of_runs_that_start_at_the_same_time(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib, concurrent.futures as f\n"
-        "from evorl.jobs.job import place\n"
+        "from evorl.jobs.job import new_directory\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "with f.ThreadPoolExecutor(8) as pool:\n"
-        "    for one in [pool.submit(place, 'runs/a/20260101-s0', 'k', []) for _ in range(8)]: print(one.result())\n"
+        "    for one in [pool.submit(new_directory, 'runs/a/20260101-s0', 'k', []) for _ in range(8)]: print(one.result())\n"
     )
     processes = [
         subprocess.Popen(

@@ -172,7 +172,7 @@ def test_who_becomes_another_program_meanwhile_is_looked_at_again(monkeypatch: p
         def seen(pid: int, words: tuple[bytes, ...]) -> bool | None:
             return None if pid == stray.pid and blind and blind.pop() else carries(pid, words)
 
-        monkeypatch.setattr(orphans, "_carries", seen)
+        monkeypatch.setattr(orphans, "_has_tag", seen)
         orphans.kill_tagged("/nowhere/")
         try:
             assert stray.wait(PATIENCE_S) == -signal.SIGKILL

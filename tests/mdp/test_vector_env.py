@@ -23,7 +23,7 @@ from evorl.mdp.lockstep import Lockstep
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch
-from evorl.rl.evaluation import play as judged
+from evorl.rl.evaluation import play_episodes as judged
 from evorl.rl.ppo import PPO
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes

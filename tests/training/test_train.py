@@ -30,7 +30,7 @@ from evorl.population.loop import Population
 from evorl.record import checkpoint
 from evorl.record.core import Record
 from evorl.record.terminal import Terminal
-from evorl.rl import policy_gradient
+from evorl.rl import network_learner
 from evorl.rl.core import NotFinite
 from evorl.rl.ppo import PPO
 from evorl.rl.sampler import Sampler
@@ -114,7 +114,7 @@ def test_genes_refused_beside_a_compiled_step_are_those_that_its_code_holds(
         texts.append(Recorded.of(function, *example).text)
         return capture(function, *example)
 
-    monkeypatch.setattr(policy_gradient, "compiled", noted)
+    monkeypatch.setattr(network_learner, "compiled", noted)
     others = {
         "slots": 8, "horizon": 32, "gamma": 0.9, "lam": 0.9, "lr": 1e-2, "adam_epsilon": 1e-4, "critic_coef": 0.3,
         "entropy_coef": 0.1, "max_grad_norm": 0.1, "normalize_advantage": False, "normalize_inputs": True,
