@@ -358,7 +358,8 @@ def test_directories_of_runs_that_start_at_the_same_time(tmp_path: Path) -> None
         "from evorl.jobs.job import new_directory\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "with f.ThreadPoolExecutor(8) as pool:\n"
-        "    for one in [pool.submit(new_directory, 'runs/a/20260101-s0', 'k', []) for _ in range(8)]: print(one.result())\n"
+        "    made = [pool.submit(new_directory, 'runs/a/20260101-s0', 'k', []) for _ in range(8)]\n"
+        "    for one in made: print(one.result())\n"
     )
     processes = [
         subprocess.Popen(

@@ -143,8 +143,8 @@ def test_a_driver_killed_at_random_moments_leaves_nothing_and_goes_on(run: Calla
 
 WITHOUT_WORKERS = """
 import os, signal
-from evorl.cluster.processes.launcher import Nursery
-print(Nursery(print, 2).directory, flush=True)
+from evorl.cluster.processes.launcher import ProcessLauncher
+print(ProcessLauncher(print, 2).directory, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
