@@ -19,7 +19,7 @@ def fork(work: Callable[[], None], keep: int) -> int:
     """A child that does ``work`` and ends; of the parent's files it keeps the standard three and ``keep``."""
     sys.stdout.flush()
     sys.stderr.flush()
-    with warnings.catch_warnings():  # newer Pythons warn of the parent's threads: see `Nursery._fork`
+    with warnings.catch_warnings():  # newer Pythons warn of the parent's threads: see `ProcessLauncher._fork`
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid:
