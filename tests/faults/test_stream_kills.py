@@ -27,7 +27,7 @@ WORLD = Pong(rounds=2, round_steps=60)
 
 def told(answer: dict[str, Any]) -> tuple[Any, ...]:
     """A fragment's numbers, copied."""
-    lesson = answer["lesson"]
+    lesson = answer["update_input"]
     tensors = [*lesson["inputs"], lesson["action"], lesson["log_prob"], lesson["reward"]]
     return answer["cost"], answer["version"], *(bytes(x.numpy().tobytes()) for x in tensors)
 
