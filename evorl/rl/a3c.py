@@ -1,8 +1,8 @@
 """Asynchronous advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783): the members send gradients.
 
-Each member computes the gradient of A2C's loss on its own batch, at the weights it has; the learner takes one step
-along each as it comes. So the loss is worked out where the games are, and what travels is as large as the weights, not
-as the experience. The paper's threads share RMSProp's statistics; here the learner alone holds the optimiser, Adam.
+Each member computes the gradient of A2C's loss on its own batch, at the weights it has. The learner takes one step
+along each gradient when it arrives. A message is as large as the weights, not as the experience. The paper's threads
+share RMSProp's statistics; here the learner alone holds the optimiser, Adam.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class A3C(a2c.A2C):
 
 @dataclass
 class Gradient:
-    """What a member learned from its batch."""
+    """The gradient of a member's batch, and numbers about the loss."""
 
     gradient: Tensor  # [D], of the loss at the member's weights, not clipped
     stats: dict[str, float]
@@ -68,12 +68,12 @@ class Learner(a2c.Learner):
         return Gradient(found["gradient"], stats)
 
     def _gradient_and_stats(self, theta: Tensor, *given: Tensor) -> dict[str, Tensor]:
-        """The gradient, and beside it the numbers about the loss."""
+        """Return the gradient [D] and named numbers about the loss."""
         gradient, stats = self._gradient(theta, *given)
         return {"gradient": gradient, **stats}
 
     def update(self, given: Any, step: int, iteration: int) -> Learned:
-        """One step along a member's gradient. Raises `NotFinite`."""
+        """Take one step along a member's gradient. Raises `NotFinite`."""
         rate = scheduled(self.hyper.lr, step)
         self.lr.fill_(rate)
         gradient = given.gradient.to(self.device)

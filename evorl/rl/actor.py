@@ -1,4 +1,4 @@
-"""Playing: an arena and a policy give batches to learn from."""
+"""Actors: an arena and a policy together fill batches to learn from."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Player:
         self.returns = np.zeros((arena.slots, len(arena.spec.rewards)))
         self.lengths = np.zeros(arena.slots, np.int64)
         self.names = [f"input {one.name!r}" for one in arena.spec.inputs]
-        self.heads = np.cumsum([0, *heads(arena.spec.action)[:-1]])  # where each one's part of a mask begins
+        self.heads = np.cumsum([0, *heads(arena.spec.action)[:-1]])  # offset of each component's part of a legal mask
         self.reported: set[str] | None = None  # the names of every episode's results
-        self.waiting = np.zeros(arena.slots, bool)  # for an answer of ours
+        self.waiting = np.zeros(arena.slots, bool)  # slots that wait for an action
         self.wait_for(np.ones(arena.slots, bool))
 
     def wait_for(self, slots: Array) -> None:
-        """Receive until the slots in this mask wait: how a fresh or restored arena begins.
+        """Receive until all slots in this mask wait for an action, as after a start or a restore.
 
         Raises `NotFinite`, and `WorldError` for a state without a legal action.
         """
@@ -50,12 +50,12 @@ class Player:
         self._check_legal(np.flatnonzero(slots))
 
     def decide(self, noise: Tensor) -> Decision:
-        """What the policy does in every slot's current state under noise [B, noise_size]."""
+        """Return the policy's decisions in the current states of all slots under noise [B, noise_size]."""
         start = None if self.carry is None else torch.from_numpy(self.start)
         return self.learner.act(_tensors(self.now.inputs), _tensor(self.now.legal), noise, self.carry, start)
 
     def send(self, rows: Array, decision: Decision) -> None:
-        """Answer the slots in ``rows`` with their decisions."""
+        """Send the decisions of the slots in ``rows`` to the arena."""
         every = len(rows) == self.arena.slots
         sel = ALL if every else rows
         if self.carry is not None and decision.carry is not None:
@@ -65,7 +65,7 @@ class Player:
         self.arena.send(rows, decision.played.numpy()[sel])
 
     def recv(self) -> tuple[Decisions, list[tuple[int, Episode]]]:
-        """The decisions that wait, and the episodes that ended before them.
+        """Return the slots that now wait for an action, and the episodes that ended before that.
 
         Raises `NotFinite`, and `WorldError` for a state without a legal action and for results of other names.
         """
@@ -89,7 +89,7 @@ class Player:
         return now, list(named.items())
 
     def _episode(self, slot: int, result: dict[str, float]) -> Episode:
-        """A world that reshapes its rewards reports the raw return itself."""
+        """Build an episode's record. A world that reshapes its rewards reports the raw return itself."""
         self._check_result(slot, result)
         others = {k: v for k, v in result.items() if k not in ("return", "length")}
         rewards = tuple(self.returns[slot].tolist())
@@ -98,7 +98,7 @@ class Player:
         )
 
     def final_values(self) -> Tensor:
-        """The critic's value [B, R] of the state where each truncated episode was cut (other rows mean nothing)."""
+        """Return the critic's value [B, R] of the state where each episode was truncated; other rows are arbitrary."""
         start = None if self.carry is None else torch.zeros(self.arena.slots, dtype=torch.bool)
         noise = torch.zeros(self.arena.slots, noise_size(self.arena.spec.action))
         legal = self.now.final_legal if self.now.final_legal is not None else self.now.legal
@@ -159,11 +159,11 @@ class Actor:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
         self.store = _Columns(batch)
-        self.tied = arena.slots if isinstance(arena, StepsTogether) else arena.sides  # adjacent, need each other
-        self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that the present collection left out
+        self.tied = arena.slots if isinstance(arena, StepsTogether) else arena.sides  # adjacent slots step together
+        self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that belong to no batch
 
     def collect(self, iteration: int) -> tuple[int, list[Episode]]:
-        """T decisions of every slot; returns the environment steps they took and the episodes that ended.
+        """Collect T decisions of every slot; return the environment steps they took and the episodes that ended.
 
         A slot that has its T decisions waits with its next one until the following call, unless another side of its
         game (in a `StepsTogether` arena: any slot) needs it to go on. Then it plays on, and those
@@ -174,7 +174,7 @@ class Actor:
         noise = self._noise(iteration, horizon, slots)
         t = np.zeros(slots, np.int64)  # decisions each slot has made in this batch
         spare = ~player.waiting  # the slot's decision in flight belongs to no batch
-        closed = np.zeros(slots, bool)  # the state to bootstrap the slot from is stored
+        closed = np.zeros(slots, bool)  # the slot's bootstrap state is stored
         self.extra[:] = 0
         cost = 0
         ended: list[tuple[int, int, Episode]] = []
@@ -199,7 +199,7 @@ class Actor:
                 t[rows] += 1
             ended += [(int(t[slot]), slot, episode) for slot, episode in over]
         store.put_last(ALL if not closed.any() else ~closed, player, player.decide(torch.zeros_like(noise[0])))
-        return cost, [episode for *_, episode in sorted(ended, key=itemgetter(0, 1))]  # whenever they arrived
+        return cost, [episode for *_, episode in sorted(ended, key=itemgetter(0, 1))]  # not in order of arrival
 
     def _noise(self, iteration: int, horizon: int, slots: int) -> Tensor:
         generator = seeds.generator(self.seed, "act", self.member, iteration)
@@ -225,7 +225,7 @@ class Actor:
         player.send(rows, decision)
 
     def state_dict(self) -> StateDict:
-        """Between collections: the slots that wait, and the episodes they are in."""
+        """Return the state between two collections: the waiting slots and their running episodes."""
         return self.player.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -243,14 +243,14 @@ class _Columns:
         self.reward, self.done = batch.reward.numpy(), batch.done.numpy()
 
     def put(self, at: Any, sel: Any, player: Player, decision: Decision) -> None:
-        """What the selected rows saw and did, at their places in the batch (see `_index`)."""
+        """Store inputs and decisions of the selected rows at their places in the batch (see `_index`)."""
         self._see(at, sel, player)
         self.action[at] = decision.action.numpy()[sel]
         self.log_prob[at] = decision.log_prob.numpy()[sel]
         self.value[at] = decision.value.numpy()[sel]
 
     def put_outcome(self, at: Any, sel: Any, player: Player) -> None:
-        """What followed."""
+        """Store the rewards and episode ends that followed the decisions."""
         now = player.now
         self.reward[at] = now.reward[sel]
         self.done[at] = player.start[sel]
@@ -259,7 +259,7 @@ class _Columns:
             self.final_value[at] = np.where(now.truncated[:, None], value, 0)[sel]
 
     def put_last(self, sel: Any, player: Player, decision: Decision) -> None:
-        """The selected rows' states to bootstrap from, and their values."""
+        """Store the bootstrap states of the selected rows, and their values."""
         at = -1 if sel is ALL else (-1, sel)
         self._see(at, sel, player)
         self.value[at] = decision.value.numpy()[sel]
@@ -273,7 +273,7 @@ class _Columns:
 
 
 def _index(t: Array, rows: Array) -> tuple[Any, Any]:
-    """Where rows at their own times lie in [T, B] storage, and in [B] rows; plain slices when in lockstep."""
+    """Return indices of rows at times ``t`` into [T, B] storage and into [B] rows; plain slices when in lockstep."""
     first = int(t[rows[0]])
     if len(rows) == len(t) == np.count_nonzero(t == first):
         return first, ALL
@@ -281,7 +281,7 @@ def _index(t: Array, rows: Array) -> tuple[Any, Any]:
 
 
 def _merged(carry: Tensor, new: Tensor, rows: Array) -> Tensor:
-    """A carry [2, B, H] with the new one's rows; a copy, since tensors of inference mode cannot be written in place."""
+    """Replace rows of a carry [2, B, H]. Returns a copy: inference tensors cannot be written in place."""
     index = torch.from_numpy(rows)
     return carry.index_copy(1, index, new[:, index])
 
@@ -295,7 +295,7 @@ def _tensors(arrays: tuple[Array, ...]) -> tuple[Tensor, ...]:
 
 
 def _check_finite(x: Array, rows: Array, name: str) -> None:
-    """Raise `NotFinite` where one of the rows holds a NaN or an infinity."""
+    """Raise `NotFinite` if one of the rows holds a NaN or an infinity."""
     if x.dtype.kind != "f" or np.isfinite(x).all():  # no dot product: NumPy's BLAS slows the policy after it
         return
     for slot in rows:

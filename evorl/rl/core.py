@@ -1,4 +1,4 @@
-"""What every learner shares: batches, episodes, the base of hyper-parameters, and the `Learner` protocol.
+"""The types that all learners share: batches, episodes, base hyper-parameters and the `Learner` protocol.
 
 Letters in shapes: T decisions of a slot in a batch, B slots (all members side by side), R named rewards,
 K action components, L legal-mask entries.
@@ -25,7 +25,7 @@ Metrics = dict[str, float]
 
 
 class Decision(NamedTuple):
-    """A batch of decisions, one row per slot, made in inference mode: to be copied before autograd sees it."""
+    """Decisions of one policy call, one row per slot. They are inference tensors: copy them before autograd."""
 
     action: Tensor  # [B, K] in the policy's own units; what the learner stores
     played: Tensor  # [B, K] what the world receives
@@ -35,19 +35,19 @@ class Decision(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What came of one batch."""
+    """The result of one update."""
 
-    steps: int  # of the optimiser
+    steps: int  # optimiser steps
     metrics: Metrics
 
 
 class Episode(NamedTuple):
     """One finished episode."""
 
-    ret: float  # undiscounted, all rewards together
+    ret: float  # undiscounted, the sum over all rewards
     length: float  # environment steps; decisions where the world reports none
     rewards: tuple[float, ...]  # the return of each named reward
-    results: dict[str, float]  # what the world says of it
+    results: dict[str, float]  # numbers that the world reports
 
 
 @dataclass
@@ -93,7 +93,7 @@ class Batch:
         )
 
     def fill(self, parts: Sequence[Batch]) -> Batch:
-        """Put the slots of all parts side by side in this storage; a single part is returned itself."""
+        """Copy the slots of all parts side by side into this storage; return a single part unchanged."""
         if len(parts) == 1:
             return parts[0]
         for name, whole in vars(self).items():
@@ -107,7 +107,7 @@ class Batch:
 
     @property
     def next_value(self) -> Tensor:
-        """[T, B, R]"""
+        """The value [T, B, R] of what followed each decision."""
         return torch.where(self.done.unsqueeze(-1), self.final_value, self.value[1:])
 
 
@@ -116,7 +116,7 @@ class Hyper(ABC):
     """Hyper-parameters of every learner; each field is a Hydra key of its ``conf/rl`` file."""
 
     members: Count = 1
-    """Logical shards of the sampling; part of the experiment, not of the machine."""
+    """Logical shards of the sampling; they decide results, unlike the number of workers."""
     slots: Count = 16
     """Episodes at once in each member."""
     horizon: Count = 128
@@ -131,28 +131,28 @@ class Hyper(ABC):
     """Shift and scale inputs by running statistics, saved with the policy and frozen in evaluation; whiten also
     decorrelates the numbers of an input."""
     asynchronous: bool = False
-    """Learn from each member's batch as it comes, while the members play on under the weights they have."""
+    """Learn from each member's batch when it arrives, while the members play on with the weights they have."""
     max_lag: Count | None = None
-    """Asynchronous: batches whose weights are more updates old are dropped; null is four times the members."""
+    """Asynchronous: drop batches whose weights are more updates old; null: four times the members."""
     threads: Threads = 1
-    """Threads of torch; part of the experiment, since large sums change their last bits with it."""
+    """Torch threads; part of the experiment, since they change the last bits of large sums."""
     compile: bool = False
-    """Make machine code of the gradient step (half a minute, kept for later runs): it costs less where it is small."""
+    """Compile the gradient step with torch.compile (half a minute, cached for later runs); pays for small networks."""
     net: Net = field(default_factory=Net)
 
     @property
     def begins(self) -> str:
-        """What to say before a run whose first gradient step takes its time; empty for the others."""
+        """A notice to show before a slow first gradient step; empty if it is not slow."""
         if not self.compile:
             return ""
         return "rl.compile: half a minute for the compiler, unless this machine has kept what it makes"
 
     @abstractmethod
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
-        """A learner with fresh weights."""
+        """Build a learner with fresh weights."""
 
     def per_reward(self, name: str, rewards: tuple[str, ...]) -> Tensor:
-        """The field ``name`` (gamma or lam) for each named reward, [R]. Raises `BadRequest` for other names."""
+        """Return the field ``name`` (gamma or lam) for each named reward, [R]. Raises `BadRequest` on unknown ones."""
         given: float | Mapping[str, float] = getattr(self, name)
         if not isinstance(given, Mapping):
             return torch.full((len(rewards),), float(given))
@@ -165,12 +165,12 @@ class Hyper(ABC):
 
 
 class Acting(Protocol):
-    """What plays: one policy, or several behind one face."""
+    """The acting side of a learner: one policy, or several stacked ones."""
 
     spec: Spec
 
     def carry(self, slots: int) -> Tensor | None:
-        """The recurrent state [2, B, H] of episodes about to begin; None for a memoryless policy."""
+        """Return the recurrent state [2, B, H] at the start of episodes; None for a memoryless policy."""
         ...
 
     def act(
@@ -187,13 +187,13 @@ class Acting(Protocol):
 
 
 class Learner(Acting, Protocol):
-    """One policy and how it improves. No loop, no sockets, no files."""
+    """One policy and its update rule. No loop, no sockets, no files."""
 
     update_input: ClassVar[type]
     """The type that `update` takes: `Batch`, or what the members compute from one (gradients in A3C)."""
 
     def weights(self) -> list[Tensor]:
-        """Everything that acting needs; not copied."""
+        """Return everything that acting needs, without a copy."""
         ...
 
     def load_weights(self, weights: list[Tensor]) -> None:
@@ -216,7 +216,7 @@ class Learner(Acting, Protocol):
     def load_state_dict(self, state: StateDict) -> None: ...
 
     def load_policy(self, state: StateDict) -> None:
-        """Only what acting needs, from a learner's state. Raises ValueError where it does not fit."""
+        """Load only what acting needs from a learner's state. Raises ValueError if it does not fit."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Judging a policy: a pure function of its weights, the world, the seed and the mode."""
+"""Evaluation of a policy: a pure function of its weights, the world, the seed and the mode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SLOTS = 64  # episodes played at once; a constant, since it decides the last bit
 
 
 def evaluate_policy(learner: Learner, world: World, seed: int, episodes: int) -> Metrics:
-    """``eval/...`` numbers of both the deterministic and the stochastic policy; results are the deterministic one's."""
+    """Return ``eval/...`` numbers of the deterministic and the stochastic policy. The first gives the results."""
     still = play_episodes(learner, world, seed, episodes, deterministic=True)
     drawn = play_episodes(learner, world, seed, episodes, deterministic=False)
     metrics = {f"eval/return_{k}": v for k, v in summary([e.ret for e in still]).items()}
@@ -32,12 +32,12 @@ def evaluate_policy(learner: Learner, world: World, seed: int, episodes: int) ->
 
 
 def fitness(metrics: Metrics) -> float:
-    """What an evaluation is worth: the world's own fitness where it reports one, else the mean return."""
+    """Return the fitness of an evaluation: the world's own if it reports one, else the mean return."""
     return metrics.get("eval/fitness_mean", metrics["eval/return_mean"])
 
 
 def summary(numbers: list[float]) -> Metrics:
-    """Mean, population standard deviation, minimum and maximum."""
+    """Return mean, population standard deviation, minimum and maximum."""
     x = np.asarray(numbers)
     return {"mean": float(x.mean()), "std": float(x.std()), "min": float(x.min()), "max": float(x.max())}
 
@@ -59,12 +59,12 @@ def play_episodes(learner: Learner, world: World, seed: int, episodes: int, *, d
 
 
 def episodes_per_slot(episodes: int, slots: int) -> list[int]:
-    """How many episodes each of some slots plays, so that all have the same number but for the remainder."""
+    """Return the number of episodes of each slot: equal, with the remainder given to the first slots."""
     return [len(range(slot, episodes, slots)) for slot in range(slots)]
 
 
 def episodes_in_order(done: list[list[Episode]], episodes: int) -> list[Episode]:
-    """Episodes 0..n-1 of slots that played their `episodes_per_slot`."""
+    """Return episodes 0..n-1 from the slots' lists, in the order of evaluation."""
     return [done[e % len(done)][e // len(done)] for e in range(episodes)]
 
 
@@ -75,7 +75,7 @@ def play_slots(
     numbers: list[int],
     watch: ObservationStatistics | None = None,
 ) -> list[list[Episode]]:
-    """The first so many episodes of each slot, ``watch`` seeing every decision of theirs. Raises `NotFinite`."""
+    """Play ``numbers`` episodes in each slot; ``watch`` sees the inputs of their decisions. Raises `NotFinite`."""
     player = Player(arena, learner)
     done: list[list[Episode]] = [[] for _ in numbers]
     playing = np.array(numbers) > 0
@@ -102,7 +102,7 @@ def play_slots(
 
 
 def _stop_finished_slots(arena: Arena, slots: list[int]) -> None:
-    """Spare what slots would cost whose episodes are played."""
+    """Close slots that have played their episodes, so that they cost nothing more."""
     if isinstance(arena, StoppableSlots):
         for slot in slots:
             arena.stop_slot(slot)
@@ -118,7 +118,7 @@ class EvaluationNoise:
         self.blocks: dict[int, Array] = {}
 
     def take(self, rows: Array) -> Tensor:
-        """[B, noise_size] for the next decision of ``rows``."""
+        """Return the noise [B, noise_size] for the next decision of ``rows``."""
         if not self.deterministic:
             out = self.now.numpy()
             for block in np.unique(self.t[rows] // NOISE_BLOCK):

@@ -1,4 +1,4 @@
-"""Statistics of what slots see while they play: the same bits in whatever order they come to wait."""
+"""Running statistics of observations: the same bits in any order of arrival."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ BLOCK = 64  # decisions of each slot that are merged together; a constant, since
 
 
 class InputBlock(NamedTuple):
-    """Inputs that some slots have decided on, by the number of the decision and by slot."""
+    """Inputs of 64 decisions of each slot, by decision number and slot."""
 
     seen: Array  # bool [BLOCK, B]
-    inputs: dict[int, Array]  # those with statistics [BLOCK, B, ...], by their place in the spec
+    inputs: dict[int, Array]  # inputs with statistics [BLOCK, B, ...], by index in the spec
 
 
 class ObservationStatistics:
     """Gathers the inputs of decisions in `moments`.
 
     Decision t of a slot belongs to block t div BLOCK. A block is merged, by time and then by slot, once no slot can add
-    to it any more: so a lockstep world needs one block at a time, and an irregular one gives the same bits.
+    to it any more. A lockstep world needs one block at a time; an irregular one gives the same bits.
     """
 
     def __init__(self, moments: Moments, slots: int) -> None:
         self.moments = moments
         self.t = np.zeros(slots, np.int64)  # decisions of each slot
-        self._blocks: dict[int, InputBlock] = {}  # those that slots may still add to, in order
+        self._blocks: dict[int, InputBlock] = {}  # open blocks, in order
 
     def see(self, inputs: tuple[Array, ...], rows: Array, playing: Array) -> None:
-        """The slots in ``rows`` decide on their inputs [B, ...]; who is not ``playing`` [B] counts no more."""
+        """Add the inputs [B, ...] of the slots in ``rows``. Slots that are not ``playing`` [B] add nothing."""
         rows = rows[playing[rows]]
         numbers, at = np.divmod(self.t[rows], BLOCK)
         for number in np.unique(numbers):
@@ -52,7 +52,7 @@ class ObservationStatistics:
             store[at, rows] = inputs[i][rows]
 
     def close(self) -> None:
-        """Nobody plays on."""
+        """Merge all open blocks: no slot plays on."""
         self._merge(list(self._blocks))
 
     def _merge(self, numbers: list[int]) -> None:

@@ -1,7 +1,7 @@
-"""What REINFORCE, A2C, A3C and PPO share: advantages, targets, minibatches and passes.
+"""The base of REINFORCE, A2C, A3C and PPO: advantages, targets, minibatches and passes.
 
-The file of an algorithm gives its loss and the number of passes. Acting, captured updates, the optimiser and the state
-are in `evorl.rl.network_learner`.
+The file of an algorithm defines its loss and the number of passes. Acting, captured updates, the optimiser and the
+state are in `evorl.rl.network_learner`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class PolicyGradientHyper(Hyper):
     """Weight of the entropy bonus, or its schedule over environment steps."""
     normalize_advantage: bool = True
     normalize_rewards: bool = False
-    """Divide rewards by the running deviation of the discounted return."""
+    """Divide rewards by the running standard deviation of the discounted return."""
     correction: Literal["none", "vtrace"] = "none"
-    """Correct targets and advantages for a policy that has changed since it acted (V-trace; ``lam`` is its lambda)."""
+    """V-trace: correct targets and advantages for the policy's change since it acted (``lam`` is its lambda)."""
 
     def __post_init__(self) -> None:
         if self.asynchronous and self.normalize_rewards and self.members > 1:
@@ -55,19 +55,19 @@ class PolicyGradientHyper(Hyper):
 
 
 class Minibatch(NamedTuple):
-    """Rows to learn from: [N, ...], or [T, N, ...] for a recurrent policy. Old means: of the policy that acted."""
+    """Rows to learn from: [N, ...], or [T, N, ...] if recurrent. "Old" values are of the policy that acted."""
 
     action: Tensor  # [..., K]
     log_prob: Tensor  # old
     value: Tensor  # [..., R], old
     advantage: Tensor
     target: Tensor  # [..., R]
-    entropy_coef: Tensor  # []: the bonus's weight at this step
-    critic_coef: Tensor  # []: the value error's
+    entropy_coef: Tensor  # []: weight of the entropy bonus at this step
+    critic_coef: Tensor  # []: weight of the value error
 
 
 class Loss(NamedTuple):
-    """A loss to minimise, and named numbers about it."""
+    """A loss to minimise, with named statistics of it."""
 
     total: Tensor
     stats: dict[str, Tensor]
@@ -90,7 +90,7 @@ class PolicyGradient(NetworkLearner[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
-        self.entropy_coef, self.critic_coef = torch.zeros(2, device=device)  # the first one as scheduled
+        self.entropy_coef, self.critic_coef = torch.zeros(2, device=device)  # entropy_coef follows its schedule
         self.critic_coef.fill_(hyper.critic_coef)
         self.lam = hyper.per_reward("lam", spec.rewards)
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
@@ -116,7 +116,7 @@ class PolicyGradient(NetworkLearner[H]):
         return learned
 
     def _advantages_and_targets(self, batch: Batch, reward: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Log-probabilities [T, B] of the policy to move away from, then values, advantages and targets [T, B, R].
+        """Return old log-probabilities [T, B], and values, advantages and targets [T, B, R].
 
         One advantage and one target per named reward; the policy follows their sum.
         """
@@ -132,7 +132,7 @@ class PolicyGradient(NetworkLearner[H]):
 
     @torch.no_grad()
     def _reevaluate(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What the present policy and critic say of a batch: log-probabilities [T, B] and values [T+1, B, R]."""
+        """Recompute a batch with the current network: log-probabilities [T, B] and values [T+1, B, R]."""
         rest = () if batch.carry is None else (batch.carry.to(self.device), batch.start.to(self.device))
         inputs = tuple(x.to(self.device) for x in batch.inputs)
         out = self.forward(self.theta, self._statistics(), inputs, *rest)
@@ -159,23 +159,23 @@ class PolicyGradient(NetworkLearner[H]):
         return Learned(steps, dict(zip(names, (total / steps).tolist(), strict=True)))
 
     def weight(self, advantage: Tensor, target: Tensor) -> Tensor:
-        """What multiplies the score function of each named reward, [T, B, R]."""
+        """Return the factor of the score function for each named reward, [T, B, R]."""
         return advantage
 
     def _moved_too_far(self, stats: Metrics) -> bool:
-        """Whether the policy has moved so far from the one that acted that this batch is used up."""
+        """Return whether the policy is too far from the one that acted to go on with this batch."""
         return False
 
     def passes(self) -> int:
-        """Times a batch is learned from."""
+        """Number of passes over a batch."""
         return 1
 
     def minibatch(self, decisions: int) -> int:
-        """Decisions in each gradient step, given those of the batch."""
+        """Return the number of decisions in a gradient step, given the number in the batch."""
         return decisions
 
     def _columns(self, batch: Batch, data: tuple[Tensor, ...]) -> list[Tensor]:
-        """All that a gradient step reads, inputs normalised: rows [T*B, ...], or [T, B, ...] for a recurrent policy."""
+        """Return the tensors that gradient steps read, inputs normalised: [T*B, ...], or [T, B, ...] if recurrent."""
         horizon, slots = batch.done.shape
         inputs = tuple(x[:-1].to(self.device) for x in batch.inputs)
         if self.moments is not None:
@@ -188,7 +188,7 @@ class PolicyGradient(NetworkLearner[H]):
         return [x.reshape(horizon * slots, *x.shape[2:]).to(self.device) for x in columns]
 
     def _shuffled(self, batch: Batch, iteration: int, number: int) -> Sequence[Tensor]:
-        """Row numbers of each minibatch of a pass: decisions, or whole slots for a recurrent policy.
+        """Return the row numbers of each minibatch of a pass: decisions, or whole slots for a recurrent policy.
 
         The pass is cut as evenly as possible, so that no step follows a small remainder.
         """
@@ -199,23 +199,23 @@ class PolicyGradient(NetworkLearner[H]):
         return torch.from_numpy(order).to(self.device).tensor_split(math.ceil(rows / size))
 
     def _step(self, rows: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        """One gradient step on these rows; returns the numbers about it."""
+        """Take one gradient step on these rows; return its statistics."""
         arguments = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, self.critic_coef, rows, *columns)
-        if not self.policy.light:  # unrolled through time a trace takes longer to capture than to run
+        if not self.policy.light:  # a trace unrolled through time takes longer to capture than to run
             return self._optimise(*arguments)
         return self._updates.replay(self._optimise, *arguments)
 
     def _optimise(
         self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
     ) -> dict[str, Tensor]:
-        """One optimiser step, in place; returns the numbers about it."""
+        """Take one optimiser step, in place; return its statistics."""
         gradient, stats = self._gradient(theta, *given)
         return {**stats, "optimizer/grad_norm": self._apply_gradient(gradient, theta, m, v, t, lr)}
 
     def _gradient(
         self, theta: Tensor, entropy_coef: Tensor, critic_coef: Tensor, rows: Tensor, *given: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The gradient [D] of the loss on some rows, and named numbers about the loss."""
+        """Return the gradient [D] of the loss on some rows, and statistics of the loss."""
         columns, count = list(given), len(self.spec.inputs)
         carry = start = None
         if self.policy.core is not None:

@@ -30,9 +30,9 @@ class PPO(PolicyGradientHyper):
     minibatch: Count = 256
     """Decisions in each gradient step."""
     value_clip: Positive | None = None
-    """Keep a new value within this distance of the old one in the loss; null does not."""
+    """Clip a new value to this distance from the old one in the loss; null: no clipping."""
     target_kl: Positive | None = None
-    """Start no further pass once the mean KL of a pass exceeds it; null never stops."""
+    """Stop the passes once the mean KL of a pass exceeds this; null: never."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,7 +49,7 @@ class PPO(PolicyGradientHyper):
 
 class Learner(PolicyGradient[PPO]):
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
-        """Eq. 9: clipped surrogate, value error, entropy bonus (negated: we minimise)."""
+        """Eq. 9: clipped surrogate, value error, entropy bonus (negated, to be minimised)."""
         h = self.hyper
         policy, clipped = ppo_clip(log_prob, mini.log_prob, mini.advantage, h.clip)  # eq. 7
         value = value_loss(out.value, mini.target, mini.value, h.value_clip)

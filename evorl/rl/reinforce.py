@@ -1,8 +1,8 @@
 """REINFORCE (Williams 1992), eq. 11 of its episodic form: the return that followed, minus a baseline.
 
-The return is the Monte-Carlo one where the episode ends within the batch; a longer episode is cut at the
-batch's end and continued by the baseline's estimate, so choose ``horizon`` as long as an episode to have it pure.
-``baseline: false`` takes the return itself, which ``normalize_advantage: false`` then leaves bare.
+The return is the Monte-Carlo return if the episode ends within the batch. A longer episode is cut at the end of the
+batch and bootstrapped with the baseline, so choose ``horizon`` as long as an episode for pure Monte-Carlo returns.
+``baseline: false`` uses the return itself; with ``normalize_advantage: false`` it stays unscaled.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ class Sampler:
             raise
 
         self.fragments = 0  # played in a stream
-        self.idle = time.monotonic()  # since when nothing is to be done
+        self.idle = time.monotonic()  # when the last fragment was finished
 
     def collect(self, weights: list[Tensor], iteration: int) -> dict[str, Any]:
-        """One batch under these weights: its fields, its environment steps (cost) and the episodes that ended."""
+        """Collect one batch under these weights; return its fields, its environment steps and the ended episodes."""
         self.learner.load_weights(weights)
         cost, episodes = self.actor.collect(iteration)
         return {"batch": vars(self.actor.batch), "cost": cost, "episodes": episodes}
@@ -63,7 +63,7 @@ class Sampler:
         }  # fmt: skip
 
     def state_dict(self) -> StateDict:
-        """Beside the weights, which the learner gives: all that decides the batches to come."""
+        """Return the state that decides later batches, except the weights, which the learner sends."""
         return {"actor": self.actor.state_dict(), "fragments": self.fragments}
 
     def load_state_dict(self, state: StateDict) -> None:

@@ -15,15 +15,15 @@ from evorl.cluster.core import Group
 from evorl.mdp.core import Spec, StateDict
 from evorl.rl.core import Batch, Episode, Hyper, Learner, Metrics
 
-WINDOW = 100  # fragments that the lag's mean and maximum are taken over
+WINDOW = 100  # dropped fragments in the mean and maximum of the lag
 
 
 class SourceItem(NamedTuple):
-    """What a learner learns from next, and what came with it."""
+    """The learner's next update input, with its cost and the episodes that ended."""
 
     update_input: Any  # the learner's `update_input`, a batch for most; valid until the next one is taken
     cost: int  # environment steps, of dropped fragments too
-    episodes: list[Episode]  # that ended
+    episodes: list[Episode]  # episodes that ended
     metrics: Metrics
 
 
@@ -31,27 +31,27 @@ class Source(Protocol):
     """Turns a group of samplers (`evorl.rl.sampler`) into batches."""
 
     def take(self, learner: Learner, step: int, iteration: int) -> SourceItem:
-        """The next batch for a learner that has made ``iteration`` updates by environment step ``step``."""
+        """Return the next batch for a learner that has made ``iteration`` updates by environment step ``step``."""
         ...
 
     def state_dict(self) -> StateDict:
-        """Beside the members' states: all that decides what is taken next, and the numbers that go on."""
+        """Return the state that decides what is taken next, and the running statistics; members save their own."""
         ...
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Before the first batch is taken."""
+        """Restore the state. Call it before the first batch is taken."""
         ...
 
 
 def source(group: Group, hyper: Hyper, spec: Spec) -> Source:
-    """As ``hyper.asynchronous`` says."""
+    """Build a `Stream` if ``hyper.asynchronous``, else a `Lockstep`."""
     if hyper.asynchronous:
         return Stream(group, 4 * hyper.members if hyper.max_lag is None else hyper.max_lag)
     return Lockstep(group, Batch.empty(spec, hyper.horizon, hyper.members * hyper.slots, hyper.net.lstm))
 
 
 class Lockstep:
-    """Every member plays under the newest weights; the batch is all of them side by side, the same bits anywhere."""
+    """Every member plays under the newest weights. The batch holds all members side by side: the same bits anywhere."""
 
     def __init__(self, group: Group, storage: Batch) -> None:
         self.group, self.storage = group, storage
@@ -71,17 +71,17 @@ class Lockstep:
 
 
 class Stream:
-    """Members play on without waiting for new weights; each of their fragments is a batch, in the order they come.
+    """Members play on without waiting for new weights. Each fragment is a batch, in the order of arrival.
 
-    Before a fragment is taken, the newest weights go to the member whose fragment was taken before, with its call for
-    another one: what an update costs does not grow with the number of members, and each begins its next fragment under
-    the newest weights that have reached it. A fragment whose weights are more than ``max_lag`` updates old is dropped;
-    its steps and episodes count.
+    Before a fragment is taken, the newest weights go to the member of the fragment before, with the call for another
+    one. So the cost of an update does not grow with the number of members, and each member begins its next fragment
+    under the newest weights that have reached it. A fragment whose weights are more than ``max_lag`` updates old is
+    dropped. Its steps and episodes count.
     """
 
     def __init__(self, group: Group, max_lag: int) -> None:
         self.group, self.max_lag = group, max_lag
-        self.turn = 0  # the member whose fragment comes next, where they come in turn
+        self.turn = 0  # next member, if they are taken in turn
         self.dropped = 0  # fragments
         self.lags: deque[int] = deque(maxlen=WINDOW)  # of the last fragments learned from
         self.fragments: Generator[tuple[int, Any], Sequence[object] | None, None] | None = None

@@ -34,20 +34,20 @@ class Actor:
         self.names = [name for name in named if not name.startswith("value.") and name != "log_std"]
         self.layout = Layout(tuple(self.names), tuple(named[name].shape for name in self.names))
         self.rest = {name: torch.zeros_like(x) for name, x in named.items() if name not in self.names}
-        self.records = TraceCache()  # here, since a crowd lasts one task and its actor a whole run
+        self.records = TraceCache()  # here, since stacked policies last one task and their actor a whole run
 
     @property
     def size(self) -> int:
-        """D"""
+        """Number of weights, D."""
         return sum(self.layout.sizes)
 
     def fresh(self, *words: int | str) -> NDArray[np.float32]:
-        """Initial weights [D] for the purpose that the words name."""
+        """Draw initial weights [D] from the random stream that ``words`` name."""
         self.policy.initialise(torch.Generator().manual_seed(seeds.key(*words) >> 1))
         return self.layout.flatten({k: v for k, v in self.policy.named_parameters() if k in self.names}).numpy()
 
     def whole(self, genome: NDArray[np.float32], policy: dict[str, Tensor]) -> dict[str, Tensor]:
-        """A whole policy's named parameters with this actor in the place of its own; the critic stays."""
+        """Return the named parameters of a policy with its actor replaced by this genome; its critic stays."""
         parts = self.layout.unflatten(torch.from_numpy(genome))
         whole = {name: x.clone() for name, x in policy.items()}
         for name, x in parts.items():
@@ -55,7 +55,7 @@ class Actor:
         return whole
 
     def share(self, policy: dict[str, Tensor]) -> NDArray[np.float32]:
-        """The genome [D] of a whole policy's actor: what `whole` puts there."""
+        """Return the genome [D] of a policy's actor: the inverse of `whole`."""
         shapes = dict(zip(self.names, self.layout.shapes, strict=True))
         return self.layout.flatten({name: policy[name][: shape[0]] for name, shape in shapes.items()}).numpy()
 
@@ -70,9 +70,9 @@ class Actor:
 
 
 class StackedPolicies:
-    """K deterministic policies behind the acting side of a `Learner`: rows are the slots of all, policy by policy.
+    """K deterministic policies with the acting side of a `Learner`. Rows are the slots of all, policy by policy.
 
-    With ``moments`` all see their inputs normalised by the same statistics, which do not change while they play.
+    With ``moments`` their inputs are normalised by the same statistics, which do not change while they play.
     """
 
     def __init__(self, actor: Actor, weights: NDArray[np.float32], moments: Moments | None = None) -> None:
@@ -119,6 +119,6 @@ class StackedPolicies:
         return (action, to_world(self.spec.action, action), *rest)
 
     def _log_std(self, raw: Tensor) -> Tensor | None:
-        """Of a Box whose deviation is a free parameter; any will do under no noise."""
+        """Return a log standard deviation for a Box with a free one; its value has no effect without noise."""
         log_std = self.actor.policy.log_std
         return None if log_std is None else torch.zeros_like(log_std)
