@@ -8,7 +8,7 @@ The best individuals z_i, weighted by lambda_i, are the next distribution N(mu, 
 with the old mean in equation 2, and epsilon, the noise that keeps the search from ending too early, falling from one
 value to another. ``weighting=equal around=new`` is the plain method with noise that decays (Szita & Lörincz 2006).
 
-Individuals that failed are never among the best; where fewer succeeded than the elite has places, those are the elite.
+A failed individual is never in the elite. The elite is smaller where too few individuals succeeded.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class CMAES(Evolution):
 
 
 class Adaptation(Generational):
-    """Keeps the package's object; its population is who of the last generation did not fail."""
+    """Keeps the package's object; its population is the last generation without the failed individuals."""
 
     hyper: CMAES
 
@@ -138,7 +138,7 @@ class Adaptation(Generational):
         most = np.maximum(first, move.scaled(variances(c), 0, first))
         narrow[:genes] = np.minimum(1.0, np.sqrt(most / variances(moved)))[:genes]
         moved *= narrow**2 if c.ndim == 1 else np.outer(narrow, narrow)
-        path = rooted(c, 0.5, np.asarray(fields["_p_sigma"]))  # in the package's units it is free of C
+        path = rooted(c, 0.5, np.asarray(fields["_p_sigma"]))  # the package stores it divided by the root of C
         own = {
             **fields, "_mean": move.place(fields["_mean"] * before) / self.scales,
             "_C": moved if moved.ndim == self.cma._C.ndim else variances(moved),
@@ -166,5 +166,5 @@ def rooted(c: Vectors, power: float, x: Vectors) -> Vectors:
 
 
 def copied(field: Any) -> Any:
-    """A field of the package's, which updates its arrays in place."""
+    """A copy of a field of the package, which updates its arrays in place."""
     return field.copy() if isinstance(field, np.ndarray) else field

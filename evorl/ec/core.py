@@ -1,4 +1,4 @@
-"""How a population evolves: the words that every evolver shares.
+"""The interface of every evolver, and the data that it exchanges.
 
 An evolver proposes individuals (`Evolver.ask`) and learns from their evaluations (`Evolver.tell`). It never runs
 anything, and knows neither worlds nor learners. Objectives are always maximised. Letters in shapes: N individuals,
@@ -35,12 +35,12 @@ class Individual(NamedTuple):
     weights: NDArray[np.float32] | None = None  # [D]
     parents: tuple[int, ...] = ()
     birth: int = 0  # evaluations that its evolver had been told of
-    role: str = ""  # how it came to be: initial, child, survivor, elite, ...
-    memory: StateDict | None = None  # what else it knows: statistics of its inputs, an optimiser's state, its cap
+    role: str = ""  # its origin: initial, child, survivor, elite, ...
+    memory: StateDict | None = None  # other state: statistics of its inputs, an optimiser's state, its cap
 
 
 class Evaluation(NamedTuple):
-    """What became of an individual, who comes back with the weights that it ended with."""
+    """The result of evaluating an individual, which carries the weights that it ended with."""
 
     individual: Individual
     objectives: tuple[float, ...]  # [M]; NaN where it failed
@@ -58,7 +58,7 @@ class Evolver(Protocol):
 
     @property
     def generation(self) -> int:
-        """Generations that it has learned from: what a whole generation shares changes only with it."""
+        """Number of generations that it has learned from. Shared state changes only with it."""
         ...
 
     @property
@@ -79,35 +79,36 @@ class Evolver(Protocol):
     def load_state_dict(self, state: StateDict) -> None: ...
 
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
-        """The state of a search of its kind in the space that it had, in the space of this one; what is no more due in
-        it is not evaluated either."""
+        """The state of such a search, moved from its space into the space of this one. Individuals that are no longer
+        `due` in the moved state are not evaluated."""
         ...
 
 
 class Seeded(Protocol):
-    """What a process needs that follows a search by seeds, not weights: each individual is a pure function of the
-    parameters and its place in a generation, and the next parameters are one of these and the generation's fitnesses.
+    """The state of a search that a process can follow by seeds, without weights.
 
-    Processes that began alike and were told the same fitnesses agree about every bit: `hash` says so in a few bytes.
+    Each individual is a pure function of the parameters and its index in a generation. The next parameters are a pure
+    function of the parameters and the generation's fitnesses. Processes with the same start and the same fitnesses
+    have the same bits; `hash` checks this in a few bytes.
     """
 
     generation: int
     """Generations that the parameters have learned from."""
 
     def individual_at(self, generation: int, index: int) -> Individual:
-        """The individual of a place. Raises ValueError where the parameters are those of another generation."""
+        """The individual at an index. Raises ValueError where the parameters belong to another generation."""
         ...
 
     def update(self, fitness: Objectives) -> Metrics:
-        """Learn from the fitnesses [N] of this whole generation, in the order of their places; NaN failed."""
+        """Learn from the fitnesses [N] of this whole generation, in order of index; NaN means failed."""
         ...
 
     def hash(self) -> str:
-        """Of the parameters and their generation."""
+        """A hash of the parameters and their generation."""
         ...
 
     def state_dict(self) -> StateDict:
-        """All that a process needs that joins: the only message whose size grows with the number of parameters."""
+        """The state for a process that joins; the only message whose size grows with the number of parameters."""
         ...
 
     def load_state_dict(self, state: StateDict) -> None: ...
@@ -115,7 +116,7 @@ class Seeded(Protocol):
 
 @runtime_checkable
 class Seeding(Protocol):
-    """A synchronous evolver whose individuals are `Seeded`: number i is place i mod N of generation i div N."""
+    """A synchronous evolver with `Seeded` individuals: id i is index i mod N of generation i div N."""
 
     centre: Seeded
     whole: bool
@@ -123,13 +124,13 @@ class Seeding(Protocol):
 
     @property
     def arrived(self) -> Sequence[Evaluation]:
-        """What it has been told of the generation under way."""
+        """The evaluations of the current generation that have arrived."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evolution(ABC):
-    """What every evolution has; each field is a Hydra key of its ``conf/ec`` file."""
+    """Hyper-parameters that every evolver has; each field is a Hydra key of its ``conf/ec`` file."""
 
     several: ClassVar[bool] = False
     """Whether it takes more than one objective."""
@@ -141,19 +142,19 @@ class Evolution(ABC):
     together: Count | None = None
     """Individuals in one task; null: a quarter of the slots where they only play, of a problem all, else one."""
     start: Literal["network", "zeros"] = "network"
-    """The weights that individuals begin with: as a learner's would, or none."""
+    """The initial weights of individuals: those of a new learner, or zeros."""
     lifetime: Literal["play", "train"] = "play"
-    """What an evaluation is: episodes played by weights that evolve, or a learner trained first."""
+    """What an evaluation does: play episodes with weights that evolve, or train a learner first."""
     train_steps: Count = 1_000_000
     """Environment steps of learning in each lifetime=train."""
     episodes: Count = 60
     """Episodes that give an individual its fitness."""
     seeds: Literal["common", "fresh"] = "common"
-    """Whether all individuals are judged on the same episodes, or each on its own."""
+    """Whether all individuals play the same episodes, or each its own."""
     asynchronous: bool = False
-    """Never wait for a generation: propose as soon as a slot is free, learn in the order of arrival."""
+    """Do not wait for a generation: propose as soon as a slot is free, learn in the order of arrival."""
     inherit_optimizer: bool = False
-    """Whether a child's learner takes on the optimiser's state of its parent, beside the weights."""
+    """Whether a child inherits the optimiser's state of its parent, as well as the weights."""
     objectives: tuple[Objective, ...] = ("fitness",)
     """Results of the world to maximise, each a name or a weighted sum {name: weight}."""
     genes: dict[str, Any] = field(default_factory=dict)
@@ -174,14 +175,14 @@ class Evolution(ABC):
 
     @abstractmethod
     def evolver(self, space: Space, seed: int = 0) -> Evolver:
-        """A fresh evolver of this kind."""
+        """A new evolver with these hyper-parameters."""
 
     def wanted(self, space: Space) -> dict[str, str]:
-        """The results that it asks of a world, each with the key that names it."""
+        """The results of a world that it uses, each with the config key that names it."""
         return {name: "objectives" for one in self.objectives for name in objective_weights(one)}
 
     def centre(self, space: Space, seed: int = 0) -> Seeded | None:
-        """What a process needs that follows the search by seeds; None where individuals are no function of these."""
+        """The state that lets a process follow the search by seeds; None for evolvers without one."""
         return None
 
 
@@ -228,8 +229,9 @@ def genomes(evaluations: Sequence[Evaluation]) -> Coordinates:
 
 
 def check_due(evaluations: Sequence[Evaluation], due: Set[int]) -> None:
-    """Raise ValueError, before anything is learned, where one is of none of the ids that are due, or comes twice;
-    TypeError where its objectives are no tuple."""
+    """Raise ValueError where an id is not due or comes twice, and TypeError where objectives are not a tuple.
+
+    Evolvers call it before they learn anything."""
     told = Counter(one.individual.id for one in evaluations)
     for number, times in told.items():
         if number not in due or times > 1:
@@ -242,7 +244,7 @@ def check_due(evaluations: Sequence[Evaluation], due: Set[int]) -> None:
 def pack(individuals: Sequence[Individual]) -> StateDict:
     """Individuals as columns: plain data and arrays, for a file or the wire."""
     weights = [one.weights for one in individuals if one.weights is not None]
-    if len(weights) < len(individuals):  # they travel by seed
+    if len(weights) < len(individuals):  # individuals without weights are sent as seeds
         weights = []
     return {
         "id": [one.id for one in individuals],
@@ -256,7 +258,7 @@ def pack(individuals: Sequence[Individual]) -> StateDict:
 
 
 def unpack(state: Mapping[str, Any]) -> list[Individual]:
-    """The individuals that `pack` took."""
+    """The individuals from the columns of `pack`."""
     genes, weights = np.asarray(state["genes"]), state["weights"]
     return [
         Individual(
@@ -278,7 +280,7 @@ def pack_evaluations(evaluations: Sequence[Evaluation]) -> StateDict:
 
 
 def unpack_evaluations(state: Mapping[str, Any]) -> list[Evaluation]:
-    """The evaluations that `pack_evaluations` took."""
+    """The evaluations from the columns of `pack_evaluations`."""
     return [
         Evaluation(one, tuple(state["objectives"][row]), state["cost"][row], state["result"][str(row)])
         for row, one in enumerate(unpack(state["individuals"]))

@@ -1,14 +1,15 @@
 """The competitive swarm optimiser (Cheng & Jin 2015, IEEE Transactions on Cybernetics 45(2), 191-204).
 
-No particle remembers anything. The swarm is paired at random; of each pair the fitter one, w, stays as it is, and the
-other, l, learns from it and from the swarm's mean:
+Particles have no memory of a best position. The swarm is paired at random. In each pair the fitter particle, w, stays,
+and the other, l, learns from it and from the swarm's mean:
 
     v_l' = R1 v_l + R2 (x_w - x_l) + phi R3 (mean - x_l),    x_l' = x_l + v_l'                    (equations 6 and 7)
 
 with R uniform in [0, 1) for each coordinate. Half of the swarm is evaluated in a generation.
 
-What differs: a loser whose new place fails stays where it was, and with it its velocity. An odd particle rests for a
-generation. Velocities start at 0 (as the authors') for genes, and at random for weights, which may begin all the same.
+What differs: a loser whose new position fails keeps its old position and velocity. With an odd number one particle is
+left out of a generation. Velocities start at 0 for genes (as the authors'), and at random for weights, which may all
+start equal.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class Competition(Generational):
 
     def __init__(self, hyper: CSO, space: Space, seed: int) -> None:
         super().__init__(hyper, space, seed)
-        self.velocities: dict[int, Vectors] = {}  # of everybody proposed or in the swarm, by id
+        self.velocities: dict[int, Vectors] = {}  # of every individual proposed or in the swarm, by id
 
     @property
     def batch(self) -> int:
-        """Half of a swarm; where there is less room, as many as fill it."""
+        """Half of a swarm, or as many as fill a swarm that is not full."""
         room = self.hyper.population - len(self.population)
         return min(max(self.hyper.population // 2, 1), room or self.hyper.population)
 
@@ -79,7 +80,7 @@ class Competition(Generational):
         return one
 
     def _losers(self, pairs: NDArray[np.intp], r: Vectors) -> list[Individual]:
-        """The next places of the second of each pair [N, 2] of the swarm."""
+        """The next positions of the losers, the second of each pair [N, 2] of the swarm."""
         x = vectors(self.space, self.population)
         swarm = [one.individual for one in self.population]
         ids = [one.id for one in swarm]
@@ -105,7 +106,7 @@ class Competition(Generational):
         return {}
 
     def _enter(self, swarm: list[Evaluation], one: Evaluation, f: float) -> None:
-        """Take the loser's place, or, where there is none, a free one or that of the worst."""
+        """Replace the loser or, where it is gone, fill a free position or replace the worst."""
         if not np.isfinite(f):
             return
         ids = [member.individual.id for member in swarm]

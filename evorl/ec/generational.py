@@ -28,16 +28,16 @@ from evorl.util.types import StateDict
 class Generational(ABC):
     """An evolver that proposes a generation, waits for all of it, and learns from it in the order it was asked.
 
-    With ``asynchronous`` it waits for nobody: once a first population was asked for it proposes one at a time, from
-    the population it has by then, and learns whenever a generation's number of evaluations has arrived.
+    With ``asynchronous`` it does not wait. After the first population it proposes one individual at a time from the
+    current population, and learns whenever a generation's number of evaluations has arrived.
     """
 
     def __init__(self, hyper: Evolution, space: Space, seed: int) -> None:
         self.hyper, self.space, self.seed = hyper, space, seed
         self.population: Sequence[Evaluation] = []
-        self.generation = 0  # learned from
-        self.proposed = 0  # broods
-        self.told = 0  # evaluations
+        self.generation = 0  # generations learned from
+        self.proposed = 0  # broods proposed
+        self.told = 0  # evaluations received
         self.next_id = 0
         self._queue: list[Individual] = []  # proposed, not yet asked for
         self._out: set[int] = set()  # ids asked for, not yet told
@@ -49,10 +49,10 @@ class Generational(ABC):
 
     @abstractmethod
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
-        """Take in a generation's evaluations; `population` is what it leaves."""
+        """Learn from a generation's evaluations and update `population`."""
 
     def new(self, **fields: Any) -> Individual:
-        """An individual with an id of its own."""
+        """An individual with a new id."""
         self.next_id += 1
         return Individual(self.next_id - 1, birth=self.told, **fields)
 
@@ -75,7 +75,7 @@ class Generational(ABC):
         return asked
 
     def _may_propose(self, some: bool) -> bool:
-        """Whether another brood may begin now; never two at once for a caller who takes all there are."""
+        """Whether another brood may be proposed now; one ask never starts two."""
         if self.hyper.asynchronous:
             return not some
         return not some and not self._out and not self._arrived
@@ -95,12 +95,12 @@ class Generational(ABC):
 
     @property
     def brood(self) -> int:
-        """Individuals to propose at once: a generation, or, where nobody waits for one, one as soon as it is wanted."""
+        """Individuals to propose at once: a generation, or one in an asynchronous search."""
         return 1 if self.hyper.asynchronous and self.next_id >= self.hyper.population else self.hyper.population
 
     @property
     def batch(self) -> int:
-        """Evaluations to learn from at once where it does not wait for a whole generation."""
+        """Evaluations to learn from at once in an asynchronous search."""
         return self.hyper.population
 
     def _size(self) -> int:
@@ -134,9 +134,9 @@ class Generational(ABC):
 
 
 def without_pending_generation(state: StateDict) -> StateDict:
-    """The state of a `Generational` without the generation under way, which it then proposes once more.
+    """The state of a `Generational` without the current generation, which it then proposes again.
 
-    For searches whose individuals are samples: those that all have one value of a new gene would say that it need not
-    vary.
+    For searches whose individuals are samples of a distribution. If all samples had the same value of a new gene, the
+    search would learn that the gene has no variance.
     """
     return {**state, "queue": pack([]), "out": [], "arrived": pack_evaluations([])}

@@ -39,7 +39,7 @@ class Genetic(Evolution):
 
     @property
     def children(self) -> int:
-        """In a generation."""
+        """Children in a generation."""
         return self.offspring or self.population
 
     @property
@@ -49,7 +49,7 @@ class Genetic(Evolution):
 
 
 class Breeder(Generational):
-    """Proposes at random until a population's number of evaluations has come in, and children from then on.
+    """Proposes random individuals until a population's number of evaluations has arrived, then children.
 
     Individuals that failed (NaN) never enter the population, which is smaller while there are not enough others.
     """
@@ -58,15 +58,15 @@ class Breeder(Generational):
 
     @abstractmethod
     def keys(self) -> tuple[Key, ...]:
-        """What decides between two of the population: the larger wins, the first [N] that differs."""
+        """Keys that compare two individuals: the larger wins, in the first key [N] that differs."""
 
     @abstractmethod
     def survivors(self, old: list[Evaluation], new: list[Evaluation]) -> list[Evaluation]:
-        """Who of the population before and its children makes the next one."""
+        """The next population, selected from the old one and its children."""
 
     @property
     def batch(self) -> int:
-        """As many as a generation has children; of the first population, no more than all of it."""
+        """Evaluations to learn from: one generation's children; at the start, the rest of the first population."""
         return self.hyper.children if self.population else min(self.hyper.children, self.hyper.population)
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
@@ -87,9 +87,9 @@ class Breeder(Generational):
         return [self.new(genes=x, weights=self.space.weights_of(self.next_id), role="initial") for x in genes]
 
     def breed(self, generator: np.random.Generator, pairs: Indices, count: int) -> list[Individual]:
-        """Two children of each pair of parents [2, P], the fitter first; each of its own parent where not crossed.
+        """Two children of each pair of parents [2, P], the fitter parent first; copies where the pair is not crossed.
 
-        Of the last pair one where their ``count`` is odd, either one: the first takes after the fitter parent.
+        Where ``count`` is odd the last pair has one child, drawn from its two: the first resembles the fitter parent.
         """
         hyper, low, high = self.hyper, self.space.low, self.space.high
         crossed = np.asarray(generator.random(pairs.shape[1]) < hyper.crossover)
@@ -112,7 +112,7 @@ class Breeder(Generational):
         return born
 
     def _weights(self, generator: np.random.Generator, a: Indices, b: Indices) -> NDArray[np.float32] | None:
-        """The weights [N, D] of a child of each pair of parents [N], the fitter first."""
+        """The weights [N, D] of one child of each pair of parents [N], the fitter parent first."""
         if not self.space.weights:
             return None
         child = self._weights_of(a)
@@ -121,7 +121,7 @@ class Breeder(Generational):
         return gaussian(generator, child, self.hyper.noise) if self.hyper.noise else child
 
     def _weights_of(self, which: Indices) -> NDArray[np.float32]:
-        """[N, D] of these of the population."""
+        """The weights [N, D] of these members of the population."""
         return np.array([self.population[i].individual.weights for i in which], np.float32)
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:

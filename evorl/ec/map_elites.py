@@ -1,13 +1,13 @@
 """MAP-Elites (Mouret & Clune 2015, arXiv 1504.04909): the best individual of every kind of behaviour.
 
-A grid divides the space of descriptors, such as how lazy a player is. Each cell keeps the fittest individual who
-belongs there; children of individuals drawn from the occupied cells compete for the cells that they turn out to be of:
+A grid divides the space of descriptors, such as how lazy a player is. Each cell keeps its fittest individual. Parents
+are drawn from the occupied cells, and each child competes for the cell of its own descriptors:
 
     gaussian:  x' = x_i + sigma N(0, I)
     iso_line:  x' = x_i + sigma N(0, I) + line N(0, 1) (x_j - x_i)           (Vassiliades & Mouret 2018, equation 1)
 
-The archive is pyribs' (Tjanaka et al. 2023, arXiv 2303.00191), which is the extra ``qd``. An individual that failed, or
-has no descriptor, enters no cell; what lies beyond the bounds of the grid counts to the cell at its edge.
+The archive is that of pyribs (Tjanaka et al. 2023, arXiv 2303.00191), installed by the extra ``qd``. An individual that
+failed, or has no descriptor, enters no cell. Descriptors beyond the bounds of the grid belong to the cell at its edge.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Illumination(Generational):
         return [self._child(x, (i, j)) for x, i, j in zip(children, a, b, strict=True)]
 
     def _child(self, x: Coordinates, places: tuple[int, int]) -> Individual:
-        """A child of the first of two elites, which the second one drew or pushed."""
+        """A child of the first of two elites, moved along the line to the second."""
         genes, weights = self.space.individual(x)
         parents = [self.population[place].individual for place in places]
         counted = parents[:1] if self.hyper.emitter == "gaussian" else parents
@@ -134,7 +134,7 @@ class Illumination(Generational):
             return float(np.mean(one.result[name]))
         if isinstance(gene, int | float):
             return float(gene)
-        if np.isnan(one.objectives).any():  # nothing is known of who failed
+        if np.isnan(one.objectives).any():  # failed individuals have no descriptors
             return np.nan
         raise unknown_result(name, one.result, f"descriptors.{name}")
 

@@ -4,10 +4,10 @@ NSGA-II", IEEE Transactions on Evolutionary Computation 6(2), 2002.
 Parents win binary tournaments by rank, then by crowding distance (the operator ≺_n, section III-B). Their children
 join them, and the best half of both, by rank and then by crowding, is the next population (section III-C).
 
-What differs: crowding for the tournament is measured among the survivors, not among all who competed for survival, so
-the population is the whole state; policies' weights come from the fitter parent or layer by layer, as in Lamarckian's
-NSGA-II; individuals who failed do not survive. ``offspring=1`` is the steady-state form, ``asynchronous=true``
-Lamarckian's: children of the population as it is, while others are still being evaluated.
+What differs: crowding for the tournament is measured among the survivors, not among parents and children together, so
+the population is the whole state. Policies' weights come from the fitter parent or layer by layer, as in Lamarckian's
+NSGA-II. Failed individuals do not survive. ``offspring=1`` is the steady-state form; ``asynchronous=true`` is
+Lamarckian's: it breeds from the current population while other individuals are still being evaluated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NSGA2(Genetic):
 
 
 class Sorting(Breeder):
-    """Keeps what is not dominated, and spread out."""
+    """Keeps nondominated individuals that are spread out."""
 
     def keys(self) -> tuple[Key, ...]:
         f = objectives(self.population)

@@ -2,13 +2,14 @@
 nondominated sorting approach, part I: solving problems with box constraints", IEEE Transactions on Evolutionary
 Computation 18(4), 2014.
 
-Fronts survive as in NSGA-II. Of the first that does not fit whole those survive who are near directions, spread evenly
-over the objectives, near which few others are: with three objectives and more crowding distances tell little.
+Fronts survive as in NSGA-II. Reference directions are spread evenly over the objectives. Of the first front that does
+not fit, the individuals near the least crowded directions survive. This replaces the crowding distance, which says
+little with three or more objectives.
 
 What differs: the ideal point is that of the present parents and children, as in the paper's Algorithm 2, not of all
 generations, as in its text; where the extreme points span no plane (the paper leaves that open), the range of the
 first front stands for the intercepts; directions have one layer, where the paper has two for eight objectives and more;
-policies' weights come from the parent of the better front, as in `evorl.ec.nsga2`; who failed does not survive.
+policies' weights come from the parent of the better front, as in `evorl.ec.nsga2`; failed individuals do not survive.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class NSGA3(Genetic):
 
 
 class Niching(Breeder):
-    """Keeps what is not dominated, and near each reference direction."""
+    """Keeps nondominated individuals near each reference direction."""
 
     hyper: NSGA3
 
@@ -56,7 +57,7 @@ class Niching(Breeder):
         return (-pareto.ranks(objectives(self.population)).astype(np.float64),)
 
     def select(self, generator: np.random.Generator, n: int, keys: tuple[Key, ...]) -> Indices:
-        """Parents at random (section IV-F), everybody equally often, once more or less."""
+        """Parents at random (section IV-F), each equally often, give or take one."""
         size = len(self.population)
         return generator.permuted(np.tile(np.arange(size), (-(-n // size), 1)), axis=1).ravel()[:n]
 
@@ -121,10 +122,10 @@ def nearest(x: Points, to: Points) -> tuple[Indices, Points]:
 
 
 def niches(generator: np.random.Generator, kept: Indices, near: Indices, distance: Points, n: int) -> Indices:
-    """Who [n] of the last front survives (Algorithm 4): one by one, where the fewest are.
+    """The survivors [n] of the last front (Algorithm 4), chosen one by one at the direction with the fewest.
 
-    Each has its direction (``near``) and its ``distance`` from it; ``kept`` are the directions of those who survive
-    anyway. Whoever is nearest comes first to a direction that has nobody, anyone later on.
+    Each point has its direction (``near``) and its ``distance`` from it; ``kept`` are the directions of the points
+    already chosen. An empty direction takes its nearest point, any other a random one.
     """
     places = 1 + max(kept.max(initial=0), near.max())
     count = np.bincount(kept, minlength=places)

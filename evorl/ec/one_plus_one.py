@@ -1,12 +1,12 @@
 """The (1+1) evolution strategy with Rechenberg's 1/5 success rule (Beyer & Schwefel 2002, algorithm in section 2.1).
 
-A parent x has a child x + sigma N(0, I), who takes its place when it is no worse. Steps are best where about one child
-in five is better than its parent, so every so many trials sigma shrinks by a factor where fewer of the last ones were
-better, and grows by it where more were. ``population`` children at a time make it a (1+lambda) strategy, in which the
-best child competes and each counts as a trial.
+A parent x has a child x + sigma N(0, I), which replaces it when it is no worse. Progress is fastest where about one
+child in five is better than its parent. So after a number of trials sigma shrinks by a factor if fewer of the last
+trials were better, and grows by it if more were. With ``population`` children at a time it is a (1+lambda) strategy:
+the best child competes, and each counts as a trial.
 
-What differs: outcomes slide through a window whose length is bounded, since Schwefel's ten trials for each dimension
-would never fill for a network. A child that failed is no better than anybody.
+What differs: the window of outcomes has a maximum length, since Schwefel's ten trials per dimension would never fill
+for a network. A failed child is never better.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ Individuals are theta + sigma eps_i with eps_i ~ N(0, I); theta climbs the gradi
 with u_i the fitness shaped into centred ranks (section 2.1), or (F_i - mean) / std (Marvin's evolution strategy). Half
 of the eps_i are minus the other half (antithetic; section 2.1). Adam or momentum takes the step.
 
-Seeds, not weights (algorithm 2): eps_i is a pure function of the seed, the generation and i, so whoever knows theta
-rebuilds any individual from its number, and takes the same step from the fitnesses alone: `Centre`. Its arithmetic is
-elementwise, in one order, so that unlike processors agree about every bit.
+Seeds, not weights (algorithm 2): eps_i is a pure function of the seed, the generation and i. So a process that knows
+theta rebuilds any individual from its index, and takes the same step from the fitnesses alone: `Centre`. Its arithmetic
+is elementwise, in a fixed order, so that different processors compute the same bits.
 
 What differs from the authors' code: noise is drawn from a counter-based generator rather than cut from a table; equal
 fitnesses have equal ranks; the gradient keeps its 1/sigma, and weight decay is divided by sigma with it, which changes
-nothing for Adam. What a learner does to an individual's weights is not inherited; what else the best of a generation
-knows, such as statistics of its inputs, the next one begins with.
+nothing for Adam. What a learner does to an individual's weights is not inherited. The next generation inherits the
+other state of the best individual, such as the statistics of its inputs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OpenAIES(Evolution):
     antithetic: bool = True
     """Whether individuals come in pairs theta +- sigma eps."""
     shaping: Literal["centred_ranks", "normalised"] = "centred_ranks"
-    """What fitness counts for: its rank, or its distance from the mean in standard deviations (Marvin)."""
+    """The utility of a fitness: its rank, or its distance from the mean in standard deviations (Marvin)."""
     cap: float | None = None
     """Longest episode, in mean lengths of the last generation's (2 in section 2.1), which evaluations have as their
     result ``length``; null: the world's own limit."""
@@ -82,7 +82,7 @@ class OpenAIES(Evolution):
         return Strategy(self, space, seed)
 
     def centre(self, space: Space, seed: int = 0) -> Centre:
-        """What a process needs that rebuilds individuals and follows theta without an evolver."""
+        """The state that lets a process rebuild individuals and follow theta without an evolver."""
         return Centre(self, space, seed)
 
 
@@ -93,9 +93,9 @@ def perturbation(seed: int, generation: int, draw: int, dimensions: int) -> Nois
 
 
 class Centre:
-    """theta [G + D] and its optimiser, at the beginning of a generation; a few multiples of D in memory.
+    """theta [G + D] and its optimiser at the start of a generation; a few multiples of D in memory.
 
-    It is `evorl.ec.core.Seeded`: its numbers of individuals are those that a synchronous `Strategy` gives.
+    It is `evorl.ec.core.Seeded`; its individuals have the indices of a synchronous `Strategy`.
     """
 
     def __init__(self, hyper: OpenAIES, space: Space, seed: int) -> None:
@@ -110,16 +110,16 @@ class Centre:
     # -------------------------------------------------------------- individuals
 
     def individual_at(self, generation: int, index: int, whole: bool = True) -> Individual:
-        """The individual of a place within this generation, its weights left out where it need not be ``whole``.
+        """The individual at an index of this generation, without its weights unless ``whole``.
 
-        Raises ValueError where theta stands at another generation.
+        Raises ValueError where theta is at another generation.
         """
         if generation != self.generation:
             raise ValueError(f"theta is of generation {self.generation}; generation {generation} was asked for")
         return self.sample(generation, index, whole)
 
     def sample(self, generation: int, index: int, whole: bool = True) -> Individual:
-        """theta with the perturbation of any generation's place."""
+        """theta plus the perturbation of an index of any generation."""
         space, genes = self.space, len(self.space.genes)
         draw, sign = self._draw(index)
         size = space.size if whole else genes
@@ -130,8 +130,8 @@ class Centre:
         return Individual(birth + index, found, weights if whole else None, birth=birth, role="perturbed")
 
     def _noise(self, generation: int, draw: int, size: int) -> Noise:
-        """A perturbation. Those of a small generation are kept for its step, of a large one the last: the next
-        individual asked for is mostly its twin."""
+        """A perturbation. All of a small generation are kept for its step. Of a large one only the last is kept: the
+        next individual is usually its antithetic pair."""
         key = (generation, draw, size)
         if key not in self._kept:
             if self.hyper.population * size * np.float32().itemsize > KEPT_BYTES:
@@ -146,12 +146,12 @@ class Centre:
     # -------------------------------------------------------------- the step
 
     def update(self, fitness: Coordinates) -> Metrics:
-        """The step of this generation's fitnesses [N], in the order of their places; NaN or -inf failed."""
+        """Take a step by this generation's fitnesses [N], in order of index; NaN or -inf means failed."""
         places = [(self.generation, index) for index in range(self.hyper.population)]
         return self.step(np.where(np.isnan(fitness), -np.inf, fitness), places)
 
     def step(self, fitness: Coordinates, places: list[tuple[int, int]]) -> Metrics:
-        """The step of the fitnesses [N] of individuals at any (generation, index)."""
+        """Take a step by the fitnesses [N] of individuals at any (generation, index)."""
         h = self.hyper
         gradient = self._gradient(SHAPINGS[h.shaping](fitness), places)
         direction = gradient - per_coordinate(self.space, 0.0, h.weight_decay / h.sigma) * self.theta
@@ -194,11 +194,11 @@ class Centre:
     # -------------------------------------------------------------- agreement
 
     def hash(self) -> str:
-        """Of theta and the generation that it stands at: equal where every bit is."""
+        """A hash of theta and its generation, equal if every bit is."""
         return hashlib.blake2b(self.theta.tobytes() + str(self.generation).encode(), digest_size=16).hexdigest()
 
     def state_dict(self) -> StateDict:
-        """What a process needs that joins; nothing else of the past matters."""
+        """The state for a process that joins."""
         return {
             "generation": self.generation, "theta": self.theta, "m": self.m, "v": self.v,
             "powers": list(self.powers), "decay": self.decay,
@@ -209,8 +209,8 @@ class Centre:
         self.theta, self.m, self.v = (np.array(state[name]) for name in ("theta", "m", "v"))
 
     def remap_state(self, state: StateDict, move: SpaceChange, generation: int) -> StateDict:
-        """In another space, from the beginning of a generation on. The optimiser's moments are slopes to their powers;
-        with a new gene they begin anew, since all have one age (`powers`)."""
+        """The state in another space, at the start of a generation. The optimiser's moments scale like powers of a
+        slope. With a new gene they restart at 0, since all share one step count (`powers`)."""
         moved = {**state, "generation": generation, "theta": move.place(state["theta"])}
         if move.fresh.any():
             return {**moved, "m": np.zeros(self.space.size), "v": np.zeros(self.space.size), "powers": [1.0, 1.0]}
@@ -218,7 +218,7 @@ class Centre:
 
 
 class Strategy(Generational):
-    """Proposes generations around theta; its population is who of the last one did not fail.
+    """Proposes generations around theta; its population is the last one without the failed individuals.
 
     ``whole = False`` proposes individuals without weights, for workers that hold a `Centre` of their own.
     """
@@ -231,7 +231,7 @@ class Strategy(Generational):
         self.whole = True
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        """The next places; asynchronously, theta may have learned from more or fewer generations than theirs."""
+        """The next individuals. In an asynchronous search theta may be older or newer than their generation."""
         numbers = range(self.next_id, self.next_id + self.brood)
         self.next_id = numbers.stop
         made = (self.centre.sample(*divmod(i, self.hyper.population), self.whole) for i in numbers)
@@ -249,8 +249,9 @@ class Strategy(Generational):
 
     @property
     def cap(self) -> int | None:
-        """Environment steps of the longest episode of those proposed now, so that none waits for one many times as long
-        as the others (section 2.1); None where it is the world's own."""
+        """Maximum environment steps per episode of the individuals proposed now (section 2.1); None: the world's limit.
+
+        It stops one long episode from delaying a generation."""
         if self.hyper.cap is None or not self.population:
             return None
         length = float(np.mean(np.concatenate([one.result["length"] for one in self.population])))
@@ -258,7 +259,7 @@ class Strategy(Generational):
 
     @property
     def arrived(self) -> Sequence[Evaluation]:
-        """What it has been told of the generation under way."""
+        """The evaluations of the current generation that have arrived."""
         return self._arrived
 
     def state_dict(self) -> StateDict:
@@ -269,7 +270,7 @@ class Strategy(Generational):
         self.centre.load_state_dict(state["centre"])
 
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
-        """Perturbations of the generation under way were of another length, so the next one begins."""
+        """Perturbations of the current generation have another length, so the next generation starts."""
         generation = -(-state["next_id"] // self.hyper.population)
         begun = without_pending_generation(super().remap_state(state, move))
         centre = self.centre.remap_state(state["centre"], move, generation)

@@ -20,8 +20,8 @@ Weights = NDArray[np.float32]
 def tournament(generator: np.random.Generator, n: int, *keys: NDArray[np.float64]) -> NDArray[np.intp]:
     """Indices [n] of the winners of n binary tournaments.
 
-    The larger key [N] wins, the first that differs; between equals, the one drawn first. Everybody takes part
-    equally often (once more or less), and where N is even nobody meets itself.
+    The larger key [N] wins, in the first key that differs; between equals, the one drawn first. Each individual
+    takes part equally often (give or take one), and where N is even none meets itself.
     """
     size = len(keys[0])
     rounds = np.tile(np.arange(size), (-(-2 * n // size), 1))
@@ -97,7 +97,7 @@ def shift(u: Genes, place: Genes, eta: float) -> Genes:
 
 
 def _within(x: Genes, column: NDArray[np.intp], low: Genes, high: Genes) -> Genes:
-    """What rounding alone carried past a bound, brought back."""
+    """Clip values that rounding carried past a bound."""
     return np.minimum(np.maximum(x, low[column]), high[column])
 
 
@@ -110,6 +110,6 @@ def gaussian(generator: np.random.Generator, weights: Weights, std: float) -> We
 
 
 def layerwise(generator: np.random.Generator, a: Weights, b: Weights, parts: Sequence[int]) -> Weights:
-    """Children [N, D] who take every part (the sizes ``parts`` add up to D; none is one part) whole from a parent."""
+    """Children [N, D] that take each part whole from one parent; the sizes ``parts`` sum to D, none is one part."""
     sizes = parts or (a.shape[1],)
     return np.where(np.repeat(generator.random((len(a), len(sizes))) < 0.5, sizes, axis=1), a, b)

@@ -1,9 +1,9 @@
 """Population based training (Jaderberg et al. 2017, arXiv 1711.09846), asynchronous by default.
 
-Every member trains for a while, then is *ready*: it goes on as it is, or it takes over (exploits) the weights and
-genes of a better member and changes (explores) the genes. Kept from Lamarckian (Bai et al. 2022): the worst members
-are replaced first (truncation), the others challenge a random rival by a test over their episodes. Beyond both: a
-member that failed never is a parent, and integers and choices may evolve too.
+Every member trains for a while, then is *ready*. It continues as it is, or it copies (exploits) the weights and genes
+of a better member and changes (explores) the genes. As in Lamarckian (Bai et al. 2022), the worst members are replaced
+first (truncation); the others compare themselves with a random rival by a test over their episodes. Beyond both: a
+failed member is never a parent, and integers and choices may evolve too.
 """
 
 from __future__ import annotations
@@ -39,17 +39,16 @@ from evorl.util.types import Fraction, Natural, Positive, StateDict
 
 @dataclass(frozen=True, kw_only=True)
 class PBT(Evolution):
-    """Truncation and the t-test, perturbing and drawing anew; members whose learners go on where they were."""
+    """Truncation, the t-test, perturbation and resampling of genes, for members whose learners continue."""
 
     lifetime: Literal["play", "train"] = "train"
     asynchronous: bool = True
     exploit: Literal["both", "truncation", "ttest", "none"] = "both"
-    """Whom a ready member takes over: a pioneer where it is among the worst, a significantly better rival, or both
-    (Lamarckian)."""
+    """A ready member copies a pioneer if it is one of the worst, a significantly better rival, or both (Lamarckian)."""
     worst: Fraction = 0.2
     """Share of members that truncation replaces, rounded up (the paper's section 4.1.1: 20 %)."""
     pioneers: Fraction = 0.2
-    """Share of members that it takes them from, rounded up (the same)."""
+    """Share of members that it copies from, rounded up (the same section)."""
     significance: Positive = 0.05
     """Of Welch's t-test between the episodes of two members (section 4.1.1)."""
     factors: tuple[Positive, Positive] = (0.8, 1.2)
@@ -57,7 +56,7 @@ class PBT(Evolution):
     resample: Fraction = 0.25
     """Probability that a gene is drawn anew rather than perturbed (Ray Tune's default; the paper does one or other)."""
     warm_up: Natural = 1
-    """Evaluations of every member before any is taken over."""
+    """Evaluations of every member before any member copies another."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +78,7 @@ class Members:
         self.exploits = 0
         genes = space.begin(seeds.generator(seed, "initial"), 0, hyper.population)
         self._queue = [Individual(i, genes[i], space.weights_of(i), role="initial") for i in range(hyper.population)]
-        self._member = {i: i for i in range(hyper.population)}  # of the ids that are not told yet
+        self._member = {i: i for i in range(hyper.population)}  # the member of each id that is not told yet
         self._ready: list[int] = []
         self.next_id = hyper.population
 
@@ -122,12 +121,12 @@ class Members:
     # -------------------------------------------------------------- a ready member
 
     def _successor(self, member: int) -> Individual:
-        """What a ready member goes on as."""
+        """The individual that a ready member continues as."""
         draw = seeds.generator(self.seed, "successor", self.next_id)
         own = self.members[member]
         assert own is not None
         parent = self._exploit(own, draw)
-        if parent is None:  # nobody is fit to go on from
+        if parent is None:  # all members failed
             genes = self.space.begin(draw, self.next_id)[0]
             child = self._child(genes, (), "initial")
             child = child._replace(weights=self.space.weights_of(child.id))
@@ -146,7 +145,7 @@ class Members:
         return Individual(self.next_id - 1, genes, parents=parents, birth=self.told, role=role)
 
     def _exploit(self, own: Evaluation, draw: np.random.Generator) -> Evaluation | None:
-        """The member to go on from: mostly the ready one itself. None where all have failed."""
+        """The member to continue from, usually the ready one itself. None where all have failed."""
         h, population = self.hyper, self._in_turn()
         if not population:
             return None
@@ -166,8 +165,9 @@ class Members:
         return own
 
     def _in_turn(self) -> list[Evaluation]:
-        """The members that did not fail, in an order of this round's: of equals it is now these who are the worst, now
-        those, and all who decide in a round agree about it."""
+        """The members that did not fail, in a random order drawn once per round.
+
+        The order breaks ties among equals, the same way for all decisions of a round."""
         order = seeds.generator(self.seed, "order", self.generation).permutation(len(self.members))
         return sound([self.members[i] for i in order])
 
@@ -200,7 +200,7 @@ class Members:
 
 
 def sound(members: Sequence[Evaluation | None]) -> list[Evaluation]:
-    """Those who were told of and did not fail, in their order."""
+    """The members with an evaluation that did not fail, in order."""
     told = [one for one in members if one is not None]
     return [told[i] for i in np.flatnonzero(np.isfinite(fitness(told)))] if told else []
 
@@ -211,7 +211,7 @@ def fitness(evaluations: Sequence[Evaluation]) -> NDArray[np.float64]:
 
 
 def portion(share: float, n: int) -> int:
-    """How many of n members make a share, the last one whole: 1 of 4 where it is 0.2."""
+    """Number of members in a share of n, rounded up: 1 of 4 for 0.2."""
     return ceil(round(share * n, 9))  # 0.28 of 25 are 7, whatever floats say
 
 
@@ -229,7 +229,7 @@ def pioneer(population: Sequence[Evaluation], share: float, draw: np.random.Gene
 
 
 def outcomes(one: Evaluation, objective: Objective) -> NDArray[np.float64]:
-    """What an objective came to in each episode [E]; [0] where that is not known."""
+    """The value of an objective in each episode [E]; empty where it is not known."""
     parts = [
         weight * np.asarray(one.result.get(name, ()), np.float64)
         for name, weight in objective_weights(objective).items()

@@ -6,9 +6,10 @@ Every particle has a place x, a velocity v and the best p that it has found; g i
 
 The defaults are Clerc's constriction: kappa = 0.7298 and phi = 4.1 make w = kappa and c1 = c2 = kappa phi / 2 (Clerc &
 Kennedy 2002; Eberhart & Shi 2000). A particle that meets a bound of its genes stops there: that part of its velocity
-is zeroed. A particle goes on from where its evaluation left it, so what a learner changed counts.
+is zeroed. A particle continues from the weights that its evaluation returned, so learning counts.
 
-A particle that failed so far has no best: it is thrown anew. One that fails later turns back from where it stands.
+A particle that has only failed has no best and restarts at a random position. One that fails later turns back from
+its position.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def velocity(hyper: PSO, v: Vectors, x: Vectors, own: Vectors, best: Vectors, r:
 
 
 class Swarm(Generational):
-    """Who does not wait for a generation moves the particles that are not in flight, in the order of their return.
+    """Moves particles by generations. An asynchronous swarm moves idle particles in the order of their return.
 
     `population` are the particles' bests.
     """
@@ -69,7 +70,7 @@ class Swarm(Generational):
     def __init__(self, hyper: PSO, space: Space, seed: int) -> None:
         super().__init__(hyper, space, seed)
         self.free = [*range(hyper.population)]  # particles that are not in flight
-        self.flying: dict[int, int] = {}  # whose individuals the others are
+        self.flying: dict[int, int] = {}  # the particle of each id in flight
         self.bests: dict[int, Evaluation] = {}
         self.x, self.v = np.zeros((2, hyper.population, space.size))
         for k in range(hyper.population):
@@ -77,11 +78,11 @@ class Swarm(Generational):
 
     @property
     def batch(self) -> int:
-        """Where particles do not wait for each other, each learns at once what its place was worth."""
+        """One evaluation at a time in an asynchronous swarm."""
         return 1
 
     def _throw(self, k: int, number: int, generator: np.random.Generator) -> None:
-        """A fresh place and velocity (SPSO 2007: half of the way to another point) for the individual of a number."""
+        """A random position and velocity (SPSO 2007: half of the way to another point) for the individual with this number."""
         genes = len(self.space.genes)
         self.x[k] = initial_vector(self.space, generator, number)
         self.v[k] = generator.normal(0.0, self.hyper.sigma, self.space.size)
@@ -141,7 +142,7 @@ class Swarm(Generational):
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.x, self.v = np.array(state["x"]), np.array(state["v"])
-        if "flying" not in state:  # of a run of before, whose particles took turns
+        if "flying" not in state:  # a state of an older version, whose particles took turns
             size, waiting = self.hyper.population, {one.id for one in self._queue} | self._out
             waiting |= {one.individual.id for one in self._arrived}
             flying = {str(number): number % size for number in sorted(waiting)}

@@ -1,4 +1,4 @@
-"""Random search: everybody is drawn from the whole space, the best are remembered. The least that evolution must beat.
+"""Random search: individuals are drawn from the whole space, and the best are kept. A baseline for every evolver.
 
 J. Bergstra and Y. Bengio, "Random search for hyper-parameter optimization", JMLR 13, 2012. The population is the best
 so far by Pareto rank, then by crowding; of one objective these are the fittest.
@@ -27,7 +27,7 @@ class Random(Evolution):
 
 
 class Searching(Generational):
-    """Remembers the best."""
+    """Keeps the best."""
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
         genes = self.space.begin(generator, self.next_id, self.brood)

@@ -29,7 +29,7 @@ class SGA(Genetic):
     """An elitist genetic algorithm, generational or steady state."""
 
     elites: Natural = 1
-    """The best of the population who stay whatever their children are worth; counted within the population."""
+    """Number of best individuals that stay regardless of the children; they count towards the population."""
     selection: Literal["tournament", "truncation"] = "tournament"
     """Parents win binary tournaments, or are drawn from the best."""
     truncation: Fraction = 0.2
@@ -55,5 +55,5 @@ class Elitist(Breeder):
     def survivors(self, old: list[Evaluation], new: list[Evaluation]) -> list[Evaluation]:
         size = self.hyper.population
         keep = max(self.hyper.elites, size - len(new))
-        pool = old[:keep] + new  # the old ones first, who stay where a child is no better
+        pool = old[:keep] + new  # the old ones first: they stay where a child is no better
         return [pool[i] for i in np.argsort(-objectives(pool)[:, 0], kind="stable")[:size]]

@@ -1,8 +1,8 @@
 """What evolves: genes within bounds, and the weights of a policy.
 
-Evolvers see a gene as a *coordinate*, a real number between a lower and an upper bound; what the coordinate stands
-for, the gene's *value*, is a real number (linear or logarithmic), an integer or one of several choices. Letters in
-shapes: N individuals, G genes, D weights.
+Evolvers see a gene as a *coordinate*, a real number between a lower and an upper bound. The gene's *value*, which goes
+into the config, is a real number (linear or logarithmic), an integer or one of several choices. Letters in shapes: N
+individuals, G genes, D weights.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Gene:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Of the coordinate. A whole number owns the unit interval around it, so that all are equally likely."""
+        """Bounds of the coordinate. An integer has the unit interval around it, so that all are equally likely."""
         if self.choices:
             return -0.5, len(self.choices) - 0.5
         low, high = self._ends
@@ -56,7 +56,7 @@ class Gene:
         return (math.log(low), math.log(high)) if self.log else (low, high)
 
     def value(self, coordinate: float) -> Value:
-        """What a coordinate stands for, always within the gene's bounds."""
+        """The value of a coordinate, always within the gene's bounds."""
         if self.choices:
             return self.choices[min(max(round(coordinate), 0), len(self.choices) - 1)]
         low, high = self._ends
@@ -64,7 +64,7 @@ class Gene:
         return round(x) if self.integer else x
 
     def coordinate(self, value: Value) -> float:
-        """One that stands for a value, or for the nearest within bounds. Raises ValueError for what is no choice."""
+        """A coordinate of a value, or of the nearest value within bounds. Raises ValueError for an unknown choice."""
         if self.choices:
             return float(self.choices.index(value))
         low, high = self._ends
@@ -79,7 +79,7 @@ class Gene:
         return low <= float(value) <= high
 
     def knows(self, value: Value) -> bool:
-        """Whether a value may come from another gene of this name: one of the choices, or any number."""
+        """Whether a value of another gene of this name can be used here: one of the choices, or any number."""
         if self.choices:
             return value in self.choices
         return isinstance(value, int | float) and not isinstance(value, bool)
@@ -87,16 +87,16 @@ class Gene:
 
 @dataclass(frozen=True)
 class Space:
-    """The genes and the number of weights of every individual; either may be none."""
+    """The genes and the number of weights of every individual; either may be empty."""
 
     genes: tuple[Gene, ...] = ()
     weights: int = 0
     fresh: Callable[[int], NDArray[np.float32]] | None = None
-    """The weights [D] that the individual of a number begins with; zeros where it is None."""
+    """The initial weights [D] of the individual with a number; zeros where it is None."""
     parts: tuple[int, ...] = ()
     """Sizes of the layers within the weights, in order, for operators that cross whole layers; () is one part."""
     given: Callable[[int], Mapping[str, Value]] | None = None
-    """The values of genes, by name, that the individual of a number begins with; any others are drawn."""
+    """The initial values of genes, by name, of the individual with a number; other genes are drawn."""
 
     @classmethod
     def box(cls, low: Sequence[float], high: Sequence[float]) -> Space:
@@ -118,7 +118,7 @@ class Space:
         return generator.uniform(self.low, self.high, (n, len(self.genes)))
 
     def begin(self, generator: np.random.Generator, number: int, n: int = 1) -> Coordinates:
-        """The genes [N, G] of individuals who begin, numbered from ``number`` on."""
+        """The initial genes [N, G] of n individuals, numbered from ``number``."""
         x = self.sample(generator, n)
         return x if self.given is None else np.array([self.coordinates(self.given(number + k), x[k]) for k in range(n)])
 
@@ -127,7 +127,7 @@ class Space:
         return np.clip(x, self.low, self.high)
 
     def weights_of(self, number: int) -> NDArray[np.float32] | None:
-        """The weights [D] of the individual of a number as it begins; None where nothing but genes evolves."""
+        """The initial weights [D] of the individual with a number; None where only genes evolve."""
         if not self.weights:
             return None
         return np.zeros(self.weights, np.float32) if self.fresh is None else self.fresh(number)
@@ -145,13 +145,13 @@ class Space:
         return unit if weights is None else np.concatenate([unit, weights.astype(np.float64)])
 
     def individual(self, vector: Coordinates) -> tuple[Coordinates, NDArray[np.float32] | None]:
-        """The genes, clipped to their bounds, and the weights that a vector [G + D] stands for."""
+        """The genes, clipped to their bounds, and the weights of a vector [G + D]."""
         weights = vector[len(self.genes) :].astype(np.float32) if self.weights else None
         return self.coordinates_of(vector), weights
 
     def coordinates_of(self, vector: Coordinates) -> Coordinates:
         """The genes [G] of a vector [G + D], clipped to their bounds."""
-        if not self.genes:  # of hundreds of individuals in every generation
+        if not self.genes:  # called for hundreds of individuals in every generation
             return np.empty(0)
         return self.clip(self.low + vector[: len(self.genes)] * self.range)
 
@@ -166,13 +166,13 @@ class Space:
         return np.where(span > 0, span, 1.0)
 
     def values(self, x: Coordinates) -> dict[str, Value]:
-        """What the coordinates [G] of an individual stand for, by name."""
+        """The values of an individual's coordinates [G], by name."""
         return {gene.name: gene.value(float(at)) for gene, at in zip(self.genes, x, strict=True)}
 
     def coordinates(self, values: Mapping[str, Value], otherwise: Coordinates) -> Coordinates:
-        """[G] of values by name; a gene that is not named, or knows no such value, keeps its place in ``otherwise``.
+        """Coordinates [G] of values by name; a gene without a usable value keeps its coordinate in ``otherwise``.
 
-        How individuals of another space (other genes, other bounds) come into this one.
+        It brings individuals of another space (other genes, other bounds) into this one.
         """
         x = otherwise.copy()
         for i, gene in enumerate(self.genes):

@@ -1,8 +1,8 @@
-"""From one space into another: what becomes of places and of steps where genes, or their bounds, change.
+"""From one space into another: positions and steps when genes, or their bounds, change.
 
-Genes are known by their names. One whose numbers mean the same in both spaces (the same choices, or both logarithmic,
-or both not) keeps its coordinate, brought within the new bounds; another one keeps its value if the new gene knows it.
-A gene that is new begins at the value that everybody had until now, or is drawn where its range does not have that.
+Genes are matched by name. A gene whose coordinates mean the same in both spaces (the same choices, both logarithmic, or
+both linear) keeps its coordinate, clipped to the new bounds. Another gene keeps its value if the new one can have it. A
+new gene starts at the value that all individuals had before, or is drawn if its range does not contain that value.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from evorl.util.types import StateDict
 
 @dataclass(frozen=True)
 class SpaceChange:
-    """From the space ``before`` into the one of ``now``, with as many weights."""
+    """From the space ``before`` into the space ``now``, with the same number of weights."""
 
     before: Space
     now: Space
     usual: Mapping[str, Value]
-    """What genes stand for where individuals have none of that name."""
+    """The values that individuals without a gene of that name have."""
     seed: int
 
     @cached_property
     def kept(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Genes, then and now, whose coordinates mean the same."""
+        """Genes, before and now, whose coordinates mean the same."""
         then = {gene.name: place for place, gene in enumerate(self.before.genes)}
         pairs = [
             (then[gene.name], place)
@@ -44,15 +44,14 @@ class SpaceChange:
 
     @cached_property
     def fresh(self) -> NDArray[np.bool_]:
-        """The genes [G] of which nothing is known but their values: new ones, those of another measure, and those
-        that had no choice."""
+        """The genes [G] without usable coordinates: new, of another scale, or with one choice before."""
         fresh = np.ones(len(self.now.genes), bool)
         then, here = self.kept
         fresh[here] = (self.before.high == self.before.low)[then]
         return fresh
 
     def genes(self, x: Coordinates, number: int) -> Coordinates:
-        """Coordinates [G] of the individual of a number."""
+        """Coordinates [G] of the individual with a number."""
         drawn = self.now.sample(seeds.generator(self.seed, "remap", number), 1)[0]
         moved = self.now.coordinates({**self._possible, **self.before.values(x)}, drawn)
         then, here = self.kept
@@ -61,7 +60,7 @@ class SpaceChange:
 
     @cached_property
     def _possible(self) -> dict[str, Value]:
-        """What is usual, where the new genes have it."""
+        """The usual values that the new genes can have."""
         known = {gene.name: gene for gene in self.now.genes}
         return {name: x for name, x in self.usual.items() if name in known and known[name].has(x)}
 
@@ -84,15 +83,15 @@ class SpaceChange:
         return moved
 
     def individuals(self, packed: Mapping[str, Any]) -> StateDict:
-        """Those that `evorl.ec.core.pack` took, packed."""
+        """Packed individuals (`evorl.ec.core.pack`), moved and packed again."""
         genes = zip(np.asarray(packed["genes"]), packed["id"], strict=True)
         return {**packed, "genes": np.array([self.genes(x, number) for x, number in genes])}
 
     def evaluations(self, packed: Mapping[str, Any]) -> StateDict:
-        """Those that `evorl.ec.core.pack_evaluations` took, packed."""
+        """Packed evaluations (`evorl.ec.core.pack_evaluations`), moved and packed again."""
         return {**packed, "individuals": self.individuals(packed["individuals"])}
 
 
 def same_unit(a: Gene, b: Gene) -> bool:
-    """Whether a coordinate stands for the same in two genes of one name."""
+    """Whether a coordinate means the same in two genes of one name."""
     return a.choices == b.choices and a.log == b.log

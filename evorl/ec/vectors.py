@@ -16,17 +16,17 @@ Vectors = NDArray[np.float64]
 
 
 def initial_vector(space: Space, generator: np.random.Generator, number: int) -> Coordinates:
-    """A point to begin at [G + D]: genes drawn within their bounds, the weights that an individual begins with."""
+    """An initial point [G + D]: genes drawn within their bounds, and the initial weights of an individual."""
     return space.vector(space.begin(generator, number)[0], space.weights_of(number))
 
 
 def vectors(space: Space, evaluations: Iterable[Evaluation]) -> Vectors:
-    """[N, G + D] of individuals as they came back, so what a learner changed in their weights counts."""
+    """Vectors [N, G + D] of evaluated individuals, with the weights after any learning."""
     return np.array([space.vector(one.individual.genes, one.individual.weights) for one in evaluations])
 
 
 def memory_of_fittest(evaluations: Sequence[Evaluation]) -> StateDict | None:
-    """What the fittest knows beside its weights, and so does who descends from all of them; None of nobody."""
+    """The memory of the fittest individual, which descendants of all of them inherit; None without evaluations."""
     return evaluations[int(fitness(evaluations).argmax())].individual.memory if evaluations else None
 
 
@@ -37,8 +37,9 @@ def clip_genes(space: Space, x: Vectors) -> Vectors:
 
 
 def initial_gene_velocity(space: Space, seed: int, number: int) -> Coordinates:
-    """[G + D]: a velocity along genes that are new to a swarm, whose particles all have the same value of them: half of
-    the way from the middle to a random point, as at the start of SPSO 2007."""
+    """A velocity [G + D] along genes that are new to a swarm, whose particles all have the same value of them.
+
+    It is half of the way from the middle to a random point, as at the start of SPSO 2007."""
     genes = len(space.genes)
     v = np.zeros(space.size)
     v[:genes] = seeds.generator(seed, "nudge", number).uniform(-0.25, 0.25, genes)
@@ -51,6 +52,6 @@ def per_coordinate(space: Space, of_genes: float, of_weights: float) -> Coordina
 
 
 def fitness(evaluations: Sequence[Evaluation]) -> Vectors:
-    """The first objective [N]; -inf for who failed."""
+    """The first objective [N]; -inf for failed individuals."""
     f = np.array([one.objectives[0] for one in evaluations], np.float64)
     return np.where(np.isnan(f), -np.inf, f)

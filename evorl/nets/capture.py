@@ -91,7 +91,7 @@ class Trace:
     calls: list[Call]
     results: tuple[Tensor, ...]
     names: tuple[str, ...] | None
-    """Of the results; None where the function returns a tuple."""
+    """Names of the results; None where the function returns a tuple."""
 
     @classmethod
     def of(cls, function: Callable[..., Result], *example: Tensor) -> Trace:
@@ -120,7 +120,7 @@ class Trace:
 
     @property
     def text(self) -> str:
-        """All that makes the record what it is: equal texts are of equal functions."""
+        """A text of the whole record: equal texts mean equal functions."""
         called = {id(x): f"%{i}" for i, x in enumerate(self.example)}
 
         def name(x: Any) -> Any:

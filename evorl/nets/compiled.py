@@ -1,4 +1,4 @@
-"""A recorded function as machine code, kept on this machine for whoever records the same one again.
+"""A recorded function as machine code, kept on this machine for later runs that record the same function.
 
 `evorl.nets.capture` replays a gradient step operation by operation, and at small widths handing each of them over costs
 more than its work. PyTorch's ahead-of-time compiler (AOTInductor; Ansel et al. 2024) joins them into few loops,
@@ -62,7 +62,7 @@ def require_compiler(device: torch.device) -> None:
     except (OSError, RuntimeError) as error:  # no place to write, no home
         raise BadRequest(f"has no place for what it makes: {error}", "rl.compile") from None
     about = folder.stat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o022:  # whoever writes there has their code run here
+    if about.st_uid != os.getuid() or about.st_mode & 0o022:  # a user who can write there can run code here
         raise BadRequest(f"{folder} is not yours alone: chmod 700, or another XDG_CACHE_HOME", "rl.compile")
 
 
@@ -96,7 +96,7 @@ def _library(record: Trace) -> Path:
 
 
 def _processor() -> str:
-    """What the code may count on: it is made for this processor alone."""
+    """The name of the processor; the code is made for this one only."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     told = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
@@ -104,8 +104,8 @@ def _processor() -> str:
 
 
 def _compile(record: Trace) -> bytes:
-    """The library, made in a thread that no Ctrl-C and no SIGTERM reach, nor the compiler that it starts: they are
-    for the run, which saves itself first."""
+    """Compile in a thread that blocks SIGINT and SIGTERM, and so does the compiler that it starts: these signals are
+    for the run, which saves first."""
     blocked = partial(signal.pthread_sigmask, signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     with ThreadPoolExecutor(1, initializer=blocked) as pool:
         return pool.submit(_compile_here, record).result()
@@ -118,7 +118,9 @@ def _compile_here(record: Trace) -> bytes:
         from torch._inductor.utils import fresh_cache
 
         warnings.simplefilter("ignore")
-        logging.getLogger("torch._inductor.utils").setLevel(logging.ERROR)  # it tells of a folder that is gone by then
+        logging.getLogger("torch._inductor.utils").setLevel(
+            logging.ERROR
+        )  # it warns about a folder that is already removed
         exported = torch.export.export(module(), record.example).module()
         # nothing outside the folder: no header compiled beforehand for others, no pool of processes
         options = {"aot_inductor.precompile_headers": False, "compile_threads": 1}
@@ -131,7 +133,7 @@ def _compile_here(record: Trace) -> bytes:
 
 @contextmanager
 def _own_folder() -> Iterator[str]:
-    """For all that the compiler writes; where it looks for it already when it is imported."""
+    """A folder for all files of the compiler, set before it is imported, since it reads the setting then."""
     name = "TORCHINDUCTOR_CACHE_DIR"
     before = os.environ.get(name)
     with TemporaryDirectory(prefix="evorl-compile-") as folder:

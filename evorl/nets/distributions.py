@@ -2,8 +2,8 @@
 
 Letters: N rows, L logits (all categorical heads side by side), K action components.
 Categorical heads sample by the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014), a Box by a
-diagonal Gaussian; both take their noise from outside, so who draws it decides what it is keyed by,
-and zero noise is the deterministic policy (the mode).
+diagonal Gaussian. Both take their noise as an argument, so the caller decides its key.
+Zero noise is the deterministic policy (the mode).
 
 A Gaussian lives in units of the Box: component k of an action is ``centre + half_range * x`` where the
 bounds are finite and ``x`` where they are not; what the world receives is clipped to its bounds.

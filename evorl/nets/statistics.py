@@ -36,7 +36,7 @@ class Running(ABC):
         self._merge(float(len(rows)), mean, self.scatter(rows - mean))
 
     def merge(self, state: StateDict) -> None:
-        """Merge what another one, whose `state_dict` this is, has seen."""
+        """Merge the rows that another one has seen, given its `state_dict`."""
         if state["count"]:
             self._merge(float(state["count"]), torch.as_tensor(state["mean"]), torch.as_tensor(state["m2"]))
 
@@ -117,7 +117,7 @@ class Moments:
 
     @classmethod
     def of(cls, inputs: tuple[Input, ...], how: bool | Literal["whiten"]) -> Self | None:
-        """What ``rl.normalize_inputs`` asks for; None where it is false."""
+        """The statistics that ``rl.normalize_inputs`` selects; None where it is false."""
         return cls(inputs, how == "whiten") if how else None
 
     def tensors(self, device: torch.device) -> tuple[Tensor, ...]:
@@ -128,7 +128,7 @@ class Moments:
         return self._tensors[device]
 
     def load_tensors(self, device: torch.device, tensors: tuple[Tensor, ...]) -> None:
-        """Normalise by the numbers that another's `tensors` gave, until an update of one's own."""
+        """Normalise by the numbers of another one's `tensors` until the next `update`."""
         self._tensors[device] = tensors
 
     def normalize(self, statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -146,7 +146,7 @@ class Moments:
             running.update(inputs[i].reshape(-1, *running.mean.shape))
 
     def merge(self, state: StateDict) -> None:
-        """Merge what others, whose `state_dict` this is, have seen."""
+        """Merge the inputs that others have seen, given their `state_dict`."""
         self._tensors.clear()
         for i, running in self.running.items():
             running.merge(state[str(i)])

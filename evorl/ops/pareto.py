@@ -25,14 +25,14 @@ def ranks(f: Points) -> NDArray[np.intp]:
 
 
 def front(f: Points) -> NDArray[np.bool_]:
-    """Which points [N] of [N, M] no other dominates; equal points all are."""
+    """A mask [N] of the points [N, M] that no other dominates. Equal points do not dominate each other."""
     import moocore
 
     return np.asarray(moocore.is_nondominated(-_finite(f), keep_weakly=True), np.bool_)
 
 
 def crowding(f: Points, rank: NDArray[np.intp]) -> Points:
-    """Crowding distance [N] of each point within its front (Deb et al. 2002, section III-B); the ends' is infinite.
+    """Crowding distance [N] of each point within its front (Deb et al. 2002, section III-B); the ends have infinity.
 
     The sum over objectives of the distance between a point's two neighbours, in units of the front's range.
     Of equal points the first in order counts as the smaller.

@@ -1,4 +1,4 @@
-"""Fitness shaping: what an individual's fitness counts for when a distribution moves towards the better ones.
+"""Fitness shaping: the utility of each individual in the update of a search distribution.
 
 All but `normalised` depend only on the order of fitnesses, so they are the same under any increasing transform of them.
 Fitness is maximised and never NaN; -inf is an individual that failed. Letters in shapes: N individuals.
@@ -24,13 +24,13 @@ def average_ranks(f: Array) -> Array:
 def centred_ranks(f: Array) -> Array:
     """rank / (N - 1) - 1/2, in [-1/2, 1/2] with sum 0 (Salimans et al. 2017, section 2.1); 0 for a single one.
 
-    Equals get equal utility, where the authors' code breaks ties by position: a flat landscape moves nothing.
+    Equal fitnesses get equal utility (the authors' code breaks ties by position), so a flat landscape moves nothing.
     """
     return average_ranks(f) / max(len(f) - 1, 1) - (0.5 if len(f) > 1 else 0.0)
 
 
 def normalised(f: Array) -> Array:
-    """(f - mean) / standard deviation, 0 where all are equal. Who failed counts as the worst that did not."""
+    """(f - mean) / standard deviation, 0 where all are equal. Failed individuals count as the worst of the others."""
     sound = np.isfinite(f)
     if not sound.any():
         return np.zeros_like(f)

@@ -16,10 +16,10 @@ from evorl.training.train import spec
 from evorl.util.errors import BadRequest
 from evorl.util.typed import typed, unknown
 
-ROOMS = ("mdp", "rl")
-"""The rooms whose keys may evolve; what is outside them belongs to the run, not to an individual."""
+GROUPS = ("mdp", "rl")
+"""The config groups whose keys may evolve; all other keys belong to the run, not to an individual."""
 FIXED = ("rl.net", "rl.normalize_inputs", "rl.members", "rl.threads", "rl.compile", "mdp.budget")
-"""Keys that an individual cannot have for its own: weights that it inherits must fit, and bits must not change."""
+"""Keys that must be the same for all individuals: inherited weights must fit, and bits must not change."""
 FROZEN = (
     "rl.slots", "rl.horizon", "rl.minibatch", "rl.clip", "rl.value_clip", "rl.max_grad_norm", "rl.adam_epsilon",
     "rl.normalize_advantage",
@@ -66,8 +66,8 @@ def _has_keys(experiment: Experiment, name: str) -> bool:
 def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:
     at = f"ec.genes.{name}"
     room = name.partition(".")[0]
-    if room not in ROOMS:
-        raise unknown(room, ROOMS, "ec.genes")
+    if room not in GROUPS:
+        raise unknown(room, GROUPS, "ec.genes")
     for key in FIXED:
         if f"{name}.".startswith(f"{key}."):
             raise BadRequest(f"{key} is the same for all individuals", at)
@@ -107,7 +107,7 @@ def _pair(leaf: Any) -> bool:
 
 
 def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
-    """What a key may hold. Raises `BadRequest` where there is none."""
+    """The types that a key may hold. Raises `BadRequest` where there is no such key."""
     first, *rest = path
     if isinstance(node, Mapping):
         if first not in node or rest:
@@ -126,7 +126,7 @@ def _kinds(node: Any, path: list[str], at: str) -> list[inspect.Type]:
 
 
 def _checked(gene: Gene, experiment: Experiment, usual: Spec | None) -> Gene:
-    """The gene, its choices as its key has them. Raises `BadRequest` where it reaches a value that cannot be."""
+    """The gene, with choices of its key's type. Raises `BadRequest` where its range includes an invalid value."""
     ends = gene.choices or (gene.value(gene.bounds[0]), gene.value(gene.bounds[1]))
     found = []
     for end in ends:
@@ -146,7 +146,7 @@ def _is_world_key(name: str) -> bool:
 
 
 def _checked_value(experiment: Experiment, name: str, value: Value) -> Value:
-    """A value as its key has it. Raises `BadRequest` for one of another type, or out of bounds."""
+    """A value converted to its key's type. Raises `BadRequest` for a wrong type, or a value out of bounds."""
     node: Any = experiment
     first, *rest = name.split(".")
     while rest and is_dataclass(getattr(node, first)):
@@ -158,7 +158,7 @@ def _checked_value(experiment: Experiment, name: str, value: Value) -> Value:
 
 
 def _check_world(world: World, own: World, usual: Spec) -> None:
-    """Raise `BadRequest` for a world that cannot run here, or which weights of another ``usual`` world do not fit."""
+    """Raise `BadRequest` for a world that cannot run here, or that the weights of the ``usual`` world do not fit."""
     if foreign := {*world.imports()} - {*own.imports()}:
         raise BadRequest(f"imports {foreign.pop()}, which the run's own world does not")
     try:
@@ -172,7 +172,7 @@ def _check_world(world: World, own: World, usual: Spec) -> None:
 
 
 def _with_replaced(node: Any, tree: Mapping[str, Any]) -> Any:
-    """A copy of nested dataclasses and mappings with other values, which are checked as they come together."""
+    """A copy of nested dataclasses and mappings with other values, which their ``__post_init__`` checks together."""
     new = {}
     for name, one in tree.items():
         old = node[name] if isinstance(node, Mapping) else getattr(node, name)

@@ -21,12 +21,12 @@ def run(*words: str) -> str:
 
 
 def install(extra: str) -> str:
-    """How to add an extra of ours."""
+    """The command that installs an optional extra of evorl."""
     return f"pip install 'evorl-suite[{extra}]', or in a checkout .venv/bin/pip install -e '.[{extra}]'"
 
 
 def lacking(module: str | None) -> str:
-    """In one line, that this Python lacks a module that evorl needs, and how to add all that are missing."""
+    """One line: this Python lacks a module that evorl needs, and the command that installs all missing ones."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,4 @@
-"""The errors that a person caused and can mend."""
+"""Errors that a user caused and can correct."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 
 class BadRequest(ValueError):
-    """The request cannot be met: a door prints the one line and exits with code 2, nothing written.
+    """The request cannot be met. A command prints the line, exits with code 2 and writes nothing.
 
-    ``key`` is the dotted config key at fault, relative to whoever raises it; each caller that
+    ``key`` is the dotted config key at fault, relative to the code that raises the error. Each caller that
     knows a prefix adds it with `under`.
     """
 
@@ -26,12 +26,12 @@ class BadRequest(ValueError):
 
 
 def reason(error: BaseException) -> str:
-    """The true cause of an error in one line: ``RuntimeError: the roof fell in``."""
+    """The true cause of an error in one line: ``RuntimeError: no such level``."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error) if isinstance(error, BadRequest) else f"{type(error).__name__}: {error}"
     _, told, trace = text.rpartition("Traceback (most recent call last):\n")
-    if told:  # of an error in another process, whose text is all that came
+    if told:  # an error in another process, of which only the text arrived
         return next((line for line in trace.splitlines() if not line.startswith(" ")), text)
     lines = text.strip().split("\n")
     return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
@@ -40,7 +40,8 @@ def reason(error: BaseException) -> str:
 def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, str]] = dict) -> str:
     """``"; did you mean X?"`` for the choice nearest to a wrong word, or an empty string.
 
-    That is one a letter away, one that it abbreviates or spells out, one that ``said`` tells to mean it, or the likest.
+    In this order: a choice one letter away, one that it abbreviates or spells out, one whose description in ``said``
+    contains it, or the most similar one.
     """
     choices = list(choices)
     close = [one for one in choices if one_edit(word, one)] or [one for one in choices if abbreviates(one, word)]
@@ -55,7 +56,7 @@ def abbreviates(a: str, b: str) -> bool:
 
 
 def _meant(word: str, said: Mapping[str, str]) -> list[str]:
-    """The choice of which it is said first of all what a name of several words says; at least a quarter of that."""
+    """The choice whose description starts most like a name of several words; at least a quarter must agree."""
     parts, shares = set(word.lower().split("_")), {}
     for one, text in said.items():
         clause = re.findall(r"\w+", re.split(r"[;:,(|]", text.lower())[0])
@@ -65,7 +66,7 @@ def _meant(word: str, said: Mapping[str, str]) -> list[str]:
 
 
 def _initials(name: str) -> str:
-    """Of a name of several words; of one word, the word itself."""
+    """The initials of a name of several words; a single word as it is."""
     parts = name.split("_")
     return "".join(part[:1] for part in parts) if len(parts) > 1 else name
 

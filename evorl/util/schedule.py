@@ -1,7 +1,7 @@
 """Numbers that change as a run goes on.
 
-A schedule is a config value: a plain number is constant, ``{start, end, steps, kind}`` anneals. Its horizon
-is its own, in environment steps: a longer budget does not stretch it.
+A schedule is a config value: a plain number is constant, ``{start, end, steps, kind}`` anneals. Its length
+is given in environment steps; a larger budget does not stretch it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Output that nobody need read: a run goes on when its terminal, or the reader of its pipe, is gone."""
+"""Standard output that cannot fail: a run goes on when its terminal, or the reader of its pipe, is gone."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class _Unheeded(io.FileIO):
-    """A file descriptor that takes everything: what cannot be written is dropped."""
+    """A file descriptor that accepts every write and drops what cannot be written."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
-            return super().write(data) or memoryview(data).nbytes  # None: a reader that is too slow for now
+            return super().write(data) or memoryview(data).nbytes  # None: the reader is too slow
         except OSError:
             return memoryview(data).nbytes
 
@@ -25,7 +25,7 @@ class _Unheeded(io.FileIO):
 def unheeded() -> None:
     """From now on no write to this process's stdout and stderr fails; a closed one leads nowhere.
 
-    Streams that somebody has put in their place stay as they are.
+    Streams that were replaced by other objects (by a test, a notebook) stay as they are.
     """
     for number in range(3):
         _open(number)

@@ -38,7 +38,7 @@ def typed(data: object, kind: type[T], key: str = "") -> T:
 def unknown(
     name: str, choices: Iterable[str], key: str = "", said: Callable[[], Mapping[str, str]] = dict
 ) -> BadRequest:
-    """The refusal of a name within ``key``, with the nearest of the valid ones; ``said`` tells what these mean."""
+    """The error for an unknown name within ``key``, with the nearest valid one; ``said`` holds their descriptions."""
     prefix = f"{key}." if key else ""
     listed = ", ".join(one for one in choices if not one.startswith("_"))
     close = nearest(name, choices, said) or f"; there are: {listed or 'none'}"
@@ -60,14 +60,14 @@ def documented(kind: type) -> Iterator[tuple[str, Any, str]]:
 
 
 def shown(value: object) -> str:
-    """A config value as a person would write it."""
+    """A config value as a user would write it."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     return repr(value)
 
 
 def _fit(value: Any, kind: inspect.Type, key: str) -> Any:
-    """Make whole floats integers where those are asked for, and refuse what `msgspec.convert` would let pass."""
+    """Turn whole floats into integers where the type is an integer; reject what `msgspec.convert` would accept."""
     match kind:
         case inspect.DataclassType() if isinstance(value, Mapping):
             return _fit_fields(value, kind, key)
@@ -90,7 +90,7 @@ def _fit(value: Any, kind: inspect.Type, key: str) -> Any:
 
 
 def _check_choice(value: Any, arms: Iterable[inspect.Type], key: str) -> None:
-    """Refuse a word that is none of the words which one of the arms allows; true, false and null count as words."""
+    """Reject a word that no arm of the union allows; true, false and null count as words."""
     words = [str(one) for arm in arms if isinstance(arm, inspect.LiteralType) for one in arm.values]
     if not words or not isinstance(value, str) or value in words:
         return
@@ -138,7 +138,7 @@ def _arms(kind: inspect.Type) -> list[inspect.Type]:
 
 
 def _inside(kind: inspect.Type, name: str) -> list[inspect.Type]:
-    """What may stand at a name, or a number, within a value of this kind."""
+    """The type of the item at a name, or an index, within a value of this type."""
     match kind:
         case inspect.DataclassType():
             return [one for field in kind.fields if field.name == name for one in _arms(field.type)]
@@ -152,7 +152,7 @@ def _inside(kind: inspect.Type, name: str) -> list[inspect.Type]:
 
 
 def _list(kinds: Iterable[inspect.Type]) -> str:
-    """What a config writes as [...], with the types of what is in it."""
+    """The kinds that a config writes as [...], with the types of their items."""
     for kind in kinds:
         if isinstance(kind, inspect.TupleType):
             return f"a list [{', '.join(_word(one) for one in kind.item_types)}]"
@@ -166,7 +166,7 @@ def _word(kind: inspect.Type) -> str:
 
 
 def _mapping(kinds: Iterable[inspect.Type]) -> str:
-    """What a config writes as {...}, with the keys that it has."""
+    """The kinds that a config writes as {...}, with their keys."""
     names = [field.name for kind in kinds if isinstance(kind, inspect.DataclassType) for field in kind.fields]
     return f"a mapping with the keys {', '.join(names)}" if names else "a mapping"
 
