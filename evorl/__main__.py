@@ -11,7 +11,7 @@ from types import FrameType
 
 from evorl import __version__
 from evorl.util.command import lacking
-from evorl.util.streams import unheeded
+from evorl.util.streams import ignore_write_errors
 
 COMMANDS = ("run", "evaluate", "report")
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -24,7 +24,7 @@ usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run -
 def main(words: Sequence[str] | None = None) -> int:
     """Run ``evorl`` with these arguments and return its exit code."""
     words = sys.argv[1:] if words is None else words
-    unheeded()
+    ignore_write_errors()
     if words and words[0] in COMMANDS:
         _leave_at_once_on_signals()
         try:

@@ -124,7 +124,7 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
         newest = checkpoint.newest(run_dir)
         best = None if newest is None else newest[1]["run"]["best"]
         if best is None:
-            raise BadRequest(f"{run_dir} has judged nothing yet", "checkpoint")
+            raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
         which = str(best[1])
     if which not in kept:
         choices = ["latest", "best", *kept]
@@ -136,17 +136,17 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
 def _individual(
     experiment: Experiment, evolution: Evolution, run: dict[str, Any], which: str
 ) -> tuple[Individual, EvaluationPlan]:
-    """One that a checkpoint's population holds, and how such are evaluated. Raises `BadRequest`."""
+    """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
     from evorl.ec.core import Seeding, unpack_evaluations
     from evorl.population.dispatch import with_weights
     from evorl.population.evaluation import evaluation_plan
 
-    evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # those of then
+    evolution = replace(evolution, genes=run.get("genes", evolution.genes))  # the genes at the time of the checkpoint
     how = evaluation_plan(experiment, evolution)
     evolver = evolution.evolver(how.space, experiment.seed)
     evolver.load_state_dict(run["evolver"])
     present = [one.individual for one in evolver.population]
-    if isinstance(evolver, Seeding):  # of the generation under way the centre is there, and so are all weights
+    if isinstance(evolver, Seeding):  # the weights of the current generation follow from the centre
         present += [with_weights(evolver.centre, one.individual, evolution.population) for one in evolver.arrived]
     found = {str(one.id): one for one in present if one.weights is not None or not how.space.weights}
     for leader in unpack_evaluations(run["leader"]):
@@ -159,8 +159,7 @@ def _individual(
 
 
 def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
-    """Why there is no such individual (``seeds``: who has no weights any more), with those whose ids, which ascend,
-    are the nearest."""
+    """The error for an unknown individual, with the nearest ids; ``ids`` ascend, ``seeds`` have no weights any more."""
     if not ids:
         return "no individual has a fitness yet"
     near = sorted(ids, key=lambda one: abs(one - int(which)))[:NEAR] if which.isdecimal() else ids[-NEAR:]
@@ -172,7 +171,7 @@ def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
 
 
 def _evaluate_point(one: Individual, how: EvaluationPlan, about: dict[str, Any], request: Request) -> None:
-    """Evaluate the individual of a problem, which has no policy."""
+    """Evaluate an individual of a problem; it has no policy."""
     from evorl.ec.core import pack
     from evorl.population.results import IndividualResult
 
@@ -221,14 +220,14 @@ def _print(report: dict[str, Any], path: Path) -> None:
 def _film(experiment: Experiment, learner: Learner, path: Path, seed: int, fps: float) -> Path:
     """Film a game of the deterministic policy on the keys of the first evaluation episode.
 
-    It is played alone, so where a forward pass of one row rounds unlike one of many, it may part from the judged one.
+    A forward pass of one row may round unlike one of many, so the game may differ from the evaluated one.
     """
     from evorl.record.video import write_video
 
     arena = _game(experiment.mdp.evaluation_world(), seed)
     try:
         frames = _frames(arena, learner)
-        first = next(frames)  # a world that draws nothing says so before anything is written
+        first = next(frames)  # a world without pictures raises here, before anything is written
         path.parent.mkdir(exist_ok=True)
         return write_video(path, chain([first], frames), fps)
     finally:
@@ -236,7 +235,7 @@ def _film(experiment: Experiment, learner: Learner, path: Path, seed: int, fps: 
 
 
 def _frames(arena: Arena, learner: Learner) -> Iterator[Array]:
-    """What is seen before each decision of one game, and where the arena shows it, how the game ended."""
+    """The picture before each decision of one game and, if the arena has it, the final one."""
     import torch
 
     from evorl.mdp.core import EpisodeEndHook

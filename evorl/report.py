@@ -49,30 +49,32 @@ def report(words: Sequence[str]) -> None:
         print(HELP, end="")
         return
     places, out = parse(words)
-    write_report(_begun(places), pending_jobs(places), searches(places), out)  # a run that was named twice is one
+    write_report(
+        _run_directories(places), pending_jobs(places), searches(places), out
+    )  # a run that is named twice counts once
     print(out / "index.html")
 
 
 def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
-    """The directories that are meant, each with runs at or below it, and where the report goes. Raises `BadRequest`."""
+    """The directories to read, each with runs at or below it, and the output directory. Raises `BadRequest`."""
     places: list[Path] = []
     out = Path("report")
     for word in words:
         if word.startswith("out="):
             out = _out(word.removeprefix("out="))
         else:
-            places += _places(word)
-            _begun(_places(word))
+            places += _matching_directories(word)
+            _run_directories(_matching_directories(word))
     if not places:
         raise BadRequest(f"no run directory given; {USAGE}")
-    return places, _writable(out)
+    return places, _check_output(out)
 
 
 def write_report(directories: Sequence[Path], jobs: Sequence[PendingJob], searched: Sequence[Path], out: Path) -> None:
-    """Read the runs, print their tables, and write (or refresh) their report; jobs of sweeps that are no runs yet are
-    told of as well, and searches over jobs are drawn.
+    """Read the runs, print their tables, and write (or refresh) their report.
 
-    Nothing is written before everything is computed.
+    It also lists jobs of sweeps that have not started, and draws searches over jobs. Nothing is written before
+    everything is computed.
     """
     from evorl.analysis.population import read_search_log
     from evorl.analysis.terminal_tables import print_tables
@@ -83,12 +85,12 @@ def write_report(directories: Sequence[Path], jobs: Sequence[PendingJob], search
     print_tables(runs, jobs)
     sys.stdout.flush()
     from evorl.analysis.report import (
-        compose,  # brings Matplotlib, which draws for seconds: the tables are read meanwhile
+        compose,  # imports Matplotlib and draws for seconds, while the user reads the tables
     )
 
     content = compose(runs, jobs, left_out, [one for one in map(read_search_log, searched) if one])
     out.mkdir(parents=True, exist_ok=True)
-    stale = set(_marked(out)) - set(content)
+    stale = set(_files_of_report(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})
     for name, data in content.items():
         files.replace(out / name, data)
@@ -96,8 +98,8 @@ def write_report(directories: Sequence[Path], jobs: Sequence[PendingJob], search
         (out / name).unlink(missing_ok=True)
 
 
-def _begun(places: Sequence[Path]) -> list[Path]:
-    """The runs at or below these places. Raises `BadRequest` where there is none."""
+def _run_directories(places: Sequence[Path]) -> list[Path]:
+    """The runs at or below these directories. Raises `BadRequest` if there is none."""
     try:
         return find_runs(places)
     except BadRequest:
@@ -106,7 +108,7 @@ def _begun(places: Sequence[Path]) -> list[Path]:
         raise
 
 
-def _places(word: str) -> list[Path]:
+def _matching_directories(word: str) -> list[Path]:
     """The directories that a word of the command line names, or that match it as a pattern."""
     names = [word] if os.path.exists(word) else sorted(glob.glob(word, recursive=True))
     if not names:
@@ -120,8 +122,8 @@ def _out(value: str) -> Path:
     return Path(value)
 
 
-def _writable(out: Path) -> Path:
-    """A report goes where nothing is, or in place of an older report."""
+def _check_output(out: Path) -> Path:
+    """Raise `BadRequest` unless ``out`` is new, empty or an older report."""
     if os.path.lexists(out) and not _is_report(out) and not (out.is_dir() and not any(out.iterdir())):
         raise BadRequest(f"{out} exists and is no report of ours; choose another directory", key="out")
     above = next(parent for parent in [out.absolute(), *out.absolute().parents] if parent.exists())
@@ -142,8 +144,8 @@ def _mark(out: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _marked(out: Path) -> list[str]:
-    """The plain file names that an earlier report left here."""
+def _files_of_report(out: Path) -> list[str]:
+    """The file names that an earlier report wrote here."""
     return [name for name in _mark(out).get("files", []) if isinstance(name, str) and re.fullmatch(r"\w[\w.]*", name)]
 
 

@@ -69,7 +69,7 @@ def run(words: Sequence[str]) -> None:
     with _opened(args) as hydra:
         if given.get("replay") is not None:
             return _replay(Path(str(given["replay"])), hydra, args, name)
-        if _shows(args):
+        if _wants_information(args):
             composed = config.compose(hydra, args.overrides, name, RunMode.MULTIRUN)
             if args.help:
                 return _help(hydra, composed, args.overrides, name)
@@ -112,14 +112,14 @@ def _single(composed: DictConfig) -> None:
     )
 
 
-# ------------------------------------------------------------------ an old run
+# ------------------------------------------------------------------ an existing run
 
 
 def _resume(directory: Path, args: argparse.Namespace) -> None:
-    if args.multirun or _shows(args):
+    if args.multirun or _wants_information(args):
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     past = config.read_run_config(directory, "resume")
-    now, choices = _amended(past, directory, args, "resume goes on with", genes=True)
+    now, choices = _amended_config(past, directory, args, "resume goes on with", genes=True)
     print(f"evorl {__version__}: resume {directory}", flush=True)
     experiment = config.experiment(now, config.trusted_packages(args.overrides, {}))
     result = directory / "result.json"
@@ -129,10 +129,10 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
         return _finished(directory, json.loads(result.read_bytes()), experiment)
 
     def amend() -> None:
-        if result.exists():  # of a smaller budget; with the new config it would be taken for this one's
+        if result.exists():  # from a smaller budget; with the new config it would count as this run's
             _set_aside(result)
         if _genes(now) != _genes(past):
-            replace(directory / ".hydra" / f"config.{len(_others(directory)) + 1}.yaml", job.config_yaml(past))
+            replace(directory / ".hydra" / f"config.{len(_older_configs(directory)) + 1}.yaml", job.config_yaml(past))
         if now != past:
             replace(directory / ".hydra" / "config.yaml", job.config_yaml(now))
         if choices != job.choices(directory):
@@ -142,7 +142,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
 
 
 def _set_aside(result: Path) -> None:
-    """Name a result after its steps; where there is one of as many, with the next free number as well."""
+    """Rename a result after its steps, with the next free number if that name exists."""
     steps = json.loads(result.read_bytes())["steps"]
     names = (result.with_suffix(f".{steps}{f'.{n}' if n else ''}.json") for n in count())
     result.rename(next(name for name in names if not name.exists()))
@@ -152,12 +152,12 @@ def _finished(directory: Path, result: dict[str, Any], experiment: Experiment) -
     from evorl.record.terminal import print_summary
 
     print_summary(result, directory)
-    again = command.run(f"resume={directory}", *_larger(result, experiment))
+    again = command.run(f"resume={directory}", *_larger_limits(result, experiment))
     print(f"finished; a larger budget goes on: {again}")
 
 
-def _larger(result: dict[str, Any], experiment: Experiment) -> list[str]:
-    """The words that raise the limits at which a run ended."""
+def _larger_limits(result: dict[str, Any], experiment: Experiment) -> list[str]:
+    """The words that raise the limits which ended a run."""
     budget, steps, reached = experiment.budget, result["steps"], result["fitness"]
     words = []
     if None not in (budget.fitness, reached) and reached >= budget.fitness:
@@ -170,24 +170,24 @@ def _larger(result: dict[str, Any], experiment: Experiment) -> list[str]:
 
 
 def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) -> None:
-    """An asynchronous evolution once more in a new directory, told of its individuals in the order of the first.
+    """Replay an asynchronous evolution in a new directory, with evaluations in the order of the original.
 
-    It ends where that one's journal does, whatever ended it, unless the command line gives a budget.
+    It ends at the end of the original's journal, unless the command line gives a budget.
     """
-    if args.multirun or _shows(args):
+    if args.multirun or _wants_information(args):
         raise BadRequest("repeats one run, alone on the command line", "replay")
     past = config.read_run_config(directory, "replay")
     places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]
     others = [word for word in args.overrides if word not in places]
     given = argparse.Namespace(**{**vars(args), "overrides": others})
     trust = config.trusted_packages(others, {})
-    ec = config.experiment(_amended(past, directory, given, "replay repeats")[0], trust).ec
+    ec = config.experiment(_amended_config(past, directory, given, "replay repeats")[0], trust).ec
     if ec is None or not ec.asynchronous:
         raise BadRequest(f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay")
-    if _others(directory):
+    if _older_configs(directory):
         raise BadRequest(f"the genes of {directory} were changed on the way; a replay has one set of them", "replay")
     past["budget"] = {"steps": _end(directory), "seconds": None, "fitness": None}
-    now, choices = _amended(past, directory, given, "replay repeats")
+    now, choices = _amended_config(past, directory, given, "replay repeats")
     experiment = config.experiment(now, trust)
     files = [f"{group}={format_value(choices[group])}" for group in GROUPS]
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
@@ -203,20 +203,20 @@ def _end(directory: Path) -> int:
 
     if step := journal(directory, "replay")[-1].step:
         return step
-    raise BadRequest(f"nobody of {directory} has lived: there is nothing to repeat", "replay")
+    raise BadRequest(f"{directory} has evaluated no individual yet; there is nothing to replay", "replay")
 
 
-def _amended(
+def _amended_config(
     past: dict[str, Any], directory: Path, args: argparse.Namespace, does: str, genes: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The config of a run with what a resume may change, and its choices of files; ``does``: what is done to the run;
-    ``genes``: whether these may change as well.
+    """The config of a run with the changes that a resume allows, and its choices of files.
 
-    Raises `BadRequest` for a key that differs otherwise.
+    ``does`` names the action in errors; ``genes`` says whether these may change too. Raises `BadRequest` for any other
+    changed key.
     """
     now = OmegaConf.create(past)
     choices = job.choices(directory)
-    for one in sorted(parse(args.overrides), key=lambda one: one.key_or_group != "cluster"):  # a file before its keys
+    for one in sorted(parse(args.overrides), key=lambda one: one.key_or_group != "cluster"):  # a choice before its keys
         key, value = one.key_or_group, one.value()
         if key in ("resume", "replay", "trust"):
             continue
@@ -246,7 +246,7 @@ def _amended(
 
 
 def _amend_genes(now: DictConfig, one: Override) -> None:
-    """Put one word about genes into a run's config: another range, with a plus a gene more, with ~ one less."""
+    """Apply one word about genes to a run's config: another range, a new gene (plus), or a removed one (~)."""
     key = one.key_or_group
     if not now.ec:
         raise BadRequest("that run is no evolution", key)
@@ -263,11 +263,11 @@ def _amend_genes(now: DictConfig, one: Override) -> None:
 
 
 def _genes(data: Mapping[str, Any]) -> str:
-    """Those of a config, as text: their order is that of an individual's coordinates, and dicts do not compare it."""
+    """The genes of a config as text; their order matters, and comparing dicts would ignore it."""
     return json.dumps((data["ec"] or {}).get("genes"))
 
 
-def _others(directory: Path) -> list[Path]:
+def _older_configs(directory: Path) -> list[Path]:
     """The configs that a run had before its genes were changed."""
     return sorted((directory / ".hydra").glob("config.*.yaml"))
 
@@ -282,7 +282,7 @@ def _require(now: DictConfig, choices: dict[str, Any], one: Override, args: argp
 
 
 def _cluster(choice: Any, args: argparse.Namespace) -> Any:
-    """What a file of conf/cluster says."""
+    """The config of a choice of conf/cluster."""
     with _opened(args) as hydra:
         return config.resolved(config.compose(hydra, [f"cluster={format_value(choice)}"]))["cluster"]
 
@@ -320,6 +320,6 @@ def _as_key(option: str, words: Sequence[str]) -> str:
     return f"; keys have no dashes: {key}={value}"
 
 
-def _shows(args: argparse.Namespace) -> bool:
-    """Whether the command line asks to be told something rather than to train."""
+def _wants_information(args: argparse.Namespace) -> bool:
+    """Whether the command line asks for information and not for training."""
     return bool(args.help or args.hydra_help or args.cfg or args.shell_completion or args.info is not None)

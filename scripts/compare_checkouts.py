@@ -62,7 +62,7 @@ ATARI = "mdp=atari mdp.kwargs.size=36 mdp.time_limit=40 rl.slots=2"
 TRAIN = "ec.lifetime=train ec.train_steps=128 '+ec.genes.rl.lr={low:1e-4,high:1e-2,log:true}'"
 SEARCH = "mdp=cartpole budget.steps=600 hydra/sweeper=evorl 'rl.lr=tag(log,interval(1e-4,1e-2))'"
 SWEEP = f"{TINY} --multirun hydra.sweep.dir=sweep"
-JUDGE = "evaluate run=run episodes=3"
+EVALUATE = "evaluate run=run episodes=3"
 PICTURES = "report run out=report"
 
 LEARNERS = f"""
@@ -123,9 +123,9 @@ EVOLVERS = {
 """What each evolver needs beside its name, for policies that play and for learners that train."""
 
 THEN = {
-    **dict.fromkeys(("ppo", "front", "pbt-asynchronous"), (JUDGE, PICTURES)),
-    **dict.fromkeys(("ppo-continuous", "ppo-lstm", "duel", "openai_es", "sga-train", "map_elites"), (JUDGE,)),
-    "problem": (JUDGE,),
+    **dict.fromkeys(("ppo", "front", "pbt-asynchronous"), (EVALUATE, PICTURES)),
+    **dict.fromkeys(("ppo-continuous", "ppo-lstm", "duel", "openai_es", "sga-train", "map_elites"), (EVALUATE,)),
+    "problem": (EVALUATE,),
 }
 """What is done with some of them after the resume."""
 
@@ -207,15 +207,15 @@ def carry_out(commands: tuple[str, ...], checkout: Path, folder: Path) -> None:
 
 def carry_out_one(command: str, checkout: Path, folder: Path) -> None:
     """Run a command; what an evaluation and --cfg print goes into files, to be compared."""
-    door, *words = shlex.split(command)
+    command_name, *words = shlex.split(command)
     done = subprocess.run(
-        [sys.executable, "-m", f"evorl.{door}", *words],
+        [sys.executable, "-m", f"evorl.{command_name}", *words],
         cwd=folder, env=environment(checkout), stdin=subprocess.DEVNULL, capture_output=True, text=True,
     )  # fmt: skip
     if done.returncode:
         last = "\n    ".join(done.stderr.strip().splitlines()[-6:])
         raise Failed(f"{checkout} exits {done.returncode}: python -m evorl.{command}\n    {last}")
-    if door == "evaluate":
+    if command_name == "evaluate":
         with (folder / "evaluations.jsonl").open("a") as file:
             file.write(done.stdout.strip().splitlines()[-1] + "\n")
     elif "--cfg" in words:

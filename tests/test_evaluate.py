@@ -282,7 +282,7 @@ def test_a_bad_request_is_one_line(words: list[str], line: str, runs: Path, caps
     assert seen.out == "" and len(seen.err.splitlines()) == 1 and line in seen.err
 
 
-@pytest.mark.parametrize(("which", "line"), [("latest", "no checkpoint"), ("best", "judged nothing")])
+@pytest.mark.parametrize(("which", "line"), [("latest", "no checkpoint"), ("best", "evaluated nothing")])
 def test_a_run_without_checkpoints(which: str, line: str, runs: Path, tmp_path: Path, capsys: Any) -> None:
     shutil.copytree(runs / "cartpole", tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")

@@ -105,25 +105,25 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     for name in config:
         if name not in kinds and name not in COMMAND_KEYS:
             raise unknown_word(name, [*kinds, *COMMAND_KEYS])
-    rooms = {name: group_object(config.get(name), kinds[name], name, trust) for name in GROUPS if name != "ec"}
-    rooms["ec"] = _evolution(config.get("ec") or {}, trust)
-    rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - rooms}
-    for root in rooms["mdp"].imports():
+    groups = {name: group_object(config.get(name), kinds[name], name, trust) for name in GROUPS if name != "ec"}
+    groups["ec"] = _evolution(config.get("ec") or {}, trust)
+    rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - groups}
+    for root in groups["mdp"].imports():
         if root not in (*IMPORTED, *trust):
             raise BadRequest(f"imports {root}; to run its code add 'trust=[{root}]' to the command line", "mdp.id")
     try:
-        rooms["mdp"].ready()
+        groups["mdp"].ready()
     except BadRequest as error:
         raise error.under("mdp") from None
-    return Experiment(**rooms, **rest)
+    return Experiment(**groups, **rest)
 
 
-def group_object(node: Any, base: Any, room: str, trust: Sequence[str]) -> Any:
+def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
     """Build the object of a config group from the class that its ``_target_`` names. Raises `BadRequest`."""
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
-        raise BadRequest(f"names no _target_; choose a file: {room}=NAME", room)
-    kind = _import_class(node["_target_"], base, f"{room}._target_", trust)
-    return typed({name: value for name, value in node.items() if name != "_target_"}, kind, room)
+        raise BadRequest(f"names no _target_; choose a file: {group}=NAME", group)
+    kind = _import_class(node["_target_"], base, f"{group}._target_", trust)
+    return typed({name: value for name, value in node.items() if name != "_target_"}, kind, group)
 
 
 def uses_tuned(config: DictConfig) -> bool:

@@ -1,7 +1,7 @@
 """The KEY=VALUE words of a command line: parsing them, and one clear line for a word that is wrong.
 
-Hydra's errors name neither the key nor the nearest valid choice. After Hydra refuses a command line, `explain_refusal`
-finds the first word at fault.
+Hydra's errors name neither the key nor the nearest valid choice. When Hydra rejects a command line, `explain_refusal`
+finds the first wrong word.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ GROUPS = ("mdp", "rl", "ec", "cluster", "record")
 FOLDERS = ("debug", "experiment")
 """Folders of conf/ that are added with a plus: +debug=tiny."""
 TUNED = "tuned"
-"""The folder whose file for a pair of world and algorithm is taken by itself; ~tuned leaves it out."""
+"""The folder with a file for a pair of world and algorithm, which is included by default; ~tuned leaves it out."""
 PLACE = {"hydra.run.dir": "run output dir directory"}
-"""Hydra's own key that people look for under other names, made of these words."""
+"""A key of Hydra that users look for under other names, with the words of these names."""
 ALIKE = 0.8
-"""How like a key of another choice must be to be the one that was meant; difflib's measure."""
+"""Minimum similarity (difflib's ratio) of a key of another choice to be suggested."""
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
-"""What Hydra raises for words that it cannot compose."""
+"""The errors of Hydra for words that it cannot compose."""
 
 
 Said = Callable[[], Mapping[str, str]]
-"""Tells the comment of each dotted key: reading all files takes a moment, so only where it is needed."""
+"""A function that returns the comment of each dotted key. It reads all config files, so only errors call it."""
 
 
 def parse(overrides: Sequence[str], hydra: HasConfigLoader | None = None) -> list[Override]:
-    """Command-line words as Hydra understands them; with ``hydra``, a glob(*) of choices can be listed.
+    """Parse command-line words; with ``hydra``, glob(*) can list the choices of a group.
 
-    Raises `BadRequest` for a word that Hydra does not understand.
+    Raises `BadRequest` for a word that Hydra cannot parse.
     """
     return [_parse(text, hydra) for text in overrides]
 
 
 def check_group(hydra: Hydra, one: Override) -> None:
-    """Raise `BadRequest` where a word chooses of a folder what is not there, or nothing of one that every run needs.
+    """Raise `BadRequest` for a choice that a group does not have, or for no choice of a required group.
 
-    Hydra would pass over a wrong choice of an optional folder.
+    Hydra ignores a wrong choice of an optional group.
     """
     if not _is_group(hydra, one) or one.is_sweep_override():
         return
@@ -77,21 +77,21 @@ def check_group(hydra: Hydra, one: Override) -> None:
 
 
 def check_foreign(hydra: Hydra, one: Override) -> None:
-    """Raise `BadRequest` for a key of another suite, with the words that evorl has for it."""
+    """Raise `BadRequest` for a key of another suite, with evorl's words for it."""
     value = str(one.input_line).partition("=")[2]
     if words := translate(one.key_or_group, value, _options(hydra, "mdp")):
         raise BadRequest(f"unknown key; in evorl this is {words}", one.key_or_group)
 
 
 def check_left_out(one: Override) -> None:
-    """Raise `BadRequest` where a word has taken away what every run has."""
+    """Raise `BadRequest` for a word that removes a key which every run needs."""
     key = one.key_or_group
     if one.is_delete() and key not in (*FOLDERS, TUNED) and (key.startswith("hydra.") or "." not in key):
         raise BadRequest("every run has one", key)
 
 
 def explain_refusal(hydra: Hydra, given: Sequence[Override], name: str, error: Exception) -> BadRequest:
-    """Why Hydra refused these words: the first one at fault; else Hydra's own words."""
+    """The reason why Hydra rejected these words: the first wrong word, or else Hydra's own message."""
     groups = [one for one in given if _is_group(hydra, one)]
     try:
         for one in given:
@@ -115,7 +115,7 @@ def explain_refusal(hydra: Hydra, given: Sequence[Override], name: str, error: E
 
 
 def key_descriptions(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str) -> dict[str, str]:
-    """What the files of a config say of each of its keys."""
+    """The comments that the files of a config have for its keys."""
     return {key: comment for key, (comment, _) in descriptions(hydra, base, words, name).items()}
 
 
@@ -132,12 +132,12 @@ def require(config: DictConfig, key: str, said: Said = dict) -> Any:
             raise BadRequest(f"{parent} is a value; it has no keys", key)
         if name not in node:
             raise _unknown_key(config, node, parent, name, said, whole=len(names) == 1)
-        node = node._get_node(name)  # as it stands: a missing value or an interpolation is fine here
+        node = node._get_node(name)  # unresolved: a missing value or an interpolation is fine here
     return node if OmegaConf.is_config(node) else node._value()
 
 
 def unknown_word(name: str, names: Iterable[str], said: Said = dict) -> BadRequest:
-    """The refusal of a first word of a key, with the nearest valid one as it is to be written: +debug has a plus."""
+    """The error for an unknown first word of a key, with the nearest valid one as users write it (+debug)."""
     error = unknown(name, [*names, *FOLDERS, TUNED], said=lambda: {**said(), **PLACE})
     return BadRequest(re.sub(rf"\b({'|'.join(FOLDERS)})\b", r"+\1", error.args[0]), error.key)
 
@@ -154,16 +154,16 @@ def format_value(value: Any) -> str:
 
 
 def quote(text: str) -> str:
-    """Text as a command line writes it, whatever its signs."""
+    """Text as a command line writes it, with quotes where needed."""
     return "'" + text.replace("'", "\\'") + "'"
 
 
 def first_line(error: Exception) -> str:
-    """What an error of many lines says first."""
+    """The first line of an error's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-# ------------------------------------------------------------------ choices of a folder
+# ------------------------------------------------------------------ choices of a group
 
 
 def _is_group(hydra: Hydra, one: Override) -> bool:
@@ -182,7 +182,7 @@ def _check_choice(hydra: Hydra, one: Override, choice: Any) -> None:
 
 
 def _check_forms(base: DictConfig, groups: Sequence[Override]) -> None:
-    """Refuse the first choice whose signs (a plus, ~, @) do not fit what is chosen without it."""
+    """Reject the first choice whose prefix or package (+, ~, @) does not fit the rest of the command line."""
     chosen = base.hydra.runtime.choices
     for one in groups:
         group, value = one.key_or_group, format_value(one.value())
@@ -198,13 +198,13 @@ def _check_forms(base: DictConfig, groups: Sequence[Override]) -> None:
 
 
 def _plus_hint(one: Override) -> str:
-    """How to choose of a folder that no default chooses of, where a command line leaves the plus out."""
+    """The correct form of a choice that needs a plus, for a word that lacks it."""
     group = one.key_or_group
     return f"; choose with a plus: +{group}=NAME" if group in FOLDERS and not one.is_add() else ""
 
 
 def _choices_below(hydra: Hydra, group: str) -> list[str]:
-    """Every choice of a group, those in its folders as folder/name."""
+    """Every choice of a group; those in subfolders as folder/name."""
     folders = _list_group(hydra, group, ObjectType.GROUP)
     return [
         *_options(hydra, group),
@@ -224,53 +224,53 @@ def _list_group(hydra: Hydra, group: str, kind: ObjectType) -> list[str]:
 
 
 def check_group_key(hydra: Hydra, base: DictConfig, choices: Mapping[str, Any], one: Override) -> None:
-    """Raise `BadRequest` for a key that the chosen world, algorithm or cluster lacks, where others have it.
+    """Raise `BadRequest` for a key that the chosen world, algorithm or cluster lacks but another choice has.
 
-    Or one like it. ``choices`` are the files that ``base`` was made of.
+    A similar key counts too. ``choices`` are the choices that ``base`` was composed of.
     """
-    room, _, name = one.key_or_group.partition(".")
-    if room not in GROUPS or _has(base, one.key_or_group) or one.is_add() or one.is_force_add():
+    group, _, name = one.key_or_group.partition(".")
+    if group not in GROUPS or _has(base, one.key_or_group) or one.is_add() or one.is_force_add():
         return
-    mine = f"{room}={choices.get(room)}"
-    if homes := _choices_with(hydra, room, name):
+    mine = f"{group}={choices.get(group)}"
+    if homes := _choices_with(hydra, group, name):
         raise BadRequest(f"unknown key of {mine}; it belongs to {', '.join(homes)}", one.key_or_group)
-    others = {key for choice in _options(hydra, room) for key in _keys_of(hydra, room, choice)}
-    like = [] if "." in name or nearest(name, _keys(base, room)) else get_close_matches(name, others, 1, ALIKE)
+    others = {key for choice in _options(hydra, group) for key in _keys_of(hydra, group, choice)}
+    like = [] if "." in name or nearest(name, _keys(base, group)) else get_close_matches(name, others, 1, ALIKE)
     if like:
-        homes = _choices_with(hydra, room, like[0])
+        homes = _choices_with(hydra, group, like[0])
         raise BadRequest(
-            f"unknown key of {mine}; did you mean {room}.{like[0]} of {', '.join(homes)}?", one.key_or_group
+            f"unknown key of {mine}; did you mean {group}.{like[0]} of {', '.join(homes)}?", one.key_or_group
         )
 
 
-def _choices_with(hydra: Hydra, room: str, key: str) -> list[str]:
-    """The choices of a room that have a key."""
-    return [f"{room}={choice}" for choice in _options(hydra, room) if _has_key(hydra, room, choice, key)]
+def _choices_with(hydra: Hydra, group: str, key: str) -> list[str]:
+    """The choices of a group that have a key."""
+    return [f"{group}={choice}" for choice in _options(hydra, group) if _has_key(hydra, group, choice, key)]
 
 
-def _keys_of(hydra: Hydra, room: str, choice: str) -> set[str]:
-    """The keys of a file of a folder, with those of the ones that it builds on; without what they hold."""
-    return {str(key) for config in _files_of(hydra, room, choice) for key in config} - {"_target_"}
+def _keys_of(hydra: Hydra, group: str, choice: str) -> set[str]:
+    """The keys of a choice and of the files that it builds on, without nested keys."""
+    return {str(key) for config in _files_of(hydra, group, choice) for key in config} - {"_target_"}
 
 
-def _has_key(hydra: Hydra, room: str, choice: str, key: str) -> bool:
-    """Whether a file of a folder, or one that it builds on, has a key."""
-    return any(_has(config, key) for config in _files_of(hydra, room, choice))
+def _has_key(hydra: Hydra, group: str, choice: str, key: str) -> bool:
+    """Whether a choice, or a file that it builds on, has a key."""
+    return any(_has(config, key) for config in _files_of(hydra, group, choice))
 
 
-def _files_of(hydra: Hydra, room: str, choice: str) -> Iterator[DictConfig]:
-    """A file of a folder, and those that it builds on."""
-    file = repository_of(hydra).load_config(f"{room}/{choice}")
+def _files_of(hydra: Hydra, group: str, choice: str) -> Iterator[DictConfig]:
+    """The file of a choice, and those that it builds on."""
+    file = repository_of(hydra).load_config(f"{group}/{choice}")
     if file is None:
         return
     yield cast(DictConfig, file.config)
     for one in file.defaults_list or []:
         if isinstance(one, ConfigDefault) and not one.is_self():
-            yield from _files_of(hydra, room, str(one.path))
+            yield from _files_of(hydra, group, str(one.path))
 
 
 def _check_key(base: DictConfig, one: Override, said: Said) -> None:
-    """Refuse a key that is not there or, with a plus, is; and a value that cannot stand in its place."""
+    """Reject an unknown key, a key with a plus that exists, and a value of the wrong type."""
     key, value = one.key_or_group, one.value()
     if (one.is_add() or one.is_force_add()) and not _has(base, key):
         return
@@ -290,7 +290,7 @@ def _check_key(base: DictConfig, one: Override, said: Said) -> None:
 
 
 def _check_names(base: DictConfig, key: str, value: Any) -> None:
-    """Refuse a name in a mapping that the config's own one does not have."""
+    """Reject a name in a mapping that the config's mapping does not have."""
     if isinstance(value, dict) and OmegaConf.is_dict(require(base, key)):
         for name, inner in value.items():
             require(base, f"{key}.{name}")
@@ -323,16 +323,16 @@ def _unknown_key(config: DictConfig, node: DictConfig, parent: str, name: str, s
         return BadRequest(f"no such key yet; +{key}=... adds it", key)
     if parent:
         return unknown(name, names, parent, lambda: {one: said().get(f"{parent}.{one}", "") for one in names})
-    keys = [(room, one) for room in names if whole for one in _keys(config, room)]
-    typo = any(one_edit(name, one) for one in names)  # of a first word; else it may be short for a second one
-    homes = [f"{room}.{one}" for room, one in keys if one == name or (abbreviates(one, name) and not typo)]
+    keys = [(group, one) for group in names if whole for one in _keys(config, group)]
+    typo = any(one_edit(name, one) for one in names)  # of a first word; otherwise it may stand for a second one
+    homes = [f"{group}.{one}" for group, one in keys if one == name or (abbreviates(one, name) and not typo)]
     if homes:
         return BadRequest(f"unknown key; did you mean {homes[0]}?", key)
     return unknown_word(name, names, said)
 
 
-def _keys(config: DictConfig, room: str) -> list[str]:
-    node = config._get_node(room)
+def _keys(config: DictConfig, group: str) -> list[str]:
+    node = config._get_node(group)
     return [str(one) for one in node] if isinstance(node, DictConfig) else []
 
 

@@ -82,7 +82,7 @@ class Swarm(Generational):
         return 1
 
     def _throw(self, k: int, number: int, generator: np.random.Generator) -> None:
-        """A random position and velocity (SPSO 2007: half of the way to another point) for the individual with this number."""
+        """A random position and velocity (as in SPSO 2007) for the individual with this number."""
         genes = len(self.space.genes)
         self.x[k] = initial_vector(self.space, generator, number)
         self.v[k] = generator.normal(0.0, self.hyper.sigma, self.space.size)

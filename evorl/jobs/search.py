@@ -1,7 +1,7 @@
-"""What a command asks to be searched: an evolver, the genes and the words that every job has.
+"""The specification of a search over whole runs: an evolver, the genes, and the KEY=VALUE words that all jobs share.
 
-With ``hydra/sweeper=evorl`` ranges among the words of a command are genes, the other words are the same for every job.
-`evorl.jobs.search_loop` carries the search on.
+With ``hydra/sweeper=evorl`` the ranges on a command line are genes; the other words are the same for every job.
+`evorl.jobs.search_loop` runs the search.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ KEY = "hydra.sweeper"
 PLACE = "hydra.sweep.dir"
 TARGET = "hydra_plugins.evorl_sweeper.EvorlSweeper"
 TOLD = "population.jsonl"
-"""What the evolver was told, in the directory of the sweep."""
+"""The file in the directory of the sweep with all evaluations that the evolver was told."""
 NO_GENES = ("seed", "init", "init_optimizer", "resume", "replay", "trust")
-"""Keys that say which repetition a job is, or where it comes from; luck is nothing to evolve."""
+"""Keys that select a repetition or a starting point; these must not evolve."""
 OF_ONE_RUN = ("slots", "together", "start", "train_steps", "episodes", "genes", "cap")
-"""Keys of an evolution that mean nothing where whole jobs are evaluated."""
-JUDGED = ("episodes", *(
+"""Keys of an evolution that have no meaning where whole jobs are evaluated."""
+EVALUATED = ("episodes", *(
     name.removeprefix("eval/").removesuffix("_mean") for name in METRICS if name.startswith("eval/") and "<" not in name
 ))  # fmt: skip
-"""Numbers of any judged policy in a result.json, means without their _mean."""
+"""Names of the results of an evaluated policy in result.json, without their suffix _mean."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """The keys of ``conf/hydra/sweeper/evorl.yaml`` beside its evolver."""
+    """The keys of ``conf/hydra/sweeper/evorl.yaml`` except its evolver."""
 
     jobs: Count = 100
-    """In all."""
+    """Total number of jobs."""
     parallel: Count | None = None
-    """Jobs that are given to the launcher at once; null is the evolver's population."""
+    """Jobs passed to the launcher at once; null is the evolver's population."""
     direction: Literal["maximize", "minimize"] = "maximize"
 
 
@@ -67,25 +67,26 @@ class Search:
     evolution: Evolution
     space: Space
     words: Mapping[str, str]
-    """The words of every job, by their keys."""
+    """The words that every job has, by key."""
     seed: int
 
     @property
     def inherits(self) -> bool:
-        """Whether a child's job starts from its parent's run, as in-run children do from what was learned."""
+        """Whether a child's job starts from its parent's run, as children inside a run inherit what was learned."""
         return self.evolution.lifetime == "train"
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """Of the evolver, so that more is better."""
+        """The evolver's objectives, signed so that more is better."""
         terms = self.evolution.objectives
         if self.keys.direction == "maximize":
             return terms
         return tuple({name: -x for name, x in objective_weights(term).items()} for term in terms)
 
     def extremes(self) -> list[list[str]]:
-        """The words of jobs that reach every end of every range, every choice, and a place within all ranges, whose
-        fractions no key of whole numbers takes."""
+        """The words of jobs at both ends of every range, at every choice, and at a point inside all ranges.
+
+        The point has fractions, which integer keys refuse."""
         within = self.space.low + (self.space.high - self.space.low) * (math.sqrt(5) - 1) / 2
         ends = {gene.name: gene.choices or tuple(map(gene.value, gene.bounds)) for gene in self.space.genes}
         first = {name: values[0] for name, values in ends.items()}
@@ -107,13 +108,13 @@ class Search:
         return [f"{key}={value}" for key, value in words.items()]
 
     def identity(self) -> dict[str, Any]:
-        """What may not change when a search is given again, as plain data."""
+        """The data that must not change when a search is resumed."""
         evolver = {"kind": type(self.evolution).__name__, **msgspec.to_builtins(self.evolution)}
         genes = {gene.name: msgspec.to_builtins(gene) for gene in self.space.genes}
         return {KEY: {"direction": self.keys.direction, "evolver": evolver}, "genes": genes, "words": dict(self.words)}
 
     def check(self, directory: Path, experiments: Sequence[Experiment]) -> None:
-        """Whether these extreme jobs can be searched between, and in this directory. Raises `BadRequest`."""
+        """Check that the search between these extreme jobs can run in this directory. Raises `BadRequest`."""
         self.check_place(directory)
         if self.inherits:
             _check_heirs(experiments)
@@ -124,8 +125,8 @@ class Search:
             raise error.under(f"{KEY}.evolver") from None
 
     def check_place(self, directory: Path) -> None:
-        """Raise `BadRequest` where a directory holds another search of which an evolver was told, or whose jobs lie
-        where later ones of this search are to be."""
+        """Raise `BadRequest` if the directory holds another search with evaluations, or jobs at the paths of this
+        search's jobs."""
         past = read_json(directory / SEARCH_FILE)
         first = max(self.keys.parallel or 0, self.evolution.population)
         if past is None or not ((directory / TOLD).exists() or (directory / str(first)).exists()):
@@ -143,7 +144,7 @@ def is_search(base: DictConfig) -> bool:
 
 
 def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
-    """What a composed command asks to be searched. Raises `BadRequest`."""
+    """Return the search of a composed command line. Raises `BadRequest`."""
     node = OmegaConf.to_container(base.hydra.sweeper)
     assert isinstance(node, dict)
     given = {one.get_key_element(): one for one in parse(base.hydra.overrides.task, hydra)}  # the last one counts
@@ -180,7 +181,7 @@ def _check(evolution: Evolution) -> None:
 
 
 def _gene(one: Override) -> Gene:
-    """The gene of a key with a range: an interval, whole numbers, or the words of a list in their order."""
+    """The gene of a key with a range: an interval, integers, or the words of a list in order."""
     key, sweep = one.get_key_element(), one.value()
     if one.key_or_group in NO_GENES:
         raise BadRequest("is no gene; give it one value", one.key_or_group)
@@ -201,7 +202,7 @@ def _gene(one: Override) -> Gene:
 
 
 def _choice(text: str) -> Value:
-    """A number as such, anything else as it is written."""
+    """A choice as a number if it is one, else as text."""
     value = parse([f"x={text}"])[0].value()
     return value if isinstance(value, int | float) else text
 
@@ -210,16 +211,16 @@ def _choice(text: str) -> Value:
 
 
 def _check_results(wanted: Mapping[str, str], experiments: Iterable[Experiment]) -> None:
-    """Raise `BadRequest` where results are wanted, each named at a key, that no result.json will have."""
+    """Raise `BadRequest`, at the key that names it, for a result that no result.json will have."""
     from evorl.population.results import check_results
 
     for world in {repr(one.mdp): one.mdp for one in experiments}.values():
-        judged = () if isinstance(world, Problem) else JUDGED
-        check_results(wanted, world, ("steps", "seconds", *judged))
+        evaluated = () if isinstance(world, Problem) else EVALUATED
+        check_results(wanted, world, ("steps", "seconds", *evaluated))
 
 
 def _check_heirs(experiments: Iterable[Experiment]) -> None:
-    """Raise `BadRequest` where the policy of one of these would not fit another, which might start from its run."""
+    """Raise `BadRequest` if the policy of one job would not fit another job that may start from its run."""
     from evorl.training.train import new_run
 
     state = None

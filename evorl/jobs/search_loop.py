@@ -1,9 +1,9 @@
-"""The state of a search over whole runs: an evolver proposes jobs, Hydra's launcher runs them, it is told of them.
+"""The loop of a search over whole runs: an evolver proposes jobs, Hydra's launcher runs them, the evolver learns.
 
-``population.jsonl`` in the directory of the sweep keeps what the evolver was told, and is all of its memory: given
-again, the search tells a fresh evolver the same and goes on with the same proposals. What was under way when it was
-killed is launched again, where finished jobs answer at once. Batches are told as wholes, so nothing depends on which
-job of one ends first.
+``population.jsonl`` in the directory of the sweep holds every evaluation that the evolver was told, and is its only
+state. A resumed search replays the file into a new evolver, which then makes the same proposals. The batch that was
+running when it was killed is launched again; finished jobs return their results at once. Batches are told as a whole,
+so the order in which jobs end has no effect.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> lis
         sweeps.write_index(directory, {str(first + n): words for n, words in enumerate(batch)})
         returned.append(launcher.launch(batch, initial_job_idx=first))
         for one in returned[-1]:
-            _ = one.return_value  # raises for a job that ended otherwise than by a recorded failure
+            _ = one.return_value  # raises for a job that ended without recording its failure
         if not state.take():
             break
     return returned
@@ -60,7 +60,7 @@ def next_jobs(search: Search, directory: Path) -> dict[int, list[str]]:
 
 
 class SearchState:
-    """Where a search stands: its evolver, and the rows of population.jsonl that the evolver was told."""
+    """The state of a search: its evolver, and the rows of population.jsonl that the evolver was told."""
 
     def __init__(self, search: Search, directory: Path) -> None:
         self.search, self.directory = search, directory
@@ -73,7 +73,7 @@ class SearchState:
         self._recall(_without_failed_batch(told_rows(directory), directory))
 
     def next(self) -> list[list[str]] | None:
-        """The words of the jobs to launch now; None where the search is over."""
+        """The words of the jobs to launch now; None if the search is over."""
         keys, number = self.search.keys, len(self.rows)
         if number >= keys.jobs:
             return None
@@ -81,9 +81,9 @@ class SearchState:
         return [self.search.job(one, number + n, self._parent(one)) for n, one in enumerate(self._asked)]
 
     def take(self) -> bool:
-        """Tell the evolver what became of the jobs; False, and nothing told, where every job so far has failed.
+        """Tell the evolver the results of the jobs; return False, and tell nothing, if every job so far has failed.
 
-        Raises `BadRequest` for a result that they do not have, nothing kept; the jobs stay and answer a mended command.
+        Raises `BadRequest` for a result that they do not have, and writes nothing; a corrected command uses the jobs.
         """
         rows = self.results()
         if not self.homes and all("failed" in row for row in rows):
@@ -93,7 +93,7 @@ class SearchState:
         return True
 
     def results(self) -> list[dict[str, Any]]:
-        """What became of the jobs: the lines of population.jsonl about them. Raises `BadRequest` as `take` does."""
+        """The lines of population.jsonl for these jobs. Raises `BadRequest` as `take` does."""
         number = len(self.rows)
         rows: list[dict[str, Any]] = []
         for n, one in enumerate(self._asked):
@@ -102,7 +102,7 @@ class SearchState:
         return rows
 
     def _recall(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Tell a fresh evolver all that it was told before. Raises `BadRequest` where it proposes something else."""
+        """Replay the rows into a new evolver. Raises `BadRequest` if it proposes other individuals."""
         for _, group in groupby(rows, key=lambda row: row["batch"]):
             batch = list(group)
             asked = self.evolver.ask(len(batch))
@@ -132,9 +132,9 @@ class SearchState:
         return one.id, {name.lstrip("+"): value for name, value in self.search.space.values(one.genes).items()}
 
     def _row(self, one: Individual, job: str, steps: int) -> dict[str, Any]:
-        """A line of population.jsonl: as in a run that evolves one, and which job it was."""
+        """A line of population.jsonl, as in a run with a population, with the number of the job."""
         results, failed = job_outcome(self.directory / job)
-        if math.isnan(results.get("return", 0.0)):  # its policy could not be judged: whatever is asked for is not known
+        if math.isnan(results.get("return", 0.0)):  # its policy could not be evaluated: all objectives are unknown
             results = dict.fromkeys(self.search.evolution.wanted(self.search.space), math.nan) | results
         cost = int(results.get("steps", 0))
         number, genes = self._proposal(one)
@@ -158,7 +158,7 @@ class SearchState:
 
 def _evaluation(one: Individual, row: Mapping[str, Any]) -> Evaluation:
     result = {name: np.array([math.nan if x is None else x]) for name, x in row["results"].items()}
-    if {"return", "return_std", "episodes"} <= result.keys():  # only of returns is the spread recorded
+    if {"return", "return_std", "episodes"} <= result.keys():  # the deviation is recorded for returns only
         episodes = _sample_like(*(result[name].item() for name in ("return", "return_std", "episodes")))
         result |= {name: episodes for name in ("fitness", "return") if result[name] == result["return"]}
     objectives = tuple(math.nan if x is None else float(x) for x in row["objectives"].values())
@@ -166,17 +166,18 @@ def _evaluation(one: Individual, row: Mapping[str, Any]) -> Evaluation:
 
 
 def _sample_like(mean: float, std: float, count: float) -> NDArray[np.float64]:
-    """So many numbers of this mean and deviation [E], which is all that a t-test asks of a job's episodes."""
+    """``count`` numbers [E] with this mean and deviation: a t-test needs no more of a job's episodes."""
     x = np.linspace(-1, 1, int(count))
     return mean + std * x / x.std() if count > 1 else np.array([mean])
 
 
-# ------------------------------------------------------------------ what became of the jobs
+# ------------------------------------------------------------------ results of the jobs
 
 
 def job_outcome(job: Path) -> tuple[dict[str, float], str]:
-    """The numbers of a job's result by name, means without their _mean, NaN where one is not finite; and why it failed,
-    "" where it did not."""
+    """The numbers of a job's result by name, without the suffix _mean, and the reason of its failure or "".
+
+    A number that is not finite is NaN."""
     result = read_json(job / "result.json")
     if result is None:
         return {}, sweeps.failure_reason(job) or "it has no result"
@@ -188,20 +189,20 @@ def job_outcome(job: Path) -> tuple[dict[str, float], str]:
 
 
 def told_rows(directory: Path) -> list[dict[str, Any]]:
-    """The rows of a search's population.jsonl; none where no batch has been told."""
+    """The rows of a search's population.jsonl; empty before the first batch."""
     path = directory / TOLD
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
 def _without_failed_batch(rows: Sequence[dict[str, Any]], directory: Path) -> Sequence[dict[str, Any]]:
-    """The rows without a last batch in which jobs failed: they may run again as long as nothing was proposed since."""
+    """The rows, without the last batch if jobs of it failed: they may run again, since nothing was proposed later."""
     last = [row for row in rows if row["batch"] == rows[-1]["batch"]]
     again = any("failed" in row for row in last) and not (directory / str(len(rows))).exists()
     return rows[: -len(last)] if again else rows
 
 
 def print_outcome(search: Search, directory: Path) -> None:
-    """Say what was found, and which jobs failed. Raises SystemExit where all of them did."""
+    """Print the best jobs and the failed ones. Raises SystemExit if all failed."""
     rows = told_rows(directory)
     if not rows:  # all jobs of the first batch failed
         state = SearchState(search, directory)

@@ -1,8 +1,8 @@
-"""Many runs from one command: every job is checked before the first begins, and a sweep may be run again.
+"""Many runs from one command: all jobs are checked before the first starts, and the same command resumes a sweep.
 
 Hydra's sweeper and launcher send each job where it runs; `task` is what they run. Into a directory that already
 holds the sweep, the same command finishes what is missing: finished jobs answer from their result, interrupted
-and failed ones go on from their last checkpoint. A job that fails notes why in its directory and ends no other.
+and failed ones resume from their last checkpoint. A failed job records the reason in its directory and stops no other.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PATIENCE_S = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class RayInit:
-    """The keys of ``ray.init`` that ``conf/hydra/launcher/ray.yaml`` names; it takes others as well."""
+    """The keys of ``ray.init`` in ``conf/hydra/launcher/ray.yaml``; others are allowed as well."""
 
     address: str | None = None
     num_cpus: Natural | None = None
@@ -60,44 +60,44 @@ class RayInit:
 
 @dataclass(frozen=True, kw_only=True)
 class RayRemote:
-    """The same of what each job takes."""
+    """The keys of ``ray.remote`` in the same file, for each job."""
 
     num_cpus: NonNegative = 1
     num_gpus: NonNegative = 0
     max_retries: Annotated[int, Meta(ge=-1)] = 3
-    """-1: without end."""
+    """-1 retries without limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What one job of a sweep would be."""
+    """One job of a sweep, before it runs."""
 
     words: Sequence[str]
     folder: str
-    """Where it lies in the directory of the sweep."""
+    """Its directory, relative to the sweep's."""
     composed: DictConfig
     data: dict[str, Any]
     experiment: Any
 
 
 def task(composed: DictConfig) -> float:
-    """Train as the config says, in the directory that Hydra chose; return the fitness. What launchers run.
+    """Train as the config says, in the directory that Hydra chose; return the fitness. Launchers call this function.
 
-    A failed job notes why, and returns NaN. Raises `BadRequest` where the directory holds another run.
+    A failed job records the reason and returns NaN. Raises `BadRequest` if the directory holds another run.
     """
     from evorl.record import failure
     from evorl.record.checkpoint import RunLocked
     from evorl.training.session import Interrupted
-    from evorl.util.streams import unheeded
+    from evorl.util.streams import ignore_write_errors
 
-    unheeded()  # a launcher may have started this process
+    ignore_write_errors()  # a launcher may have started this process
     hydra = HydraConfig.get()
     directory = Path(hydra.runtime.output_dir)
     try:
         return _outcome(composed, hydra, directory)
     except Interrupted as stop:
         print(f"evorl: {stop}", file=sys.stderr)
-        raise SystemExit(128 + stop.signal) from None  # an Exception would let Hydra begin the next job
+        raise SystemExit(128 + stop.signal) from None  # after an Exception Hydra would start the next job
     except (RunLocked, OtherRun):
         raise
     except Exception as error:
@@ -124,7 +124,7 @@ def _outcome(composed: DictConfig, hydra: HydraConf, directory: Path) -> float:
 
 
 def _wait_for_old_workers(directory: Path) -> None:
-    """The workers of a launcher that was killed let go of their runs within seconds."""
+    """Wait for the workers of a killed launcher, which release their runs within seconds."""
     from evorl.analysis.runs import is_locked
 
     ends = time.monotonic() + PATIENCE_S
@@ -133,9 +133,9 @@ def _wait_for_old_workers(directory: Path) -> None:
 
 
 def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
-    """Check every job, then leave them to Hydra's sweeper and launcher.
+    """Check every job, then pass them to Hydra's sweeper and launcher.
 
-    Raises `BadRequest` before anything is written, and SystemExit where jobs have failed.
+    Raises `BadRequest` before anything is written, and SystemExit if jobs failed.
     """
     from evorl.analysis import sweeps
     from evorl.jobs import search, search_loop
@@ -174,15 +174,15 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
 
 @contextmanager
 def _interruptible(directory: Path) -> Iterator[None]:
-    """Whatever a signal ends, this process between two jobs or the job in it, says how the sweep goes on."""
+    """On a signal, during a job or between two, print the command that resumes the sweep."""
 
     def told() -> str:
         done = len([*directory.rglob("result.json")])
         return f"evorl: jobs that have finished: {done}; with {KEY}={directory} the same command goes on\n"
 
     def leave(number: int, frame: FrameType | None) -> None:
-        with suppress(OSError):  # nobody reads it any more
-            os.write(2, told().encode())  # whatever was being printed
+        with suppress(OSError):  # stderr may be closed
+            os.write(2, told().encode())  # unbuffered: the signal may have interrupted a print
         os._exit(128 + number)
 
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -197,12 +197,12 @@ def _interruptible(directory: Path) -> Iterator[None]:
 
 
 def _evolver(word: str) -> str:
-    """``hydra.sweeper.evolver=NAME`` as Hydra understands it: a file of conf/ec, in that place."""
+    """``hydra.sweeper.evolver=NAME`` in Hydra's syntax: a file of conf/ec at that key."""
     return re.sub(r"^hydra\.sweeper\.evolver=(?=\w+$)", "ec@hydra.sweeper.evolver=", word)
 
 
 def _check_plugins(base: DictConfig) -> None:
-    """Raises `BadRequest` for what Hydra and its launcher would find out in the middle."""
+    """Raise `BadRequest` for errors of plugins that Hydra and its launcher would only find in the middle."""
     target = str(base.hydra.launcher.get("_target_"))
     rays = target.startswith(f"{RAYS}.")
     if rays and find_spec(RAYS) is None:
@@ -221,34 +221,34 @@ def _check_plugins(base: DictConfig) -> None:
 
 
 def _start_ray(base: DictConfig) -> None:
-    """Begin the Ray of a launcher that would do so itself, but then have SIGTERM answered by Ray's handler.
+    """Start Ray for a launcher; the launcher's own start would leave SIGTERM to Ray's handler.
 
-    Raises `BadRequest` where it does not start or is not there.
+    Raises `BadRequest` if Ray does not start or is not reachable.
     """
     if str(base.hydra.launcher.get("_target_")) == f"{RAYS}.ray_launcher.RayLauncher":
-        os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # lines of two jobs that look alike are no repetition
+        os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # equal lines of two jobs are not repetitions
         from evorl.cluster.ray.session import init_ray
 
         words = cast(dict[str, Any], OmegaConf.to_container(base.hydra.launcher.ray.init, resolve=True))
         init_ray("hydra.launcher.ray.init", **words)
 
 
-# ------------------------------------------------------------------ what a command asks for
+# ------------------------------------------------------------------ the jobs of a command
 
 
 def _searches(base: DictConfig) -> bool:
-    """Whether a sweeper chooses the jobs as it goes, so that they are not known before."""
+    """Whether the sweeper chooses jobs while it runs, so that they are not known before."""
     return not str(base.hydra.sweeper.get("_target_")).endswith(".BasicSweeper")
 
 
 def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
-    """The words of every job that Hydra's basic sweeper makes; where another one searches an interval, its ends."""
+    """The words of every job of Hydra's basic sweeper; for other sweepers, the ends of each interval."""
     words = [f"{key}={value}" for key, value in (base.hydra.sweeper.get("params") or {}).items()]
     given = parse([*words, *base.hydra.overrides.task], hydra)
     for one in given:
         if one.is_interval_sweep() and not _searches(base):
             raise BadRequest("an interval needs a sweeper that searches; the basic one takes lists", one.key_or_group)
-    last = {one.get_key_element(): _values(one) for one in given}  # as there: a key given twice counts once
+    last = {one.get_key_element(): _values(one) for one in given}  # as in Hydra: the last word for a key counts
     return [list(chosen) for chosen in product(*last.values())]
 
 
@@ -264,7 +264,7 @@ def _values(one: Override) -> list[str]:
 
 
 def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, number: int) -> Planned:
-    """A job as the launcher will compose it. Raises `BadRequest`."""
+    """Compose a job as the launcher will. Raises `BadRequest`."""
     composed = config.compose(hydra, [*base.hydra.overrides.hydra, *words], name)
     with open_dict(composed):
         composed.hydra.job.num = composed.hydra.job.id = number
@@ -279,11 +279,11 @@ def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, nu
 
 
 class OtherRun(BadRequest):
-    """The directory of a job holds a run of another config."""
+    """The directory of a job holds a run with another config."""
 
 
 def _check(directory: Path, planned: Sequence[Planned], known: bool) -> None:
-    """Whether every job can be done, and into this directory. Raises `BadRequest` before anything is written."""
+    """Check that every job can run in this directory. Raises `BadRequest` before anything is written."""
     missing = planned
     if known:
         _check_folders(planned)
@@ -304,9 +304,9 @@ def _check_folders(planned: Sequence[Planned]) -> None:
 
 
 def _build(planned: Sequence[Planned]) -> None:
-    """Build once, in this process, what each job would train, so that none is found impossible after hours.
+    """Build the world and learner of each job once in this process, so that no job fails to build hours later.
 
-    Where it is to run is asked when it begins: another machine may be meant. Raises `BadRequest`.
+    The cluster is checked when the job starts, perhaps on another machine. Raises `BadRequest`.
     """
     from evorl.population.loop import new_work
 
@@ -319,12 +319,12 @@ def _build(planned: Sequence[Planned]) -> None:
 
 
 def _check_same_config(directory: Path, data: Mapping[str, Any]) -> None:
-    """Raises `OtherRun` where the run in a job's directory has another config than the job."""
+    """Raise `OtherRun` if the run in a job's directory has another config than the job."""
     from evorl.analysis.runs import flatten
 
     past, now = flatten(config.read_run_config(directory, KEY)), flatten(job.round_trip(data))
     for key in dict.fromkeys([*now, *past]):
-        if key != "record.group" and past.get(key, _ABSENT) != now.get(key, _ABSENT):  # a sweep may be moved
+        if key != "record.group" and past.get(key, _ABSENT) != now.get(key, _ABSENT):  # changes when a sweep is moved
             there, here = (tree.get(key, _ABSENT) for tree in (past, now))
             raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", key)
 
@@ -332,17 +332,17 @@ def _check_same_config(directory: Path, data: Mapping[str, Any]) -> None:
 _ABSENT = "nothing"
 
 
-# ------------------------------------------------------------------ after the last
+# ------------------------------------------------------------------ after the last job
 
 
 def _labels(planned: Sequence[Planned]) -> dict[str, str]:
-    """What tells each job, by its folder, from the others: the words that not all have."""
+    """Labels of the jobs, by folder: the words that not all jobs share."""
     common = set.intersection(*(set(one.words) for one in planned))
     return {one.folder: " ".join(word for word in one.words if word not in common) for one in planned}
 
 
 def _print_outcome(directory: Path, labels: Mapping[str, str]) -> None:
-    """Print what became of the jobs, how many finished and why others failed. Raises SystemExit where any did."""
+    """Print the results, how many jobs finished and why others failed. Raises SystemExit if any failed."""
     from evorl.analysis import sweeps
 
     reasons = {folder: sweeps.failure_reason(directory / folder) for folder in labels}
@@ -357,7 +357,7 @@ def _print_outcome(directory: Path, labels: Mapping[str, str]) -> None:
 
 
 def _show(directory: Path, jobs: Collection[Path]) -> None:
-    """Print a table of those jobs that can be read, where any can."""
+    """Print a table of the jobs whose records can be read."""
     from evorl.analysis.runs import read_runs
     from evorl.analysis.sweeps import pending_jobs
     from evorl.analysis.terminal_tables import print_tables

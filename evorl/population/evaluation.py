@@ -201,11 +201,11 @@ class PlayEvaluator:
         """Evaluate an individual in its own world, which its genes change."""
         try:
             world = with_values(self.experiment, self.space.values(one.genes)).mdp
-            judged = _capped_world(world.evaluation_world(), one)
+            evaluated = _capped_world(world.evaluation_world(), one)
         except BadRequest as error:
             return [failed_result(self.evolution, str(error))]
         with closing(world):
-            return self._play(judged, [one])
+            return self._play(evaluated, [one])
 
     def _play(self, world: World, individuals: list[Individual]) -> list[IndividualResult]:
         """Play a world. A short task is padded, so that a policy's bits do not depend on the number of individuals."""

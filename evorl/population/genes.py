@@ -65,9 +65,9 @@ def _has_keys(experiment: Experiment, name: str) -> bool:
 
 def _gene(name: str, leaf: Any, experiment: Experiment) -> Gene:
     at = f"ec.genes.{name}"
-    room = name.partition(".")[0]
-    if room not in GROUPS:
-        raise unknown(room, GROUPS, "ec.genes")
+    group = name.partition(".")[0]
+    if group not in GROUPS:
+        raise unknown(group, GROUPS, "ec.genes")
     for key in FIXED:
         if f"{name}.".startswith(f"{key}."):
             raise BadRequest(f"{key} is the same for all individuals", at)

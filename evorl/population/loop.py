@@ -315,7 +315,7 @@ class Population:
             self._last_evaluation = self.leader, metrics
         return dict(self._last_evaluation[1])
 
-    def fitness(self, judged: Metrics | None) -> float | None:
+    def fitness(self, evaluated: Metrics | None) -> float | None:
         return None if self.best is None else self.best[0]
 
     def result(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Work(Protocol):
         """Return the best individuals as table rows; empty for one learner."""
         ...
 
-    def fitness(self, judged: Metrics | None) -> float | None:
+    def fitness(self, evaluated: Metrics | None) -> float | None:
         """Return the fitness reached so far, given the newest evaluation; None before there is any."""
         ...
 
@@ -185,12 +185,12 @@ class Session:
 
     def _save(self) -> None:
         best = None if self.run.best is None else self.run.best[1]
-        judged = (
+        evaluated = (
             None
             if self.last_evaluation is None
             else {"step": self.last_evaluation[0], "metrics": self.last_evaluation[1]}
         )
-        state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": judged}
+        state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": evaluated}
         again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
         checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again)
         self.saved = self.run.steps

@@ -107,8 +107,8 @@ class Run:
             self.best = (fitness(metrics), self.steps)
         return metrics
 
-    def fitness(self, judged: Metrics | None) -> float | None:
-        return None if judged is None else fitness(judged)
+    def fitness(self, evaluated: Metrics | None) -> float | None:
+        return None if evaluated is None else fitness(evaluated)
 
     def result(self) -> dict[str, Any]:
         return {"best": None if self.best is None else {"fitness": self.best[0], "step": self.best[1]}}

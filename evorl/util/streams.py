@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 
-class _Unheeded(io.FileIO):
+class _TolerantFile(io.FileIO):
     """A file descriptor that accepts every write and drops what cannot be written."""
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -22,7 +22,7 @@ class _Unheeded(io.FileIO):
             return memoryview(data).nbytes
 
 
-def unheeded() -> None:
+def ignore_write_errors() -> None:
     """From now on no write to this process's stdout and stderr fails; a closed one leads nowhere.
 
     Streams that were replaced by other objects (by a test, a notebook) stay as they are.
@@ -48,7 +48,7 @@ def _stream(number: int, old: TextIO | None, errors: str) -> TextIO:
     if old is not None:
         with suppress(OSError):
             old.flush()
-    raw = _Unheeded(number, "w", closefd=False)
+    raw = _TolerantFile(number, "w", closefd=False)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=old.encoding if old else "utf-8",

@@ -1,4 +1,4 @@
-"""Plain processes on this machine."""
+"""``cluster=processes``: workers as processes of this machine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from evorl.util.types import Count, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class Processes(Cluster):
-    """Members in processes of this machine, forked from one that has everything imported."""
+    """Workers in processes of this machine, forked from a process that has everything imported."""
 
     in_process: ClassVar[bool] = False
 
     workers: Count = 2
-    """Processes; more than there are members stay away. What comes out does not depend on it."""
+    """Number of processes, at most one for each member. Results do not depend on it."""
     deadline_s: Positive = 120.0
     """Seconds without an answer after which a worker counts as hung and is replaced."""
 

@@ -1,4 +1,4 @@
-"""Children by fork: how they begin, how they end with their parent, and how they ended."""
+"""Fork child processes, end them with their parent, and describe how they ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def fork(work: Callable[[], None], keep: int) -> int:
-    """A child that does ``work`` and ends; of the parent's files it keeps the standard three and ``keep``."""
+    """Fork a child that runs ``work``. It keeps stdin, stdout, stderr and the files ``keep`` of the parent."""
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():  # newer Pythons warn of the parent's threads: see `ProcessLauncher._fork`
@@ -39,11 +39,11 @@ def _exit(code: int) -> NoReturn:
     with suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(code)  # nothing of the parent's is to be ended twice
+    os._exit(code)  # without the parent's exit handlers
 
 
 def _close_files(keep: int) -> None:
-    """Locks, sockets and pipes of the parent must not live on in a child."""
+    """Close the locks, sockets and pipes of the parent."""
     most = os.sysconf("SC_OPEN_MAX")
     if keep < 0:
         os.closerange(3, most)
@@ -53,14 +53,14 @@ def _close_files(keep: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Be killed when the parent ends, however it ends."""
+    """Ask the kernel to kill this process when its parent ends for any reason."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the request
         os._exit(1)
 
 
 def exit_reason(status: int) -> str:
-    """How a process ended, from its exit status."""
+    """A description of an exit status: how the process ended."""
     if status >= 0:
         return f"left with exit code {status}"
     number = -status

@@ -47,8 +47,8 @@ from evorl.cluster.workers.crash_trace import MAX_TRACE
 from evorl.cluster.workers.launcher import Exit
 from evorl.util.poll import readable
 
-ANSWER_S = 10.0  # seconds after which a supervisor that says nothing is taken for dead, however busy the machine is
-TRIES = 3  # at forking a supervisor from the driver
+ANSWER_S = 10.0  # seconds without a message after which a supervisor counts as dead
+TRIES = 3  # attempts to fork a supervisor from the driver
 
 
 class ProcessLauncher:
@@ -60,12 +60,12 @@ class ProcessLauncher:
         self.endpoint = f"ipc://{self.directory}/group"
         self._plan = SupervisorPlan(make, self.endpoint, self.directory, Pid.of(os.getpid()), ProcessTable(workers))
         self._begun: dict[int, int] = {}  # worker -> life of the process that runs
-        self._gone: list[Exit] = []  # heard of, and not asked for yet
-        self._supervisors: list[_SupervisorContact] = []  # the one at work, and the one that waits
+        self._gone: list[Exit] = []  # exits that were received and not returned yet
+        self._supervisors: list[_SupervisorContact] = []  # the active one and the standby
         self._epoll = select.epoll()
         try:
             self._ensure_supervisors()
-            os.mkdir(self.directory, 0o700)  # last: from its first moment there is somebody to remove it
+            os.mkdir(self.directory, 0o700)  # last: the supervisors that remove it already run
         except BaseException:
             self.close()
             raise
@@ -97,8 +97,8 @@ class ProcessLauncher:
         raise OSError("a process that was forked to start the workers does not answer")
 
     def _fork(self, theirs: socket.socket, place: int) -> Pid:
-        # in a thread of its own: the OpenMP pool of one that has one would be without its threads in a child, which
-        # would wait for them for ever in its first parallel sum
+        # in a new thread: an OpenMP pool belongs to the thread that made it, and a child would lack the pool's threads
+        # and wait for them for ever in its first parallel sum
         with ThreadPoolExecutor(1) as aside:
             return aside.submit(Supervisor(self._plan, place, theirs).begin).result()
 
@@ -119,7 +119,7 @@ class ProcessLauncher:
         while self._begun.get(worker) == life and (left := ends - time.monotonic()) > 0:
             readable(supervisor.watched(), left)
             self._listen()
-        if self._begun.get(worker) == life:  # not even that it is gone: the supervisor hangs itself
+        if self._begun.get(worker) == life:  # no message even of its exit: the supervisor itself hangs
             supervisor.kill()
 
     def exits(self) -> list[Exit]:
@@ -128,7 +128,7 @@ class ProcessLauncher:
         return gone
 
     def _listen(self) -> None:
-        """Note who is gone, and replace supervisors."""
+        """Read messages, note workers that ended, and replace supervisors that ended."""
         while ready := {fd for fd, _ in self._epoll.poll(0)}:
             for supervisor in [one for one in self._supervisors if ready & {*one.watched()}]:
                 if not (note := supervisor.hear()):
@@ -141,22 +141,22 @@ class ProcessLauncher:
         if self._begun.get(worker) == life:
             del self._begun[worker]
         trace = note[NOTE.size :].decode(errors="replace")
-        blameless = how == STOPPED or (status == -signal.SIGKILL and how != STARVED)
+        external = how == STOPPED or (status == -signal.SIGKILL and how != STARVED)
         reason = f"{exit_reason(status)} for want of memory" if how == STARVED else exit_reason(status)
-        return Exit(worker, life, reason, blameless, None if member < 0 else member, trace, how == STOPPED)
+        return Exit(worker, life, reason, external, None if member < 0 else member, trace, how == STOPPED)
 
     def _handle_supervisor_death(self, supervisor: _SupervisorContact) -> None:
-        """A supervisor was killed, and with it its workers."""
+        """Handle a supervisor that was killed, and its workers with it."""
         for fd in supervisor.watched():
             self._epoll.unregister(fd)
         if supervisor.pid is not None:
-            orphans.kill_group(supervisor.pid)  # with children that had not left its group yet
+            orphans.kill_group(supervisor.pid)  # with children that are still in its process group
         supervisor.wait_for_exit(0)
         self._plan.roll.set_supervisor(supervisor.place, None)
         if supervisor is self._supervisors[0]:
             self._end_workers()
             self._gone += [
-                Exit(worker, life, "died with its supervisor", blameless=True) for worker, life in self._begun.items()
+                Exit(worker, life, "died with its supervisor", external=True) for worker, life in self._begun.items()
             ]
             self._begun.clear()
         self._supervisors.remove(supervisor)
@@ -168,28 +168,28 @@ class ProcessLauncher:
 
     def close(self) -> None:
         for supervisor in self._supervisors:
-            supervisor.leave()  # which ends it
+            supervisor.leave()  # it exits when the socket closes
         for supervisor in self._supervisors:
             supervisor.wait_for_exit(ANSWER_S)
         self._supervisors.clear()
         self._epoll.close()
-        self._end_workers()  # of supervisors that were killed at this moment
+        self._end_workers()  # workers of supervisors that were killed just now
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _unused_name() -> str:
-    """A name for a directory that nobody else has or guesses."""
+    """A random name for a directory."""
     name = f"evorl-{secrets.token_hex(8)}"
     return os.path.join(short_directory(f"{name}/group"), name)
 
 
 class _SupervisorContact:
-    """What the driver knows of a supervisor. Whatever is said to a dead one is lost; `hear` notices."""
+    """The driver's connection to a supervisor. Messages to a dead one are lost; `hear` detects that."""
 
     def __init__(self, ours: socket.socket, place: int) -> None:
         self.socket, self.place = ours, place
         self.pid: Pid | None = None
-        self.end = -1  # a pidfd, which becomes readable when it has ended
+        self.end = -1  # a pidfd, readable when the process has ended
 
     def watched(self) -> tuple[int, int]:
         return self.socket.fileno(), self.end
@@ -199,7 +199,7 @@ class _SupervisorContact:
         self.end = pid.open()
 
     def begins(self) -> bool:
-        """Whether it says so. Who forked it may have said before which process it is."""
+        """Wait for its first message. The process that forked it may have sent its pid before."""
         with suppress(ProcessLookupError):  # it has ended already
             while note := self.hear(ANSWER_S):
                 if self.pid is None:
@@ -214,12 +214,12 @@ class _SupervisorContact:
             socket.send_fds(self.socket, [note], hand, socket.MSG_DONTWAIT)
 
     def hear(self, timeout_s: float = 0) -> bytes:
-        """The next note; nothing where there is none in time, or will never be one."""
+        """The next message; None after the timeout, or if the supervisor has ended."""
         if not readable([self.socket], timeout_s):
             return b""
         try:
             return self.socket.recv(NOTE.size + MAX_TRACE)
-        except OSError:  # it died with something unread
+        except OSError:  # it died with unread messages
             return b""
 
     def kill(self) -> None:
@@ -227,19 +227,19 @@ class _SupervisorContact:
             signal.pidfd_send_signal(self.end, signal.SIGKILL)
 
     def leave(self) -> None:
-        """Hang up, also where a process that was just forked has a copy of the socket."""
+        """Shut the connection down, even if a newly forked process still has a copy of the socket."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
 
     def wait_for_exit(self, patience_s: float) -> None:
-        """Wait for its end, and bring it about where it does not come."""
+        """Wait for its exit; kill it after ``patience_s``."""
         self.leave()
         if self.end < 0:
             return
         if not readable([self.end], patience_s):
             self.kill()
             readable([self.end])
-        with suppress(ChildProcessError):  # another supervisor's child, whose number may be anybody's by now
+        with suppress(ChildProcessError):  # another supervisor's child, whose pid may be reused by now
             os.waitid(os.P_PIDFD, self.end, os.WEXITED)
         os.close(self.end)

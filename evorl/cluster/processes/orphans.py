@@ -18,13 +18,13 @@ from evorl.cluster.processes.pid import WORDS, Pid
 
 MARK = "EVORL_WORKER"
 SUPERVISORS = 2
-ROUNDS = 10  # of looking for strays: who is found may have just started another
-BEGINS_S = 0.01  # between two, where somebody is about to become another program
+ROUNDS = 10  # of searching: an orphan that is found may have just started another
+BEGINS_S = 0.01  # seconds between two rounds, where a process is in exec
 KERNEL = 0x00200000  # PF_KTHREAD of Linux's sched.h: a thread of the kernel, which has no environment
 
 
 class ProcessTable:
-    """The supervisors and workers of a group, in memory that its processes share. A place that nobody has holds 0."""
+    """The supervisors and workers of a group, in shared memory. A free slot holds 0."""
 
     def __init__(self, workers: int) -> None:
         self._words = memoryview(mmap.mmap(-1, WORDS.size * (SUPERVISORS + workers))).cast("q")
@@ -36,12 +36,12 @@ class ProcessTable:
         self._enter(SUPERVISORS + place, pid)
 
     def remove(self, place: int, pid: Pid) -> None:
-        """This worker is gone; its place may be its successor's already."""
+        """Remove a worker that ended; its slot may already belong to its successor."""
         if pid in self._found(range(SUPERVISORS + place, SUPERVISORS + place + 1)).values():
             self._enter(SUPERVISORS + place, None)
 
     def _enter(self, place: int, pid: Pid | None) -> None:
-        self._words[2 * place] = 0  # who reads it meanwhile finds nobody, and not half of two
+        self._words[2 * place] = 0  # first: a concurrent reader finds a free slot, not a mixture of two
         if pid is not None:
             self._words[2 * place + 1] = pid.began
             self._words[2 * place] = pid.number
@@ -54,7 +54,7 @@ class ProcessTable:
         return [*self._found(range(SUPERVISORS)).values()]
 
     def end_workers(self) -> None:
-        """And strike them off."""
+        """Kill all workers and remove them from the table."""
         for place, pid in self._found(range(SUPERVISORS, len(self._words) // 2)).items():
             kill_group(pid)
             self._enter(place, None)
@@ -63,7 +63,7 @@ class ProcessTable:
 def kill_group(pid: Pid) -> None:
     """Kill a process, and those of the group that it leads or led.
 
-    The group has the process's number, which the kernel gives to nobody as long as anyone is in the group.
+    The group has the process's number. The kernel does not reuse it as long as the group has members.
     """
     pid.kill()
     if not pid.replaced():
@@ -72,14 +72,14 @@ def kill_group(pid: Pid) -> None:
 
 
 def tag_children(name: str) -> None:
-    """Whatever this process starts from now on is of this name."""
+    """Tag all programs that this process starts from now on with a name in their environment."""
     os.environ[MARK] = name
 
 
 def kill_tagged(*prefixes: str) -> None:
-    """Kill the programs whose name, as `tag_children` gave it, begins so or so, also those that left their group.
+    """Kill programs whose tag (`tag_children`) starts with one of these words, also those that left their group.
 
-    Looks at every process of the machine, some 20 microseconds each: not for the way of what somebody waits for.
+    It reads every process of the machine, about 20 microseconds each, so it is not for code that a call waits for.
     """
     words = tuple(f"{MARK}={prefix}".encode() for prefix in prefixes)
     for _ in range(ROUNDS):
@@ -91,14 +91,16 @@ def kill_tagged(*prefixes: str) -> None:
 
 
 def _kill_if_tagged(pid: int, words: tuple[bytes, ...]) -> bool | None:
-    """Whether the process carries one of these words; then it is killed. None where that cannot be seen yet."""
-    with suppress(OSError):  # it has ended, or is somebody else's
+    """Kill the process if its tag starts with one of these words; return whether it did, None if not readable yet."""
+    with suppress(OSError):  # it has ended, or belongs to another user
         if (carries := _has_tag(pid, words)) is None:
             return None
         if carries:
             handle = os.pidfd_open(pid)
             try:
-                if known := _has_tag(pid, words):  # the number is not another's by now
+                if known := _has_tag(
+                    pid, words
+                ):  # again, since the pid may have been reused before the pidfd was opened
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                 return known
             finally:
@@ -114,9 +116,9 @@ def _has_tag(pid: int, words: tuple[bytes, ...]) -> bool | None:
 
 
 def _is_in_exec(pid: int) -> bool:
-    """Whether one without an environment may be between two programs: exec takes the old one before it gives the new.
+    """Whether a process without an environment may be inside exec, which drops the old one before it sets the new one.
 
-    On a busy machine that takes milliseconds, in which whoever started it may know already that it runs.
+    On a busy machine this takes milliseconds.
     """
     state, *_, flags = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()[:7]
     return state not in b"ZX" and not int(flags) & KERNEL and os.stat(f"/proc/{pid}").st_uid == os.getuid()

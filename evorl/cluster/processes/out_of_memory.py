@@ -1,23 +1,23 @@
-"""Whether the kernel ended processes for want of memory: what it does to them looks like any `kill -9`."""
+"""Detect processes that the kernel killed because memory ran out; their exit status is that of any `kill -9`."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
 
-FIRST = 300  # of 1000, which are all memory: so much more than it has is it taken to have; see proc(5), oom_score_adj
+FIRST = 300  # of 1000 (all memory), added to the process's share of memory; see proc(5), oom_score_adj
 
 
 def prefer_as_victim() -> None:
-    """Be ended before others are: a worker can be replaced, and the driver cannot."""
+    """Make this process a preferred victim: a worker can be replaced, the driver cannot."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(FIRST))
 
 
 def kill_count() -> int:
-    """Processes that the kernel has ended for want of memory so far: in this process's control group, or at all.
+    """Number of processes killed for lack of memory so far, in this control group or on the whole machine.
 
-    The number says more the fewer others there are; without one it stays 0.
+    It is 0 where the kernel does not report it.
     """
     for path in _places():
         with suppress(OSError):
@@ -28,7 +28,7 @@ def kill_count() -> int:
 
 
 def _places() -> list[Path]:
-    """Where the kernel may count: control groups of version 2, of version 1, and the whole machine."""
+    """Files with the count: of control groups version 2, of version 1, and of the whole machine."""
     top = Path("/sys/fs/cgroup")
     places = []
     with suppress(OSError):
@@ -36,6 +36,6 @@ def _places() -> list[Path]:
             _, controllers, path = line.split(":", 2)
             if not controllers:
                 places.append(top / path[1:] / "memory.events")
-            elif "memory" in controllers.split(","):  # within a container its group is the top one
+            elif "memory" in controllers.split(","):  # inside a container its own group is the root
                 places += [top / "memory" / one / "memory.oom_control" for one in (path[1:], "")]
     return [*places, Path("/proc/vmstat")]

@@ -1,7 +1,7 @@
-"""Processes that are remembered for a while.
+"""Process ids that stay correct after the process has ended.
 
-Once a process has ended and its parent has waited for it, its number may be given to another one. So whoever is not the
-parent remembers beside the number when the process began, and signals it through a handle of its own (a pidfd).
+Once a process has ended and its parent has waited for it, the kernel may reuse its number. So a process that is not the
+parent also stores the start time, and sends signals through a pidfd.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ WORDS = struct.Struct("<qq")
 
 
 class Pid(NamedTuple):
-    """One process, whoever has its number later."""
+    """One process: its number and its start time."""
 
     number: int
-    began: int  # the kernel's ticks from its boot to then
+    began: int  # start time, in clock ticks since boot
 
     @classmethod
     def of(cls, number: int) -> Pid:
-        """For numbers that cannot be another's yet: this process's own, and those of children not waited for."""
+        """The `Pid` of a number that cannot be reused yet: this process, or a child that was not waited for."""
         return cls(number, _began(number))
 
     def pack(self) -> bytes:
@@ -35,16 +35,16 @@ class Pid(NamedTuple):
         return cls(*WORDS.unpack(words))
 
     def open(self) -> int:
-        """A pidfd, which becomes readable when it has ended. Raises ProcessLookupError where it has been waited for."""
+        """A pidfd, readable when the process has ended. Raises ProcessLookupError if it was waited for."""
         fd = os.pidfd_open(self.number)
         with suppress(ProcessLookupError):
-            if _began(self.number) == self.began:  # so the number was not another's a moment ago either
+            if _began(self.number) == self.began:  # so the number was not reused before the pidfd was opened
                 return fd
         os.close(fd)
         raise ProcessLookupError(f"process {self.number} has ended")
 
     def kill(self) -> None:
-        """Where it has not been waited for."""
+        """Send SIGKILL, unless it was waited for."""
         with suppress(ProcessLookupError):
             fd = self.open()
             try:
@@ -53,14 +53,14 @@ class Pid(NamedTuple):
                 os.close(fd)
 
     def replaced(self) -> bool:
-        """Whether another process has its number."""
+        """Whether another process has its number now."""
         with suppress(ProcessLookupError):
             return _began(self.number) != self.began
         return False
 
 
 def _began(number: int) -> int:
-    """Raises ProcessLookupError where nobody has the number."""
+    """The start time of a process. Raises ProcessLookupError if there is none with this number."""
     try:
         stat = Path(f"/proc/{number}/stat").read_bytes()
     except FileNotFoundError:

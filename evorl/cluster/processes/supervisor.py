@@ -24,21 +24,21 @@ from evorl.cluster.workers.crash_trace import DUMP, MAX_TRACE, CrashTrace
 from evorl.cluster.workers.worker import serve
 from evorl.util.poll import readable
 
-NOTE = struct.Struct("<BIIiiB")  # what, worker, life, exit status, member, cause; BORN and ALIVE: then a `Pid`
+NOTE = struct.Struct("<BIIiiB")  # kind, worker, life, exit status, member, cause; BORN and ALIVE append a `Pid`
 FORK, KILL, HIRE, BORN, ALIVE, GONE = range(6)
-ITSELF, STOPPED, STARVED = range(3)  # causes of an end, as far as the exit status does not tell them
-NOBODY = 0xFFFFFFFF  # the worker that a supervisor is
-DUMP_S = 0.1  # seconds that a hung worker gets to say where it hangs
-SWEEP_MS = 50  # without anything else to do, after which programs are looked for that an ended worker has left
-HEIR_S = 1.0  # seconds that one supervisor gets to clean up after the driver before the other does, and ends it
+ITSELF, STOPPED, STARVED = range(3)  # causes of an exit that the exit status does not show
+SUPERVISOR = 0xFFFFFFFF  # the worker number that stands for a supervisor
+DUMP_S = 0.1  # seconds for a hung worker to write its stack
+SWEEP_MS = 50  # idle time before a search for programs that ended workers left behind
+HEIR_S = 1.0  # seconds for one supervisor to clean up after the driver before the other one does, and kills it
 
 
 class SupervisorPlan(NamedTuple):
-    """What is the same for all supervisors of a group."""
+    """The data that all supervisors of a group share."""
 
     make: Make
     endpoint: str
-    directory: str  # of the endpoint; no other group's has this name
+    directory: str  # of the endpoint; the name is unique to the group
     driver: Pid
     roll: ProcessTable
 
@@ -47,7 +47,7 @@ class Child(NamedTuple):
     """A process that a supervisor has forked."""
 
     pid: Pid
-    worker: int  # NOBODY: another supervisor
+    worker: int  # SUPERVISOR: another supervisor
     life: int
     box: CrashTrace | None
 
@@ -57,28 +57,28 @@ class Supervisor:
 
     def __init__(self, plan: SupervisorPlan, place: int, driver: socket.socket) -> None:
         self.plan, self.place, self.driver = plan, place, driver
-        self.at_work = False  # the other one waits
+        self.at_work = False  # False: it is the standby
         self.poller = select.poll()
         self.children: dict[int, Child] = {}  # by pidfd
         self.stopped: set[Pid] = set()  # processes that hung because a signal had stopped them
-        self.leavers: list[str] = []  # names of ended workers whose programs have not been looked for
-        self.starved = 0  # processes that the kernel had ended when it was last asked
+        self.leavers: list[str] = []  # tags of ended workers whose programs were not searched for yet
+        self.starved = 0  # `out_of_memory.kill_count` at the last look
 
     def begin(self) -> Pid:
-        """Fork it."""
+        """Fork a worker."""
         pid = Pid.of(fork(self._run, self.driver.fileno()))
         self.plan.roll.set_supervisor(self.place, pid)
         return pid
 
     def _run(self) -> None:
         os.setsid()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer; so it is in all that is forked here
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it; forked processes inherit this
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        faulthandler.disable()  # the file that it would write to is closed
+        faulthandler.disable()  # its file is closed
         self.starved = out_of_memory.kill_count()
-        self._notify(ALIVE, NOBODY, more=Pid.of(os.getpid()).pack())
-        gc.freeze()  # so that collections in the workers leave these pages shared, and end nothing of the driver's
-        with suppress(ProcessLookupError):  # its end may not close its socket: a child may have been stopped with it
+        self._notify(ALIVE, SUPERVISOR, more=Pid.of(os.getpid()).pack())
+        gc.freeze()  # so that collections in workers keep these pages shared and finalise nothing of the driver
+        with suppress(ProcessLookupError):  # its exit may not close the socket: a stopped child may hold a copy
             self._register(self.plan.driver.open())
             self._register(self.driver.fileno())
             self._serve()
@@ -88,7 +88,7 @@ class Supervisor:
         self.poller.register(fd, select.POLLIN)
 
     def _serve(self) -> None:
-        """Until the driver is gone."""
+        """Serve until the driver is gone."""
         while True:
             ready = self.poller.poll(SWEEP_MS if self.leavers else None)
             if not ready:
@@ -108,7 +108,7 @@ class Supervisor:
             self.driver.send(NOTE.pack(what, worker, life, status, member, how) + more[:MAX_TRACE])
 
     def _handle_command(self) -> bool:
-        """Do what the driver says; False when it is gone."""
+        """Handle one command of the driver; return False when the driver is gone."""
         try:
             note, hand, *_ = socket.recv_fds(self.driver, NOTE.size + 16, 1)
         except OSError:
@@ -125,12 +125,12 @@ class Supervisor:
         return True
 
     def _fork_supervisor(self, place: int, hand: int) -> None:
-        """Fork another supervisor, and say who it is for the case that it does not."""
+        """Fork another supervisor, and send its pid in case it never sends anything itself."""
         with socket.socket(fileno=hand) as theirs:
             pid = Supervisor(self.plan, place, theirs).begin()
             with suppress(OSError):
-                theirs.send(NOTE.pack(BORN, NOBODY, 0, 0, -1, ITSELF) + pid.pack())
-        self._watch(Child(pid, NOBODY, 0, None))
+                theirs.send(NOTE.pack(BORN, SUPERVISOR, 0, 0, -1, ITSELF) + pid.pack())
+        self._watch(Child(pid, SUPERVISOR, 0, None))
 
     def _fork(self, worker: int, life: int, token: bytes) -> None:
         supervisor, box, plan = os.getpid(), CrashTrace(), self.plan
@@ -159,10 +159,10 @@ class Supervisor:
         self._register(fd)
 
     def _kill(self, worker: int, life: int) -> None:
-        """End a worker that hangs, once it has said where."""
+        """Kill a worker that hangs, after it has written its stack."""
         for fd, child in self.children.items():
             if (child.worker, child.life) == (worker, life) and child.box is not None:
-                if _is_stopped(child.pid.number):  # its own: a child that is not waited for
+                if _is_stopped(child.pid.number):  # safe: a child that was not waited for keeps its number
                     self.stopped.add(child.pid)
                 else:
                     _request_stack(fd, child.box)
@@ -172,10 +172,10 @@ class Supervisor:
         child = self.children.pop(fd)
         self.poller.unregister(fd)
         os.close(fd)
-        orphans.kill_group(child.pid)  # what its world has started
+        orphans.kill_group(child.pid)  # programs that its world started
         if child.box is not None:
             self.plan.roll.remove(child.worker, child.pid)
-        _, status = os.waitpid(child.pid.number, 0)  # a child of ours: until here the number was its own
+        _, status = os.waitpid(child.pid.number, 0)  # a child: up to here its number was not reused
         status = os.waitstatus_to_exitcode(status)
         if child.box is None:
             return
@@ -194,9 +194,9 @@ class Supervisor:
         return STARVED if status == -signal.SIGKILL and self.starved > before else ITSELF
 
     def _end(self) -> None:
-        """The driver is gone: end all that is the group's."""
+        """The driver is gone: kill everything that belongs to the group."""
         if not self.at_work:
-            self._await_other(HEIR_S * (1 + self.place))  # where neither is at work they must not end each other
+            self._await_other(HEIR_S * (1 + self.place))  # if both are standbys they must not kill each other
         for pid in self._others():
             orphans.kill_group(pid)
         for fd in self.children:
@@ -223,12 +223,12 @@ def _name(plan: SupervisorPlan, worker: int, life: int) -> str:
 
 
 def _is_stopped(pid: int) -> bool:
-    """By a signal, or by whoever debugs it."""
+    """Whether a process is stopped, by a signal or a debugger."""
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt"
 
 
 def _request_stack(pidfd: int, box: CrashTrace) -> None:
-    """Have a worker write down where it is, if it can."""
+    """Ask a worker to write its stack, if it can."""
     signal.pidfd_send_signal(pidfd, DUMP)
     ends = time.monotonic() + DUMP_S
     while not box.trace and time.monotonic() < ends:

@@ -1,4 +1,4 @@
-"""Where the head of a Ray cluster is, as people write it."""
+"""Addresses of the head of a Ray cluster, as users write them."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def host_port(address: str) -> tuple[str, int]:
 
 
 def one_word(host: str, port: int) -> str:
-    """The address of a host and port, for those who take one word."""
+    """An address HOST:PORT from a host and a port."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -16,7 +16,7 @@ from evorl.cluster.ray.options import RayOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Ray(RayOptions, Cluster):
-    """Members in processes that Ray places."""
+    """Workers in processes that Ray places."""
 
     in_process: ClassVar[bool] = False
 

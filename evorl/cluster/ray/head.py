@@ -1,6 +1,6 @@
-"""The head of a Ray cluster that is joined: whether it listens, whether it lets us in, and when it is gone.
+"""The head of a Ray cluster that a run joins: whether it is reachable, accepts the token, and when it is gone.
 
-Ray itself would try again and again, give up without the reason, and a minute after the end of its head the driver's.
+Ray itself retries for long, reports no reason, and ends the driver a minute after the head is gone.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from evorl.cluster.ray.address import host_port, one_word
 from evorl.cluster.ray.own_ray import require_token
 from evorl.util.poll import readable
 
-REACH_S = 10.0  # seconds in which it must take a connection, and answer
-GONE_S = 30.0  # without a connection; a head that is started again in time has not been gone
-AGAIN_S = 1.0  # between two tries
-SILENT_S = 5  # without a packet, after which each of a few more such times asks for one
+REACH_S = 10.0  # seconds for it to accept a connection and to answer
+GONE_S = 30.0  # seconds without a connection after which it counts as gone; a restart in time goes unnoticed
+AGAIN_S = 1.0  # seconds between two attempts
+SILENT_S = 5  # seconds without a packet before a TCP keep-alive probe, and between the probes
 NO_RAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED)
-QUESTION = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # the first that Ray asks who joins; empty
+QUESTION = "/ray.rpc.NodeInfoGcsService/GetClusterId"  # Ray's own first request when it joins; empty
 
 
 def resolved_address(address: str) -> str:
-    """The address with Ray's own port where it names none; of auto that of the Ray which this machine is part of.
+    """The address with Ray's default port if it has none; for auto the address of this machine's cluster.
 
-    Raises OSError where no Ray listens, PermissionError where a token is asked for and ours is missing or another.
+    Raises OSError if no Ray listens there, PermissionError if it requires a token and this run has none or another.
     """
     host, port = host_port(_local_address() if address == "auto" else address)
     found = one_word(host, port)
@@ -45,12 +45,12 @@ def resolved_address(address: str) -> str:
 
 
 def _local_address() -> str:
-    """What RAY_ADDRESS says, one that runs, or what ``ray start`` noted last. Raises ConnectionError without any."""
+    """RAY_ADDRESS, a running Ray, or the last one that ``ray start`` noted. Raises ConnectionError without any."""
     untyped: Any = services
     tokens: Any = ray._raylet
     token = tokens.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
     if token and not {"RAY_AUTH_MODE", "RAY_ADDRESS"} & os.environ.keys():
-        require_token()  # as Ray does for this machine's own, but without a page of words
+        require_token()  # as Ray does for a local cluster, without its long message
     try:
         found = str(untyped.get_ray_address_from_environment("auto", None))
     except ConnectionError:
@@ -61,9 +61,9 @@ def _local_address() -> str:
 
 
 def _check_reachable(address: str) -> None:
-    """Raises PermissionError, or ConnectionError where it is no Ray, which Ray would ask for ever.
+    """Raise PermissionError for a wrong token, ConnectionError if it is no Ray (Ray would retry for ever).
 
-    What else may be wrong Ray will say when it joins.
+    Ray itself reports all other errors when it joins.
     """
     try:
         channel: Any = grpc_utils.init_grpc_channel(address)
@@ -80,11 +80,11 @@ def _check_reachable(address: str) -> None:
 
 
 class HeadLost(RuntimeError):
-    """The head of the cluster is gone, and with it all that could begin, end or replace a worker."""
+    """The head of the cluster is gone, so no worker can be started, stopped or replaced."""
 
 
 class HeadMonitor:
-    """Keeps a connection to the head; calls ``gone`` from a thread of its own when there has been none for long."""
+    """Keeps a connection to the head; calls ``gone`` from its own thread after `GONE_S` without one."""
 
     def __init__(self, address: str, gone: Callable[[], None]) -> None:
         self._address, self._gone = host_port(address), gone
@@ -104,7 +104,7 @@ class HeadMonitor:
                     return self._gone()
 
     def _listen(self, head: socket.socket) -> None:
-        """Until it hangs up, which it also does now and then with one who says nothing."""
+        """Wait until the head closes the connection, which it also does to an idle client now and then."""
         head.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
             head.setsockopt(socket.IPPROTO_TCP, option, SILENT_S)

@@ -1,7 +1,7 @@
 """Workers in processes that Ray places.
 
-Ray's actors carry the workers: each imports what its members need, forks the worker, waits for its end and tells how
-it ended. So a worker that dies is replaced by a fork, within milliseconds and on the same machine. A actor dies
+Ray's actors hold the workers. Each actor imports what its members need, forks the worker, waits for its end and reports
+how it ended. So a worker that dies is replaced by a fork, within milliseconds and on the same machine. An actor dies
 with its machine, and its worker with it (PR_SET_PDEATHSIG); then Ray places another.
 """
 
@@ -36,29 +36,31 @@ from evorl.cluster.workers.crash_trace import CrashTrace
 from evorl.cluster.workers.launcher import Exit
 from evorl.cluster.workers.worker import serve
 
-RETRY_S = 1.0  # before Ray is asked for a actor again that never was: it may not know yet that a machine is gone
-NEWS_S = 0.2  # within which the end of Ray itself is known, once it is known of an actor
+RETRY_S = (
+    1.0  # seconds before an actor that never started is requested again: Ray may not know yet that a machine is gone
+)
+NEWS_S = 0.2  # seconds after the end of an actor in which the end of Ray itself shows
 
 End = tuple[int, int | None, str]
-"""How a worker ended: its exit status, the member it was busy with and where it was."""
+"""How a worker ended: exit status, the member that it was running, and its stack."""
 
 
 class WorkerActor:
-    """The actor: forks a worker, and waits for it."""
+    """The actor: forks a worker and waits for it."""
 
     def __init__(self, make: Make, endpoint: str, driver: str) -> None:
         self.make, self.endpoint, self.driver = make, endpoint, driver
 
     def where(self) -> tuple[str, Pid]:
-        """Whose memory it can read, and which process it is."""
+        """The machine whose shared memory it can read, and its process."""
         return host_id(), Pid.of(os.getpid())
 
     def run_worker(self, token: bytes, worker: int, life: int, keys: Credentials | None) -> End:
-        """A worker's life: how it ended."""
+        """Run a worker until it ends; return how it ended."""
         actor, box = os.getpid(), CrashTrace()
 
         def work() -> None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to answer
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             die_with_parent(actor)
             alive = partial(_is_parent, actor)
@@ -66,14 +68,14 @@ class WorkerActor:
 
         try:
             pid = fork(partial(box.record, work), keep=box.fd)
-            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # its own child's number, till here
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # a child: up to here its number was not reused
             return status, box.member, box.trace
         finally:
             box.close()
 
 
-def _is_blameless(end: End | Exception) -> bool:
-    """Whether a actor is gone, and was not ended by what it imports or makes as it begins."""
+def _is_external(end: End | Exception) -> bool:
+    """Whether an actor is gone for a reason outside it: not by an error in its imports or its factory."""
     return isinstance(end, RayActorError) and not end.actor_init_failed
 
 
@@ -82,11 +84,11 @@ def _is_parent(pid: int) -> bool:
 
 
 class WakeUp:
-    """Rung by any thread, also by one that comes too late; heard by who polls it."""
+    """A file descriptor that any thread can make readable, even after it was closed."""
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._lock = threading.Lock()  # once it is closed the number may be another file's
+        self._lock = threading.Lock()  # once it is closed the number may belong to another file
 
     def fileno(self) -> int:
         return self._fd
@@ -107,7 +109,7 @@ class WakeUp:
 
 
 class RunningWorker(NamedTuple):
-    """A worker that runs."""
+    """A running worker."""
 
     number: int
     keys: Credentials | None
@@ -117,14 +119,14 @@ class ActorLauncher:
     """A launcher (see `evorl.cluster.workers.launcher`) of workers in Ray's actors, one in each."""
 
     def __init__(self, make: Make, workers: int, config: RayOptions) -> None:
-        """Raises `BadRequest` where Ray does not start, is not there or has no room."""
+        """Raises `BadRequest` if Ray does not start, is not reachable or lacks resources."""
         self.workers, self.config, self.host = workers, config, host_id()
         self.endpoint = ""
         self._keys: Keys | None = None
         self._actors: dict[int, Any] = {}
-        self._places: dict[int, Future[tuple[str, Pid]]] = {}  # what worker_actors say of where they are
+        self._places: dict[int, Future[tuple[str, Pid]]] = {}  # the actors' replies to `where`
         self._lives: dict[int, RunningWorker] = {}
-        self._ended: deque[tuple[int, int, Any]] = deque()  # worker, life, what its call gave; from Ray's threads
+        self._ended: deque[tuple[int, int, Any]] = deque()  # worker, life, result of its call; added by Ray's threads
         self.make = make
         self._session = Session(config, workers)
         self._bell, self._epoll = WakeUp(), select.epoll()
@@ -142,7 +144,7 @@ class ActorLauncher:
         self._made = ray.put(self.make)
         self._kind: Any = ray.remote(
             WorkerActor
-        )  # once: Ray asks the head to keep it, and would wait for one that is gone
+        )  # once: Ray stores it at the head, and would wait for a head that is gone
         if self._session.owner is not None:
             self._epoll.register(self._session.owner, select.EPOLLIN)
 
@@ -153,7 +155,7 @@ class ActorLauncher:
     # -------------------------------------------------------------- the endpoint
 
     def bind(self, socket: zmq.Socket[bytes]) -> Collection[bytes] | None:
-        """In a private directory where all workers are on this machine; else on the network, for holders of keys."""
+        """Bind in a private directory if all workers are on this machine; else on the network, with CURVE keys."""
         if self._session.alone:
             self.endpoint = f"ipc://{self._session.directory}/group"
             socket.bind(self.endpoint)
@@ -178,7 +180,7 @@ class ActorLauncher:
         return self._kind.options(max_restarts=0, **options).remote(self._made, self.endpoint, self.host)
 
     def _worker_ended(self, worker: int, life: int, answer: Any) -> None:
-        """Called by one of Ray's threads when a worker has ended, or its actor is gone."""
+        """Called by a thread of Ray when a worker has ended or its actor is gone."""
         end = answer.exception() or answer.result()
         if self._never_started(worker, end):
             pause = threading.Timer(RETRY_S, self._note, (worker, life, end))
@@ -193,17 +195,17 @@ class ActorLauncher:
             self._bell.wake()
 
     def _never_started(self, worker: int, end: End | Exception) -> bool:
-        """Whether Ray could not even begin a worker's actor, and what that imports or makes is not to blame."""
-        place = self._places.get(worker)  # None: it was ended by us
-        return _is_blameless(end) and place is not None and not (place.done() and place.exception() is None)
+        """Whether Ray could not start a worker's actor for a reason outside the actor."""
+        place = self._places.get(worker)  # None: `kill` ended it
+        return _is_external(end) and place is not None and not (place.done() and place.exception() is None)
 
     def _head_is_gone(self) -> None:
-        """Called by a thread of ours when the head of a cluster that was joined is gone."""
+        """Called by the monitor's thread when the head of a joined cluster is gone."""
         self._session.lost = True
         self._bell.wake()
 
     def exits(self) -> list[Exit]:
-        """Raises `HeadLost`."""
+        """Return the workers that ended. Raises `HeadLost`."""
         self._bell.clear()
         if self._session.lost:
             raise HeadLost(f"the Ray at {self._session.head} is gone: its head has not been there for {GONE_S:g} s")
@@ -217,15 +219,17 @@ class ActorLauncher:
         return gone
 
     def _ray_is_gone(self) -> bool:
-        """Whether our own Ray is gone; where a actor is, that may be why, and Ray must not be spoken to any more."""
+        """Whether the run's own Ray is gone; then an actor's end has this cause, and no call may go to Ray."""
         owner = self._session.owner
-        suspect = any(isinstance(end, Exception) for _, _, end in self._ended.copy())  # at once: Ray's threads add
+        suspect = any(
+            isinstance(end, Exception) for _, _, end in self._ended.copy()
+        )  # in one expression: Ray's threads add to it
         return owner is not None and owner.gone(NEWS_S if suspect else 0.0)
 
     def _renew(self) -> list[Exit]:
-        """Our own Ray is gone, and all that it carried: begin another."""
+        """The run's own Ray is gone with all workers: start another."""
         gone = [
-            Exit(worker, life.number, "lost the Ray that carried it", blameless=True)
+            Exit(worker, life.number, "lost the Ray that carried it", external=True)
             for worker, life in self._lives.items()
         ]
         self._actors.clear()
@@ -241,10 +245,10 @@ class ActorLauncher:
             status, member, trace = end
             return Exit(worker, life, exit_reason(status), status == -signal.SIGKILL, member, trace)
         self._forget(worker)
-        return Exit(worker, life, f"lost the process that carried it ({main_line(end)})", blameless=_is_blameless(end))
+        return Exit(worker, life, f"lost the process that carried it ({main_line(end)})", external=_is_external(end))
 
     def kill(self, worker: int, life: int) -> None:
-        """Ends the actor, and its worker with it; Ray alone would wait for one that is stopped."""
+        """Kill the actor, and its worker with it; Ray alone would wait for a stopped process."""
         if life == self._lives[worker].number:
             place = self._places.get(worker)
             self._stop_actor(worker)

@@ -15,18 +15,18 @@ class RayOptions:
     """Keys of ``conf/cluster/ray.yaml``."""
 
     workers: Count = 2
-    """Processes; more than there are members stay away. What comes out does not depend on it."""
+    """Number of processes, at most one for each member. Results do not depend on it."""
     deadline_s: Positive = 120.0
     """Seconds without an answer after which a worker counts as hung and is replaced."""
     address: str | None = None
-    """The Ray cluster to join: auto for the one that this machine is part of, or its head's host[:port], where
-    an IPv6 address stands in brackets; null starts a Ray of its own on this machine, which ends with the run."""
+    """The Ray cluster to join: auto for the one that this machine is part of, or its head's host[:port] (IPv6
+    addresses in brackets). null starts a Ray on this machine that ends with the run."""
     cpus: NonNegative = 1.0
     """CPUs that Ray sets aside for each worker."""
     gpus: NonNegative = 0.0
     """GPUs that Ray sets aside for each worker."""
     placement: Literal["spread", "pack"] = "spread"
-    """Over as many machines as there are, or as few as they fit on."""
+    """Place workers on as many machines as possible (spread) or on as few (pack)."""
 
     def __post_init__(self) -> None:
         if self.address is None:

@@ -1,8 +1,8 @@
-"""A Ray of the run's or sweep's own, kept by a process that does nothing else.
+"""The Ray that a run or sweep starts for itself, owned by a separate process.
 
-It lives in a session of its own, so that a signal to the run's process group stops the driver and not Ray under it;
-and whatever ends the driver, the owner ends Ray and whatever Ray has left. It is a child of the owner's that begins
-Ray, so that the owner hears of its driver's end also in the seconds that this takes.
+The owner process has its own session, so a signal to the run's process group reaches the driver and not Ray. When the
+driver ends for any reason, the owner stops Ray and kills what Ray leaves behind. A child of the owner starts Ray, which
+takes seconds, so that the owner can detect the end of the driver at any time.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from evorl.cluster.transport.host import short_directory
 from evorl.util.poll import readable
 
 PR_SET_CHILD_SUBREAPER = 36
-STORE = 80 << 20  # bytes of Ray's object store, nearly the least it takes: enough where only factories go through it
-MOST = 4096  # bytes of what a owner says
-BELOW = 71  # letters that Ray adds to the directory of its sessions, in the paths of its sockets
-VITAL = ("/gcs_server", "/raylet")  # without these two processes there is no Ray
+STORE = 80 << 20  # bytes of Ray's object store, close to its minimum: only factories go through it
+MOST = 4096  # maximum bytes of an owner's message
+BELOW = 71  # characters that Ray adds to its directory in the paths of its sockets
+VITAL = ("/gcs_server", "/raylet")  # the two processes that Ray cannot lose
 REPLACED = b"r"
-CLOSE_S = 15.0  # seconds that the owner gets to end Ray
+CLOSE_S = 15.0  # seconds for the owner to stop Ray
 QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
 
 
 class RayOwner:
-    """The process. It also removes a directory of its driver's, where one is given, when that is gone."""
+    """The owner process. It also removes the driver's directory, if one is given, when the driver is gone."""
 
     def __init__(self, options: Mapping[str, Any], directory: str = "") -> None:
-        """``options`` of ``ray.init`` are those of the Ray that begins. Raises RuntimeError where it does not."""
+        """``options`` are passed to ``ray.init``. Raises RuntimeError if Ray does not start."""
         require_token()
         self._socket, theirs = socket.socketpair()
-        # not a fork: Ray does not work in the child of a process that has used it
+        # not a fork: Ray does not work in a forked child of a process that used it
         words = [sys.executable, "-m", __name__, str(theirs.fileno()), json.dumps(options), directory]
         paths = os.pathsep.join(os.path.abspath(one) for one in sys.path)  # workers can import what the driver can
         self._process = subprocess.Popen(
@@ -66,11 +66,11 @@ class RayOwner:
         return self._socket.fileno()
 
     def gone(self, timeout_s: float = 0.0) -> bool:
-        """Whether Ray is gone, or goes within so many seconds."""
+        """Whether Ray is gone, after waiting at most ``timeout_s``."""
         return bool(readable([self._socket], timeout_s))
 
     def close(self, replaced: bool = False) -> None:
-        """End Ray; the directory stays where another owner is to follow."""
+        """Stop Ray; ``replaced`` keeps the directory for the next owner."""
         if replaced:
             with suppress(OSError):
                 self._socket.send(REPLACED)
@@ -83,7 +83,7 @@ class RayOwner:
 
 
 def require_token() -> None:
-    """Others on this machine can reach what Ray starts: it asks for its token, unless the person said otherwise."""
+    """Make Ray require its token, unless the user set it otherwise: other users of this machine can reach its ports."""
     import ray._raylet
 
     if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
@@ -93,9 +93,9 @@ def require_token() -> None:
 
 @contextmanager
 def on_loopback() -> Iterator[None]:
-    """A Ray that begins here, or is joined, is at 127.0.0.1 and listens there alone.
+    """Make Ray listen on 127.0.0.1 only.
 
-    Ray does so by itself on systems where it knows no clusters; elsewhere it takes 127.0.0.1 for the machine's address.
+    Ray does this by default only on systems without clusters; elsewhere it uses the machine's address.
     """
     import ray._private.ray_constants
 
@@ -113,21 +113,23 @@ def _own_ray(driver: socket.socket, options: dict[str, Any], directory: str) -> 
         signal.signal(number, signal.SIG_IGN)
     try:
         child = fork(partial(_run_ray, driver, options, os.getpid()), keep=driver.fileno())
-        readable([driver, os.pidfd_open(child)])  # until the driver is gone, or Ray
+        readable([driver, os.pidfd_open(child)])  # until the driver or Ray is gone
     finally:
         _kill_children()
         with suppress(OSError):
-            driver.shutdown(socket.SHUT_WR)  # so a driver that lives hears of it
+            driver.shutdown(socket.SHUT_WR)  # tells a living driver
         if directory and not _is_replaced(driver):
             shutil.rmtree(directory, ignore_errors=True)
 
 
 def _run_ray(driver: socket.socket, options: dict[str, Any], owner: int) -> None:
-    """Begin Ray, tell the driver, and end when Ray is no longer whole."""
+    """Start Ray, report to the driver, and exit when a vital process of Ray has ended."""
     die_with_parent(owner)
-    import ray  # here: the owner listens from its first moment
+    import ray  # here: the owner watches the driver from the start
 
-    calm = {"worker_niceness": 0}  # nearly the lowest priority is Ray's default: any other program would starve them
+    calm = {
+        "worker_niceness": 0
+    }  # Ray's default is nearly the lowest priority: any other program would starve the workers
     own = {
         "_system_config": {**calm, **(options.get("_system_config") or {})},
         "_temp_dir": options.get("_temp_dir") or _temporary_directory(),
@@ -144,25 +146,25 @@ def _run_ray(driver: socket.socket, options: dict[str, Any], owner: int) -> None
         words = Path(f"/proc/{child}/cmdline").read_text()
         if words.partition("\0")[0].endswith(VITAL):
             vital.append(os.pidfd_open(child))
-    readable(vital)  # of a Ray that did not start there may be none; but then the driver leaves
+    readable(vital)  # empty if Ray did not start; then the driver leaves
 
 
 def _is_replaced(driver: socket.socket) -> bool:
-    """Whether another owner is to follow, once the driver has closed its end."""
+    """Whether another owner follows, known once the driver has closed its end."""
     try:
         return driver.recv(1) == REPLACED
-    except ConnectionError:  # it died before it had read what we sent
+    except ConnectionError:  # it died with unread messages
         return False
 
 
 def _temporary_directory() -> str | None:
-    """Where Ray keeps its session: as usual, but where that is too deep for the names of its sockets."""
+    """The directory of Ray's session: the default, or a shorter one if its socket paths would be too long."""
     usual = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     return None if short_directory("x" * BELOW, usual) == usual else "/tmp/ray"
 
 
 def main_line(error: Exception) -> str:
-    """The one line that matters of an error of Ray's, which may be a page: the first, or what ends a traceback."""
+    """The main line of an error of Ray: the first one, or the last one of a traceback."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1 if any("Traceback" in line or line.startswith("  File") for line in lines) else 0]
 
@@ -172,10 +174,10 @@ def _children() -> list[int]:
 
 
 def _kill_children() -> None:
-    """Kill what is left, until nothing is: as their subreaper this process inherits its children's children."""
+    """Kill all descendants; as their subreaper this process inherits the children of its children."""
     while True:
         for child in _children():
-            with suppress(ProcessLookupError):  # nobody else waits for them, so each number is still its own
+            with suppress(ProcessLookupError):  # only this process waits for them, so no number is reused
                 os.kill(child, signal.SIGKILL)
         try:
             os.wait()

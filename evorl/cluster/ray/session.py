@@ -1,4 +1,4 @@
-"""The Ray that a group's workers are placed by."""
+"""The connection to Ray: starts or joins it, and reserves resources for workers."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ DRIVERS = (
     "log_to_driver", "logging_level", "logging_format", "logging_config", "configure_logging", "namespace",
     "runtime_env", "job_config", "ignore_reinit_error", "_driver_object_store_memory", "_skip_env_hook",
 )  # fmt: skip
-"""Options of ``ray.init`` that are its driver's; the others are those of the Ray that begins."""
+"""Options of ``ray.init`` for the driver; the others are for the Ray that it starts."""
 
 
 class Session:
-    """A Ray of the run's own, one that was joined, or the one that this very process is part of already."""
+    """The run's own Ray, a joined one, or the one that this process is already connected to."""
 
     def __init__(self, config: RayOptions, workers: int) -> None:
-        """Raises `BadRequest` where it does not start, is not there or has no room."""
+        """Raises `BadRequest` if it does not start, is not reachable or lacks resources."""
         self.config = config
         self.found, self._workers = ray.is_initialized(), workers
         self.alone = config.address is None  # all workers are on this machine
         self.directory = _private_directory() if self.alone else ""
         self.owner: RayOwner | None = None
-        self.lost = False  # the head, and Ray must not be spoken to any more
+        self.lost = False  # the head is gone, and no call may go to Ray
         self._group: Any = None
         try:
             with _signals_kept():
@@ -76,16 +76,16 @@ class Session:
             raise BadRequest(f"this process is part of the Ray at {joined} already, not of {asked}", "cluster.address")
 
     def _check_gpus(self, workers: int) -> None:
-        """Of a Ray of one's own, which has as many CPUs as workers ask for, and no more GPUs than there are."""
+        """Raise `BadRequest` if the run's own Ray lacks GPUs; it always declares enough CPUs."""
         each, here = self.config.gpus, _total_resources()["GPU"]
         if not each:
             return
-        room = here * int(1 / each + 1e-9) if each < 1 else here // each  # no worker has parts of two
+        room = here * int(1 / each + 1e-9) if each < 1 else here // each  # a worker cannot use parts of two GPUs
         if workers > room:
             raise BadRequest(f"this machine has {here:g} GPUs; asked for are {each:g} for each worker", "cluster.gpus")
 
     def _reserve(self, workers: int) -> None:
-        """Room for all workers at once, so that two runs never wait for each other with half of theirs."""
+        """Reserve resources for all workers at once, so that two runs cannot each hold half and wait for the other."""
         c = self.config
         self._group = placement_group([self._needs()] * workers, strategy=c.placement.upper())
         if not self._group.wait(c.deadline_s):
@@ -101,10 +101,10 @@ class Session:
         return {name: amount for name, amount in needs.items() if amount} or {"CPU": 0.001}
 
     def place(self, worker: int, again: bool) -> dict[str, Any]:
-        """Where Ray is to put the actor of a worker, as options of an actor.
+        """The options of a worker's actor that decide its machine.
 
-        One that is placed ``again`` has lost its machine: it takes any where there is one, however full, rather than
-        let the run wait.
+        A worker that is placed ``again`` has lost its machine: it takes any machine, even a full one, so that the run
+        need not wait.
         """
         c = self.config
         options: dict[str, Any] = {"num_cpus": c.cpus, "num_gpus": c.gpus}
@@ -118,7 +118,7 @@ class Session:
         return options
 
     def renew(self) -> None:
-        """Another Ray in the place of one that is gone. Raises `BadRequest` where it does not start."""
+        """Start another Ray in place of one that is gone. Raises `BadRequest` if it does not start."""
         self._leave(replaced=True)
         with _signals_kept():
             self._open(self._workers)
@@ -139,12 +139,11 @@ class Session:
 
 
 def init_ray(key: str, address: str | None, **more: Any) -> None:
-    """``ray.init(address, **more)``, where this process has no Ray yet; its answer to SIGTERM stays its own.
+    """Call ``ray.init(address, **more)`` if this process is not connected yet; keep the handler of SIGTERM.
 
-    Without an address a Ray of its own, which ends with this process: Ray itself would join whatever runs here, and go
-    down with it.
+    Without an address it starts a Ray that ends with this process. ``ray.init`` would join any Ray on this machine.
 
-    Raises `BadRequest` under ``key`` where it does not start or is not there.
+    Raises `BadRequest` under ``key`` if Ray does not start or is not reachable.
     """
     if ray.is_initialized():
         return
@@ -160,24 +159,24 @@ def init_ray(key: str, address: str | None, **more: Any) -> None:
 
 
 def _end(owner: RayOwner) -> None:
-    UNTYPED.shutdown(_exiting_interpreter=True)  # which waits for the last lines of jobs
+    UNTYPED.shutdown(_exiting_interpreter=True)  # waits for the last output of jobs
     owner.close()
 
 
 def _total_resources() -> dict[str, float]:
-    """What the whole Ray has, used or not."""
+    """The resources of the whole cluster, used or not."""
     found: dict[str, float] = UNTYPED.cluster_resources()
     return {name: found.get(name, 0.0) for name in ("CPU", "GPU")}
 
 
 def _private_directory() -> str:
-    """A directory for the group's socket that nobody else can read."""
+    """A private directory for the group's socket."""
     return tempfile.mkdtemp(prefix="evorl-", dir=short_directory("evorl-12345678/group"))
 
 
 @contextmanager
 def _errors_as_bad_request(address: str | None, key: str) -> Iterator[None]:
-    """Whatever keeps Ray from being there is a `BadRequest`."""
+    """Turn every error of starting or joining Ray into a `BadRequest`."""
     try:
         yield
     except Exception as error:  # of many kinds, some of them plain RuntimeErrors
@@ -187,7 +186,7 @@ def _errors_as_bad_request(address: str | None, key: str) -> Iterator[None]:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray puts a handler of its own in the place of ours."""
+    """Restore the signal handlers that Ray replaces."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

@@ -40,7 +40,7 @@ def record_death(gone: Exit, activity: str, call: int, history: FailureHistory) 
     if call != history.call:
         history.begin(call)
     history.deaths += 1
-    if not gone.blameless:
+    if not gone.external:
         history.own_deaths += 1
         history.answered_at_death.append(history.answered)
     worker = f"worker {gone.worker}" + ("" if gone.member is None else f", busy with member {gone.member},")
@@ -48,6 +48,6 @@ def record_death(gone: Exit, activity: str, call: int, history: FailureHistory) 
     if history.own_deaths >= MAX_OWN_DEATHS or history.deaths >= MAX_DEATHS:
         raise MemberLost(f"{what}, {history.deaths} times over the same work{where}")
     recent = history.answered_at_death
-    if not gone.blameless and len(recent) == RECENT_DEATHS and (calls := history.answered - recent[0]) < MIN_CALLS:
+    if not gone.external and len(recent) == RECENT_DEATHS and (calls := history.answered - recent[0]) < MIN_CALLS:
         raise MemberLost(f"{what}, the last of {RECENT_DEATHS} such ends within {calls} calls{where}")
     return f"{what}: replaced{where}"

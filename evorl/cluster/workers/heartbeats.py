@@ -41,7 +41,7 @@ class HeartbeatMonitor:
                 self._launcher.kill(handle.number, handle.life)
                 yield from self.exits()  # `kill` may have consumed the launcher's wake-up
             elif handle.seconds_overdue(self.deadline_s) > KILL_TIMEOUT_S:
-                yield self._with_reason(Exit(handle.number, handle.life, "", blameless=False))
+                yield self._with_reason(Exit(handle.number, handle.life, "", external=False))
 
     def is_due(self) -> bool:
         """Return whether deadlines have to be checked again: not right after the last check."""
@@ -53,7 +53,7 @@ class HeartbeatMonitor:
     def _with_reason(self, gone: Exit) -> Exit:
         if not self._handles[gone.worker].overdue:
             return gone
-        return gone._replace(why=f"gave no sign for {self.deadline_s:g} s", blameless=gone.stopped)
+        return gone._replace(why=f"gave no sign for {self.deadline_s:g} s", external=gone.stopped)
 
 
 class DriverPauses:

@@ -14,7 +14,7 @@ class Exit(NamedTuple):
     worker: int
     life: int
     why: str
-    blameless: bool  # it was ended from outside, not by its own doing
+    external: bool  # it was ended from outside, not by its own doing
     member: int | None = None  # the member that it was running, if known
     trace: str = ""  # its stack, as far as it could be recorded
     stopped: bool = False  # it hung because a signal had stopped it

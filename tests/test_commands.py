@@ -409,7 +409,10 @@ def test_a_run_that_nobody_reads_goes_on_to_its_end(tmp_path: Path, command: str
 
 
 def test_what_is_printed_is_in_a_pipe_at_once(tmp_path: Path) -> None:
-    code = "import sys; from evorl.util.streams import unheeded; unheeded(); print('first'); sys.stdin.readline()"
+    code = (
+        "import sys; from evorl.util.streams import ignore_write_errors as tolerant; "
+        "tolerant(); print('first'); sys.stdin.readline()"
+    )
     command = [sys.executable, "-c", code]
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
