@@ -47,7 +47,7 @@ def journal(directory: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
 
 
-def judged(directory: Path) -> Any:
+def evaluated(directory: Path) -> Any:
     """The best individual's learner, digested, and what the run says of it."""
     result = json.loads((directory / "result.json").read_bytes())
     return result["best"], result["eval"], result["steps"], fingerprint(directory)["state"]["run"]["learner"]

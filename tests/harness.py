@@ -64,14 +64,14 @@ def experiment_of(*words: str) -> Experiment:
         return config.experiment(config.resolved(config.compose(hydra, list(words))))
 
 
-def start(*words: str, door: str = "run", cwd: Path, **env: str) -> subprocess.Popen[str]:
-    """A door in a process (and session) of its own, its output in ``cwd``/out and /err, its temporary files in /tmp."""
+def start(*words: str, entry: str = "run", cwd: Path, **env: str) -> subprocess.Popen[str]:
+    """A command in its own process and session, its output in ``cwd``/out and /err, its temporary files in /tmp."""
     (cwd / "tmp").mkdir(exist_ok=True)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as in an activated environment
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(cwd / "tmp"), **env}
     with (cwd / "out").open("w") as out, (cwd / "err").open("w") as err:
         return subprocess.Popen(
-            [sys.executable, "-m", f"evorl.{door}", *words],
+            [sys.executable, "-m", f"evorl.{entry}", *words],
             stdin=subprocess.DEVNULL, stdout=out, stderr=err, text=True, cwd=cwd, env=environment,
             start_new_session=True,
         )  # fmt: skip
@@ -146,7 +146,7 @@ def newest(directory: Path) -> dict[str, Any]:
 def fingerprint(directory: Path, *, aside: Sequence[int] = ()) -> dict[str, Any]:
     """Every bit of a run that must not depend on how it came about: its newest checkpoint and its rows.
 
-    ``aside``: steps at which one run stopped, and was judged, and the other did not.
+    ``aside``: steps at which one run stopped, and was evaluated, and the other did not.
     """
     state = newest(directory)
     del state["recorder"]["time"], state["recorder"]["offset"]

@@ -290,16 +290,16 @@ def test_the_command_with_a_door_as_its_first_word(tmp_path: Path) -> None:
     assert main().returncode == 2 and main("runn").returncode == 2
 
 
-@pytest.mark.parametrize("door", ["run", "evaluate", "report"])
-def test_every_door_starts_as_the_command_does(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("entry", ["run", "evaluate", "report"])
+def test_every_module_starts_as_the_command_does(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that each minds signals from the first moment on."""
     seen: list[list[str]] = []
     monkeypatch.setattr("evorl.__main__.main", lambda words: seen.append(words) or 7)
     monkeypatch.setattr(sys, "argv", ["x", "word"])
-    monkeypatch.delitem(sys.modules, f"evorl.{door}", raising=False)
+    monkeypatch.delitem(sys.modules, f"evorl.{entry}", raising=False)
     with pytest.raises(SystemExit) as left:
-        runpy.run_module(f"evorl.{door}", run_name="__main__")
-    assert (seen, left.value.code) == ([[door, "word"]], 7)
+        runpy.run_module(f"evorl.{entry}", run_name="__main__")
+    assert (seen, left.value.code) == ([[entry, "word"]], 7)
 
 
 @pytest.mark.parametrize("inherited", ["-", "''"], ids=["default", "ignored"])
@@ -428,19 +428,19 @@ def test_a_refusal_that_nobody_reads_has_its_exit_code(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path, env=environment()).returncode == 2
 
 
-@pytest.mark.parametrize("door", ["evaluate", "report"])
-def test_the_other_doors_end_quietly_too(finished: Path, tmp_path: Path, door: str) -> None:
-    word = f"run={finished}" if door == "evaluate" else str(finished)
-    command = f'set -o pipefail; "$0" -m evorl.{door} "$1" | true'
+@pytest.mark.parametrize("entry", ["evaluate", "report"])
+def test_the_other_commands_end_quietly_too(finished: Path, tmp_path: Path, entry: str) -> None:
+    word = f"run={finished}" if entry == "evaluate" else str(finished)
+    command = f'set -o pipefail; "$0" -m evorl.{entry} "$1" | true'
     done = subprocess.run(
         ["bash", "-c", command, sys.executable, word], cwd=tmp_path, env=environment(), capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("door", ["run", "evaluate", "report"])
-def test_a_python_without_what_evorl_needs_is_told_in_one_line(tmp_path: Path, door: str) -> None:
-    command = [sys.executable, "-S", "-m", f"evorl.{door}", "mdp=pong"]
+@pytest.mark.parametrize("entry", ["run", "evaluate", "report"])
+def test_a_python_without_what_evorl_needs_is_told_in_one_line(tmp_path: Path, entry: str) -> None:
+    command = [sys.executable, "-S", "-m", f"evorl.{entry}", "mdp=pong"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
     assert f" is not installed for {sys.executable}; " in done.stderr
@@ -458,12 +458,12 @@ def test_a_package_that_is_missing_is_told_with_how_to_install_it(tmp_path: Path
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("door", ["evaluate", "report"])
-def test_a_smaller_door_without_words_shows_its_usage(tmp_path: Path, door: str) -> None:
-    command = [sys.executable, "-m", f"evorl.{door}"]
+@pytest.mark.parametrize("entry", ["evaluate", "report"])
+def test_evaluate_and_report_without_words_show_their_usage(tmp_path: Path, entry: str) -> None:
+    command = [sys.executable, "-m", f"evorl.{entry}"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert done.stderr.startswith(f"evorl: no run directory given; usage: python -m evorl.{door} ")
+    assert done.stderr.startswith(f"evorl: no run directory given; usage: python -m evorl.{entry} ")
 
 
 @pytest.mark.parametrize(

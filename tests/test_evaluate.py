@@ -33,7 +33,7 @@ EVAL = "eval/"
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of each case, all in one folder; each was judged four times."""
+    """A finished run of each case, all in one folder; each was evaluated four times."""
     place = tmp_path_factory.mktemp("runs")
     for name, words in CASES.items():
         usual = [*QUICK, *words, "eval.every=400", "checkpoint.keep=9", "eval.episodes=3", "budget.steps=1600"]
@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def evaluate(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run the door with words; return its report."""
+    """Run the command with words; return its report."""
 
     def report(*words: str) -> dict[str, Any]:
         capsys.readouterr()
@@ -78,11 +78,11 @@ def learner_of(run: Path) -> tuple[Learner, World]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_checkpoint_is_judged_as_the_run_evaluated_it(case: str, runs: Path, evaluate: Any) -> None:
+def test_every_checkpoint_is_evaluated_as_the_run_evaluated_it(case: str, runs: Path, evaluate: Any) -> None:
     run = runs / case
-    judged = recorded(run)
-    assert len(judged) >= 3
-    for step, numbers in judged.items():
+    evaluated = recorded(run)
+    assert len(evaluated) >= 3
+    for step, numbers in evaluated.items():
         report = evaluate(f"run={run}", f"checkpoint={step}")
         assert {name: report[name] for name in numbers} == numbers
         assert (report["step"], report["seed"], report["episodes"]) == (step, 0, 3)
@@ -217,9 +217,9 @@ def test_the_last_picture_is_how_the_game_ended(
     for module in ("pong.world", "pong.battle"):
         monkeypatch.setattr(f"evorl.mdp.{module}.draw_game", rounds_and_score)
     learner, trained = learner_of(runs / "pong-self")
-    judged = trained.evaluation_world()
-    assert isinstance(judged, Pong)
-    world = replace(judged, delay_ms=delay)
+    evaluated = trained.evaluation_world()
+    assert isinstance(evaluated, Pong)
+    world = replace(evaluated, delay_ms=delay)
     arena = _game(world, 0)
     *_, before, last = (frame[0, 0].tolist() for frame in _frames(arena, learner))
     arena.close()

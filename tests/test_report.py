@@ -1,4 +1,4 @@
-"""The report door, on run directories made here: three seeds by two configs, one stopped, one damaged."""
+"""The command report, on run directories made here: three seeds by two configs, one stopped, one damaged."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def write_run(
     partial = "" if finished else '{"step": 3100, "tim'
     (directory / "metrics.jsonl").write_text("\n".join(texts) + "\n" + partial)
     if finished:
-        judged = {"return_mean": 60 + rng.normal(), "return_std": 2.0, "episodes": 60, "win_mean": rng.random()}
-        result = {"steps": 6000, "seconds": 6.5, "steps_per_second": 923.0, "fitness": rng.normal(), "eval": judged}
+        evaluated = {"return_mean": 60 + rng.normal(), "return_std": 2.0, "episodes": 60, "win_mean": rng.random()}
+        result = {"steps": 6000, "seconds": 6.5, "steps_per_second": 923.0, "fitness": rng.normal(), "eval": evaluated}
         (directory / "result.json").write_text(json.dumps(result))
 
 
@@ -125,17 +125,17 @@ def test_the_numbers_of_each_run(reported: tuple[Path, Path]) -> None:
         lines = [json.loads(text) for text in (directory / "metrics.jsonl").read_text().splitlines() if text[-1] == "}"]
         done = job != 2
         result = json.loads((directory / "result.json").read_text()) if done else {"eval": {}}
-        judged = [line for line in lines if "eval/return_mean" in line][-1]
+        evaluated = [line for line in lines if "eval/return_mean" in line][-1]
         assert row["state"] == ("finished" if done else "interrupted")
         assert (row["rl.lr"], row["seed"]) == (("0.01", "0.001")[job // 3], str(job % 3 + 1))
         assert float(row["steps"]) == (6000 if done else 3000)
         assert float(row["seconds"]) == pytest.approx(6.5 if done else 3.0)
         assert float(row["steps_per_second"]) == pytest.approx(6000 / 6.5 if done else 1000)
         assert float(row["train/return"]) == [line["train/return"] for line in lines if "train/return" in line][-1]
-        assert float(row["eval/return_mean"]) == result["eval"].get("return_mean", judged["eval/return_mean"])
+        assert float(row["eval/return_mean"]) == result["eval"].get("return_mean", evaluated["eval/return_mean"])
         assert float(row["eval/win_mean"]) == result["eval"].get("win_mean", 0.5)
         assert row["eval/return_std"] == ("2.0" if done else "")
-        assert row["fitness"] == repr(result["fitness"] if done else judged["eval/return_mean"])
+        assert row["fitness"] == repr(result["fitness"] if done else evaluated["eval/return_mean"])
 
 
 def test_the_numbers_of_each_group(reported: tuple[Path, Path]) -> None:

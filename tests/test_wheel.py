@@ -53,8 +53,8 @@ def test_it_trains_from_another_directory(clean: Path, tmp_path: Path) -> None:
     assert Path(where.stdout.strip()).is_relative_to(clean.parent), where
     done = run(str(clean / "evorl"), "run", "+debug=tiny", "mdp=cartpole", "budget.steps=512", "hydra.run.dir=here")
     assert done.returncode == 0, done.stderr
-    judged = run(str(clean / "evorl"), "evaluate", "run=here", "episodes=2")
-    assert judged.returncode == 0, judged.stderr
+    evaluated = run(str(clean / "evorl"), "evaluate", "run=here", "episodes=2")
+    assert evaluated.returncode == 0, evaluated.stderr
     told = run(str(clean / "evorl"), "report", "here", "out=told")
     assert told.returncode == 0, told.stderr
     assert (tmp_path / "here" / "result.json").is_file() and (tmp_path / "told" / "index.html").is_file()

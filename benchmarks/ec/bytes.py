@@ -62,19 +62,19 @@ def generations(hidden: list[int], episodes: int, by_seed: bool) -> tuple[int, l
     evolver = evolution.evolver(found.space, 0)
     make = partial(SeedFollower, found.make, partial(evolution.centre, found.space, 0)) if by_seed else found.make
     group = Counted(Local().spawn(make, MEMBERS))
-    courier: Dispatcher = (
+    dispatcher: Dispatcher = (
         SeedDispatcher(group, evolver, POPULATION) if by_seed else WeightDispatcher(group, None, POPULATION)
     )
     sent = []
     for _ in range(GENERATIONS):
         before = group.bytes
-        tasks = [courier.send(evolver.ask(found.together)) for _ in range(MEMBERS)]
+        tasks = [dispatcher.send(evolver.ask(found.together)) for _ in range(MEMBERS)]
         for task in tasks:
-            answers = courier.answers(task)
+            answers = dispatcher.answers(task)
             evaluations = [
                 to_evaluation(one, answer)[0] for one, answer in zip(task.individuals, answers.each, strict=True)
             ]
-            courier.tell(evaluations)
+            dispatcher.tell(evaluations)
             evolver.tell(evaluations)
         sent.append(group.bytes - before)
     return found.space.size, sent

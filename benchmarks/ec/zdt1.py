@@ -30,7 +30,7 @@ from common import OURS, PEERS, Worker, alternate, arguments, machine, median, p
 DIMENSIONS, POPULATION, GENERATIONS = 30, 100, 250
 Solved = tuple[float, Any]
 """Seconds, and the last population's values, to be minimised [N, 2]."""
-Judged = tuple[float, float, float]
+Evaluated = tuple[float, float, float]
 """Seconds, seconds of CPU, hypervolume."""
 
 
@@ -112,7 +112,7 @@ def serve(name: str) -> None:
         say([seconds, time.process_time() - began, values.tolist()])
 
 
-def judged(worker: Worker, seed: int) -> Judged:
+def evaluated(worker: Worker, seed: int) -> Evaluated:
     """A worker's run."""
     from evorl.ops.pareto import hypervolume
 
@@ -120,7 +120,7 @@ def judged(worker: Worker, seed: int) -> Judged:
     return round(seconds, 4), round(busy, 4), round(hypervolume(-np.array(values), (-1.1, -1.1)), 5)
 
 
-def row(name: str, found: list[Judged], own: list[Judged]) -> list[str]:
+def row(name: str, found: list[Evaluated], own: list[Evaluated]) -> list[str]:
     """Of the table."""
     seconds, busy, volumes = zip(*found, strict=True)
     lead = [median(theirs[i] / mine[i] for theirs, mine in zip(found, own, strict=True)) for i in (0, 1)]
@@ -135,7 +135,7 @@ def main() -> None:
         workers = {
             name: stack.enter_context(Worker(python, program, name)) for name, (python, _) in CONTESTANTS.items()
         }
-        contests = {name: lambda number, one=one: judged(one, number + 1) for name, one in workers.items()}
+        contests = {name: lambda number, one=one: evaluated(one, number + 1) for name, one in workers.items()}
         answers = alternate(contests, range(options.rounds))
     rows = [row(name, found, answers["evorl"]) for name, found in answers.items()]
     header = [

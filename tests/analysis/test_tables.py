@@ -78,8 +78,8 @@ def test_fitness_is_in_one_column_and_known_before_the_end() -> None:
 
 
 def test_headers_describe_their_columns() -> None:
-    judged = run(eval__return_mean=100.0, eval__return_std=8.0)
-    alone, pair = Group({}, [judged]), Group({}, [judged, judged])
+    evaluated = run(eval__return_mean=100.0, eval__return_std=8.0)
+    alone, pair = Group({}, [evaluated]), Group({}, [evaluated, evaluated])
     assert format_rows(run_rows([alone]))[0]["eval/return_mean ± std"] == "100.0 ± 8.0"
     row = format_rows(group_rows([alone]))[0]
     assert row["eval/return_mean"] == "100" and row["eval/return_std"] == "8"

@@ -49,9 +49,9 @@ def test_every_file_composes_and_instantiates(hydra: Hydra, path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in ROOM_FILES if path.stem != "none"], ids=name)
 def test_every_file_names_a_module_of_its_room(hydra: Hydra, path: Path) -> None:
-    room = path.parent.name
-    target = config.resolved(config.compose(hydra, [f"{room}={path.stem}"]))[room]["_target_"]
-    assert target.startswith(f"evorl.{room}.")
+    group = path.parent.name
+    target = config.resolved(config.compose(hydra, [f"{group}={path.stem}"]))[group]["_target_"]
+    assert target.startswith(f"evorl.{group}.")
     importlib.import_module(target.rpartition(".")[0])
 
 

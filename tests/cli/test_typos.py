@@ -132,14 +132,14 @@ def refusal(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return text.strip()
 
 
-ROOMS = sorted({one.key.partition(".")[0] for one in LEAVES})
+GROUPS = sorted({one.key.partition(".")[0] for one in LEAVES})
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_misspelt_keys(room: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("group", GROUPS)
+def test_misspelt_keys(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The name that is meant is one letter away, and nearly always the one that was misspelt."""
-    rng = generator("typos", room)
-    found = [one for one in LEAVES if one.key.partition(".")[0] == room]
+    rng = generator("typos", group)
+    found = [one for one in LEAVES if one.key.partition(".")[0] == group]
     right = 0
     for key, value, base in found:
         parts = key.split(".")
@@ -175,10 +175,10 @@ def wrong_value(value: Any) -> str:
     return "7" if isinstance(value, str) else "[[oops]]" if value is None else "oops"
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_values_of_a_wrong_type(room: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("group", GROUPS)
+def test_values_of_a_wrong_type(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     for key, value, base in LEAVES:
-        if key.partition(".")[0] == room and key not in UNTYPED and not key.startswith(FREE):
+        if key.partition(".")[0] == group and key not in UNTYPED and not key.startswith(FREE):
             text = refusal([*base, f"{key}={wrong_value(value)}"], capsys)
             assert text.startswith(f"evorl: {key.removesuffix('._target_')}: "), (key, text)
 

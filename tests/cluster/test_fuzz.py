@@ -193,9 +193,9 @@ class Attack:
 
     def interrupt(self) -> None:
         """Forge messages while an answer is awaited; all remaining ones at the end, as the run may be over soon."""
-        if self.answers and self.awaited():
-            left = self.count - self.forged
-            for _ in range(left if self.sent == self.count else min(self.each, left)):
+        left, ending = self.count - self.forged, self.sent == self.count
+        if self.answers and (self.awaited() or (ending and left <= self.each)):
+            for _ in range(left if ending else min(self.each, left)):
                 self.forge()
 
     def forge(self) -> None:
@@ -276,8 +276,8 @@ def attacked(monkeypatch: pytest.MonkeyPatch, canary: Path) -> Iterator[Any]:
         one = made[-1]
         if one.pool is None:
             one.begin(pool)
-        one.interrupt()
         one.remove(lambda: poll(pool, 0.01))
+        one.interrupt()  # after it: this poll may be the run's last
         poll(pool, timeout_s)
 
     def taken(pool: WorkerPool, identity: bytes, frames: list[bytes]) -> None:

@@ -119,8 +119,8 @@ def made(case: Case, space: Space, seed: int = 3, **changes: Any) -> Evolver:
     return dataclasses.replace(case.hyper, **changes).evolver(space, seed)
 
 
-def judged(case: Case, one: Individual) -> Evaluation:
-    """A fair judge; the weights come back a little changed, as after training."""
+def evaluated(case: Case, one: Individual) -> Evaluation:
+    """A sound evaluation; the weights come back a little changed, as after training."""
     x = np.concatenate([one.genes, one.weights if one.weights is not None else []])
     f = (float(-np.sum((x - 0.4) ** 2)), float(-np.sum((x + 0.1) ** 2)))
     after = one if one.weights is None else one._replace(weights=one.weights * np.float32(0.99))
@@ -128,12 +128,12 @@ def judged(case: Case, one: Individual) -> Evaluation:
 
 
 def failed(case: Case, one: Individual) -> Evaluation:
-    return judged(case, one)._replace(objectives=(math.nan,) * (1 + case.hyper.several))
+    return evaluated(case, one)._replace(objectives=(math.nan,) * (1 + case.hyper.several))
 
 
 def drive(
     evolver: Evolver,
-    judge: Callable[[Individual], Evaluation],
+    evaluate: Callable[[Individual], Evaluation],
     evaluations: int = 30,
     slots: int | None = None,
     order: Callable[[list[Individual]], list[Individual]] = lambda waiting: waiting[:1],
@@ -150,7 +150,7 @@ def drive(
         now = order(waiting)
         chosen = {one.id for one in now}
         waiting = [one for one in waiting if one.id not in chosen]
-        evolver.tell([judge(one) for one in now])
+        evolver.tell([evaluate(one) for one in now])
         evolver, told = after(evolver), told + len(now)
     return asked, evolver
 
@@ -194,7 +194,7 @@ def backwards(waiting: list[Individual]) -> list[Individual]:
 @EITHER
 def test_proposals_are_well_formed(case: Case, space: Space, asynchronous: bool) -> None:
     evolver = made(case, space, asynchronous=asynchronous)
-    asked, evolver = drive(evolver, lambda one: judged(case, one), 40, slots=4)
+    asked, evolver = drive(evolver, lambda one: evaluated(case, one), 40, slots=4)
     ids = [one.id for one in asked]
     assert len(set(ids)) == len(ids)
     for n, one in enumerate(asked):
@@ -217,14 +217,14 @@ def test_a_generation_ends_whole(case: Case, space: Space) -> None:
     for _ in range(3):
         asked = evolver.ask()
         assert asked and evolver.ask() == [] and evolver.ask(1) == []
-        evolver.tell([judged(case, one) for one in asked[1:]])
+        evolver.tell([evaluated(case, one) for one in asked[1:]])
         assert len(asked) == 1 or evolver.ask() == []
-        evolver.tell([judged(case, asked[0])])
+        evolver.tell([evaluated(case, asked[0])])
 
 
 @each
 def test_order_and_pieces_change_nothing(case: Case, space: Space) -> None:
-    whole, ended = drive(made(case, space), lambda one: judged(case, one), order=lambda waiting: waiting[:])
+    whole, ended = drive(made(case, space), lambda one: evaluated(case, one), order=lambda waiting: waiting[:])
     orders = (
         lambda waiting: waiting[:1],
         lambda waiting: waiting[-1:],
@@ -233,7 +233,7 @@ def test_order_and_pieces_change_nothing(case: Case, space: Space) -> None:
     )
     for slots in (None, 2, 4, 50):
         for order in orders:
-            asked, other = drive(made(case, space), lambda one: judged(case, one), slots=slots, order=order)
+            asked, other = drive(made(case, space), lambda one: evaluated(case, one), slots=slots, order=order)
             same([one._asdict() for one in asked[:30]], [one._asdict() for one in whole[:30]])
             if other.state_dict()["told"] == ended.state_dict()["told"] and len(asked) == len(whole):
                 same(other.state_dict(), ended.state_dict())
@@ -248,9 +248,9 @@ def test_resumed_at_every_point_it_goes_on_as_if_nothing_happened(case: Case, sp
         same(again.state_dict(), evolver.state_dict())
         return again
 
-    whole, ended = drive(made(case, space, asynchronous=asynchronous), lambda one: judged(case, one), slots=4)
+    whole, ended = drive(made(case, space, asynchronous=asynchronous), lambda one: evaluated(case, one), slots=4)
     asked, other = drive(
-        made(case, space, asynchronous=asynchronous), lambda one: judged(case, one), slots=4, after=resumed
+        made(case, space, asynchronous=asynchronous), lambda one: evaluated(case, one), slots=4, after=resumed
     )
     same([one._asdict() for one in asked], [one._asdict() for one in whole])
     same(other.state_dict(), ended.state_dict())
@@ -261,7 +261,7 @@ def test_resumed_at_every_point_it_goes_on_as_if_nothing_happened(case: Case, sp
 def test_seeds_differ_and_repeat(case: Case, space: Space, asynchronous: bool) -> None:
     def genomes(seed: int) -> list[Any]:
         evolver = made(case, space, seed, asynchronous=asynchronous)
-        return [one._asdict() for one in drive(evolver, lambda one: judged(case, one), slots=3)[0]]
+        return [one._asdict() for one in drive(evolver, lambda one: evaluated(case, one), slots=3)[0]]
 
     same(genomes(5), genomes(5))
     a, b = (
@@ -275,13 +275,13 @@ def test_seeds_differ_and_repeat(case: Case, space: Space, asynchronous: bool) -
 def test_who_failed_is_no_parent(case: Case, space: Space, asynchronous: bool) -> None:
     bad: set[int] = set()
 
-    def judge(one: Individual) -> Evaluation:
+    def evaluate(one: Individual) -> Evaluation:
         if one.id % 3 != 1:
-            return judged(case, one)
+            return evaluated(case, one)
         bad.add(one.id)
         return failed(case, one)
 
-    asked, evolver = drive(made(case, space, asynchronous=asynchronous), judge, 60, slots=3)
+    asked, evolver = drive(made(case, space, asynchronous=asynchronous), evaluate, 60, slots=3)
     assert bad and not any(bad & set(one.parents) for one in asked)
     assert not any(math.isnan(x) for one in evolver.population[:1] for x in one.objectives)
 
@@ -301,11 +301,11 @@ def test_ties_and_infinities(case: Case, space: Space, asynchronous: bool) -> No
     values = [0.0, 0.0, 0.0, -math.inf, -1e308, 1e308]
     for several in ([0.0], values):
 
-        def judge(one: Individual, several: Sequence[float] = several) -> Evaluation:
+        def evaluate(one: Individual, several: Sequence[float] = several) -> Evaluation:
             f = (several[one.id % len(several)], several[one.id // 2 % len(several)])
-            return judged(case, one)._replace(objectives=f[: 1 + case.hyper.several])
+            return evaluated(case, one)._replace(objectives=f[: 1 + case.hyper.several])
 
-        asked, _ = drive(made(case, space, asynchronous=asynchronous), judge, 40, slots=4)
+        asked, _ = drive(made(case, space, asynchronous=asynchronous), evaluate, 40, slots=4)
         assert all((one.genes >= space.low).all() and (one.genes <= space.high).all() for one in asked)
         assert all(np.isfinite(one.weights).all() for one in asked if one.weights is not None)
 
@@ -314,7 +314,7 @@ def test_ties_and_infinities(case: Case, space: Space, asynchronous: bool) -> No
 @EITHER
 def test_the_smallest_population(case: Case, space: Space, asynchronous: bool) -> None:
     evolver = made(case, space, population=case.smallest, asynchronous=asynchronous)
-    asked, evolver = drive(evolver, lambda one: judged(case, one), 12)
+    asked, evolver = drive(evolver, lambda one: evaluated(case, one), 12)
     assert len(asked) >= 12 and len(evolver.population) >= 1
 
 
@@ -326,7 +326,7 @@ def test_an_asynchronous_one_never_lets_a_slot_starve(case: Case, space: Space) 
         new = evolver.ask(7)
         assert len(new) == (min(7, case.hyper.population - len(waiting)) if case.bounded else 7)
         waiting += new
-        evolver.tell([judged(case, one) for one in waiting[: n % 4]])
+        evolver.tell([evaluated(case, one) for one in waiting[: n % 4]])
         waiting = waiting[n % 4 :]
     assert evolver.ask() or len(waiting) == case.hyper.population
 
@@ -343,13 +343,13 @@ def test_an_asynchronous_one_proposes_what_is_known_by_then(case: Case, space: S
             waiting.append(one)
             assert one.id < 12 or (one.birth == told and known >= {*one.parents})
             assert one.id < 12 + slots or one.role != "initial" or isinstance(case.hyper, Random)
-        evolver.tell([judged(case, waiting.pop(0))])
+        evolver.tell([evaluated(case, waiting.pop(0))])
 
 
 @each
 def test_strangers_and_repeats_are_refused(case: Case, space: Space) -> None:
     evolver = made(case, space)
-    one = judged(case, evolver.ask(1)[0])
+    one = evaluated(case, evolver.ask(1)[0])
     with pytest.raises(ValueError, match="was not asked for"):
         evolver.tell([one._replace(individual=one.individual._replace(id=10**6))])
     with pytest.raises(TypeError, match="objectives are a tuple"):
@@ -372,7 +372,7 @@ OTHERS = (
 @EITHER
 def test_it_goes_on_with_other_genes(case: Case, space: Space, asynchronous: bool) -> None:
     evolver = made(case, space, asynchronous=asynchronous)
-    asked, evolver = drive(evolver, lambda one: judged(case, one), 27, slots=4)
+    asked, evolver = drive(evolver, lambda one: evaluated(case, one), 27, slots=4)
     state = copy.deepcopy(evolver.state_dict())
     now = dataclasses.replace(space, genes=OTHERS)
     after, same_again = (made(case, into, asynchronous=asynchronous) for into in (now, space))
@@ -400,8 +400,8 @@ def test_it_goes_on_with_other_genes(case: Case, space: Space, asynchronous: boo
     assert {one.id for one in flying} == after.due <= evolver.due
     assert not told & {one.id for one in flying}
     for one in flying:
-        after.tell([judged(case, one)])
-    found, after = drive(after, lambda one: judged(case, one), 60, slots=4)
+        after.tell([evaluated(case, one)])
+    found, after = drive(after, lambda one: evaluated(case, one), 60, slots=4)
     assert not {one.id for one in asked} & {one.id for one in found}, "an id is somebody else's"
     for one in found:
         assert one.genes.shape == (5,) and (one.genes >= now.low).all() and (one.genes <= now.high).all()

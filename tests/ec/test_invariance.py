@@ -41,13 +41,13 @@ def each(*hypers: Evolution) -> pytest.MarkDecorator:
 
 
 def asked(hyper: Evolution, shape: Callable[[float], float], space: Space) -> list[Individual]:
-    evolver, everybody = hyper.evolver(space, 5), []
+    evolver, individuals = hyper.evolver(space, 5), []
     for _ in range(15):
         now = evolver.ask()
-        everybody += now
+        individuals += now
         worth = [-float(((one.genes - 0.3) ** 2).sum() + (one.weights**2).sum()) for one in now]
         evolver.tell([Evaluation(one, (shape(f),)) for one, f in zip(now, worth, strict=True)])
-    return everybody
+    return individuals
 
 
 @each(*ALL, TRUNCATION)

@@ -19,7 +19,7 @@ SPACE = Space.box([0.0] * 3, [1.0] * 3)
 GRID = {"height": (0.0, 2.0, 4), "x1": (0.0, 1.0, 3)}
 
 
-def judged(one: Individual) -> Evaluation:
+def evaluated(one: Individual) -> Evaluation:
     height = one.genes.sum() + np.array([-0.5, 0.0, 0.5])
     f = math.nan if one.id % 7 == 3 else round(float(-one.genes[2]), 1)
     return Evaluation(one, (f,), 1, {"height": height})
@@ -36,7 +36,7 @@ def test_each_cell_keeps_its_fittest(emitter: str) -> None:
     slow: dict[tuple[int, int], float] = {}
     coverage = 0.0
     for _ in range(20):
-        now = [judged(one) for one in evolver.ask()]
+        now = [evaluated(one) for one in evolver.ask()]
         for one in now:
             if one.objectives[0] > slow.get(cell(one), -math.inf):
                 slow[cell(one)] = one.objectives[0]
@@ -63,14 +63,14 @@ def test_parents_are_elites() -> None:
         elites = {one.individual.id for one in evolver.population}
         asked = evolver.ask()
         assert all({*one.parents} <= elites for one in asked)
-        evolver.tell([judged(one) for one in asked])
+        evolver.tell([evaluated(one) for one in asked])
 
 
 def test_a_restored_archive_is_the_one_that_was_saved() -> None:
     hyper = MapElites(population=10, descriptors=GRID)
     evolver, again = hyper.evolver(SPACE, 1), hyper.evolver(SPACE, 1)
     for _ in range(5):
-        evolver.tell([judged(one) for one in evolver.ask()])
+        evolver.tell([evaluated(one) for one in evolver.ask()])
     again.load_state_dict(evolver.state_dict())
     one, other = evolver.archive.data(), again.archive.data()
     for name in ("solution", "objective", "measures", "index"):

@@ -18,13 +18,13 @@ BOX = Space.box([0.0] * 3, [1.0] * 3)
 WEIGHTED = Space(BOX.genes, 6, lambda n: np.full(6, n, np.float32), (2, 4))
 
 
-def judged(one: Individual) -> Evaluation:
+def evaluated(one: Individual) -> Evaluation:
     return Evaluation(one, (float(one.genes[0]), float(1 - one.genes[0] - one.genes[1])))
 
 
 def step(evolver: Sorting) -> list[Individual]:
     asked = evolver.ask()
-    evolver.tell([judged(one) for one in asked])
+    evolver.tell([evaluated(one) for one in asked])
     return asked
 
 
@@ -100,7 +100,7 @@ def test_a_lamarckian_survivor_keeps_what_it_learned_and_hands_it_on(optimizer: 
     learned = [
         one._replace(weights=one.weights + 100, memory={"n": one.id}) for one in asked if one.weights is not None
     ]
-    evolver.tell([judged(one) for one in learned])
+    evolver.tell([evaluated(one) for one in learned])
     weights = {one.id: one.weights for one in learned}
     for child in evolver.ask():
         np.testing.assert_array_equal(child.weights, weights[child.parents[0]])

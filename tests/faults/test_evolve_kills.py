@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cluster_runs import RayRun, kill_actor, kill_worker, replaced
 from cluster_victims import relatives, send
-from evolution_runs import CASES, QUICK, journal, judged
+from evolution_runs import CASES, QUICK, evaluated, journal
 from harness import fingerprint, go, start
 
 from evorl.population.evaluation import TrainEvaluator
@@ -69,7 +69,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 def test_killed_workers_cost_no_bit(case: str, calm: Callable[[str], Path], tmp_path: Path) -> None:
     assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0)[signal.SIGKILL] >= 3
     assert journal(tmp_path / "bothered" / "run") == journal(calm(case))
-    assert judged(tmp_path / "bothered" / "run") == judged(calm(case))
+    assert evaluated(tmp_path / "bothered" / "run") == evaluated(calm(case))
 
 
 def test_a_killed_worker_costs_one_evaluation_and_no_generation(
@@ -102,7 +102,7 @@ def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) 
     assert sent[signal.SIGKILL] >= 20 and sent[signal.SIGSTOP] >= 4
     calm = unbothered(tmp_path / "calm", words)
     assert journal(tmp_path / "bothered" / "run") == journal(calm)
-    assert judged(tmp_path / "bothered" / "run") == judged(calm)
+    assert evaluated(tmp_path / "bothered" / "run") == evaluated(calm)
 
 
 @pytest.mark.fault
@@ -120,7 +120,7 @@ def test_on_ray_killed_workers_cost_no_bit_either(case: str, run: Callable[..., 
     it.finish()
     assert replaced(it.directory) >= 5
     assert journal(it.directory) == journal(unbothered(tmp_path / "calm", words))
-    assert judged(it.directory) == judged(tmp_path / "calm")
+    assert evaluated(it.directory) == evaluated(tmp_path / "calm")
 
 
 @pytest.mark.parametrize("case", ["es", "rounds"])

@@ -66,7 +66,7 @@ def copied(run: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("case", CASES)
 def test_n_and_n_more_is_2n(case: str, run: Callable[..., Path], tmp_path: Path) -> None:
-    """Also where nothing is judged at n in the straight run: the evaluation at an end is set aside, no more."""
+    """Also where nothing is evaluated at n in the straight run: the evaluation at an end is set aside, no more."""
     whole, halves = run(case, steps=2 * N), copied(run(case), tmp_path)
     stopped = json.loads((halves / "result.json").read_bytes())["steps"]
     assert N <= stopped < 2 * N

@@ -194,9 +194,9 @@ class Sums:
             x = dict(word.split("=", 1) for word in words)
             value = self.function({name: float(x[name]) for name in ("rl.gamma", "rl.lr")})
             if value is not None:
-                judged = {"return_mean": value, "return_std": 0.1, "episodes": 4, "dull_mean": math.nan}
-                judged["length_mean"] = 1 / float(x["rl.lr"])
-                result = {"fitness": value, "steps": 10, "seconds": 0.5, "eval": judged}
+                evaluated = {"return_mean": value, "return_std": 0.1, "episodes": 4, "dull_mean": math.nan}
+                evaluated["length_mean"] = 1 / float(x["rl.lr"])
+                result = {"fitness": value, "steps": 10, "seconds": 0.5, "eval": evaluated}
                 write_json(self.place / str(number) / "result.json", result)
         return [Return()] * len(job_overrides)
 

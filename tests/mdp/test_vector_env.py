@@ -23,7 +23,7 @@ from evorl.mdp.lockstep import Lockstep
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch
-from evorl.rl.evaluation import play_episodes as judged
+from evorl.rl.evaluation import play_episodes as evaluated
 from evorl.rl.ppo import PPO
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -555,7 +555,7 @@ def test_n_and_n_more_is_2n(words: tuple[str, ...], more: tuple[str, ...], tmp_p
 def test_evaluation_depends_on_weights_and_seed_only(mode: AutoresetMode) -> None:
     world = world_of(Walk, mode)
     learner = PPO(net=Net(hidden=(8,))).learner(world.arena(1, Episodes(0)).spec, 0, torch.device("cpu"))
-    played = [judged(learner, world, seed, 70, deterministic=False) for seed in (0, 0, 1)]
+    played = [evaluated(learner, world, seed, 70, deterministic=False) for seed in (0, 0, 1)]
     assert played[0] == played[1] != played[2]
     assert len(played[0]) == 70
 

@@ -260,7 +260,7 @@ def test_who_takes_the_place_of_a_dead_member_is_sent_all_once_and_works_beside_
     assert all(len(watched.evaluated()[generation]) > 1 for generation in range(4, 7))
 
 
-# ------------------------------------------------------------------ judged again
+# ------------------------------------------------------------------ evaluated again
 
 
 def test_who_went_by_a_seed_can_be_evaluated_while_its_generation_is_under_way(
@@ -276,13 +276,13 @@ def test_who_went_by_a_seed_can_be_evaluated_while_its_generation_is_under_way(
     assert 0 < len(told) < len(former) == 12
     capsys.readouterr()
 
-    def judged(name: str, word: str) -> dict[str, Any]:
+    def evaluated(name: str, word: str) -> dict[str, Any]:
         assert main([f"run={tmp_path / name}", word, "episodes=2"]) == 0
         return {**json.loads(capsys.readouterr().out.splitlines()[-1]), "run": ""}
 
     for number in told[::3]:
-        assert judged("there", f"individual={number}") == judged("alone", f"individual={number}")
-    gone = next(number for number in former if number != judged("there", "individual=best")["individual"])
+        assert evaluated("there", f"individual={number}") == evaluated("alone", f"individual={number}")
+    gone = next(number for number in former if number != evaluated("there", "individual=best")["individual"])
     assert main([f"run={tmp_path / 'there'}", f"individual={gone}"]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"evorl: individual: '{gone}' was a seed around weights that the search has left, so none")

@@ -101,8 +101,8 @@ def of(hint: Any, value: Any) -> dict[str, Any]:
 def test_every_key_may_differ_from_parent_to_child(place: str) -> None:
     """All ranges together, from one end to the other, and each switch and choice from every value to the next one."""
     experiment = experiment_of(*PLACES[place])
-    rooms = {"mdp": experiment.mdp} if place in WORLDS else {"rl": experiment.rl}
-    found = {name: leaf for room, node in rooms.items() for name, leaf in leaves(node, room)}
+    groups = {"mdp": experiment.mdp} if place in WORLDS else {"rl": experiment.rl}
+    found = {name: leaf for group, node in groups.items() for name, leaf in leaves(node, group)}
     ranges = {name: leaf for name, leaf in found.items() if "low" in leaf}
     assert len(ranges) > 2 and len(found) > len(ranges)
     lines = [[{name: leaf[end] for name, leaf in ranges.items()} for end in ("low", "high")]]
@@ -133,7 +133,7 @@ def test_a_normaliser_that_the_parent_lacks_begins_with_the_child() -> None:
     assert counts == [64, 128]
 
 
-# ------------------------------------------------------------------ at the door
+# ------------------------------------------------------------------ on the command line
 
 CARTPOLE = ("mdp=gymnasium", *TINY, *PPO)
 ACROBOT = (*CARTPOLE, "mdp.id=Acrobot-v1")
@@ -182,9 +182,9 @@ def test_the_removal_of_a_gene_may_leave_its_place_empty() -> None:
     found = genes({"mdp": {"archer": {"roll": {}}, "knight": {}}, "rl": {"net": {}, **lr}}, experiment)
     assert [gene.name for gene in found] == ["rl.lr"] and genes({"mdp": {}, "rl": {}}, experiment) == ()
     for name, said in (("archer.health", "a range is"), ("archer.helth", "did you mean")):
-        room, key = name.split(".")
+        group, key = name.split(".")
         with pytest.raises(BadRequest, match=rf"^ec\.genes\.mdp\.{name}: .*{said}"):
-            genes({"mdp": {room: {key: {}}}}, experiment)
+            genes({"mdp": {group: {key: {}}}}, experiment)
 
 
 # ------------------------------------------------------------------ together

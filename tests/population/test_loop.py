@@ -1,4 +1,4 @@
-"""Evolution from the door: the same bits on any number of workers, after any stop, and once more from the journal."""
+"""Evolution from the command line: the same bits on any number of workers, after a stop, and in a replay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
-from evolution_runs import ASYNCHRONOUS, CASES, PONG, QUICK, journal, judged
+from evolution_runs import ASYNCHRONOUS, CASES, PONG, QUICK, evaluated, journal
 from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest
 
 from evorl import evaluate
@@ -68,7 +68,7 @@ def test_n_and_n_more_is_2n(case: str, alone: Callable[[str], Path], tmp_path: P
     assert stopped < json.loads((whole / "result.json").read_bytes())["steps"]
     assert go(f"resume={halves}", f"budget.steps={steps}") == 0
     assert journal(halves) == journal(whole)
-    assert judged(halves) == judged(whole)
+    assert evaluated(halves) == evaluated(whole)
     assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
 
 
@@ -78,7 +78,7 @@ def test_workers_change_nothing(case: str, alone: Callable[[str], Path], tmp_pat
         there = tmp_path / str(workers)
         evolved(there, *CASES[case], "cluster=processes", f"cluster.workers={workers}")
         assert journal(there) == journal(alone(case))
-        assert judged(there) == judged(alone(case))
+        assert evaluated(there) == evaluated(alone(case))
 
 
 def test_no_episode_is_longer_than_the_cap_of_its_generation(alone: Callable[[str], Path]) -> None:
@@ -116,7 +116,7 @@ def test_workers_change_nothing_for_any_evolver(name: str, tmp_path: Path) -> No
     evolved(tmp_path / "there", *words, "cluster=processes", "cluster.workers=2")
     assert len({line["birth"] for line in journal(tmp_path / "alone")}) > 1  # it has learned from a generation
     assert journal(tmp_path / "there") == journal(tmp_path / "alone")
-    assert judged(tmp_path / "there") == judged(tmp_path / "alone")
+    assert evaluated(tmp_path / "there") == evaluated(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("where", [("cluster=local",), ("cluster=processes", "cluster.workers=2")], ids=" ".join)
@@ -128,7 +128,7 @@ def test_a_search_by_seed_goes_on_wherever_it_is_resumed(
     evolved(tmp_path / "halves", *CASES[case][:-1], "budget.steps=900", *other)
     assert go(f"resume={tmp_path / 'halves'}", "budget.steps=2000", *where) == 0
     assert journal(tmp_path / "halves") == journal(alone(case))
-    assert judged(tmp_path / "halves") == judged(alone(case))
+    assert evaluated(tmp_path / "halves") == evaluated(alone(case))
 
 
 @pytest.mark.parametrize("case", ASYNCHRONOUS)
@@ -139,7 +139,7 @@ def test_an_asynchronous_run_is_repeated_from_its_journal(
     evolved(first, *ASYNCHRONOUS[case], "cluster=processes", "cluster.workers=2")
     assert go(f"replay={first}", "cluster=local", f"hydra.run.dir={again}") == 0
     assert journal(again) == journal(first)
-    assert judged(again) == judged(first)
+    assert evaluated(again) == evaluated(first)
     assert "repetition" not in "".join(capsys.readouterr())
 
 

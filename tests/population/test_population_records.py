@@ -1,4 +1,4 @@
-"""What an evolution leaves for people: its journal, evaluations of its best, and individuals judged again."""
+"""What an evolution leaves for people: its journal, evaluations of its best, and individuals evaluated again."""
 
 from __future__ import annotations
 
@@ -95,22 +95,22 @@ def test_the_same_best_individual_is_not_played_again(monkeypatch: pytest.Monkey
     assert experiment.ec is not None
     population = Population(experiment, experiment.ec)
     try:
-        leaders, judged = [], []
+        leaders, evaluated = [], []
         for _ in range(8):
             population.iterate()
             leaders.append(population.leader)
-            judged.append(population.evaluate())
+            evaluated.append(population.evaluate())
         changes = sum(a is not b for a, b in zip([None, *leaders], leaders, strict=False))
         assert len(played) == changes < 8
         for k in range(1, 8):
-            assert (judged[k] == judged[k - 1]) or leaders[k] is not leaders[k - 1]
+            assert (evaluated[k] == evaluated[k - 1]) or leaders[k] is not leaders[k - 1]
     finally:
         population.close()
 
 
 def test_evaluations_are_written_at_their_steps(runs: Path) -> None:
-    judged = [row for row in rows(runs / "pbt") if "eval/return_mean" in row]
-    assert len(judged) >= 3 and len({row["step"] for row in judged}) == len(judged)
+    evaluated = [row for row in rows(runs / "pbt") if "eval/return_mean" in row]
+    assert len(evaluated) >= 3 and len({row["step"] for row in evaluated}) == len(evaluated)
     best = [row for row in rows(runs / "problem") if "eval/f1_mean" in row]
     assert len(best) == 2 and not any("eval/return_mean" in row for row in rows(runs / "problem"))
     leader = max(journal(runs / "problem"), key=lambda one: one["objectives"]["f1"])["objectives"]
@@ -118,7 +118,7 @@ def test_evaluations_are_written_at_their_steps(runs: Path) -> None:
     assert "episodes" not in json.loads((runs / "problem" / "result.json").read_bytes())["eval"]
 
 
-# ------------------------------------------------------------------ judged again
+# ------------------------------------------------------------------ evaluated again
 
 
 def test_the_best_individual_again_gives_what_was_recorded(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +184,7 @@ def test_the_best_is_the_best_at_what_evolves(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Everywhere: the run's result, its metrics, the individual that is judged again, and the report's ranking."""
+    """Everywhere: the run's result, its metrics, the individual that is evaluated again, and the report's ranking."""
     words = (
         "mdp=pong",
         "mdp.rounds=2",

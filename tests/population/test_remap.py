@@ -26,11 +26,11 @@ OTHER = (
 )
 SEARCHES = {
     "pbt": ("ec=pbt", "ec.asynchronous=false"),
-    "pbt-waits-for-nobody": ("ec=pbt", "ec.slots=2"),
+    "pbt-asynchronous": ("ec=pbt", "ec.slots=2"),
     "sga": ("ec=sga", "ec.lifetime=train"),
     "steady": ("ec=nsga2", "ec.lifetime=train", "ec.offspring=1"),
     "openai_es": ("ec=openai_es", "ec.lifetime=train", "ec.sigma=0.2"),
-    "cem-waits-for-nobody": ("ec=cem", "ec.lifetime=train", "ec.asynchronous=true", "ec.slots=2"),
+    "cem-asynchronous": ("ec=cem", "ec.lifetime=train", "ec.asynchronous=true", "ec.slots=2"),
     "pso": ("ec=pso", "ec.lifetime=train"),
 }
 
@@ -194,7 +194,7 @@ def test_a_strategy_that_travels_by_seed_goes_on_with_other_genes(tmp_path: Path
     np.testing.assert_equal(*centres)
 
 
-@pytest.mark.parametrize("run", ["pbt-waits-for-nobody"], indirect=True)
+@pytest.mark.parametrize("run", ["pbt-asynchronous"], indirect=True)
 def test_what_changed_on_the_way_is_not_replayed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert go(f"resume={run}", *OTHER, "budget.steps=3000") == 0
     assert go(f"replay={run}", f"hydra.run.dir={run.with_name('again')}") == 2

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from evolution_runs import LR, QUICK, journal, judged
+from evolution_runs import LR, QUICK, evaluated, journal
 from harness import experiment_of, fingerprint, go, newest
 
 from evorl.ec.core import Evaluation, Individual
@@ -246,7 +246,7 @@ def test_a_resumed_run_needs_its_origin_no_more(
         assert go(f"resume={tmp_path / 'halves'}", f"budget.steps={budget}") == 0
     assert stops[0] < stops[1]
     assert journal(tmp_path / "halves") == journal(alone(case))
-    assert judged(tmp_path / "halves") == judged(alone(case))
+    assert evaluated(tmp_path / "halves") == evaluated(alone(case))
     assert fingerprint(tmp_path / "halves", aside=stops) == fingerprint(alone(case), aside=stops)
 
 
@@ -256,7 +256,7 @@ def test_workers_know_the_origin(case: str, sources: Path, alone: Callable[[str]
     where = ("cluster=processes", "cluster.workers=2")
     assert go(*QUICK, *words, f"init={sources / source}", *where, f"hydra.run.dir={tmp_path / 'there'}") == 0
     assert journal(tmp_path / "there") == journal(alone(case))
-    assert judged(tmp_path / "there") == judged(alone(case))
+    assert evaluated(tmp_path / "there") == evaluated(alone(case))
 
 
 def test_workers_of_a_resumed_search_by_seed_play_nothing_in_vain(

@@ -106,13 +106,13 @@ def test_it_has_the_bits_of_no_grad(
 ) -> None:
     world = GameWorld(game=game, order=order)
     inference = batches(learner_of(world, lstm), world, 4)
-    judged = play_episodes(learner_of(world, lstm), world, 0, 9, deterministic=False)
+    evaluated = play_episodes(learner_of(world, lstm), world, 0, 9, deterministic=False)
     monkeypatch.setattr(torch, "inference_mode", lambda mode=True: torch.no_grad() if mode else nullcontext())
     no_grad = batches(learner_of(world, lstm), world, 4)
     assert len(inference) == len(no_grad) > 30
     for a, b in zip(inference, no_grad, strict=True):
         assert not a.is_inference() and torch.equal(a, b)
-    assert judged == play_episodes(learner_of(world, lstm), world, 0, 9, deterministic=False)
+    assert evaluated == play_episodes(learner_of(world, lstm), world, 0, 9, deterministic=False)
 
 
 def test_memory_of_inference_mode_is_saved_as_plain_tensors() -> None:

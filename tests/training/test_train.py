@@ -166,8 +166,8 @@ def test_counters_and_result(tmp_path: Path) -> None:
     updates = [row["optimizer/updates"] for row in found if "optimizer/updates" in row]
     assert updates == [4 * i for i in range(1, 11)]
     assert json.loads((tmp_path / "run" / "result.json").read_bytes()) == result
-    judged = {k.removeprefix("eval/"): v for k, v in found[-1].items() if k.startswith("eval/")}
-    assert result["eval"] == {**judged, "episodes": 2}
+    evaluated = {k.removeprefix("eval/"): v for k, v in found[-1].items() if k.startswith("eval/")}
+    assert result["eval"] == {**evaluated, "episodes": 2}
     assert result["fitness"] == result["eval"]["return_mean"]
     assert result["best"] == {"fitness": result["fitness"], "step": 640} and result["steps"] == 640
     assert result["steps_per_second"] == pytest.approx(640 / result["seconds"])
