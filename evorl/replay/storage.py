@@ -1,0 +1,234 @@
+"""A ring of transitions in preallocated arrays.
+
+Transitions have numbers: their places in the order in which they were appended. The ring keeps the newest
+``capacity`` of them. What a number stands for never changes, so whoever knows a length reads the same transitions.
+
+Observations are stored once, as *frames*, in their own dtype. A transition names two frames: the one that the action
+was chosen in and the one that followed. Within an episode the second is the next transition's first. An episode that
+was truncated has one more frame, the observation that it was cut at.
+
+Letters in shapes: T decisions of a slot in a fragment, B slots, N transitions, R named rewards, K action components.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.mdp.core import Box, Spec, heads
+from evorl.util.types import StateDict
+
+Array = NDArray[Any]
+Numbers = NDArray[np.int64]
+
+NONE = -1
+
+
+class Fragment(NamedTuple):
+    """T decisions of each of B slots, as a replay receives them."""
+
+    inputs: Sequence[Array]  # each [T+1, B, ...]; the last row is the state after the last decision
+    legal: Array | None  # bool [T+1, B, L]
+    action: Array  # [T, B, K]
+    reward: Array  # [T, B, R]
+    done: Array  # bool [T, B]: the episode ended
+    terminated: Array  # bool [T, B]: it ended in a terminal state
+    final_inputs: Sequence[Array]  # each [T, B, ...]: where truncated, the state that the episode was cut at
+    final_legal: Array | None  # bool [T, B, L]
+    column: Array  # int64 [B]: which slot of the run
+    first: Array  # int64 [B]: decisions that the slot had made before
+
+
+class Transitions(NamedTuple):
+    """Transitions to learn from. With n-step returns, "next" is the state after the last reward that counts."""
+
+    inputs: tuple[Array, ...]  # each [N, ...]
+    legal: Array | None  # bool [N, L]
+    action: Array  # [N, K]
+    reward: Array  # [N, R], discounted and summed over the steps
+    discount: Array  # [N, R]: of the next state's value; 0 after a termination
+    next_inputs: tuple[Array, ...]
+    next_legal: Array | None
+
+
+class Append(NamedTuple):
+    """Totals after an append, which say what a reader of that length may see."""
+
+    transitions: int
+    frames: int
+
+
+class Replay:
+    """The newest ``capacity`` transitions of a run.
+
+    There is room for a sixteenth more frames. Where more episodes than that are truncated, the ring holds fewer
+    transitions.
+    """
+
+    def __init__(self, spec: Spec, capacity: int, columns: int) -> None:
+        """``columns``: slots of all members. Each fragment continues some of them."""
+        self.capacity = capacity
+        self.shared = capacity // 16 + columns  # a fragment shares its first frames if they are among the newest
+        self.room = capacity + 2 * self.shared  # frames
+        self.inputs = tuple(np.zeros((self.room, *one.shape), one.dtype) for one in spec.inputs)
+        self.legal = np.zeros((self.room, sum(heads(spec.action))), bool) if spec.masked else None
+        size, dtype = (len(spec.action.low), "f4") if isinstance(spec.action, Box) else (len(heads(spec.action)), "i8")
+        self.action = np.zeros((capacity, size), dtype)
+        self.reward = np.zeros((capacity, len(spec.rewards)), np.float32)
+        self.terminated = np.zeros(capacity, bool)
+        self.frame = np.zeros(capacity, np.int64)
+        self.next_frame = np.zeros(capacity, np.int64)
+        self.previous = np.full(capacity, NONE)  # number of the transition before, in the same episode
+        self.following = np.full(capacity, NONE)  # derived from `previous`
+        self.count = 0  # transitions appended so far
+        self.frames = 0  # frames appended so far
+        self.appends: list[Append] = []
+        self.last = np.full(columns, NONE)  # of each column: its newest transition, if its episode goes on
+        self.last_frame = np.full(columns, NONE)  # and the frame that followed
+        self.decisions = np.zeros(columns, np.int64)  # and the decisions that it had made by then
+
+    # -------------------------------------------------------------- writing
+
+    def append(self, new: Fragment) -> None:
+        """Append the T * B transitions of a fragment, row after row. Raises ValueError for one that is too large."""
+        horizon, slots = new.done.shape
+        size, column = horizon * slots, new.column
+        if size > self.capacity // 2:
+            raise ValueError(f"a fragment of {size} transitions is too large for a replay of {self.capacity}")
+        number = self.count + np.arange(size).reshape(horizon, slots)
+
+        # A column continues its episode unless some of its decisions are missing in between.
+        gapless = (self.last_frame[column] != NONE) & (self.decisions[column] == new.first)
+        continues = gapless & (self.last[column] != NONE)
+        previous = np.empty((horizon, slots), np.int64)
+        previous[0] = np.where(continues, self.last[column], NONE)
+        previous[1:] = np.where(new.done[:-1], NONE, number[:-1])
+
+        # Frames: first states that are not there yet, the states after each row, the last states of truncated episodes.
+        stored = gapless & (self.last_frame[column] >= self.frames - self.shared)
+        fresh, cut = int(np.count_nonzero(~stored)), new.done & ~new.terminated
+        place = np.empty((horizon + 1, slots), np.int64)
+        place[0] = np.where(stored, self.last_frame[column], self.frames + np.cumsum(~stored) - 1)
+        place[1:] = self.frames + fresh + np.arange(size).reshape(horizon, slots)
+        final = self.frames + fresh + size
+        after = place[1:].copy()
+        after[cut] = final + np.arange(np.count_nonzero(cut))
+        states = (*new.inputs, *(() if new.legal is None else (new.legal,)))
+        finals = (*new.final_inputs, *(() if new.final_legal is None else (new.final_legal,)))
+        self._put_frames(self.frames, [x[0][~stored] for x in states])
+        self._put_frames(self.frames + fresh, [x[1:].reshape(size, *x.shape[2:]) for x in states])
+        self._put_frames(final, [x[cut] for x in finals])
+
+        at = number.reshape(-1) % self.capacity
+        self.action[at] = new.action.reshape(size, -1)
+        self.reward[at] = new.reward.reshape(size, -1)
+        self.terminated[at] = new.terminated.reshape(-1)
+        self.frame[at], self.next_frame[at] = place[:-1].reshape(-1), after.reshape(-1)
+        self.previous[at] = previous.reshape(-1)
+        self.count, self.frames = self.count + size, final + int(np.count_nonzero(cut))
+        self._link(number.reshape(-1))
+        self.appends.append(Append(self.count, self.frames))
+        self.last[column] = np.where(new.done[-1], NONE, number[-1])
+        self.last_frame[column], self.decisions[column] = place[-1], new.first + horizon
+        self._forget()
+
+    def _put_frames(self, first: int, states: Sequence[Array]) -> None:
+        at = (first + np.arange(len(states[0]))) % self.room
+        for store, x in zip(self._stores(), states, strict=True):
+            store[at] = x
+
+    def _stores(self) -> tuple[Array, ...]:
+        """The arrays of frames."""
+        return self.inputs if self.legal is None else (*self.inputs, self.legal)
+
+    def _link(self, numbers: Numbers) -> None:
+        """Derive `following` from the ``previous`` of these transitions."""
+        self.following[numbers % self.capacity] = NONE
+        before = self.previous[numbers % self.capacity]
+        linked = (before != NONE) & (before >= self.count - self.capacity)
+        self.following[before[linked] % self.capacity] = numbers[linked]
+
+    def _forget(self) -> None:
+        """Drop the records of appends that no present reader needs."""
+        oldest = self.oldest(self.count)
+        keep = bisect_right(self.appends, oldest, key=lambda one: one.transitions)
+        del self.appends[: max(keep - 1, 0)]
+
+    # -------------------------------------------------------------- reading
+
+    def oldest(self, length: int) -> int:
+        """The oldest number that a reader of this length may name: of a transition whose frames are still there."""
+        newest = self.appends[bisect_left(self.appends, length, key=lambda one: one.transitions)]
+        limit = newest.frames - self.room + self.shared  # the frames before an append that is whole
+        partial = bisect_left(self.appends, limit, key=lambda one: one.frames)
+        before = self.appends[partial - 1] if partial else Append(0, 0)
+        # A row's frames are at most two rows older than its place in the append; a row has at most all columns.
+        missing = max(limit - before.frames + len(self.last), 0) if limit > before.frames else 0
+        start = min(before.transitions + missing, self.appends[partial].transitions)
+        return max(length - self.capacity, start)
+
+    def read(self, numbers: Numbers, length: int, gamma: Array, steps: int = 1) -> Transitions:
+        """Return the transitions [N] of these numbers as they were when ``length`` transitions existed.
+
+        ``steps`` is n of n-step returns: rewards of up to n transitions of the same episode count, each discounted by
+        ``gamma`` [R] per step.
+        """
+        at = numbers % self.capacity
+        reward, discount, now = self.reward[at], np.broadcast_to(gamma, (len(at), len(gamma))), at
+        for _ in range(1, steps):
+            following = self.following[now]
+            more = (following != NONE) & (following < length)
+            then = np.where(more, following % self.capacity, now)
+            reward = reward + np.where(more[:, None], discount * self.reward[then], 0)
+            discount = np.where(more[:, None], discount * gamma, discount)
+            now = then
+        before, after = self.frame[at] % self.room, self.next_frame[now] % self.room
+        return Transitions(
+            tuple(x[before] for x in self.inputs),
+            None if self.legal is None else self.legal[before],
+            self.action[at],
+            reward.astype(np.float32),
+            np.where(self.terminated[now][:, None], 0, discount).astype(np.float32),
+            tuple(x[after] for x in self.inputs),
+            None if self.legal is None else self.legal[after],
+        )
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        """Return what the ring holds, in order, and what later appends need."""
+        low = self.oldest(self.count) if self.count else 0
+        at = np.arange(low, self.count) % self.capacity
+        first = max(self.frames - self.room, 0)
+        frames = np.arange(first, self.frames) % self.room
+        return {
+            "count": self.count, "oldest": low, "frames": self.frames, "oldest_frame": first,
+            "appends": np.array(self.appends, np.int64).reshape(-1, 2),
+            "inputs": {str(i): x[frames] for i, x in enumerate(self.inputs)},
+            "legal": None if self.legal is None else self.legal[frames],
+            "transitions": {name: getattr(self, name)[at] for name in _STORED},
+            "columns": {name: getattr(self, name).copy() for name in _COLUMNS},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.count, self.frames = state["count"], state["frames"]
+        self.appends = [Append(*one) for one in np.asarray(state["appends"]).tolist()]
+        frames = np.arange(state["oldest_frame"], self.frames) % self.room
+        for i, x in enumerate(self.inputs):
+            x[frames] = state["inputs"][str(i)]
+        if self.legal is not None:
+            self.legal[frames] = state["legal"]
+        numbers = np.arange(state["oldest"], self.count)
+        for name in _STORED:
+            getattr(self, name)[numbers % self.capacity] = state["transitions"][name]
+        for name in _COLUMNS:
+            getattr(self, name)[:] = state["columns"][name]
+        self._link(numbers)
+
+
+_STORED = ("action", "reward", "terminated", "frame", "next_frame", "previous")
+_COLUMNS = ("last", "last_frame", "decisions")

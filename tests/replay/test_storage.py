@@ -1,0 +1,189 @@
+"""The ring of transitions against a slow twin that keeps every transition whole, in a list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evorl.mdp.core import Box, Discrete, Input, Spec
+from evorl.replay.storage import Fragment, Replay
+
+SPEC = Spec((Input("place", (3,)), Input("picture", (1, 2, 2), "uint8")), Discrete(4), rewards=("a", "b"), masked=True)
+GAMMA = np.array([0.9, 0.5])
+
+
+class Column:
+    """A slot that plays random episodes; every state is unique, so a wrong one shows."""
+
+    def __init__(self, number: int, rng: np.random.Generator, ends: float) -> None:
+        self.number, self.rng, self.ends = number, rng, ends
+        self.state, self.decisions = self.new(), 0
+
+    def new(self) -> tuple[Any, ...]:
+        return self.rng.random(3, np.float32), self.rng.integers(0, 256, (1, 2, 2), np.uint8), self.rng.random(4) < 0.7
+
+    def decide(self) -> dict[str, Any]:
+        state, final = self.state, self.new()
+        done = self.rng.random() < self.ends
+        terminated = bool(done and self.rng.random() < 0.5)
+        self.state = self.new()
+        self.decisions += 1
+        return {
+            "state": state, "final": final, "action": self.rng.integers(0, 4, 1),
+            "reward": self.rng.random(2, np.float32),
+            "done": bool(done), "terminated": terminated,
+            "next": final if done and not terminated else self.state,
+        }  # fmt: skip
+
+
+def fragment(columns: list[Column], horizon: int) -> tuple[Fragment, list[list[dict[str, Any]]]]:
+    first = np.array([one.decisions for one in columns])
+    rows = [[one.decide() for one in columns] for _ in range(horizon)]
+
+    def stack(name: str, part: int | None = None) -> Any:
+        return np.array([[one[name] if part is None else one[name][part] for one in row] for row in rows])
+
+    states = [np.concatenate([stack("state", i), [[one.state[i] for one in columns]]]) for i in range(3)]
+    return Fragment(
+        states[:2], states[2], stack("action"), stack("reward"), stack("done"), stack("terminated"),
+        [stack("final", 0), stack("final", 1)], stack("final", 2), np.array([one.number for one in columns]), first,
+    ), rows  # fmt: skip
+
+
+class Twin:
+    """Every transition of a run, each with the number of the one that follows it in its episode."""
+
+    def __init__(self) -> None:
+        self.all: list[dict[str, Any]] = []
+        self.last: dict[int, tuple[int, int]] = {}
+
+    def append(self, new: Fragment, rows: list[list[dict[str, Any]]]) -> None:
+        for t, row in enumerate(rows):
+            for b, one in enumerate(row):
+                column, decision = int(new.column[b]), int(new.first[b]) + t
+                if column in self.last and self.last[column][1] == decision:
+                    before = self.all[self.last[column][0]]
+                    if not before["done"]:
+                        before["following"] = len(self.all)
+                self.last[column] = (len(self.all), decision + 1)
+                self.all.append(dict(one))
+
+    def read(self, number: int, length: int, steps: int) -> tuple[Any, ...]:
+        one = now = self.all[number]
+        reward, discount = one["reward"].astype(float), GAMMA.copy()
+        for _ in range(1, steps):
+            following = now.get("following", length)
+            if following >= length:
+                break
+            now = self.all[following]
+            reward, discount = reward + discount * now["reward"], discount * GAMMA
+        return one["state"], one["action"], reward, discount * (not now["terminated"]), now["next"], now["terminated"]
+
+
+def compare(replay: Replay, twin: Twin, length: int, steps: int) -> None:
+    numbers = np.arange(replay.oldest(length), length)
+    read = replay.read(numbers, length, GAMMA, steps)
+    assert read.inputs[1].dtype == np.uint8 and read.legal is not None and read.next_legal is not None
+    for i, number in enumerate(numbers.tolist()):
+        state, action, reward, discount, following, terminated = twin.read(number, length, steps)
+        for found, expected in zip((*read.inputs, read.legal), state, strict=True):
+            np.testing.assert_array_equal(found[i], expected)
+        np.testing.assert_array_equal(read.action[i], action)
+        np.testing.assert_allclose(read.reward[i], reward, rtol=1e-6)
+        np.testing.assert_allclose(read.discount[i], discount, rtol=1e-6)
+        if not terminated:
+            for found, expected in zip((*read.next_inputs, read.next_legal), following, strict=True):
+                np.testing.assert_array_equal(found[i], expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    horizon=st.integers(1, 5),
+    members=st.integers(1, 3),
+    slots=st.integers(1, 3),
+    together=st.booleans(),
+    ends=st.sampled_from([0.0, 0.1, 0.6]),
+    capacity=st.integers(90, 160),
+)
+def test_it_reads_what_a_list_of_transitions_holds(
+    seed: int, horizon: int, members: int, slots: int, together: bool, ends: float, capacity: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    columns = [Column(i, rng, ends) for i in range(members * slots)]
+    replay, twin = Replay(SPEC, capacity, len(columns)), Twin()
+    for _ in range(30):
+        member = int(rng.integers(members))
+        some = columns if together else columns[member * slots : (member + 1) * slots]
+        if rng.random() < 0.1:
+            fragment(some, horizon)  # one that is never told
+        if rng.random() < 0.1:
+            replay = restored(replay, capacity, len(columns))
+        told = fragment(some, horizon)
+        replay.append(told[0])
+        twin.append(*told)
+        steps = int(rng.integers(1, 4))
+        compare(replay, twin, replay.count, steps)
+    assert replay.count == len(twin.all)
+
+
+def restored(replay: Replay, capacity: int, columns: int) -> Replay:
+    other = Replay(SPEC, capacity, columns)
+    other.load_state_dict(replay.state_dict())
+    return other
+
+
+def test_a_shorter_length_reads_what_it_was_then() -> None:
+    rng = np.random.default_rng(3)
+    columns = [Column(i, rng, 0.1) for i in range(2)]
+    replay, twin, then = Replay(SPEC, 400, 2), Twin(), Twin()
+    for i in range(20):
+        told = fragment(columns, 4)
+        replay.append(told[0])
+        twin.append(*told)
+        if i < 10:
+            then.append(*told)
+    compare(replay, then, len(then.all), 3)
+    compare(replay, twin, len(twin.all), 3)
+
+
+def test_observations_are_stored_once() -> None:
+    """One frame for each transition, one more for each slot at the start and for each episode that is truncated."""
+    rng = np.random.default_rng(1)
+    columns = [Column(i, rng, 0.2) for i in range(3)]
+    replay, cut = Replay(SPEC, 1000, 3), 0
+    for _ in range(40):
+        new, _ = fragment(columns, 2)
+        replay.append(new)
+        cut += int((new.done & ~new.terminated).sum())
+    assert replay.frames == replay.count + 3 + cut
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("horizon", [1, 8])
+def test_the_ring_holds_its_capacity(horizon: int, together: bool) -> None:
+    """Also where members come in any order."""
+    rng = np.random.default_rng(1)
+    columns = [Column(i, rng, 0.02) for i in range(6)]
+    replay = Replay(SPEC, 1000, 6)
+    for _ in range(2000 // horizon):
+        member = int(rng.integers(3))
+        replay.append(fragment(columns if together else columns[2 * member : 2 * member + 2], horizon)[0])
+    assert replay.oldest(replay.count) == replay.count - 1000 and replay.frames < 1.1 * replay.count
+
+
+def test_a_fragment_larger_than_half_the_ring_is_refused() -> None:
+    columns = [Column(i, np.random.default_rng(1), 0.0) for i in range(4)]
+    replay = Replay(SPEC, 40, 4)
+    with pytest.raises(ValueError, match="a fragment of 24 transitions is too large for a replay of 40"):
+        replay.append(fragment(columns, 6)[0])
+    assert replay.count == replay.frames == 0
+
+
+def test_box_actions_keep_their_dtype() -> None:
+    replay = Replay(Spec((Input("x", (1,)),), Box((-1.0, -2.0), (1.0, 2.0))), 8, 1)
+    assert replay.action.dtype == np.float32 and replay.action.shape == (8, 2)
