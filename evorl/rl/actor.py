@@ -161,6 +161,9 @@ class Actor:
         self.store = _Columns(batch)
         self.tied = arena.slots if isinstance(arena, StepsTogether) else arena.sides  # adjacent slots step together
         self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that belong to no batch
+        self.decisions = np.zeros(arena.slots, np.int64)  # all decisions of each slot
+        if batch.origin is not None:
+            batch.origin[0] = torch.arange(member * arena.slots, (member + 1) * arena.slots)
 
     def collect(self, iteration: int) -> tuple[int, list[Episode]]:
         """Collect T decisions of every slot; return the environment steps they took and the episodes that ended.
@@ -179,6 +182,8 @@ class Actor:
         cost = 0
         ended: list[tuple[int, int, Episode]] = []
         store.final_value[:] = 0
+        if self.batch.origin is not None:
+            self.batch.origin[1] = torch.from_numpy(self.decisions)
         if self.batch.carry is not None and player.carry is not None:
             self.batch.carry.copy_(player.carry)
         while (t < horizon).any():
@@ -188,6 +193,7 @@ class Actor:
                 decision = player.decide(noise[at] if sel is ALL else noise[t.clip(max=horizon - 1), np.arange(slots)])
                 store.put(at, sel, player, decision)
                 player.send(short, decision)
+                self.decisions[short] += 1
             if self.tied > 1:  # a slot may wait for another
                 self._play_on(iteration, t < horizon, spare, closed)
             now, over = player.recv()
@@ -223,13 +229,17 @@ class Actor:
         self.store.put_last(first, player, decision)
         closed[rows] = spare[rows] = True
         player.send(rows, decision)
+        self.decisions[rows] += 1
 
     def state_dict(self) -> StateDict:
         """Return the state between two collections: the waiting slots and their running episodes."""
-        return self.player.state_dict()
+        counted = {} if self.batch.origin is None else {"decisions": self.decisions.copy()}
+        return {**self.player.state_dict(), **counted}
 
     def load_state_dict(self, state: StateDict) -> None:
         self.player.load_state_dict(state)
+        if self.batch.origin is not None:
+            self.decisions = np.array(state["decisions"])
 
 
 class _Columns:
@@ -241,6 +251,9 @@ class _Columns:
         self.start, self.action, self.log_prob = batch.start.numpy(), batch.action.numpy(), batch.log_prob.numpy()
         self.value, self.final_value = batch.value.numpy(), batch.final_value.numpy()
         self.reward, self.done = batch.reward.numpy(), batch.done.numpy()
+        self.terminated = None if batch.terminated is None else batch.terminated.numpy()
+        self.final_inputs = None if batch.final_inputs is None else [x.numpy() for x in batch.final_inputs]
+        self.final_legal = None if batch.final_legal is None else batch.final_legal.numpy()
 
     def put(self, at: Any, sel: Any, player: Player, decision: Decision) -> None:
         """Store inputs and decisions of the selected rows at their places in the batch (see `_index`)."""
@@ -254,9 +267,19 @@ class _Columns:
         now = player.now
         self.reward[at] = now.reward[sel]
         self.done[at] = player.start[sel]
-        if now.truncated[sel].any():
+        if self.terminated is not None:
+            self.terminated[at] = now.terminated[sel]
+        if not now.truncated[sel].any():
+            return
+        if self.final_inputs is None:
             value = player.final_values().numpy()
             self.final_value[at] = np.where(now.truncated[:, None], value, 0)[sel]
+            return
+        for store, seen in zip(self.final_inputs, now.final, strict=True):
+            store[at] = seen[sel]
+        final_legal = now.legal if now.final_legal is None else now.final_legal
+        if self.final_legal is not None and final_legal is not None:
+            self.final_legal[at] = final_legal[sel]
 
     def put_last(self, sel: Any, player: Player, decision: Decision) -> None:
         """Store the bootstrap states of the selected rows, and their values."""

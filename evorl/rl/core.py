@@ -68,10 +68,15 @@ class Batch:
     reward: Tensor  # [T, B, R]
     done: Tensor  # bool [T, B]
     carry: Tensor | None  # [2, B, H] before the first decision
+    # for a replay only:
+    terminated: Tensor | None = None  # bool [T, B]: the episode ended in a terminal state
+    final_inputs: tuple[Tensor, ...] | None = None  # each [T, B, ...]: where truncated, the state it was cut at
+    final_legal: Tensor | None = None  # bool [T, B, L]
+    origin: Tensor | None = None  # int64 [2, B]: number of the slot in the run, decisions that it had made before
 
     @classmethod
-    def empty(cls, spec: Spec, horizon: int, slots: int, lstm: int) -> Batch:
-        """Storage for T = horizon and B = slots."""
+    def empty(cls, spec: Spec, horizon: int, slots: int, lstm: int, replay: bool = False) -> Batch:
+        """Storage for T = horizon and B = slots; ``replay`` adds what a replay needs."""
         t, b, r = horizon, slots, len(spec.rewards)
         legal = sum(heads(spec.action))
         action = (
@@ -79,8 +84,12 @@ class Batch:
             if isinstance(spec.action, Box)
             else torch.zeros(t, b, len(heads(spec.action)), dtype=torch.int64)
         )
+
+        def states(length: int) -> tuple[Tensor, ...]:
+            return tuple(torch.zeros(length, b, *one.shape, dtype=getattr(torch, one.dtype)) for one in spec.inputs)
+
         return cls(
-            inputs=tuple(torch.zeros(t + 1, b, *one.shape, dtype=getattr(torch, one.dtype)) for one in spec.inputs),
+            inputs=states(t + 1),
             legal=torch.ones(t + 1, b, legal, dtype=torch.bool) if spec.masked else None,
             start=torch.ones(t + 1, b, dtype=torch.bool),
             action=action,
@@ -90,6 +99,10 @@ class Batch:
             reward=torch.zeros(t, b, r),
             done=torch.zeros(t, b, dtype=torch.bool),
             carry=torch.zeros(2, b, lstm) if lstm else None,
+            terminated=torch.zeros(t, b, dtype=torch.bool) if replay else None,
+            final_inputs=states(t) if replay else None,
+            final_legal=torch.ones(t, b, legal, dtype=torch.bool) if replay and spec.masked else None,
+            origin=torch.zeros(2, b, dtype=torch.int64) if replay else None,
         )
 
     def fill(self, parts: Sequence[Batch]) -> Batch:
@@ -115,6 +128,8 @@ class Batch:
 class Hyper(ABC):
     """Hyper-parameters of every learner; each field is a Hydra key of its ``conf/rl`` file."""
 
+    replays: ClassVar[bool] = False
+    """Whether its learners keep experience in a replay."""
     members: Count = 1
     """Logical shards of the sampling; they decide results, unlike the number of workers."""
     slots: Count = 16
@@ -126,7 +141,8 @@ class Hyper(ABC):
     lr: Schedule = 3e-4
     """Learning rate, or its schedule over environment steps."""
     adam_epsilon: Positive = 1e-5
-    max_grad_norm: Positive = 0.5
+    max_grad_norm: Positive | None = 0.5
+    """Clip gradients to this norm; null: no clipping."""
     normalize_inputs: bool | Literal["whiten"] = False
     """Shift and scale inputs by running statistics, saved with the policy and frozen in evaluation; whiten also
     decorrelates the numbers of an input."""

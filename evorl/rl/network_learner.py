@@ -37,7 +37,7 @@ class NetworkLearner(Generic[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         self._hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
-        self.policy = Policy(spec, hyper.net)
+        self.policy = self._build_policy(spec)
         if hyper.compile and not self.policy.light:
             raise BadRequest("is for networks without an LSTM and without images, whose steps are short", "rl.compile")
         self.policy.initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
@@ -52,12 +52,16 @@ class NetworkLearner(Generic[H]):
         }
         self.gamma = hyper.per_reward("gamma", spec.rewards)
         self.moments = Moments.of(spec.inputs, hyper.normalize_inputs)
+        self.extra: tuple[Tensor, ...] = ()  # further tensors that decisions depend on
         self._acts, self._updates = TraceCache(), TraceCache(compiled if hyper.compile else capture)
 
     @property
     def hyper(self) -> H:
         """Constant: the captured updates hold its numbers."""
         return self._hyper
+
+    def _build_policy(self, spec: Spec) -> Policy:
+        return Policy(spec, self.hyper.net)
 
     # -------------------------------------------------------------- acting
 
@@ -76,13 +80,14 @@ class NetworkLearner(Generic[H]):
         given += [x for x in (legal, carry, start) if x is not None]
         if self.device.type != "cpu":
             given = [x.to(self.device, non_blocking=True) for x in given]
-        arguments = (self.theta, *self._statistics(), *given)
+        arguments = (self.theta, *self.extra, *self._statistics(), *given)
         with torch.inference_mode():
             out = [x.cpu() for x in self._acts.replay(self._act, *arguments)]
         return Decision(out[0], out[1], out[2], out[3], out[4] if carry is not None else None)
 
     def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         own, count = 0 if self.moments is None else self.moments.count_tensors, len(self.spec.inputs)
+        extra, given = given[: len(self.extra)], given[len(self.extra) :]
         statistics, given = given[:own], given[own:]
         inputs, noise, rest = given[:count], given[count], list(given[count + 1 :])
         legal = rest.pop(0) if self.spec.masked else None
@@ -93,11 +98,16 @@ class NetworkLearner(Generic[H]):
                 out = Output(out.raw[0], out.log_std, out.value[0], out.carry)
             else:
                 out = self.forward(theta, statistics, inputs)
-            space = self.spec.action
-            action = sample(space, out.raw, out.log_std, legal, noise)
-            log_prob, _ = log_prob_entropy(space, out.raw, out.log_std, legal, action)
-            result = (action, to_world(space, action), log_prob, out.value)
+            action, log_prob = self._decide(out, legal, noise, extra)
+            result = (action, to_world(self.spec.action, action), log_prob, out.value)
         return result if out.carry is None else (*result, out.carry)
+
+    def _decide(
+        self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the actions [B, K] under this noise, and their log-probabilities [B]."""
+        action = sample(self.spec.action, out.raw, out.log_std, legal, noise)
+        return action, log_prob_entropy(self.spec.action, out.raw, out.log_std, legal, action)[0]
 
     def forward(
         self,
@@ -121,12 +131,14 @@ class NetworkLearner(Generic[H]):
         return () if self.moments is None else self.moments.tensors(self.device)
 
     def weights(self) -> list[Tensor]:
-        return [self.theta, *self._statistics()]
+        return [self.theta, *self.extra, *self._statistics()]
 
     def load_weights(self, weights: list[Tensor]) -> None:
-        self.theta.copy_(weights[0])
+        for x, new in zip((self.theta, *self.extra), weights, strict=False):
+            x.copy_(new)
         if self.moments is not None:
-            self.moments.load_tensors(self.device, tuple(x.to(self.device, copy=True) for x in weights[1:]))
+            statistics = weights[1 + len(self.extra) :]
+            self.moments.load_tensors(self.device, tuple(x.to(self.device, copy=True) for x in statistics))
 
     def to_update_input(self, batch: Batch, step: int) -> Any:
         return batch
@@ -136,7 +148,8 @@ class NetworkLearner(Generic[H]):
     def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
         """Take a step of Adam along the clipped gradient, in place; return the gradient's norm before clipping."""
         norm: Tensor = gradient.norm()
-        gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        if self.hyper.max_grad_norm is not None:
+            gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         adam(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
         return norm
 

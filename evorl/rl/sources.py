@@ -47,7 +47,8 @@ def source(group: Group, hyper: Hyper, spec: Spec) -> Source:
     """Build a `Stream` if ``hyper.asynchronous``, else a `Lockstep`."""
     if hyper.asynchronous:
         return Stream(group, 4 * hyper.members if hyper.max_lag is None else hyper.max_lag)
-    return Lockstep(group, Batch.empty(spec, hyper.horizon, hyper.members * hyper.slots, hyper.net.lstm))
+    slots = hyper.members * hyper.slots
+    return Lockstep(group, Batch.empty(spec, hyper.horizon, slots, hyper.net.lstm, hyper.replays))
 
 
 class Lockstep:
