@@ -106,6 +106,7 @@ KEYED = {
     "evorl/mdp/gymnasium/snapshot.py": ({"np.random.Generator"}, "its state is part of a simulator's; none is made"),
     "evorl/rl/stacked_policies.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),
     "evorl/rl/network_learner.py": ({"torch.Generator"}, "initial weights, seeded with seeds.key"),
+    "evorl/rl/off_policy.py": ({"torch.Generator"}, "initial weights of critics, seeded with seeds.key"),
 }
 
 

@@ -54,6 +54,9 @@ class Net:
             raise BadRequest(f"std=state keeps it between {low:g} and {high:g}, and {self.log_std:g} is not", "log_std")
 
 
+ACTIVATIONS = {"tanh": torch.tanh_, "relu": torch.relu_, "silu": nn.functional.silu}
+
+
 class Output(NamedTuple):
     """What a forward pass gives for N = T * B rows."""
 
@@ -144,25 +147,27 @@ def _one_thread() -> Iterator[None]:
 
 
 class Policy(nn.Module):
-    """Actor and critic of one policy; see the module's docstring for the layout."""
+    """Actor and critic of one policy; see the module's docstring for the layout.
 
-    def __init__(self, spec: Spec, net: Net) -> None:
+    Without ``critic`` it is a plain actor: no value head, and no deviation that does not depend on the state.
+    """
+
+    def __init__(self, spec: Spec, net: Net, critic: bool = True) -> None:
         super().__init__()
         self.spec, self.net = spec, net
-        self.encoders = nn.ModuleList(_encoder(one) for one in spec.inputs)
-        width = sum(512 if _is_image(one) else math.prod(one.shape) for one in spec.inputs)
+        self.encoders, width = encoders(spec)
         self.core = LSTM(width, net.lstm) if net.lstm else None
         width = net.lstm or width
-        groups = 1 if net.shared else 2
+        groups = 2 if critic and not net.shared else 1
         widths = (width, *net.hidden)
         self.hidden = nn.ModuleList(Layer(groups, i, o, net.bias) for i, o in pairwise(widths))
         # in place where the gradient needs only the result: half the memory to write and to read again
-        self.activation = {"tanh": torch.tanh_, "relu": torch.relu_, "silu": nn.functional.silu}[net.activation]
+        self.activation = ACTIVATIONS[net.activation]
         self.policy = nn.Linear(widths[-1], outputs(spec.action, net.std == "state"), net.bias)
-        self.value = nn.Linear(widths[-1], len(spec.rewards), net.bias)
+        self.value = nn.Linear(widths[-1], len(spec.rewards), net.bias) if critic else None
         self.log_std = (
             nn.Parameter(torch.full((len(spec.action.low),), net.log_std))
-            if isinstance(spec.action, Box) and net.std == "free"
+            if isinstance(spec.action, Box) and net.std == "free" and critic
             else None
         )
 
@@ -215,6 +220,8 @@ class Policy(nn.Module):
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Raw outputs and values, of one product where actor and critic share what they are computed from."""
+        if self.value is None:
+            return self.policy(x), x.new_zeros(len(x), len(self.spec.rewards))
         if x.dim() == 3:
             return self.policy(x[0]), self.value(x[-1])
         heads = (self.policy, self.value)
@@ -222,6 +229,12 @@ class Policy(nn.Module):
         bias = torch.cat([head.bias for head in heads]) if self.net.bias else None
         raw, value = nn.functional.linear(x, weight, bias).split([len(head.weight) for head in heads], -1)
         return raw, value
+
+
+def encoders(spec: Spec) -> tuple[nn.ModuleList, int]:
+    """Return an encoder for each input, and the width of their outputs together."""
+    width = sum(512 if _is_image(one) else math.prod(one.shape) for one in spec.inputs)
+    return nn.ModuleList(_encoder(one) for one in spec.inputs), width
 
 
 def _is_image(one: Input) -> bool:

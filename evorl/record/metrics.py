@@ -58,6 +58,12 @@ METRICS: dict[str, Metric] = {
     "value/explained_variance": Metric(
         "fraction", "1 - Var(target - value) / Var(target); 1 is perfect, 0 is a constant"
     ),
+    "value/q": Metric("reward", "mean of the critics' values of the sampled actions"),
+    "value/target_gap": Metric("fraction", "norm of critic weights minus target weights, divided by the first"),
+    "replay/size": Metric("transitions", "transitions in the replay"),
+    "replay/samples_per_step": Metric(
+        "transitions", "transitions learned from for each one collected after the warm-up"
+    ),
     "optimizer/lr": Metric("-", "current learning rate"),
     "optimizer/grad_norm": Metric("-", "mean global norm of the gradient, before clipping"),
     "optimizer/updates": Metric("gradient steps", "gradient steps since the start of the run"),

@@ -1,0 +1,60 @@
+"""Action-value networks: several critics Q(s, a) at once.
+
+    inputs -> encoder (image: Nature CNN; else flattened), with the action -> hidden layers -> value of each reward
+
+The critics' layers are stacked, so that each layer is one batched product. They share the encoder of an image.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from evorl.mdp.core import Box, Spec
+from evorl.nets.flat import Layout
+from evorl.nets.policy import ACTIVATIONS, Layer, Net, encoders
+
+
+class QFunctions(nn.Module):
+    """G critics of one shape; Box actions in units of their half range."""
+
+    def __init__(self, spec: Spec, net: Net, critics: int) -> None:
+        super().__init__()
+        assert isinstance(spec.action, Box)
+        self.encoders, width = encoders(spec)
+        widths = (width + len(spec.action.low), *net.hidden, len(spec.rewards))
+        self.layers = nn.ModuleList(Layer(critics, i, o) for i, o in pairwise(widths))
+        self.activation = ACTIVATIONS[net.activation]
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Uniform weights and biases within 1 / sqrt(inputs), PyTorch's default for linear layers."""
+        for module in self.modules():
+            if isinstance(module, Layer):
+                bound = 1 / math.sqrt(module.weight.shape[1])
+                assert module.bias is not None
+                for x in (module.weight, module.bias):
+                    nn.init.uniform_(x, -bound, bound, generator=generator)
+            elif isinstance(module, (nn.Conv2d, nn.Linear)):  # of an image's encoder
+                nn.init.kaiming_uniform_(module.weight, math.sqrt(5), generator=generator)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(self, inputs: tuple[Tensor, ...], action: Tensor) -> Tensor:
+        """Values [G, N, R] of actions [N, K] in the states of ``inputs``, each [N, ...]."""
+        x = torch.cat([*(encode(x) for encode, x in zip(self.encoders, inputs, strict=True)), action], -1)
+        *hidden, head = self.layers
+        for layer in hidden:
+            x = self.activation(layer(x))
+        values: Tensor = head(x)
+        return values if values.dim() == 3 else values[None]
+
+    def first(self, layout: Layout, phi: Tensor, inputs: tuple[Tensor, ...], action: Tensor) -> Tensor:
+        """Values [N, R] of the first critic alone, under flat parameters ``phi``."""
+        named = layout.unflatten(phi)
+        one = {name: x[:1] if name.startswith("layers.") else x for name, x in named.items()}
+        values: Tensor = functional_call(self, one, (inputs, action))
+        return values[0]
