@@ -50,6 +50,7 @@ METRICS: dict[str, Metric] = {
     "policy/entropy": Metric("nats", "mean entropy of the action distribution"),
     "policy/kl": Metric("nats", "KL(old ‖ new), estimated by the mean of r - 1 - ln r"),
     "policy/clip_fraction": Metric("fraction", "actions whose probability ratio is outside the clip range"),
+    "policy/temperature": Metric("reward per nat", "weight of the entropy in SAC's objective"),
     "policy/lag": Metric("updates", "asynchronous: age of the acting weights, mean over the last 100 batches"),
     "policy/lag_max": Metric("updates", "asynchronous: maximum over the last 100 batches"),
     "policy/dropped_fragments": Metric(

@@ -74,6 +74,8 @@ class OffPolicy(NetworkLearner[H]):
     """An actor, ``critics`` stacked critics with their targets, and a replay."""
 
     critics: ClassVar[int] = 2
+    noises: ClassVar[int] = 1
+    """Noises for an action that a gradient step needs."""
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         if not isinstance(spec.action, Box) or not np.isfinite([spec.action.low, spec.action.high]).all():
@@ -170,14 +172,14 @@ class OffPolicy(NetworkLearner[H]):
         return [torch.from_numpy(x).unflatten(0, (count, size)).to(self.device) for x in columns]
 
     def _noise(self, count: int) -> Tensor:
-        """Standard normal noise [count, batch, K] for the actions of the next gradient steps, keyed step by step."""
-        shape = (self.hyper.batch, self.theta_outputs)
+        """Standard normal noise [count, noises, batch, K] for the next gradient steps, keyed step by step."""
+        shape = (self.noises, self.hyper.batch, self.components)
         steps = range(self.gradient_steps, self.gradient_steps + count)
         drawn = [seeds.generator(self.seed, "action noise", u).standard_normal(shape, np.float32) for u in steps]
         return torch.from_numpy(np.stack(drawn)).to(self.device)
 
     @property
-    def theta_outputs(self) -> int:
+    def components(self) -> int:
         """Components of an action, K."""
         assert isinstance(self.spec.action, Box)
         return len(self.spec.action.low)
@@ -263,6 +265,12 @@ class OffPolicy(NetworkLearner[H]):
 def follow(target: Tensor, source: Tensor, tau: float) -> None:
     """target <- (1 - tau) target + tau source, in place (Lillicrap et al. 2016, algorithm 1)."""
     target.lerp_(source, tau)
+
+
+def gap(phi: Tensor, target: Tensor) -> Tensor:
+    """Norm of the difference between critics and targets, in units of the critics' norm, []."""
+    distance: Tensor = (target - phi).norm() / phi.norm()
+    return distance
 
 
 def _fragment(batch: Batch) -> Fragment:

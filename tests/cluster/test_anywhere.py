@@ -20,8 +20,9 @@ SMALL = (*QUICK[:4], "rl.slots=2", "rl.horizon=8", "rl.net.hidden=[8]", f"rl.mem
         ("rl=ppo", "rl.minibatch=64", "rl.passes=2", *WORLDS["pong"], "rl.net.lstm=4"),
         ("rl=a2c", *WORLDS["pong"]),
         ("rl=reinforce", *WORLDS["pendulum"]),
+        ("rl=td3", "mdp=pendulum", "rl.batch=16", "rl.warm_up=100", "rl.samples_per_step=4"),
     ],
-    ids=["ppo", "a2c", "reinforce"],
+    ids=["ppo", "a2c", "reinforce", "td3"],
 )
 def test_the_number_of_workers_changes_no_bit(words: tuple[str, ...], tmp_path: Path) -> None:
     experiment = experiment_of(*SMALL, *words)

@@ -23,6 +23,7 @@ from evorl.util import files
 from evorl.util.errors import BadRequest
 
 N = 1100
+MEMORY = ("rl.batch=16", "rl.samples_per_step=4", "rl.warm_up=200")
 CASES = {
     **MINDS,
     "cartpole-members": (*WORLDS["cartpole"], "rl.members=2", "rl.slots=4"),
@@ -33,6 +34,9 @@ CASES = {
     "lunarlander": ("mdp=lunarlander", "rl.slots=3", "rl.minibatch=24"),
     "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.lr={start:1e-3,end:0,steps:3000}"),
     "reinforce": (*WORLDS["pendulum"], "rl=reinforce"),
+    "td3": ("mdp=pendulum", *MEMORY, "rl=td3", "rl.capacity=1500", "rl.members=2", "rl.normalize_inputs=true"),
+    "sac": ("mdp=pendulum", *MEMORY, "rl=sac", "rl.n_step=2"),
+    "ddpg-asynchronous": ("mdp=pendulum", *MEMORY, "rl=ddpg", "rl.asynchronous=true", "rl.members=2"),
     "asynchronous": (*WORLDS["cartpole"], "rl.asynchronous=true", "rl.members=2"),  # stops where member 1 is next
 }
 
@@ -40,7 +44,7 @@ CASES = {
 def words_of(case: str) -> list[str]:
     """Later words win, and an algorithm has only some of the quick settings."""
     words = [*QUICK, *CASES[case]]
-    if case in ("a2c", "reinforce"):
+    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg")):
         words = [word for word in words if not word.startswith(("rl.minibatch", "rl.passes"))]
     return list({word.partition("=")[0]: word for word in words}.values())
 

@@ -1,0 +1,111 @@
+"""Deep deterministic policy gradient (Lillicrap et al. 2016, arXiv 1509.02971, algorithm 1).
+
+The critic learns the value of the deterministic actor by targets from slowly following copies of both. The actor
+follows the critic's gradient with respect to the action. What differs: exploration is by Gaussian noise, which works as
+well as the paper's Ornstein-Uhlenbeck process (Fujimoto et al. 2018, section 6); there is no batch normalisation and no
+weight decay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Spec, StateDict
+from evorl.rl.off_policy import OffPolicy, OffPolicyHyper, follow, gap
+from evorl.util.errors import BadRequest
+from evorl.util.types import NonNegative
+
+
+@dataclass(frozen=True, kw_only=True)
+class DDPG(OffPolicyHyper):
+    exploration: NonNegative = 0.1
+    """Standard deviation of the noise on training actions, in half ranges of the action."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.net.output != "tanh" or self.net.std != "free":
+            raise BadRequest("a deterministic actor needs output=tanh and std=free", "net.output")
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner[DDPG]:
+        return Learner(self, spec, seed, device)
+
+
+H = TypeVar("H", bound=DDPG, covariant=True)
+
+
+class Learner(OffPolicy[H]):
+    critics: ClassVar[int] = 1
+
+    def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
+        super().__init__(hyper, spec, seed, device)
+        self.theta_target = self.theta.clone()
+
+    def explore(self, raw: Tensor, noise: Tensor) -> Tensor:
+        return (raw + self.hyper.exploration * noise).clamp(-1, 1)
+
+    def actor_is_due(self, number: int) -> bool:
+        """Whether a gradient step moves the actor and the targets too."""
+        return True
+
+    def target_action(self, theta_target: Tensor, following: tuple[Tensor, ...], noise: Tensor) -> Tensor:
+        """The action [N, K] in the next state whose value a target takes."""
+        return self.actor(theta_target, following)
+
+    def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+        rest = (self.lr, noise, *self._statistics(), *columns)
+        critic = (self.theta_target, self.phi, self.phi_target, *self.critic_adam.values())
+        if not self.actor_is_due(number):
+            return self._updates.replay(self._critic_step, *critic, *rest)
+        return self._updates.replay(self._critic_and_actor_step, *critic, self.theta, *self.adam.values(), *rest)
+
+    def _critic_step(
+        self, theta_target: Tensor, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor,
+        noise: Tensor, *columns: Tensor,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        inputs, action, reward, discount, following = self.split(columns)
+        with torch.no_grad():
+            next_action = self.target_action(theta_target, following, noise[0])
+            next_value = self.q_values(phi_target, following, next_action).amin(0)
+            target = reward + discount * next_value  # y_i; of several critics the smallest value counts
+        return self.critic_update(phi, m, v, t, lr, inputs, action, target)
+
+    def _critic_and_actor_step(
+        self, theta_target: Tensor, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor,
+        theta: Tensor, actor_m: Tensor, actor_v: Tensor, actor_t: Tensor, lr: Tensor, noise: Tensor, *columns: Tensor,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        stats = self._critic_step(theta_target, phi, phi_target, m, v, t, lr, noise, *columns)
+        inputs = self.split(columns)[0]
+        leaf = theta.detach().requires_grad_()
+        value = self.critic.first(self.critic_layout, phi, inputs, self.actor(leaf, inputs))
+        loss = -value.sum(-1).mean()  # its gradient is the negated deterministic policy gradient, eq. 6
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        norm = self._apply_gradient(gradient, theta, actor_m, actor_v, actor_t, lr)
+        follow(phi_target, phi, self.hyper.tau)
+        follow(theta_target, theta, self.hyper.tau)
+        return {
+            **stats,
+            "loss/policy": loss.detach(),
+            "optimizer/grad_norm": norm,
+            "value/target_gap": gap(phi, phi_target),
+        }
+
+    def actor(self, theta: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Deterministic actions [N, K] for normalised inputs."""
+        return self._network(theta, inputs, None, None).raw
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        target = {k: v.cpu().clone() for k, v in self.layout.unflatten(self.theta_target).items()}
+        return {**super().state_dict(), "policy_target": target}
+
+    def load_policy(self, state: StateDict) -> None:
+        super().load_policy(state)
+        if "policy_target" not in state:
+            raise ValueError("it has no target actor")
+        named = {k: torch.as_tensor(v) for k, v in state["policy_target"].items()}
+        self.theta_target.copy_(self.layout.flatten(named))

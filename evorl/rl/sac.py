@@ -1,0 +1,117 @@
+"""Soft actor-critic with automatic temperature (Haarnoja et al. 2018, arXiv 1812.05905, algorithm 1).
+
+The actor maximises value plus entropy: its actions are tanh(u), u Gaussian with mean and deviation from the state. The
+temperature alpha, the weight of the entropy, follows a target entropy of -1 per component of an action.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Spec, StateDict
+from evorl.nets.distributions import LOG_STD
+from evorl.nets.policy import Net
+from evorl.ops.adam import adam
+from evorl.rl.off_policy import OffPolicy, OffPolicyHyper, follow, gap
+from evorl.util.errors import BadRequest
+from evorl.util.types import Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class SAC(OffPolicyHyper):
+    alpha: Positive = 1.0
+    """The temperature at the start."""
+    target_entropy: float | None = None
+    """In nats; null is -1 for each component of an action."""
+    learn_alpha: bool = True
+    """Whether the temperature follows the target entropy; false keeps it."""
+    net: Net = field(default_factory=lambda: Net(hidden=(256, 256), activation="relu", std="state"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.net.std != "state" or self.net.output != "linear":
+            raise BadRequest("a squashed Gaussian needs std=state and output=linear", "net.std")
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        return Learner(self, spec, seed, device)
+
+
+class Learner(OffPolicy[SAC]):
+    noises = 2  # of the next action, and of the actor's
+
+    def __init__(self, hyper: SAC, spec: Spec, seed: int, device: torch.device) -> None:
+        super().__init__(hyper, spec, seed, device)
+        self.target_entropy = -float(self.components) if hyper.target_entropy is None else hyper.target_entropy
+        self.alpha = {name: torch.zeros((), device=device) for name in ("log", "m", "v", "t")}
+        self.alpha["log"].fill_(math.log(hyper.alpha))
+
+    def explore(self, raw: Tensor, noise: Tensor) -> Tensor:
+        return squashed(raw, noise)[0]
+
+    def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+        return self._updates.replay(
+            self._step, self.phi, self.phi_target, *self.critic_adam.values(), self.theta, *self.adam.values(),
+            *self.alpha.values(), self.lr, noise, *self._statistics(), *columns,
+        )  # fmt: skip
+
+    def _step(
+        self, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor,
+        theta: Tensor, actor_m: Tensor, actor_v: Tensor, actor_t: Tensor,
+        log_alpha: Tensor, alpha_m: Tensor, alpha_v: Tensor, alpha_t: Tensor, lr: Tensor, noise: Tensor,
+        *columns: Tensor,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        inputs, action, reward, discount, following = self.split(columns)
+        alpha = log_alpha.exp()
+        with torch.no_grad():  # eq. 5 to 7
+            next_action, log_prob = self.actor(theta, following, noise[0])
+            next_value = self.q_values(phi_target, following, next_action).amin(0)
+            bonus = alpha * log_prob[:, None] / reward.shape[1]  # the entropy counts once, whatever rewards there are
+            target = reward + discount * (next_value - bonus)
+        stats = self.critic_update(phi, m, v, t, lr, inputs, action, target)
+        leaf = theta.detach().requires_grad_()
+        drawn, log_prob = self.actor(leaf, inputs, noise[1])
+        value = self.q_values(phi.detach(), inputs, drawn).sum(-1).amin(0)
+        loss = (alpha * log_prob - value).mean()  # eq. 9
+        (gradient,) = torch.autograd.grad(loss, leaf)
+        norm = self._apply_gradient(gradient, theta, actor_m, actor_v, actor_t, lr)
+        entropy = -log_prob.detach().mean()
+        if self.hyper.learn_alpha:
+            slope = alpha * (entropy - self.target_entropy)  # of eq. 18 by log alpha
+            adam(log_alpha, slope, alpha_m, alpha_v, alpha_t, lr, self.hyper.adam_epsilon)
+        follow(phi_target, phi, self.hyper.tau)
+        return {
+            **stats, "loss/policy": loss.detach(), "optimizer/grad_norm": norm, "policy/entropy": entropy,
+            "policy/temperature": alpha, "value/target_gap": gap(phi, phi_target),
+        }  # fmt: skip
+
+    def actor(self, theta: Tensor, inputs: tuple[Tensor, ...], noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions [N, K] under this noise for normalised inputs, and their log-probabilities [N]."""
+        return squashed(self._network(theta, inputs, None, None).raw, noise)
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "alpha": {name: x.cpu().clone() for name, x in self.alpha.items()}}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        for name, x in self.alpha.items():
+            x.copy_(torch.as_tensor(state["alpha"][name]))
+
+
+def squashed(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Actions tanh(u) [N, K] of raw outputs [N, 2 K] under this noise, and their log-probabilities [N].
+
+    log pi(a) = log N(u) - sum log(1 - tanh(u)^2) (appendix C, eq. 26). The last logarithm is written as
+    2 (log 2 - u - softplus(-2 u)), which is exact where tanh(u) rounds to 1.
+    """
+    mean, log_std = raw.chunk(2, -1)
+    log_std = log_std.clamp(*LOG_STD)
+    u = mean + log_std.exp() * noise
+    gaussian = (-0.5 * noise.square() - log_std).sum(-1) - 0.5 * math.log(2 * math.pi) * noise.shape[-1]
+    slope = 2 * (math.log(2) - u - torch.nn.functional.softplus(-2 * u))
+    return torch.tanh(u), gaussian - slope.sum(-1)

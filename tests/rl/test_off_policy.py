@@ -1,0 +1,350 @@
+"""Learners with a replay: gradient steps against slow ones, the limiter, exploration and exact state."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rl_toys import Game, Games
+from torch import Tensor
+
+from evorl.mdp.core import Array, Box, Discrete, Input, Spec, State, Step
+from evorl.nets.policy import Net
+from evorl.rl.actor import Actor
+from evorl.rl.core import Batch
+from evorl.rl.ddpg import DDPG
+from evorl.rl.off_policy import OffPolicy
+from evorl.rl.sac import SAC, squashed
+from evorl.rl.td3 import TD3
+from evorl.util.errors import BadRequest
+from evorl.util.seed import Episodes
+
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {
+    "slots": 3, "horizon": 4, "batch": 8, "samples_per_step": 8.0, "warm_up": 24, "capacity": 500,
+    "net": Net(hidden=(16, 8), activation="relu", output="tanh"),
+}  # fmt: skip
+
+
+class Drift(Game):
+    """Two positions that actions push; ends in a terminal state, or by truncation after 7 decisions."""
+
+    spec = Spec((Input("x", (2,)),), Box((-1.0, -2.0), (1.0, 2.0)), rewards=("near", "cheap"))
+
+    def begin(self, slot: int, key: int) -> None:
+        super().begin(slot, key)
+        self.x = np.array([self.draw(0), self.draw(1)], np.float32) - 0.5
+
+    def state(self) -> State:
+        return State((self.x.copy(),), None)
+
+    def step(self, action: Array) -> Step:
+        self.t += 1
+        self.x = self.x + 0.1 * action.astype(np.float32)
+        reward = np.array([-np.square(self.x).sum(), -0.1 * np.square(action).sum()], np.float32)
+        return Step(reward, terminated=bool(self.x[0] > 0.4), truncated=self.t >= 7)
+
+
+def collected(hyper: Any, updates: int, seed: int = 3) -> tuple[Any, Actor]:
+    learner = hyper.learner(Drift.spec, seed, CPU)
+    batch = Batch.empty(Drift.spec, hyper.horizon, hyper.slots, 0, replay=True)
+    actor = Actor(Games(Drift, hyper.slots, Episodes(seed)), learner, seed, 0, batch)
+    for iteration in range(updates):
+        actor.collect(iteration)
+        learner.update(batch, iteration, iteration)
+    return learner, actor
+
+
+# ------------------------------------------------------------------ slow twins
+
+
+def mlp(named: dict[str, Tensor], prefix: str, group: int | None, x: Tensor) -> Tensor:
+    """Hidden layers of a network, relu, written with plain products."""
+    number = 0
+    while f"{prefix}.{number}.weight" in named:
+        weight, bias = named[f"{prefix}.{number}.weight"], named[f"{prefix}.{number}.bias"]
+        x = x @ weight[group or 0] + bias[group or 0][0]
+        number += 1
+        last = f"{prefix}.{number}.weight" not in named
+        if not (last and prefix == "layers"):
+            x = x.clamp(min=0)
+    return x
+
+
+def actor_of(named: dict[str, Tensor], x: Tensor) -> Tensor:
+    return torch.tanh(mlp(named, "hidden", None, x) @ named["policy.weight"].T + named["policy.bias"])
+
+
+def critic_of(named: dict[str, Tensor], group: int, x: Tensor, a: Tensor) -> Tensor:
+    return mlp(named, "layers", group, torch.cat([x, a], -1))
+
+
+def leaves(state: dict[str, Any]) -> dict[str, Tensor]:
+    return {k: torch.as_tensor(v).clone().requires_grad_() for k, v in state.items()}
+
+
+class SlowTD3:
+    """Algorithm 1 of TD3, and of DDPG with one critic and no noise, with torch's own Adam, row by row."""
+
+    def __init__(self, learner: Any) -> None:
+        state, self.h, self.critics = copy.deepcopy(learner.state_dict()), learner.hyper, learner.critics
+        self.actor, self.critic = leaves(state["policy"]), leaves(state["critic"]["q"])
+        self.actor_target, self.critic_target = leaves(state["policy_target"]), leaves(state["critic"]["target"])
+        rate = {"lr": float(self.h.lr), "eps": self.h.adam_epsilon}
+        self.actor_adam = torch.optim.Adam(list(self.actor.values()), **rate)
+        self.critic_adam = torch.optim.Adam(list(self.critic.values()), **rate)
+
+    def step(self, number: int, noise: Tensor, rows: list[dict[str, Any]]) -> None:
+        h = self.h
+        critic_loss = torch.zeros(())
+        for i, row in enumerate(rows):
+            x, a, y = row["x"], row["a"], row["next"]
+            with torch.no_grad():
+                action = actor_of(self.actor_target, y)
+                if isinstance(h, TD3):
+                    smoothing = (noise[i] * h.target_noise).clamp(-h.target_clip, h.target_clip)
+                    action = (action + smoothing).clamp(-1, 1)
+                values = [critic_of(self.critic_target, g, y, action) for g in range(self.critics)]
+                smallest = torch.stack(values).min(0).values
+                target = row["reward"] + (0.0 if row["terminated"] else 1.0) * row["discount"] * smallest
+            for g in range(self.critics):
+                critic_loss = critic_loss + (critic_of(self.critic, g, x, a) - target).square().mean()
+        self.critic_adam.zero_grad()
+        (critic_loss / len(rows)).backward()
+        self.critic_adam.step()
+        if not isinstance(h, TD3) or (number + 1) % h.delay == 0:
+            loss = torch.zeros(())
+            for row in rows:
+                loss = loss - critic_of(self.critic, 0, row["x"], actor_of(self.actor, row["x"])).sum()
+            self.actor_adam.zero_grad()
+            (loss / len(rows)).backward()
+            self.actor_adam.step()
+            for source, target in ((self.actor, self.actor_target), (self.critic, self.critic_target)):
+                for name in source:
+                    target[name].data = (1 - h.tau) * target[name].data + h.tau * source[name].data
+
+
+def rows_of(learner: Any, number: int) -> list[dict[str, Any]]:
+    """The minibatch of a gradient step, transition by transition."""
+    before, learner.gradient_steps = learner.gradient_steps, number
+    inputs, action, reward, discount, following = (x[0] for x in learner._minibatches(1))
+    learner.gradient_steps = before
+    return [
+        {
+            "x": inputs[i], "a": action[i], "reward": reward[i], "next": following[i],
+            "terminated": bool((discount[i] == 0).all()), "discount": learner.gamma,
+        }
+        for i in range(len(inputs))
+    ]  # fmt: skip
+
+
+class SlowSAC:
+    """Algorithm 1 of the paper, with torch's own squashed Gaussian and Adam, row by row."""
+
+    def __init__(self, learner: Any) -> None:
+        state, self.h = copy.deepcopy(learner.state_dict()), learner.hyper
+        self.actor, self.critic = leaves(state["policy"]), leaves(state["critic"]["q"])
+        self.critic_target = leaves(state["critic"]["target"])
+        self.log_alpha = torch.as_tensor(state["alpha"]["log"]).clone().requires_grad_()
+        self.adams = [
+            torch.optim.Adam(one, lr=float(self.h.lr), eps=self.h.adam_epsilon)
+            for one in (list(self.critic.values()), list(self.actor.values()), [self.log_alpha])
+        ]
+
+    def draw(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        named = self.actor
+        raw = mlp(named, "hidden", None, x) @ named["policy.weight"].T + named["policy.bias"]
+        mean, std = raw[:2], raw[2:].clamp(-5, 2).exp()
+        squash = torch.distributions.TanhTransform(cache_size=1)
+        policy = torch.distributions.TransformedDistribution(torch.distributions.Normal(mean, std), [squash])
+        action = squash(mean + std * noise)
+        return action, policy.log_prob(action).sum()
+
+    def step(self, number: int, noise: Tensor, rows: list[dict[str, Any]]) -> None:
+        alpha = self.log_alpha.exp().detach()
+        critic_loss, actor_loss, entropy = torch.zeros(()), torch.zeros(()), torch.zeros(())
+        for i, row in enumerate(rows):
+            with torch.no_grad():
+                action, log_prob = self.draw(row["next"], noise[0][i])
+                values = [critic_of(self.critic_target, g, row["next"], action) for g in range(2)]
+                soft = torch.minimum(*values) - alpha * log_prob / 2  # half of the entropy for each of two rewards
+                target = row["reward"] + (0.0 if row["terminated"] else 1.0) * row["discount"] * soft
+            for g in range(2):
+                critic_loss = critic_loss + (critic_of(self.critic, g, row["x"], row["a"]) - target).square().mean()
+        self.follow(0, critic_loss / len(rows))
+        for i, row in enumerate(rows):
+            action, log_prob = self.draw(row["x"], noise[1][i])
+            values = [critic_of(self.critic, g, row["x"], action).sum() for g in range(2)]
+            actor_loss = actor_loss + alpha * log_prob - torch.minimum(*values)
+            entropy = entropy - log_prob.detach()
+        self.follow(1, actor_loss / len(rows))
+        self.follow(2, self.log_alpha.exp() * (entropy / len(rows) + 2))  # the target entropy is -2
+        for name in self.critic:
+            followed = (1 - self.h.tau) * self.critic_target[name].data + self.h.tau * self.critic[name].data
+            self.critic_target[name].data = followed
+
+    def follow(self, number: int, loss: Tensor) -> None:
+        self.adams[number].zero_grad()
+        loss.backward()
+        self.adams[number].step()
+
+
+RATES: dict[str, Any] = {"tau": 0.1, "lr": 1e-2, "gamma": {"near": 0.9, "cheap": 0.5}}
+STOCHASTIC = {**SMALL, "net": Net(hidden=(16, 8), activation="relu", std="state")}
+LEARNERS: dict[str, tuple[Any, Any]] = {
+    "td3": (TD3(**SMALL, **RATES), SlowTD3),
+    "td3, no delay": (TD3(**SMALL, **RATES, delay=1), SlowTD3),
+    "td3, long delay": (TD3(**SMALL, **RATES, delay=3, target_noise=1.0), SlowTD3),
+    "ddpg": (DDPG(**SMALL, **RATES), SlowTD3),
+    "sac": (SAC(**STOCHASTIC, **RATES, alpha=0.5), SlowSAC),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_it_takes_the_steps_of_the_paper(name: str) -> None:
+    hyper, twin = LEARNERS[name]
+    learner, _ = collected(hyper, 4)
+    for adam in (learner.adam, learner.critic_adam):  # as new, as the twin's are
+        for x in adam.values():
+            x.zero_()
+    if isinstance(hyper, SAC):
+        for part in ("m", "v", "t"):
+            learner.alpha[part].zero_()
+    slow = twin(learner)
+    for number in range(learner.gradient_steps, learner.gradient_steps + 6):
+        noise, rows = learner._noise(1)[0], rows_of(learner, number)
+        learner.gradient_step(number, noise, [x[0] for x in learner._minibatches(1)])
+        learner.gradient_steps += 1
+        slow.step(number, noise if isinstance(hyper, SAC) else noise[0], rows)
+    state = learner.state_dict()
+    pairs = [
+        (state["policy"], slow.actor), (state["critic"]["q"], slow.critic),
+        (state["critic"]["target"], slow.critic_target),
+    ]  # fmt: skip
+    if isinstance(hyper, SAC):
+        torch.testing.assert_close(state["alpha"]["log"], slow.log_alpha.detach(), rtol=1e-4, atol=1e-5)
+    else:
+        pairs.append((state["policy_target"], slow.actor_target))
+    for fast, expected in pairs:
+        for part, x in expected.items():
+            torch.testing.assert_close(fast[part], x.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_squashed_gaussian_is_exact_at_the_bounds() -> None:
+    """float32's tanh is 1 from 9 on; the density of u = 20 is found in float64 by the definition."""
+    u = torch.tensor([[0.3, 20.0], [-15.0, 4.0]])
+    raw = torch.cat([u, torch.full((2, 2), -1.0)], -1)
+    action, log_prob = squashed(raw, torch.zeros(2, 2))
+    wide = u.double()
+    expected = (1.0 - 0.5 * math.log(2 * math.pi) - (4 / (wide.exp() + (-wide).exp()) ** 2).log()).sum(-1)
+    torch.testing.assert_close(log_prob.double(), expected, rtol=1e-5, atol=1e-5)
+    assert action[0, 1] == 1 and action[1, 0] == -1
+
+
+# ------------------------------------------------------------------ collecting
+
+
+def test_a_minibatch_holds_what_was_played() -> None:
+    """The next state of every sampled transition follows from its state and action, also where it was truncated."""
+    learner, _ = collected(TD3(**SMALL), 20)
+    ended = 0
+    for number in range(40):
+        for row in rows_of(learner, number):
+            played = row["a"].clamp(-1, 1) * torch.tensor([1.0, 2.0])
+            torch.testing.assert_close(row["next"], row["x"] + 0.1 * played) if not row["terminated"] else None
+            ended += row["terminated"]
+    assert ended > 0
+
+
+def test_the_warm_up_plays_uniform_actions_and_evaluation_does_not() -> None:
+    learner, _ = collected(TD3(**{**SMALL, "warm_up": 10**6, "horizon": 60}), 2)
+    played = learner.replay.action[: learner.replay.count]
+    assert np.abs(played).max() <= 1 and learner.gradient_steps == 0
+    for edge in (-0.5, 0.0, 0.5):
+        assert (played < edge).mean() == pytest.approx((edge + 1) / 2, abs=0.1)
+    x = (torch.rand(5, 2),)
+    still = learner.act(x, None, torch.zeros(5, 2), None, None).action
+    torch.testing.assert_close(still, actor_of(learner.state_dict()["policy"], x[0]))
+
+
+def test_noise_explores_around_the_actor() -> None:
+    learner, _ = collected(TD3(**{**SMALL, "warm_up": 0}, exploration=0.3), 1)
+    x, noise = (torch.rand(5, 2),), torch.randn(5, 2)
+    played = learner.act(x, None, noise, None, None)
+    expected = (actor_of(learner.state_dict()["policy"], x[0]) + 0.3 * noise).clamp(-1, 1)
+    torch.testing.assert_close(played.action, expected)
+    torch.testing.assert_close(played.played, expected * torch.tensor([1.0, 2.0]))
+
+
+@pytest.mark.parametrize(("ratio", "batch"), [(8.0, 8), (2.0, 8), (20.0, 8), (1.0, 3)])
+def test_the_limiter_keeps_the_ratio_of_samples_to_transitions(ratio: float, batch: int) -> None:
+    learner, _ = collected(TD3(**{**SMALL, "samples_per_step": ratio, "batch": batch}), 12)
+    assert learner.replay.count == 12 * 12
+    assert learner.gradient_steps == int((144 - 24) * ratio / batch)
+
+
+# ------------------------------------------------------------------ state
+
+
+@pytest.mark.parametrize(
+    "hyper",
+    [
+        TD3(**{**SMALL, "capacity": 60}),
+        TD3(**SMALL, normalize_inputs=True, n_step=3),
+        DDPG(**SMALL, max_grad_norm=0.1),
+        SAC(**STOCHASTIC),
+    ],
+    ids=["td3", "td3 n-step", "ddpg", "sac"],
+)
+def test_it_goes_on_to_the_bit(hyper: Any) -> None:
+    learner, actor = collected(hyper, 9)
+    saved = copy.deepcopy((learner.state_dict(), actor.state_dict()))
+    other, second = collected(hyper, 0)
+    other.load_state_dict(saved[0])
+    second.load_state_dict(saved[1])
+    for iteration in range(9, 15):
+        for one, its in ((learner, actor), (other, second)):
+            its.collect(iteration)
+            one.update(its.batch, iteration, iteration)
+    assert learner.gradient_steps == other.gradient_steps
+    for a, b in ((learner.theta, other.theta), (learner.phi, other.phi), (learner.phi_target, other.phi_target)):
+        assert torch.equal(a, b)
+
+
+def test_a_policy_without_a_critic_of_actions_does_not_fit() -> None:
+    learner, _ = collected(TD3(**SMALL), 1)
+    state = learner.state_dict()
+    del state["critic"]
+    with pytest.raises(ValueError, match="no critic of state and action"):
+        learner.load_policy(state)
+
+
+# ------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize("action", [Discrete(3), Box((-1.0,), (float("inf"),))], ids=["discrete", "unbounded"])
+def test_actions_without_finite_bounds_are_refused(action: Any) -> None:
+    with pytest.raises(BadRequest, match="needs actions within finite bounds"):
+        TD3(**SMALL).learner(Spec((Input("x", (2,)),), action), 0, CPU)
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ({"capacity": 20}, "capacity"),
+        ({"net": Net(lstm=4, output="tanh")}, "net.lstm"),
+        ({"net": Net()}, "net.output"),
+    ],
+)
+def test_impossible_hyper_parameters_are_refused(words: dict[str, Any], key: str) -> None:
+    with pytest.raises(BadRequest) as caught:
+        TD3(**{**SMALL, **words})
+    assert caught.value.key == key
+
+
+def test_it_is_off_policy() -> None:
+    assert isinstance(TD3(**SMALL).learner(Drift.spec, 0, CPU), OffPolicy)
