@@ -101,10 +101,16 @@ def test_links_lead_somewhere() -> None:
             assert link.startswith(("http", "mailto")) or (page.parent / link).exists(), f"{page}: {link}"
 
 
-@pytest.mark.parametrize("name", ["ppo", "a2c", "a3c", "reinforce"])
+SHARED = {
+    **dict.fromkeys(("ppo", "a2c", "a3c", "reinforce"), "algorithms"),
+    **dict.fromkeys(("td3", "sac", "ddpg"), "off_policy"),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
 def test_the_defaults_on_an_algorithms_page(name: str) -> None:
     """Its table and the shared one together name every key, with the default of its config."""
-    text = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("algorithms", name))
+    text = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in (SHARED[name], name))
     told = {key: yaml.safe_load(value) for key, value in re.findall(r"^\| `([\w.]+)` \| (.*?) \|", text, re.MULTILINE)}
     conf = yaml.safe_load((ROOT / "conf" / "rl" / f"{name}.yaml").read_text())
     conf |= {f"net.{key}": value for key, value in conf.pop("net").items()}

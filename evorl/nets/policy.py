@@ -191,6 +191,13 @@ class Policy(nn.Module):
         if isinstance(self.spec.action, Box) and self.net.std == "state":
             nn.init.constant_(self.policy.bias[len(self.spec.action.low) :], self.net.log_std)
 
+    def initialise_uniformly(self, generator: torch.Generator) -> None:
+        """Weights and biases within 1 / sqrt(inputs), as deterministic policy gradients begin (`uniform_weights`)."""
+        uniform_weights(self, generator)
+        if isinstance(self.spec.action, Box) and self.net.std == "state":
+            with torch.no_grad():
+                self.policy.bias[len(self.spec.action.low) :] += self.net.log_std
+
     @property
     def light(self) -> bool:
         """Whether an update is few and small operations, so that their overhead is most of its time."""
@@ -229,6 +236,16 @@ class Policy(nn.Module):
         bias = torch.cat([head.bias for head in heads]) if self.net.bias else None
         raw, value = nn.functional.linear(x, weight, bias).split([len(head.weight) for head in heads], -1)
         return raw, value
+
+
+def uniform_weights(module: nn.Module, generator: torch.Generator) -> None:
+    """Draw all weights and biases uniformly within 1 / sqrt(inputs), PyTorch's default for linear layers."""
+    for layer in module.modules():
+        if isinstance(layer, (Layer, nn.Linear, nn.Conv2d)):
+            inputs = layer.weight.shape[1] if isinstance(layer, Layer) else layer.weight[0].numel()
+            for x in (layer.weight, layer.bias):
+                if x is not None:
+                    nn.init.uniform_(x, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs), generator=generator)
 
 
 def encoders(spec: Spec) -> tuple[nn.ModuleList, int]:

@@ -7,7 +7,6 @@ The critics' layers are stacked, so that each layer is one batched product. They
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 
 import torch
@@ -29,19 +28,6 @@ class QFunctions(nn.Module):
         widths = (width + len(spec.action.low), *net.hidden, len(spec.rewards))
         self.layers = nn.ModuleList(Layer(critics, i, o) for i, o in pairwise(widths))
         self.activation = ACTIVATIONS[net.activation]
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Uniform weights and biases within 1 / sqrt(inputs), PyTorch's default for linear layers."""
-        for module in self.modules():
-            if isinstance(module, Layer):
-                bound = 1 / math.sqrt(module.weight.shape[1])
-                assert module.bias is not None
-                for x in (module.weight, module.bias):
-                    nn.init.uniform_(x, -bound, bound, generator=generator)
-            elif isinstance(module, (nn.Conv2d, nn.Linear)):  # of an image's encoder
-                nn.init.kaiming_uniform_(module.weight, math.sqrt(5), generator=generator)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
 
     def forward(self, inputs: tuple[Tensor, ...], action: Tensor) -> Tensor:
         """Values [G, N, R] of actions [N, K] in the states of ``inputs``, each [N, ...]."""

@@ -40,7 +40,7 @@ class NetworkLearner(Generic[H]):
         self.policy = self._build_policy(spec)
         if hyper.compile and not self.policy.light:
             raise BadRequest("is for networks without an LSTM and without images, whose steps are short", "rl.compile")
-        self.policy.initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
+        self._initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
         self.layout = Layout.of(self.policy)
         self.theta = self.layout.flatten(dict(self.policy.named_parameters())).to(device)
         self.policy.to(device)
@@ -62,6 +62,9 @@ class NetworkLearner(Generic[H]):
 
     def _build_policy(self, spec: Spec) -> Policy:
         return Policy(spec, self.hyper.net)
+
+    def _initialise(self, generator: torch.Generator) -> None:
+        self.policy.initialise(generator)
 
     # -------------------------------------------------------------- acting
 

@@ -18,7 +18,7 @@ from torch.func import functional_call
 
 from evorl.mdp.core import Box, Spec, StateDict
 from evorl.nets.flat import Layout
-from evorl.nets.policy import Net, Output, Policy
+from evorl.nets.policy import Net, Output, Policy, uniform_weights
 from evorl.nets.q_functions import QFunctions
 from evorl.replay.storage import Fragment, Replay
 from evorl.replay.uniform import uniform
@@ -82,7 +82,7 @@ class OffPolicy(NetworkLearner[H]):
             raise BadRequest("this learner needs actions within finite bounds (a Box); rl=ppo takes any", "mdp")
         super().__init__(hyper, spec, seed, device)
         self.critic = QFunctions(spec, hyper.net, self.critics)
-        self.critic.initialise(torch.Generator().manual_seed(seeds.key(seed, "critic weights") >> 1))
+        uniform_weights(self.critic, torch.Generator().manual_seed(seeds.key(seed, "critic weights") >> 1))
         self.critic_layout = Layout.of(self.critic)
         self.phi = self.critic_layout.flatten(dict(self.critic.named_parameters())).to(device)
         self.critic.to(device)
@@ -98,6 +98,9 @@ class OffPolicy(NetworkLearner[H]):
 
     def _build_policy(self, spec: Spec) -> Policy:
         return Policy(spec, self.hyper.net, critic=False)
+
+    def _initialise(self, generator: torch.Generator) -> None:
+        self.policy.initialise_uniformly(generator)
 
     @cached_property
     def replay(self) -> Replay:

@@ -18,11 +18,13 @@ from evorl.nets.policy import Net
 from evorl.ops.adam import adam
 from evorl.rl.off_policy import OffPolicy, OffPolicyHyper, follow, gap
 from evorl.util.errors import BadRequest
+from evorl.util.schedule import Schedule
 from evorl.util.types import Positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class SAC(OffPolicyHyper):
+    lr: Schedule = 3e-4
     alpha: Positive = 1.0
     """The temperature at the start."""
     target_entropy: float | None = None
