@@ -42,6 +42,7 @@ from evorl.training.experiment import Experiment
 from evorl.training.train import Run, spec
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
+from evorl.util.types import with_whole_rows
 
 Array = NDArray[Any]
 SLOTS = 256  # approximate episodes at once in a task of lifetime=play; a constant, since it decides the last bits
@@ -331,7 +332,7 @@ class TrainEvaluator:
             run.iterate()
         episodes = _play_fitness_episodes(run.experiment.mdp, run.learner, self.experiment.seed, e, one.id)
         state = run.learner.state_dict()
-        kept = {name: part for name, part in state.items() if name != "policy"}
+        kept = {name: with_whole_rows(part) for name, part in state.items() if name != "policy"}
         if not e.inherit_optimizer:
             kept.pop("optimizer")
         answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides)

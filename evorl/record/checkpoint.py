@@ -4,7 +4,9 @@
 
 * ``tensors.safetensors``: every array of the state, named by its keys joined with "/";
 * ``state.json``: the rest of the state, with null in place of arrays;
-* ``manifest.json``: the SHA-256 and size of both, the step, and a checksum of itself.
+* ``rows-*.safetensors``: `AppendedRows` of the state, in segments that are written once. A later checkpoint has hard
+  links to the segments that it needs, so it writes only new rows;
+* ``manifest.json``: the SHA-256 and size of all of them, the step, and a checksum of itself.
 
 A checkpoint is written under a temporary name, flushed to stable storage and renamed, so that a reader finds the
 complete old state or the complete new one. Types are kept: NumPy arrays are loaded as NumPy arrays, torch tensors as
@@ -17,6 +19,7 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,9 +31,10 @@ import evorl
 from evorl.record import tensors
 from evorl.util import files
 from evorl.util.errors import BadRequest
-from evorl.util.types import StateDict
+from evorl.util.types import AppendedRows, StateDict
 
 SCHEMA = 1
+SEGMENT_BYTES = 8 << 20  # smaller segments of rows are written again with the next rows
 
 _TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 _log = logging.getLogger("evorl")
@@ -48,10 +52,18 @@ class RunLocked(BadRequest):
 
 
 def save(
-    run_dir: Path, step: int, state: StateDict, keep: int, best: int | None = None, *, overwrite: bool = False
+    run_dir: Path,
+    step: int,
+    state: StateDict,
+    keep: int,
+    best: int | None = None,
+    *,
+    overwrite: bool = False,
+    previous: int | None = None,
 ) -> Path:
     """Save a state as the checkpoint of a step; return its directory.
 
+    ``previous`` is the step of the checkpoint that this run loaded or saved last; its segments of rows are used again.
     Once it is complete, older checkpoints are removed, except the ``keep`` newest and ``best``.
     A complete checkpoint of this step is kept as it is unless ``overwrite`` is set. Between the two renames of an
     overwrite the previous step is the newest checkpoint. Raises OSError (a full disk) with the earlier checkpoints
@@ -65,22 +77,24 @@ def save(
         _remove(leftover)
     target = home / str(step)
     if overwrite or not _is_complete(target):
-        _write(home / f".{step}.partial", target, step, state)
+        _write(home / f".{step}.partial", target, step, state, home / str(previous))
     files.replace(home / "latest", f"{step}\n".encode())
     _prune(home, step, keep, best)
     return target
 
 
-def _write(temporary: Path, target: Path, step: int, state: StateDict) -> None:
+def _write(temporary: Path, target: Path, step: int, state: StateDict, previous: Path) -> None:
     arrays: dict[str, Any] = {}
-    rest = _split(state, (), arrays)
+    appended: dict[str, AppendedRows] = {}
+    rest = _split(state, (), arrays, appended)
     torch = {
         name: str(array.dtype).removeprefix("torch.") for name, array in arrays.items() if tensors.is_tensor(array)
     }
-    document = json.dumps({"torch": torch, "state": rest}).encode()
     try:
         temporary.mkdir()
-        entries = {
+        rows, entries = _write_rows(temporary, appended, previous)
+        document = json.dumps({"torch": torch, "state": rest} | ({"rows": rows} if rows else {})).encode()
+        entries |= {
             _TENSORS: files.write(temporary / _TENSORS, tensors.encode(arrays)),
             _STATE: files.write(temporary / _STATE, [document]),
         }
@@ -93,6 +107,46 @@ def _write(temporary: Path, target: Path, step: int, state: StateDict) -> None:
         with suppress(OSError):
             _remove(temporary)
         raise
+
+
+def _write_rows(
+    directory: Path, appended: dict[str, AppendedRows], previous: Path
+) -> tuple[dict[str, Any], dict[str, tuple[int, str]]]:
+    """Write the rows that ``previous`` lacks and link its other segments; return what `_read_rows` needs, and files.
+
+    A short last segment is written again together with the new rows, so that there are few.
+    """
+    old, known = {}, {}
+    if appended and previous.is_dir():
+        with suppress(DamagedCheckpoint):
+            known = _read_manifest(previous)["files"]
+            old = json.loads(_read_verified(previous / _STATE, known[_STATE])).get("rows", {})
+    rows: dict[str, Any] = {}
+    entries: dict[str, tuple[int, str]] = {}
+    for number, (name, one) in enumerate(appended.items()):
+        kept = [part for part in old.get(name, {"segments": []})["segments"] if part[1] > one.first]
+        if kept and (kept[0][0] > one.first or kept[-1][1] > one.end):
+            kept = []  # of another history
+        while kept and known[kept[-1][2]]["size"] < SEGMENT_BYTES:
+            kept.pop()
+        for _, _, file in kept:
+            _link(previous / file, directory / file)
+            entries[file] = known[file]["size"], known[file]["sha256"]
+        begin = kept[-1][1] if kept else one.first
+        if begin < one.end:
+            file = f"rows-{number}-{begin}-{one.end}.safetensors"
+            entries[file] = files.write(directory / file, tensors.encode(one.read(begin, one.end)))
+            kept.append([begin, one.end, file])
+        rows[name] = {"first": one.first, "segments": kept}
+    return rows, entries
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without hard links
+        shutil.copyfile(source, target)
+        files.sync_file(target)
 
 
 def _manifest(step: int, entries: dict[str, tuple[int, str]]) -> bytes:
@@ -110,15 +164,18 @@ def _with_checksum(content: dict[str, Any]) -> bytes:
     return (json.dumps({**content, "sha256": digest}, indent=2) + "\n").encode()
 
 
-def _split(node: Any, path: tuple[str, ...], arrays: dict[str, Any]) -> Any:
-    """Return the state with null in place of arrays; the arrays are added to ``arrays`` by name."""
+def _split(node: Any, path: tuple[str, ...], arrays: dict[str, Any], appended: dict[str, AppendedRows]) -> Any:
+    """Return the state with null in place of arrays and rows, which go into ``arrays`` and ``appended`` by name."""
+    if isinstance(node, AppendedRows):
+        appended[_array_name(path)] = node
+        return None
     if isinstance(node, np.ndarray) or tensors.is_tensor(node):
         arrays[_array_name(path)] = node
         return None
     if isinstance(node, np.generic):
         return node.item()
     if isinstance(node, dict) and all(isinstance(key, str) for key in node):
-        return {key: _split(child, (*path, key), arrays) for key, child in node.items()}
+        return {key: _split(child, (*path, key), arrays, appended) for key, child in node.items()}
     if isinstance(node, list):
         return [_to_json(child, path) for child in node]
     return _to_json(node, path)
@@ -210,7 +267,19 @@ def load(path: Path) -> StateDict:
     state: StateDict = document["state"]
     for name, array in arrays.items():
         _insert(state, name, array)
+    for name, found in document.get("rows", {}).items():
+        _insert(state, name, _read_rows(path, manifest, found))
     return state
+
+
+def _read_rows(path: Path, manifest: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return `AppendedRows.whole` from its segments."""
+    parts = []
+    for begin, _, file in found["segments"]:
+        part = tensors.decode(_read_verified(path / file, manifest["files"][file]))
+        parts.append({name: x[max(found["first"] - begin, 0) :] for name, x in part.items()})
+    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+    return {"first": found["first"], "rows": rows}
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

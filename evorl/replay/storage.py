@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.mdp.core import Box, Spec, heads
-from evorl.util.types import StateDict
+from evorl.util.types import AppendedRows, StateDict
 
 Array = NDArray[Any]
 Numbers = NDArray[np.int64]
@@ -202,29 +202,34 @@ class Replay:
     def state_dict(self) -> StateDict:
         """Return what the ring holds, in order, and what later appends need."""
         low = self.oldest(self.count) if self.count else 0
-        at = np.arange(low, self.count) % self.capacity
         first = max(self.frames - self.room, 0)
-        frames = np.arange(first, self.frames) % self.room
         return {
-            "count": self.count, "oldest": low, "frames": self.frames, "oldest_frame": first,
-            "appends": np.array(self.appends, np.int64).reshape(-1, 2),
-            "inputs": {str(i): x[frames] for i, x in enumerate(self.inputs)},
-            "legal": None if self.legal is None else self.legal[frames],
-            "transitions": {name: getattr(self, name)[at] for name in _STORED},
+            "count": self.count, "frames": self.frames, "appends": np.array(self.appends, np.int64).reshape(-1, 2),
+            "states": AppendedRows(first, self.frames, self._read_states),
+            "transitions": AppendedRows(low, self.count, self._read_transitions),
             "columns": {name: getattr(self, name).copy() for name in _COLUMNS},
         }  # fmt: skip
+
+    def _read_states(self, first: int, end: int) -> dict[str, Array]:
+        at = np.arange(first, end) % self.room
+        return {str(i): x[at] for i, x in enumerate(self._stores())}
+
+    def _read_transitions(self, first: int, end: int) -> dict[str, Array]:
+        at = np.arange(first, end) % self.capacity
+        return {name: getattr(self, name)[at] for name in _STORED}
 
     def load_state_dict(self, state: StateDict) -> None:
         self.count, self.frames = state["count"], state["frames"]
         self.appends = [Append(*one) for one in np.asarray(state["appends"]).tolist()]
-        frames = np.arange(state["oldest_frame"], self.frames) % self.room
-        for i, x in enumerate(self.inputs):
-            x[frames] = state["inputs"][str(i)]
-        if self.legal is not None:
-            self.legal[frames] = state["legal"]
-        numbers = np.arange(state["oldest"], self.count)
-        for name in _STORED:
-            getattr(self, name)[numbers % self.capacity] = state["transitions"][name]
+        states, transitions = (
+            one.whole() if isinstance(one, AppendedRows) else one for one in (state["states"], state["transitions"])
+        )
+        at = np.arange(states["first"], self.frames) % self.room
+        for i, x in enumerate(self._stores()):
+            x[at] = states["rows"].get(str(i), x[at])
+        numbers = np.arange(transitions["first"], self.count)
+        for name, rows in transitions["rows"].items():
+            getattr(self, name)[numbers % self.capacity] = rows
         for name in _COLUMNS:
             getattr(self, name)[:] = state["columns"][name]
         self._link(numbers)

@@ -192,7 +192,7 @@ class Session:
         )
         state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": evaluated}
         again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
-        checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again)
+        checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again, previous=self.saved)
         self.saved = self.run.steps
 
     def _save_if_possible(self) -> None:

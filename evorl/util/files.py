@@ -33,6 +33,15 @@ def write_all(descriptor: int, chunk: bytes | memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
+def sync_file(path: Path) -> None:
+    """Flush a file to stable storage."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def sync_directory(directory: Path) -> None:
     """Flush a directory to stable storage: names just created, renamed or removed."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Meta
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
@@ -14,6 +18,33 @@ Averaging = Annotated[float, Meta(ge=0, lt=1)]  # the share of the past in a mov
 Count = Annotated[int, Meta(ge=1)]
 Threads = Annotated[int, Meta(ge=1, le=1024)]  # more than a system allows would end the process
 Natural = Annotated[int, Meta(ge=0)]
+
+
+class AppendedRows(NamedTuple):
+    """Rows ``first`` to ``end`` - 1 of arrays that only grow at their end and lose rows at their start.
+
+    A row never changes once it was appended, so a checkpoint writes only the rows that the one before lacks. A loaded
+    state holds `whole` in its place.
+    """
+
+    first: int
+    end: int
+    read: Callable[[int, int], dict[str, NDArray[Any]]]
+    """Returns copies of the rows from one number up to another."""
+
+    def whole(self) -> dict[str, Any]:
+        """Return the number of the first row, and all rows by name."""
+        return {"first": self.first, "rows": self.read(self.first, self.end)}
+
+
+def with_whole_rows(state: Any) -> Any:
+    """Return a state with `AppendedRows.whole` in place of appended rows, as a message needs it."""
+    if isinstance(state, AppendedRows):
+        return state.whole()
+    if isinstance(state, dict):
+        return {name: with_whole_rows(part) for name, part in state.items()}
+    return state
+
 
 StateDict = dict[str, Any]
 """Nested dictionaries (string keys) of NumPy arrays, torch tensors, plain JSON values and lists of these."""
