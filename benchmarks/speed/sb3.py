@@ -1,8 +1,9 @@
-"""Stable-Baselines3's PPO as a worker (``rate``, see `common.serve`) or until a world is solved (``solve``).
+"""Stable-Baselines3's learners as a worker (``rate``, see `common.serve`) or until a world is solved (``solve``).
 
 Runs in the peers' environment: python sb3.py rate|solve SETTINGS, where SETTINGS is JSON: world (a gymnasium id or
 "pong"), envs, threads, seed, ppo (keyword arguments of its PPO; "lin_X" falls linearly from X to 0), hidden and
 activation (of the policy; its own defaults if not given), and for ``solve`` budget (steps) and threshold.
+With ``algorithm`` (TD3 or SAC) the settings are world, threads, seed, hidden and ``arguments`` of that class.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import numpy as np
 import torch
 from common import say, serve
 from gymnasium.spaces import Box, Discrete
-from stable_baselines3 import PPO
+from stable_baselines3 import PPO, SAC, TD3
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, create_mlp
 from stable_baselines3.common.vec_env import VecEnv
 
 from evorl.mdp.pong import Pong
 from evorl.util.seed import Episodes
 
+OFF_POLICY_STEPS = 64  # environment steps, each with a gradient step, that count as one update
 EPISODES = 100  # that the criterion averages over, as SB3's own logs do
 
 
@@ -115,9 +119,22 @@ def scheduled(value: Any) -> Any:
     return falling
 
 
+def off_policy(
+    world: str, threads: int, algorithm: str, arguments: dict[str, Any], hidden: list[int], seed: int = 0
+) -> BaseAlgorithm:
+    """TD3 or SAC, one gradient step for each environment step."""
+    torch.set_num_threads(threads)
+    env, policy = make_vec_env(world, 1, seed), {"net_arch": hidden}
+    if algorithm == "SAC":
+        return SAC("MlpPolicy", env, policy_kwargs=policy, seed=seed, device="cpu", **arguments)
+    size = env.action_space.shape
+    noise = NormalActionNoise(np.zeros(size), 0.1 * np.ones(size))
+    return TD3("MlpPolicy", env, policy_kwargs=policy, seed=seed, device="cpu", action_noise=noise, **arguments)
+
+
 def rate(settings: dict[str, Any]) -> None:
-    learner = model(**settings)
-    steps = learner.n_steps * learner.n_envs
+    learner: Any = off_policy(**settings) if "algorithm" in settings else model(**settings)
+    steps = OFF_POLICY_STEPS if "algorithm" in settings else learner.n_steps * learner.n_envs
 
     def update() -> int:
         learner.learn(steps, reset_num_timesteps=False)
