@@ -18,11 +18,12 @@ from evorl.util.typed import typed, unknown
 
 GROUPS = ("mdp", "rl")
 """The config groups whose keys may evolve; all other keys belong to the run, not to an individual."""
-FIXED = ("rl.net", "rl.normalize_inputs", "rl.members", "rl.threads", "rl.compile", "mdp.budget")
+FIXED = ("rl.net", "rl.normalize_inputs", "rl.members", "rl.threads", "rl.compile", "rl.capacity", "mdp.budget")
 """Keys that must be the same for all individuals: inherited weights must fit, and bits must not change."""
 FROZEN = (
     "rl.slots", "rl.horizon", "rl.minibatch", "rl.clip", "rl.value_clip", "rl.max_grad_norm", "rl.adam_epsilon",
-    "rl.normalize_advantage",
+    "rl.normalize_advantage", "rl.batch", "rl.tau", "rl.target_noise", "rl.target_clip", "rl.target_entropy",
+    "rl.learn_alpha",
 )  # fmt: skip
 """Keys that a compiled gradient step holds in its code."""
 LEAF = {"low", "high", "log", "choices"}

@@ -230,8 +230,9 @@ class Replay:
         numbers = np.arange(transitions["first"], self.count)
         for name, rows in transitions["rows"].items():
             getattr(self, name)[numbers % self.capacity] = rows
-        for name in _COLUMNS:
-            getattr(self, name)[:] = state["columns"][name]
+        if len(state["columns"]["last"]) == len(self.last):  # else another number of slots: no episode continues
+            for name in _COLUMNS:
+                getattr(self, name)[:] = state["columns"][name]
         self._link(numbers)
 
 

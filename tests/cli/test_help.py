@@ -38,8 +38,12 @@ def explained(hydra: Hydra, *words: str) -> tuple[DictConfig, Descriptions]:
 
 @pytest.mark.parametrize("word", CHOICES)
 def test_every_key_has_a_meaning(hydra: Hydra, word: str) -> None:
-    plus = "+" if word.partition("=")[0] in overrides.FOLDERS else ""
-    found = rows(hydra, f"{plus}{word}")
+    group, _, choice = word.partition("=")
+    words = [f"+{word}" if group in overrides.FOLDERS else word]
+    if group == overrides.TUNED:  # it belongs to a pair, which has its keys
+        world, _, algorithm = choice.rpartition("_")
+        words = [f"mdp={world}", f"rl={algorithm}"]
+    found = rows(hydra, *words)
     assert [key for key, (_, meaning) in found.items() if not meaning] == []
     assert all("\n" not in value + meaning for value, meaning in found.values())
 

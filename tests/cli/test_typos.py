@@ -23,6 +23,7 @@ from evorl import run
 from evorl.analysis.runs import flatten
 from evorl.cli import config, overrides
 from evorl.cli.hydra_internals import Hydra
+from evorl.util.errors import one_edit
 from evorl.util.seed import generator
 
 NEEDED = {
@@ -168,7 +169,7 @@ def test_misspelt_choices(capsys: pytest.CaptureFixture[str]) -> None:
         text = refusal([f"{plus}{group}={wrong}"], capsys)
         assert text.startswith(f"evorl: {group}: no choice '{wrong}'; did you mean "), text
         meant = text.removesuffix("?").rpartition("did you mean ")[2]
-        assert meant in there and wrong in edits(meant), text
+        assert meant in there and one_edit(wrong, meant), text
 
 
 def wrong_value(value: Any) -> str:

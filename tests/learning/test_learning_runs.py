@@ -21,7 +21,7 @@ from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experimen
 def learned(tmp_path: Path, *words: str) -> dict[str, Any]:
     """What result.json holds after a run with these words."""
     usual = ("record.tensorboard=false", "checkpoint.every=0", "seed=1", f"hydra.run.dir={tmp_path / 'run'}")
-    assert go(*words, *usual) == 0
+    assert go(*usual, *words) == 0
     result: dict[str, Any] = json.loads((tmp_path / "run" / "result.json").read_bytes())
     return result
 
@@ -85,6 +85,11 @@ LONG = {
     "reinforce": (475, "mdp=cartpole", "rl=reinforce", "budget.steps=800000", "eval.every=20000"),
     "lunarlander": (200, "mdp=lunarlander", "eval.every=100000"),
     "halfcheetah": (1500, "mdp=halfcheetah"),
+    "td3": (1500, "mdp=halfcheetah", "rl=td3", "budget.steps=50000", "eval.every=10000", "eval.episodes=5"),
+    "td3, inverted pendulum": (
+        *(1000, "mdp=gymnasium", "mdp.id=InvertedPendulum-v5", "rl=td3", "rl.warm_up=1000"),
+        *("budget.steps=30000", "eval.every=2500", "eval.episodes=10"),
+    ),
 }
 
 
@@ -93,3 +98,10 @@ LONG = {
 def test_other_algorithms_and_worlds(name: str, tmp_path: Path) -> None:
     enough, *words = LONG[name]
     assert learned(tmp_path, *map(str, words), f"budget.fitness={enough}")["fitness"] >= float(enough)
+
+
+@pytest.mark.learn
+@pytest.mark.parametrize("seed", range(5))
+def test_sac_on_pendulum(seed: int, tmp_path: Path) -> None:
+    words = ("mdp=pendulum", "rl=sac", "budget.steps=5000", "eval.every=500", "eval.episodes=20", f"seed={seed}")
+    assert learned(tmp_path, *words, "budget.fitness=-200")["fitness"] >= -200

@@ -25,6 +25,7 @@ from evorl.util.errors import BadRequest
 
 TINY = ("rl.slots=4", "rl.horizon=16", "rl.net.hidden=[8]")
 PPO = ("rl.minibatch=32", "rl.passes=2")
+MEMORY = ("rl.batch=8", "rl.samples_per_step=2", "rl.warm_up=32", "rl.capacity=2000")
 PONG = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60")
 DUEL = ("mdp=duel", "mdp.ground.limit=3", "mdp.ground.storm=1")
 PLACES = {
@@ -32,6 +33,8 @@ PLACES = {
     "a2c": (*TINY, "mdp=cartpole", "rl=a2c"),
     "a3c": (*TINY, "mdp=cartpole", "rl=a3c"),
     "reinforce": (*TINY, "mdp=cartpole", "rl=reinforce"),
+    "td3": (*TINY, *MEMORY, "mdp=pendulum", "rl=td3"),
+    "sac": (*TINY, *MEMORY, "mdp=pendulum", "rl=sac"),
     "gymnasium": (*TINY, *PPO, "mdp=cartpole"),
     "pong": (*TINY, *PPO, *PONG),
     "duel": (*TINY, *PPO, *DUEL),
