@@ -19,7 +19,7 @@ from harness import NEEDS_COMPILER, QUICK, Faulty, fingerprint, go, newest, rows
 from evorl import evaluate
 from evorl.ec.pbt import PBT
 from evorl.ec.sga import SGA
-from evorl.mdp.core import WorldError
+from evorl.mdp.core import World, WorldError
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.nets.capture import Trace as Recorded
 from evorl.nets.capture import capture
@@ -33,8 +33,10 @@ from evorl.record.terminal import Terminal
 from evorl.rl import network_learner
 from evorl.rl.core import NotFinite
 from evorl.rl.ppo import PPO
+from evorl.rl.sac import SAC
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import Lockstep
+from evorl.rl.td3 import TD3
 from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.training.train import Run, Start, new_run
 from evorl.util import files
@@ -95,7 +97,11 @@ def test_a_compiled_run_learns_the_same_and_goes_on_exactly(tmp_path: Path, monk
     for part in ("policy", "optimizer"):
         whole, resumed = (learner[part] for learner in learners)
         assert all(torch.equal(x, resumed[name]) for name, x in whole.items())
-    own = {"lr": 1e-2, "critic_coef": 1, "entropy_coef": 0.1}  # what a population varies is not in the code
+    own: dict[str, Any] = {
+        "lr": 1e-2,
+        "critic_coef": 1,
+        "entropy_coef": 0.1,
+    }  # what a population varies is not in the code
     assert not torch.equal(
         trained(1, compile=True, **own)["learner"]["policy"]["policy.weight"],
         first["learner"]["policy"]["policy.weight"],
@@ -103,35 +109,62 @@ def test_a_compiled_run_learns_the_same_and_goes_on_exactly(tmp_path: Path, monk
     assert libraries() == 1
 
 
+SHARED: dict[str, Any] = {
+    "slots": 8, "horizon": 32, "gamma": 0.9, "lr": 1e-2, "adam_epsilon": 1e-4, "max_grad_norm": 0.1,
+}  # fmt: skip
+MEMORY: dict[str, Any] = {
+    "batch": 8, "samples_per_step": 2, "warm_up": 16, "warm_up_actions": "policy", "n_step": 2, "tau": 0.1,
+}  # fmt: skip
+NOT_SEARCHED = {"asynchronous", "max_lag", "correction", *(key.removeprefix("rl.") for key in genes.FIXED)}
+"""Keys that are the same for all individuals, or that change how a run samples and not what a step does."""
+REPLAYED: Any = {"horizon": 16, "batch": 16, "warm_up": 8, "samples_per_step": 4}
+PENDULUM = Gymnasium(id="Pendulum-v1")
+COMPILED: dict[str, tuple[Any, World, dict[str, Any]]] = {
+    "ppo": (SMALL, CPU.mdp, SHARED | {
+        "lam": 0.9, "critic_coef": 0.3, "entropy_coef": 0.1, "normalize_advantage": False,
+        "normalize_rewards": True, "clip": 0.1, "passes": 1, "minibatch": 16, "value_clip": 0.2, "target_kl": 0.1,
+    }),
+    "td3": (TD3(**REPLAYED, net=Net(hidden=(8,), output="tanh")), PENDULUM, SHARED | MEMORY | {
+        "exploration": 0.3, "target_noise": 0.3, "target_clip": 0.2, "delay": 3,
+    }),
+    "sac": (SAC(**REPLAYED, net=Net(hidden=(8,), std="state")), PENDULUM, SHARED | MEMORY | {
+        "alpha": 0.5, "target_entropy": -2.0, "learn_alpha": False,
+    }),
+}  # fmt: skip
+"""For each learner: settings, a world, and another value for each key that may be a gene."""
+BESIDE_A_REPLAY = {"rl.slots", "rl.horizon"}
+"""Keys that shape the minibatch of a policy gradient, and not that of a learner with a replay."""
+
+
+@pytest.mark.parametrize("name", COMPILED)
 def test_genes_refused_beside_a_compiled_step_are_those_that_its_code_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CXX", sys.executable)  # nothing is compiled: any program will do
-    texts: list[str] = []
+    texts: set[str] = set()
 
     def noted(function: Any, *example: torch.Tensor) -> Any:
-        texts.append(Recorded.of(function, *example).text)
+        texts.add(Recorded.of(function, *example).text)
         return capture(function, *example)
 
     monkeypatch.setattr(network_learner, "compiled", noted)
-    others = {
-        "slots": 8, "horizon": 32, "gamma": 0.9, "lam": 0.9, "lr": 1e-2, "adam_epsilon": 1e-4, "critic_coef": 0.3,
-        "entropy_coef": 0.1, "max_grad_norm": 0.1, "normalize_advantage": False, "normalize_inputs": True,
-        "normalize_rewards": True, "clip": 0.1, "passes": 1, "minibatch": 16, "value_clip": 0.2, "target_kl": 0.1,
-    }  # fmt: skip
-    # no genes, or of sampling alone
-    aside = {"members", "asynchronous", "max_lag", "correction", "threads", "compile", "net"}
-    assert {one.name for one in fields(PPO)} == {*others} | aside
-    run_texts = {}
-    for name, value in {"seed": None, **others}.items():
+    usual, world, others = COMPILED[name]
+    assert {one.name for one in fields(usual)} == {*others} | (NOT_SEARCHED & {one.name for one in fields(usual)})
+
+    def code(**changed: Any) -> set[str]:
         texts.clear()
-        run = Run(replace(CPU, rl=replace(SMALL, compile=True, **({} if value is None else {name: value}))))
-        run.iterate()
+        run = Run(replace(CPU, mdp=world, rl=replace(usual, compile=True, **changed)))
+        for _ in range(2):
+            run.iterate()
         run.close()
-        run_texts[name] = tuple(texts)
-    held = {f"rl.{name}" for name in others if run_texts[name] != run_texts["seed"]}
-    assert held == {*genes.FROZEN}
+        return {*texts}
+
+    before = code()
+    held = {f"rl.{key}" for key, value in others.items() if code(**{key: value}) != before}
+    frozen = {*genes.FROZEN} & {f"rl.{key}" for key in others}
+    assert held == (frozen - BESIDE_A_REPLAY if usual.replays else frozen)
+    assert {*genes.FROZEN} <= {f"rl.{key}" for _, _, keys in COMPILED.values() for key in keys}
 
 
 def test_what_cannot_be_compiled_is_refused(
