@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from common import arguments, machine, page, save
-from ppo import Case, Peer, measure, rows, summary
+from common import arguments
+from ppo import Case, Peer, compare
 
 
 def case(name: str, algorithm: str, hidden: list[int], batch: int, aim: float) -> Case:
@@ -34,17 +34,7 @@ CASES = [
 
 def main() -> None:
     args = arguments(__doc__, samples=5, seconds=4.0, threads=2)
-    facts, results, lines = machine(), {}, []
-    for one in CASES:
-        print(one.name, flush=True)
-        found, facts["peers"] = measure(one, args.threads, args.samples, args.seconds)
-        results[one.name] = summary(one, found)
-        lines += rows(one, results[one.name])
-        head = ["environment steps per second", *(f"threads: {count + 1}" for count in range(args.threads))]
-        head += ["range at the better", "evorl is faster by", "compiled by", "aim"]
-        save(
-            args.out, facts, page("TD3 and SAC, environment steps per second", __doc__, head, lines), {"cases": results}
-        )
+    compare(CASES, "TD3 and SAC, environment steps per second", __doc__, args)
 
 
 if __name__ == "__main__":

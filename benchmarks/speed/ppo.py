@@ -125,17 +125,22 @@ def rows(case: Case, result: dict[str, Any]) -> list[list[str]]:
     return lines
 
 
-def main() -> None:
-    args = arguments(__doc__, samples=5, seconds=2.0, threads=2)
+def compare(cases: list[Case], title: str, text: str, args: Any) -> None:
+    """Measure all cases; save the page and the figures after each. ``text`` is what the page says of them."""
     facts, results, lines = machine(), {}, []
-    for case in cases():
+    head = ["environment steps per second", *(f"threads: {count + 1}" for count in range(args.threads))]
+    head += ["range at the better", "evorl is faster by", "compiled by", "aim"]
+    for case in cases:
         print(case.name, flush=True)
         found, facts["peers"] = measure(case, args.threads, args.samples, args.seconds)
         results[case.name] = summary(case, found)
         lines += rows(case, results[case.name])
-        head = ["environment steps per second", *(f"threads: {count + 1}" for count in range(args.threads))]
-        head += ["range at the better", "evorl is faster by", "compiled by", "aim"]
-        save(args.out, facts, page("PPO, environment steps per second", __doc__, head, lines), {"cases": results})
+        save(args.out, facts, page(title, text, head, lines), {"cases": results})
+
+
+def main() -> None:
+    args = arguments(__doc__, samples=5, seconds=2.0, threads=2)
+    compare(cases(), "PPO, environment steps per second", __doc__, args)
 
 
 if __name__ == "__main__":

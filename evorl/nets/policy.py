@@ -54,6 +54,7 @@ class Net:
             raise BadRequest(f"std=state keeps it between {low:g} and {high:g}, and {self.log_std:g} is not", "log_std")
 
 
+# in place where the gradient needs only the result: half the memory to write and to read again
 ACTIVATIONS = {"tanh": torch.tanh_, "relu": torch.relu_, "silu": nn.functional.silu}
 
 
@@ -161,7 +162,6 @@ class Policy(nn.Module):
         groups = 2 if critic and not net.shared else 1
         widths = (width, *net.hidden)
         self.hidden = nn.ModuleList(Layer(groups, i, o, net.bias) for i, o in pairwise(widths))
-        # in place where the gradient needs only the result: half the memory to write and to read again
         self.activation = ACTIVATIONS[net.activation]
         self.policy = nn.Linear(widths[-1], outputs(spec.action, net.std == "state"), net.bias)
         self.value = nn.Linear(widths[-1], len(spec.rewards), net.bias) if critic else None

@@ -72,18 +72,18 @@ def save(
     home = run_dir / "checkpoints"
     if not home.exists():
         home.mkdir()
-        files.sync_directory(run_dir)
+        files.sync(run_dir)
     for leftover in home.glob(".*"):
         _remove(leftover)
     target = home / str(step)
     if overwrite or not _is_complete(target):
-        _write(home / f".{step}.partial", target, step, state, home / str(previous))
+        _write(home / f".{step}.partial", target, step, state, None if previous is None else home / str(previous))
     files.replace(home / "latest", f"{step}\n".encode())
     _prune(home, step, keep, best)
     return target
 
 
-def _write(temporary: Path, target: Path, step: int, state: StateDict, previous: Path) -> None:
+def _write(temporary: Path, target: Path, step: int, state: StateDict, previous: Path | None) -> None:
     arrays: dict[str, Any] = {}
     appended: dict[str, AppendedRows] = {}
     rest = _split(state, (), arrays, appended)
@@ -99,10 +99,10 @@ def _write(temporary: Path, target: Path, step: int, state: StateDict, previous:
             _STATE: files.write(temporary / _STATE, [document]),
         }
         files.write(temporary / _MANIFEST, [_manifest(step, entries)])
-        files.sync_directory(temporary)
+        files.sync(temporary)
         _discard(target)
         os.rename(temporary, target)
-        files.sync_directory(target.parent)
+        files.sync(target.parent)
     except BaseException:
         with suppress(OSError):
             _remove(temporary)
@@ -110,14 +110,14 @@ def _write(temporary: Path, target: Path, step: int, state: StateDict, previous:
 
 
 def _write_rows(
-    directory: Path, appended: dict[str, AppendedRows], previous: Path
+    directory: Path, appended: dict[str, AppendedRows], previous: Path | None
 ) -> tuple[dict[str, Any], dict[str, tuple[int, str]]]:
     """Write the rows that ``previous`` lacks and link its other segments; return what `_read_rows` needs, and files.
 
     A short last segment is written again together with the new rows, so that there are few.
     """
     old, known = {}, {}
-    if appended and previous.is_dir():
+    if appended and previous is not None and previous.is_dir():
         with suppress(DamagedCheckpoint):
             known = _read_manifest(previous)["files"]
             old = json.loads(_read_verified(previous / _STATE, known[_STATE])).get("rows", {})
@@ -130,6 +130,7 @@ def _write_rows(
         while kept and known[kept[-1][2]]["size"] < SEGMENT_BYTES:
             kept.pop()
         for _, _, file in kept:
+            assert previous is not None
             _link(previous / file, directory / file)
             entries[file] = known[file]["size"], known[file]["sha256"]
         begin = kept[-1][1] if kept else one.first
@@ -146,7 +147,7 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except OSError:  # a file system without hard links
         shutil.copyfile(source, target)
-        files.sync_file(target)
+        files.sync(target)
 
 
 def _manifest(step: int, entries: dict[str, tuple[int, str]]) -> bytes:

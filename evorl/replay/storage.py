@@ -225,8 +225,8 @@ class Replay:
             one.whole() if isinstance(one, AppendedRows) else one for one in (state["states"], state["transitions"])
         )
         at = np.arange(states["first"], self.frames) % self.room
-        for i, x in enumerate(self._stores()):
-            x[at] = states["rows"].get(str(i), x[at])
+        for name, rows in states["rows"].items():
+            self._stores()[int(name)][at] = rows
         numbers = np.arange(transitions["first"], self.count)
         for name, rows in transitions["rows"].items():
             getattr(self, name)[numbers % self.capacity] = rows

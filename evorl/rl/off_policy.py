@@ -197,11 +197,8 @@ class OffPolicy(NetworkLearner[H]):
         """Inputs, actions, rewards, discounts and next inputs of a minibatch, with normalised inputs."""
         own, count = 0 if self.moments is None else self.moments.count_tensors, len(self.spec.inputs)
         statistics, columns = columns[:own], columns[own:]
-        inputs, (action, reward, discount), following = (
-            columns[:count],
-            columns[count : count + 3],
-            columns[count + 3 :],
-        )
+        inputs, following = columns[:count], columns[count + 3 :]
+        action, reward, discount = columns[count : count + 3]
         if self.moments is not None:
             inputs = self.moments.normalize(statistics, inputs)
             following = self.moments.normalize(statistics, following)
@@ -229,7 +226,7 @@ class OffPolicy(NetworkLearner[H]):
         loss = (values - target).square().mean((1, 2)).sum()
         (gradient,) = torch.autograd.grad(loss, leaf)
         self._apply_gradient(gradient, phi, m, v, t, lr)
-        return {"loss/value": loss.detach() / len(values), "value/q": values.detach().mean()}  # fmt: skip
+        return {"loss/value": loss.detach() / len(values), "value/q": values.detach().mean()}
 
     # -------------------------------------------------------------- state
 

@@ -33,18 +33,9 @@ def write_all(descriptor: int, chunk: bytes | memoryview) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def sync_file(path: Path) -> None:
-    """Flush a file to stable storage."""
+def sync(path: Path) -> None:
+    """Flush a file to stable storage, or the names in a directory: those just created, renamed or removed."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_directory(directory: Path) -> None:
-    """Flush a directory to stable storage: names just created, renamed or removed."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -56,7 +47,7 @@ def replace(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.partial")
     write(temporary, [content])
     os.replace(temporary, path)
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:

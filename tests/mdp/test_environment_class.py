@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forked import evorl
@@ -174,9 +175,9 @@ def test_registered_id_wins_over_class_of_the_same_name() -> None:
         ({"id": GRID, "vector": True}, "vector", "has no vector environment"),
     ],
 )
-def test_refused_class_is_explained(given: dict[str, object], key: str, words: str) -> None:
+def test_refused_class_is_explained(given: dict[str, Any], key: str, words: str) -> None:
     with pytest.raises(BadRequest, match=words) as caught:
-        Gymnasium(**given).ready()  # type: ignore[arg-type]
+        Gymnasium(**given).ready()
     assert caught.value.key == key and "\n" not in str(caught.value)
 
 

@@ -17,7 +17,6 @@ from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch
 from evorl.rl.ddpg import DDPG
-from evorl.rl.off_policy import OffPolicy
 from evorl.rl.sac import SAC, squashed
 from evorl.rl.td3 import TD3
 from evorl.util.errors import BadRequest
@@ -344,7 +343,3 @@ def test_impossible_hyper_parameters_are_refused(words: dict[str, Any], key: str
     with pytest.raises(BadRequest) as caught:
         TD3(**{**SMALL, **words})
     assert caught.value.key == key
-
-
-def test_it_is_off_policy() -> None:
-    assert isinstance(TD3(**SMALL).learner(Drift.spec, 0, CPU), OffPolicy)
