@@ -32,7 +32,7 @@ from evorl.util.types import Count, Natural, Positive
 if TYPE_CHECKING:
     import torch
 
-    from evorl.ec.core import Evolution, Individual
+    from evorl.ec.core import IndependentEvolution, Individual
     from evorl.mdp.core import Arena, Array, World
     from evorl.population.evaluation import EvaluationPlan
     from evorl.rl.core import Learner
@@ -79,11 +79,13 @@ def _asked(words: Sequence[str]) -> Request:
 
 
 def evaluate(request: Request) -> None:
+    from evorl.ec.core import IndependentEvolution
+
     run_dir = Path(request.run)
     experiment = config.experiment_of_run(run_dir, request.trust)
     path, state = _checkpoint(run_dir, request.checkpoint)
     step, policy, who = int(state["run"]["steps"]), state["run"]["learner"], {}
-    if experiment.ec is not None:
+    if isinstance(experiment.ec, IndependentEvolution):
         one, how = _individual(
             experiment, experiment.ec, state["run"], str("best" if request.individual is None else request.individual)
         )
@@ -134,7 +136,7 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
 
 
 def _individual(
-    experiment: Experiment, evolution: Evolution, run: dict[str, Any], which: str
+    experiment: Experiment, evolution: IndependentEvolution, run: dict[str, Any], which: str
 ) -> tuple[Individual, EvaluationPlan]:
     """An individual of a checkpoint's population, and how to evaluate it. Raises `BadRequest`."""
     from evorl.ec.core import Seeding, unpack_evaluations

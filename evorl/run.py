@@ -182,7 +182,7 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     given = argparse.Namespace(**{**vars(args), "overrides": others})
     trust = config.trusted_packages(others, {})
     ec = config.experiment(_amended_config(past, directory, given, "replay repeats")[0], trust).ec
-    if ec is None or not ec.asynchronous:
+    if ec is None or not ec.follows_arrival:
         raise BadRequest(f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay")
     if _older_configs(directory):
         raise BadRequest(f"the genes of {directory} were changed on the way; a replay has one set of them", "replay")
@@ -199,9 +199,10 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
 
 def _end(directory: Path) -> int:
     """The step at which a run's journal ends."""
-    from evorl.population.warm_start import journal
+    from evorl.population.warm_start import job_journal, journal
 
-    if step := journal(directory, "replay")[-1].step:
+    read = job_journal if (directory / "jobs.jsonl").exists() else journal
+    if step := read(directory, "replay")[-1].step:
         return step
     raise BadRequest(f"{directory} has evaluated no individual yet; there is nothing to replay", "replay")
 

@@ -150,7 +150,8 @@ def fingerprint(directory: Path, *, aside: Sequence[int] = ()) -> dict[str, Any]
     """
     state = newest(directory)
     del state["recorder"]["time"], state["recorder"]["offset"]
-    state["recorder"].pop("told", None)  # an offset, as the one above
+    state["recorder"].pop("files", None)  # offsets, as the one above
+    state["run"].pop("clock", None)
     state["recorder"]["steps"].pop("cluster", None)
     found = timeless(rows(directory))
     if aside:

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 from common import ROOT, machine, page, save, versions
 
-from evorl.ec.core import Evaluation, Evolution, objectives
+from evorl.ec.core import Evaluation, IndependentEvolution, objectives
 from evorl.ec.nsga3 import directions
 from evorl.ec.space import Space
 from evorl.mdp.problem import PROBLEMS, Problem
@@ -74,7 +74,7 @@ def problems() -> list[Problem]:
 # ------------------------------------------------------------------ contestants
 
 
-def ours() -> dict[str, type[Evolution]]:
+def ours() -> dict[str, type[IndependentEvolution]]:
     """The evolvers of conf/ec."""
     found = {}
     for path in sorted((ROOT / "conf" / "ec").glob("*.yaml")):
@@ -84,7 +84,7 @@ def ours() -> dict[str, type[Evolution]]:
     return found
 
 
-def evolved(name: str, kind: type[Evolution], problem: Problem, seed: int) -> Run:
+def evolved(name: str, kind: type[IndependentEvolution], problem: Problem, seed: int) -> Run:
     size = 4 + int(3 * np.log(problem.dimensions)) if name == "cma_es" else 50 if problem.count == 1 else 100
     low, high = problem.bounds
     grid = {"descriptors": {f"x{k}": (low[k], high[k], 10) for k in range(2)}} if name == "map_elites" else {}

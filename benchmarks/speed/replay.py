@@ -19,7 +19,7 @@ from common import arguments, machine, median, page, save
 
 from evorl.mdp.core import Box, Input, Spec
 from evorl.record import checkpoint
-from evorl.replay.storage import Fragment, Replay
+from evorl.replay.storage import Fragment, Replay, Shape
 from evorl.replay.uniform import uniform
 
 SPEC = Spec((Input("observation", (17,)),), Box((-1.0,) * 6, (1.0,) * 6))
@@ -45,7 +45,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 def main() -> None:
     args = arguments(__doc__, capacity=1_000_000, every=50_000, samples=5)
-    replay, told = Replay(SPEC, args.capacity, 1), 0
+    replay, told = Replay(SPEC, Shape(args.capacity, 1)), 0
     some = [fragment(i) for i in range(1000)]
 
     def fill(count: int) -> None:

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.core import Evaluation, Evolution, IndependentEvolution, Individual, Metrics
 from evorl.ec.generational import Generational, without_pending_generation
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.space_change import SpaceChange
@@ -29,8 +29,8 @@ from evorl.util.types import Fraction, NonNegative, Positive, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
-class CEM(Evolution):
-    """Weighting, spread and noise as in CEM-RL's code, but for the first spread, there that of a learner's weights."""
+class Sampling:
+    """How a generation is sampled, and how the next distribution is made of it."""
 
     elite: Fraction = 0.5
     """Share of a generation that the next distribution is made of, at least one."""
@@ -38,10 +38,12 @@ class CEM(Evolution):
     """The weights lambda_i of the elite: falling with the logarithm of the rank, or all the same."""
     around: Literal["old", "new"] = "old"
     """The mean that the spread is measured around: the old one reaches out in the direction of progress."""
+    divide: bool = False
+    """Divide the spread by the number of elites once more, as CEM-RL's code does."""
+    antithetic: bool = False
+    """Sample pairs mu +- sigma eps; the second half of a generation mirrors the first."""
     sigma: Positive = 0.1
     """Standard deviation of weights at the start."""
-    gene_sigma: Positive = 0.3
-    """Standard deviation of genes at the start, in units of their range."""
     noise: NonNegative = 1e-3
     """epsilon at the start, a variance."""
     noise_end: NonNegative = 1e-5
@@ -49,8 +51,16 @@ class CEM(Evolution):
     noise_decay: Fraction = 0.95
     """What multiplies its distance to the end after every generation."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class CEM(Sampling, IndependentEvolution):
+    """Weighting, spread and noise as in CEM-RL's code, but for the first spread, there that of a learner's weights."""
+
+    gene_sigma: Positive = 0.3
+    """Standard deviation of genes at the start, in units of their range."""
+
     def evolver(self, space: Space, seed: int = 0) -> CrossEntropy:
-        return CrossEntropy(self, space, seed)
+        return CrossEntropy(self, self, per_coordinate(space, self.gene_sigma, self.sigma), space, seed)
 
 
 def elite_weights(n: int, weighting: str) -> Coordinates:
@@ -58,38 +68,51 @@ def elite_weights(n: int, weighting: str) -> Coordinates:
     return log_weights(n) if weighting == "log" else np.full(n, 1 / n)
 
 
-def refit(z: Vectors, weights: Coordinates, old: Coordinates | None, noise: float) -> tuple[Coordinates, Coordinates]:
-    """Equations 1 and 2: mean and variance [D] of the elite [N, D], around ``old`` or, where it is None, their own."""
+def refit(
+    z: Vectors, weights: Coordinates, old: Coordinates | None, noise: float, divide: bool = False
+) -> tuple[Coordinates, Coordinates]:
+    """Equations 1 and 2: mean and variance [D] of the elite [N, D], around ``old`` or, where it is None, their own.
+
+    ``divide`` divides the spread by N."""
     mean = weights @ z
-    return mean, weights @ (z - (mean if old is None else old)) ** 2 + noise
+    spread = weights @ (z - (mean if old is None else old)) ** 2
+    return mean, (spread / len(z) if divide else spread) + noise
+
+
+def normal(generator: np.random.Generator, number: int, size: int, antithetic: bool) -> Vectors:
+    """Standard normal noise [number, size]; antithetic: the second half is minus the first."""
+    if not antithetic:
+        return generator.standard_normal((number, size))
+    half = generator.standard_normal((-(-number // 2), size))
+    return np.concatenate([half, -half])[:number]
 
 
 class CrossEntropy(Generational):
     """Holds mean and variance; its population is the last generation's elite, the best first."""
 
-    hyper: CEM
-
-    def __init__(self, hyper: CEM, space: Space, seed: int) -> None:
+    def __init__(self, hyper: Evolution, sampling: Sampling, deviation: Coordinates, space: Space, seed: int) -> None:
+        """``deviation``: standard deviations [G + D] at the start."""
         super().__init__(hyper, space, seed)
+        self.sampling, self.deviation = sampling, deviation
         self.mean = initial_vector(space, seeds.generator(seed, "start"), 0)
-        self.variance = per_coordinate(space, hyper.gene_sigma, hyper.sigma) ** 2
-        self.noise = hyper.noise
+        self.variance = deviation**2
+        self.noise = sampling.noise
 
     def propose(self, generator: np.random.Generator) -> list[Individual]:
-        z = generator.standard_normal((self.brood, self.space.size))
+        z = normal(generator, self.brood, self.space.size, self.sampling.antithetic)
         pairs = map(self.space.individual, self.mean + np.sqrt(self.variance) * z)
         memory = memory_of_fittest(self.population)
         return [self.new(genes=genes, weights=weights, role="sampled", memory=memory) for genes, weights in pairs]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
-        f = fitness(evaluations)
-        places = min(max(round(self.hyper.elite * len(f)), 1), int(np.isfinite(f).sum()))
+        h, f = self.sampling, fitness(evaluations)
+        places = min(max(round(h.elite * len(f)), 1), int(np.isfinite(f).sum()))
         self.population = [evaluations[i] for i in np.argsort(-f, kind="stable")[:places]]
+        self.noise = h.noise_end + h.noise_decay * (self.noise - h.noise_end)
         if places:
-            old = self.mean if self.hyper.around == "old" else None
-            weights = elite_weights(places, self.hyper.weighting)
-            self.mean, self.variance = refit(vectors(self.space, self.population), weights, old, self.noise)
-        self.noise = self.hyper.noise_end + self.hyper.noise_decay * (self.noise - self.hyper.noise_end)
+            old = self.mean if h.around == "old" else None
+            weights = elite_weights(places, h.weighting)
+            self.mean, self.variance = refit(vectors(self.space, self.population), weights, old, self.noise, h.divide)
         return {"population/sigma": float(np.sqrt(self.variance).mean())}
 
     def state_dict(self) -> StateDict:
@@ -102,7 +125,7 @@ class CrossEntropy(Generational):
 
     def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
         """No gene becomes wider than at the start by a narrower range: nearly all samples would be at its bounds."""
-        fresh = per_coordinate(self.space, self.hyper.gene_sigma, self.hyper.sigma) ** 2
+        fresh = self.deviation**2
         scaled, as_it_was = (move.scaled(state["variance"], power, fresh) for power in (2, 0))
         variance = np.minimum(scaled, np.maximum(fresh, as_it_was))
         own = {"mean": move.place(state["mean"]), "variance": variance}

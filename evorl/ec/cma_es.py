@@ -19,7 +19,7 @@ import cmaes
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Metrics
 from evorl.ec.generational import Generational, without_pending_generation
 from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
@@ -47,7 +47,7 @@ def _one_thread() -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CMAES(Evolution):
+class CMAES(IndependentEvolution):
     """CMA-ES sets all of its own constants from the number of dimensions and the population."""
 
     sigma: Positive = 0.1

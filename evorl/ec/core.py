@@ -139,26 +139,12 @@ class Evolution(ABC):
     """Individuals in a generation."""
     slots: Count | None = None
     """Evaluations in flight; null is the whole population."""
-    together: Count | None = None
-    """Individuals in one task; null: a quarter of the slots where they only play, of a problem all, else one."""
-    start: Literal["network", "zeros"] = "network"
-    """The initial weights of individuals: those of a new learner, or zeros."""
-    lifetime: Literal["play", "train"] = "play"
-    """What an evaluation does: play episodes with weights that evolve, or train a learner first."""
-    train_steps: Count = 1_000_000
-    """Environment steps of learning in each lifetime=train."""
     episodes: Count = 60
     """Episodes that give an individual its fitness."""
     seeds: Literal["common", "fresh"] = "common"
     """Whether all individuals play the same episodes, or each its own."""
-    asynchronous: bool = False
-    """Do not wait for a generation: propose as soon as a slot is free, learn in the order of arrival."""
-    inherit_optimizer: bool = False
-    """Whether a child inherits the optimiser's state of its parent, as well as the weights."""
     objectives: tuple[Objective, ...] = ("fitness",)
     """Results of the world to maximise, each a name or a weighted sum {name: weight}."""
-    genes: dict[str, Any] = field(default_factory=dict)
-    """A tree that mirrors the config; a leaf is [low, high], {low, high, log} or {choices}."""
 
     def __post_init__(self) -> None:
         if not all(self.objectives) or not self.objectives:
@@ -169,9 +155,14 @@ class Evolution(ABC):
                     raise BadRequest(f"{objective_name(one)} is there twice", "objectives")
 
     @property
-    def caps(self) -> bool:
-        """Whether it gives individuals a ``cap`` in their memory: the environment steps of their longest episode."""
-        return False
+    @abstractmethod
+    def asynchronous(self) -> bool:
+        """Whether it proposes without waiting for a generation, and learns in the order of arrival."""
+
+    @property
+    def follows_arrival(self) -> bool:
+        """Whether results depend on the order in which evaluations arrive, so that a repetition needs a journal."""
+        return self.asynchronous
 
     @abstractmethod
     def evolver(self, space: Space, seed: int = 0) -> Evolver:
@@ -180,6 +171,31 @@ class Evolution(ABC):
     def wanted(self, space: Space) -> dict[str, str]:
         """The results of a world that it uses, each with the config key that names it."""
         return {name: "objectives" for one in self.objectives for name in objective_weights(one)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndependentEvolution(Evolution):
+    """Hyper-parameters of evolvers whose individuals are evaluated independently of each other."""
+
+    together: Count | None = None
+    """Individuals in one task; null: a quarter of the slots where they only play, of a problem all, else one."""
+    start: Literal["network", "zeros"] = "network"
+    """The initial weights of individuals: those of a new learner, or zeros."""
+    lifetime: Literal["play", "train"] = "play"
+    """What an evaluation does: play episodes with weights that evolve, or train a learner first."""
+    train_steps: Count = 1_000_000
+    """Environment steps of learning in each lifetime=train."""
+    asynchronous: bool = False
+    """Do not wait for a generation: propose as soon as a slot is free, learn in the order of arrival."""
+    inherit_optimizer: bool = False
+    """Whether a child inherits the optimiser's state of its parent, as well as the weights."""
+    genes: dict[str, Any] = field(default_factory=dict)
+    """A tree that mirrors the config; a leaf is [low, high], {low, high, log} or {choices}."""
+
+    @property
+    def caps(self) -> bool:
+        """Whether it gives individuals a ``cap`` in their memory: the environment steps of their longest episode."""
+        return False
 
     def centre(self, space: Space, seed: int = 0) -> Seeded | None:
         """The state that lets a process follow the search by seeds; None for evolvers without one."""

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Metrics, failed, genomes, objectives
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Metrics, failed, genomes, objectives
 from evorl.ec.generational import Generational
 from evorl.ec.operators import beats, gaussian, layerwise, polynomial, sbx, tournament
 from evorl.util.types import Count, Fraction, NonNegative
@@ -19,7 +19,7 @@ Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Genetic(Evolution):
+class Genetic(IndependentEvolution):
     """The hyper-parameters of breeding; SBX, polynomial mutation and their defaults: Deb et al. 2002, section V."""
 
     offspring: Count | None = None

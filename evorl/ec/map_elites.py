@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Metrics, unknown_result
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Metrics, unknown_result
 from evorl.ec.generational import Generational
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.vectors import Vectors, fitness, initial_vector, per_coordinate, vectors
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapElites(Evolution):
+class MapElites(IndependentEvolution):
     """The operator's constants are those of Vassiliades & Mouret 2018."""
 
     descriptors: dict[str, tuple[float, float, Count]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Metrics
 from evorl.ec.generational import Generational
 from evorl.ec.space import Space
 from evorl.ec.vectors import fitness, initial_vector, per_coordinate, vectors
@@ -23,7 +23,7 @@ from evorl.util.types import Count, Fraction, Positive, Shrinking, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnePlusOne(Evolution):
+class OnePlusOne(IndependentEvolution):
     """The rule's constants are Schwefel's."""
 
     population: Count = 1

@@ -28,7 +28,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Metrics
 from evorl.ec.generational import Generational, without_pending_generation
 from evorl.ec.space import Coordinates, Space
 from evorl.ec.space_change import SpaceChange
@@ -46,7 +46,7 @@ Noise = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenAIES(Evolution):
+class OpenAIES(IndependentEvolution):
     """The defaults without another source are those of the authors' code for MuJoCo."""
 
     sigma: Positive = 0.02

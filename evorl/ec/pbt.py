@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from evorl.ec.core import (
     Evaluation,
-    Evolution,
+    IndependentEvolution,
     Individual,
     Metrics,
     Objective,
@@ -38,7 +38,7 @@ from evorl.util.types import Fraction, Natural, Positive, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
-class PBT(Evolution):
+class PBT(IndependentEvolution):
     """Truncation, the t-test, perturbation and resampling of genes, for members whose learners continue."""
 
     lifetime: Literal["play", "train"] = "train"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Metrics
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Metrics
 from evorl.ec.generational import Generational
 from evorl.ec.space import Space
 from evorl.ec.space_change import SpaceChange
@@ -30,7 +30,7 @@ from evorl.util.types import NonNegative, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
-class PSO(Evolution):
+class PSO(IndependentEvolution):
     """The global-best swarm of Eberhart & Shi 2000."""
 
     inertia: NonNegative = 0.7298

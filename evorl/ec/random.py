@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorl.ec.core import Evaluation, Evolution, Individual, Metrics, failed, objectives
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual, Metrics, failed, objectives
 from evorl.ec.generational import Generational
 from evorl.ec.space import Space
 from evorl.ops import pareto
 
 
 @dataclass(frozen=True, kw_only=True)
-class Random(Evolution):
+class Random(IndependentEvolution):
     """Random search."""
 
     several = True

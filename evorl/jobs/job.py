@@ -66,7 +66,7 @@ def _announce(begins: str) -> None:
 
 def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:
     """Build a new run; also return the step of the ``init`` checkpoint, the one that the run ``before`` recorded."""
-    from evorl.population.loop import new_work
+    from evorl.population.work import new_work
     from evorl.record.provenance import source_step
 
     begins = start(data, None if before is None else source_step(Path(before)))
@@ -94,8 +94,9 @@ def resume_run(
     Raises `BadRequest`, with nothing written, if another process holds the run, no checkpoint is complete, or the
     former genes are no longer valid.
     """
-    from evorl.population.loop import Population, new_work
+    from evorl.population.loop import Population
     from evorl.population.remap import remap_genes
+    from evorl.population.work import new_work
     from evorl.record.checkpoint import lock, newest, steps
     from evorl.training.session import run_to_end
 

@@ -23,7 +23,7 @@ from evorl.cli import config
 from evorl.cli.hydra_internals import HasConfigLoader
 from evorl.cli.overrides import parse, quote
 from evorl.cluster.local import Local
-from evorl.ec.core import Evolution, Individual, Objective, objective_weights
+from evorl.ec.core import IndependentEvolution, Individual, Objective, objective_weights
 from evorl.ec.space import Gene, Space, Value
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
@@ -64,7 +64,7 @@ class Search:
     """What a command asks to be searched."""
 
     keys: Keys
-    evolution: Evolution
+    evolution: IndependentEvolution
     space: Space
     words: Mapping[str, str]
     """The words that every job has, by key."""
@@ -152,7 +152,7 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
         raise BadRequest("stays false: the evolver is made of its keys by evorl, not by Hydra", f"{KEY}._recursive_")
     keys = {str(key): value for key, value in node.items() if key not in ("_target_", "_recursive_", "evolver")}
     evolution = config.group_object(
-        node["evolver"], Evolution, f"{KEY}.evolver", config.trusted_packages(base.hydra.overrides.task, {})
+        node["evolver"], IndependentEvolution, f"{KEY}.evolver", config.trusted_packages(base.hydra.overrides.task, {})
     )
     _check(evolution)
     genes = tuple(_gene(one) for one in given.values() if one.is_sweep_override())
@@ -166,7 +166,7 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     )
 
 
-def _check(evolution: Evolution) -> None:
+def _check(evolution: IndependentEvolution) -> None:
     usual = type(evolution)()
     for name in OF_ONE_RUN:
         if getattr(evolution, name, None) != getattr(usual, name, None):

@@ -308,7 +308,7 @@ def _build(planned: Sequence[Planned]) -> None:
 
     The cluster is checked when the job starts, perhaps on another machine. Raises `BadRequest`.
     """
-    from evorl.population.loop import new_work
+    from evorl.population.work import new_work
 
     different = {
         repr((e := one.experiment).mdp) + repr((e.rl, e.ec, e.device, job.start(one.data))): one for one in planned

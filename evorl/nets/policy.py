@@ -9,7 +9,7 @@ since their weights are stacked: at small widths a network's time is the number 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +23,8 @@ from evorl.nets.distributions import LOG_STD, outputs
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural
 
+Activation = Literal["tanh", "relu", "leaky_relu", "silu"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Net:
@@ -30,7 +32,7 @@ class Net:
 
     hidden: tuple[Count, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic."""
-    activation: Literal["tanh", "relu", "silu"] = "tanh"
+    activation: Activation = "tanh"
     shared: bool = False
     """One stack of hidden layers for actor and critic."""
     lstm: Natural = 0
@@ -55,7 +57,12 @@ class Net:
 
 
 # in place where the gradient needs only the result: half the memory to write and to read again
-ACTIVATIONS = {"tanh": torch.tanh_, "relu": torch.relu_, "silu": nn.functional.silu}
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh_,
+    "relu": torch.relu_,
+    "leaky_relu": nn.functional.leaky_relu_,
+    "silu": nn.functional.silu,
+}
 
 
 class Output(NamedTuple):

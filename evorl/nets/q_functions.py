@@ -15,19 +15,19 @@ from torch.func import functional_call
 
 from evorl.mdp.core import Box, Spec
 from evorl.nets.flat import Layout
-from evorl.nets.policy import ACTIVATIONS, Layer, Net, encoders
+from evorl.nets.policy import ACTIVATIONS, Activation, Layer, Net, encoders
 
 
 class QFunctions(nn.Module):
     """G critics of one shape; Box actions in units of their half range."""
 
-    def __init__(self, spec: Spec, net: Net, critics: int) -> None:
+    def __init__(self, spec: Spec, net: Net, critics: int, activation: Activation | None = None) -> None:
         super().__init__()
         assert isinstance(spec.action, Box)
         self.encoders, width = encoders(spec)
         widths = (width + len(spec.action.low), *net.hidden, len(spec.rewards))
         self.layers = nn.ModuleList(Layer(critics, i, o) for i, o in pairwise(widths))
-        self.activation = ACTIVATIONS[net.activation]
+        self.activation = ACTIVATIONS[activation or net.activation]
 
     def forward(self, inputs: tuple[Tensor, ...], action: Tensor) -> Tensor:
         """Values [G, N, R] of actions [N, K] in the states of ``inputs``, each [N, ...]."""

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from evorl.cluster.local import Local
-from evorl.ec.core import Evolution, Individual, unpack
+from evorl.ec.core import IndependentEvolution, Individual, unpack
 from evorl.ec.space import Gene, Space
 from evorl.mdp.core import StateDict, World
 from evorl.mdp.problem import Problem
@@ -77,7 +77,7 @@ class EvaluationPlan:
     """Makes empty input statistics for the population to share; returns None if it shares none."""
 
 
-def evaluation_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
+def evaluation_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
     """Plan the evaluations of an experiment. Raises `BadRequest` if it cannot be evolved."""
     _check(experiment, evolution)
     if isinstance(experiment.mdp, Problem):
@@ -85,7 +85,7 @@ def evaluation_plan(experiment: Experiment, evolution: Evolution) -> EvaluationP
     return (_train_plan if evolution.lifetime == "train" else _play_plan)(experiment, evolution)
 
 
-def _check(experiment: Experiment, evolution: Evolution) -> None:
+def _check(experiment: Experiment, evolution: IndependentEvolution) -> None:
     if evolution.start == "zeros" and evolution.lifetime == "train":
         raise BadRequest("needs lifetime=play; a learner begins with a network's weights", "ec.start")
     problem = experiment.mdp if isinstance(experiment.mdp, Problem) else None
@@ -95,13 +95,13 @@ def _check(experiment: Experiment, evolution: Evolution) -> None:
         _check_caps(experiment, evolution)
     if problem is not None and evolution.genes:
         raise BadRequest("a problem's numbers are the genes; there are no others", "ec.genes")
-    if problem is not None and evolution.objectives not in (Evolution.objectives, problem.names):
+    if problem is not None and evolution.objectives not in (IndependentEvolution.objectives, problem.names):
         raise BadRequest(f"a problem's are all its own: {', '.join(problem.names)}", "ec.objectives")
     if not evolution.several and (len(evolution.objectives) if problem is None else problem.count) > 1:
         raise BadRequest("this evolution takes one; ec=nsga2, ec=nsga3 and ec=random take several", "ec.objectives")
 
 
-def _check_caps(experiment: Experiment, evolution: Evolution) -> None:
+def _check_caps(experiment: Experiment, evolution: IndependentEvolution) -> None:
     if isinstance(experiment.mdp, Problem) or evolution.lifetime == "train":
         raise BadRequest("is for episodes that weights play; there are none here", "ec.cap")
     try:
@@ -113,7 +113,7 @@ def _check_caps(experiment: Experiment, evolution: Evolution) -> None:
 # ------------------------------------------------------------------ a function
 
 
-def _function_plan(problem: Problem, evolution: Evolution) -> EvaluationPlan:
+def _function_plan(problem: Problem, evolution: IndependentEvolution) -> EvaluationPlan:
     low, high = problem.bounds
     together = evolution.together or evolution.slots or evolution.population
     return EvaluationPlan(
@@ -141,7 +141,7 @@ class FunctionEvaluator:
 # ------------------------------------------------------------------ play
 
 
-def _play_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
+def _play_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
     found = genes(evolution.genes, experiment)
     for gene in found:
         if gene.name.startswith("rl."):
@@ -181,7 +181,12 @@ class PlayEvaluator:
     """
 
     def __init__(
-        self, experiment: Experiment, evolution: Evolution, found: tuple[Gene, ...], together: int, member: int
+        self,
+        experiment: Experiment,
+        evolution: IndependentEvolution,
+        found: tuple[Gene, ...],
+        together: int,
+        member: int,
     ) -> None:
         torch.set_num_threads(experiment.rl.threads)
         self.experiment, self.evolution, self.space, self.together = experiment, evolution, Space(found), together
@@ -265,7 +270,7 @@ def _capped_world(world: World, one: Individual) -> World:
 # ------------------------------------------------------------------ train
 
 
-def _train_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
+def _train_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
     found = genes(evolution.genes, experiment)
     world = spec(experiment.mdp)
 
@@ -298,7 +303,9 @@ def _train_plan(experiment: Experiment, evolution: Evolution) -> EvaluationPlan:
 class TrainEvaluator:
     """Trains a learner from the individual's weights under its genes, then plays; returns the changed weights."""
 
-    def __init__(self, experiment: Experiment, evolution: Evolution, found: tuple[Gene, ...], member: int) -> None:
+    def __init__(
+        self, experiment: Experiment, evolution: IndependentEvolution, found: tuple[Gene, ...], member: int
+    ) -> None:
         self.experiment, self.evolution, self.space = experiment, evolution, Space(found)
 
     def evaluate(self, packed: StateDict) -> TaskResult:
@@ -362,7 +369,7 @@ def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Ma
 
 
 def _play_fitness_episodes(
-    world: World, learner: Acting, seed: int, evolution: Evolution, number: int
+    world: World, learner: Acting, seed: int, evolution: IndependentEvolution, number: int
 ) -> list[Episode]:
     world = world.evaluation_world()
     width = math.ceil(min(evolution.episodes, SLOTS) / world.sides) * world.sides

@@ -8,11 +8,9 @@ them in the order of arrival, which ``population.jsonl`` keeps.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ import torch
 
 from evorl.ec.core import (
     Evaluation,
-    Evolution,
+    IndependentEvolution,
     Individual,
     Seeding,
     genomes,
@@ -37,14 +35,14 @@ from evorl.nets.compiled import require_compiler
 from evorl.ops.pareto import best
 from evorl.population.dispatch import Dispatcher, SeedDispatcher, SeedFollower, Task, WeightDispatcher
 from evorl.population.evaluation import evaluation_plan
-from evorl.population.results import check_results, mean, to_evaluation
-from evorl.population.warm_start import JournalEntry, WarmStart, initial_states, journal
+from evorl.population.results import check_results, errors_under_ec, mean, population_row, to_evaluation
+from evorl.population.warm_start import JournalEntry, WarmStart, initial_states
 from evorl.record.terminal import TABLE_ROWS
 from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.evaluation import evaluate_policy
 from evorl.training.experiment import Experiment
-from evorl.training.session import Progress, Work
-from evorl.training.train import Start, device, new_run
+from evorl.training.session import Progress
+from evorl.training.train import Start, device
 from evorl.util.errors import BadRequest
 
 log = logging.getLogger("evorl")
@@ -59,7 +57,7 @@ class Population:
     def __init__(
         self,
         experiment: Experiment,
-        evolution: Evolution,
+        evolution: IndependentEvolution,
         order: Sequence[JournalEntry] = (),
         init: Start | None = None,
     ) -> None:
@@ -70,7 +68,7 @@ class Population:
             require_compiler(device(experiment.device))
         self.warm_start = WarmStart([] if init is None else initial_states(init, found, evolution.population))
         self.plan = replace(found, space=self.warm_start.within(found.space))
-        with _errors_under_ec():
+        with errors_under_ec():
             check_results(evolution.wanted(found.space), experiment.mdp)
             self.evolver = evolution.evolver(self.plan.space, experiment.seed)
         if isinstance(self.evolver, Seeding):  # the search and its workers begin at the best individual
@@ -139,7 +137,8 @@ class Population:
         self.failures_in_a_row = self.failures_in_a_row + len(failed) if len(failed) == len(answered) else 0
         self._log_failures(failed)
         self._update_best(evaluations)
-        rows = [self._population_row(one, seconds) for one, _, seconds in answered]
+        names, space = self.plan.objective_names, self.plan.space
+        rows = [population_row(one, space, names, self.steps, seconds) for one, _, seconds in answered]
         self._compare_with_journal(rows)
         self.dispatcher.tell(evaluations)
         return Progress(self._learn(evaluations, answers.seen) | self._metrics(), rows)
@@ -179,7 +178,7 @@ class Population:
     def _learn(self, evaluations: list[Evaluation], seen: StateDict | None) -> Metrics:
         """Tell the evolver. New input statistics are shared from the next generation on."""
         before = self.evolver.generation
-        with _errors_under_ec():
+        with errors_under_ec():
             metrics = self.evolver.tell(evaluations)
         if self.moments is not None and seen is not None:
             self.moments.merge(seen)
@@ -244,17 +243,6 @@ class Population:
                 self.leader = one._replace(individual=self.dispatcher.whole(one.individual))
                 self.best = (worth, self.steps)
                 self.genes = self.plan.space.values(one.individual.genes)
-
-    def _population_row(self, one: Evaluation, seconds: float) -> dict[str, Any]:
-        """Return a line of population.jsonl."""
-        this = one.individual
-        return {
-            "id": this.id, "parents": list(this.parents), "role": this.role, "birth": this.birth,
-            "genes": self.plan.space.values(this.genes), "cost": one.cost,
-            "objectives": dict(zip(self.plan.objective_names, one.objectives, strict=True)),  # null unless finite
-            "results": {name: mean(x) for name, x in one.result.items()},
-            "step": self.steps, "seconds": round(seconds, 6),
-        }  # fmt: skip
 
     def _metrics(self) -> Metrics:
         population = self.evolver.population
@@ -366,23 +354,3 @@ class Population:
     def close(self) -> None:
         self.group.close()
         self.experiment.mdp.close()
-
-
-@contextmanager
-def _errors_under_ec() -> Iterator[None]:
-    """Put the keys of an evolver's errors under ``ec``."""
-    try:
-        yield
-    except BadRequest as error:
-        raise error.under("ec") from None
-
-
-def new_work(experiment: Experiment, init: Start | None = None, replay: Path | str | None = None) -> Work:
-    """Build the work of an experiment: a population if it has an ``ec``, else one learner.
-
-    ``init`` is the run to start from. ``replay`` is the directory of an asynchronous evolution to repeat. Raises
-    `BadRequest`.
-    """
-    if experiment.ec is None:
-        return new_run(experiment, init)
-    return Population(experiment, experiment.ec, [] if replay is None else journal(Path(replay), "replay"), init)

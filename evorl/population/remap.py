@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from evorl.ec.core import Evolver
+from evorl.ec.core import Evolver, IndependentEvolution
 from evorl.ec.space import Space, Value
 from evorl.ec.space_change import SpaceChange
 from evorl.population.genes import genes
@@ -26,7 +26,7 @@ def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, now:
     ``evolver`` will load the result. ``past`` is the former ``ec.genes``, used if the state does not contain it; None
     means the present one. Raises `BadRequest` if ``past`` is no longer valid.
     """
-    assert experiment.ec is not None
+    assert isinstance(experiment.ec, IndependentEvolution)
     tree = state.get("genes", experiment.ec.genes if past is None else past)
     if json.dumps(tree) == json.dumps(
         experiment.ec.genes

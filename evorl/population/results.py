@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +20,13 @@ from evorl.ec.core import (
     objective_weights,
     unknown_result,
 )
+from evorl.ec.space import Space
 from evorl.mdp.core import World
 from evorl.mdp.problem import Problem
 from evorl.mdp.random_play import result_names
 from evorl.rl.core import Episode
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
 Array = NDArray[Any]
@@ -130,6 +133,27 @@ def check_results(wanted: Mapping[str, str], world: World, more: Collection[str]
     for name, key in wanted.items():
         if name not in known.union(own):
             raise unknown_result(name, known.union(own), key)
+
+
+def population_row(one: Evaluation, space: Space, names: Sequence[str], step: int, seconds: float) -> dict[str, Any]:
+    """Return a line of population.jsonl; ``names`` are those of the objectives."""
+    this = one.individual
+    return {
+        "id": this.id, "parents": list(this.parents), "role": this.role, "birth": this.birth,
+        "genes": space.values(this.genes), "cost": one.cost,
+        "objectives": dict(zip(names, one.objectives, strict=True)),  # null unless finite
+        "results": {name: mean(x) for name, x in one.result.items()},
+        "step": step, "seconds": round(seconds, 6),
+    }  # fmt: skip
+
+
+@contextmanager
+def errors_under_ec() -> Iterator[None]:
+    """Put the keys of an evolver's errors under ``ec``."""
+    try:
+        yield
+    except BadRequest as error:
+        raise error.under("ec") from None
 
 
 def failed_result(evolution: Evolution, reason: str, cost: int = 0) -> IndividualResult:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,6 +25,8 @@ from evorl.population.evaluation import EvaluationPlan
 from evorl.training.train import Start
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
+
+Line = TypeVar("Line", bound=msgspec.Struct)
 
 INHERITED = ("moments", "optimizer")
 """Parts of a learner's state that are taken beside its policy; the optimiser only with ``init_optimizer``."""
@@ -162,16 +164,34 @@ class JournalEntry(msgspec.Struct):
     objectives: dict[str, float | None]
 
 
+class JobEntry(msgspec.Struct):
+    """What a replay needs of a line of jobs.jsonl."""
+
+    job: int
+    kind: str
+    step: int
+    objectives: dict[str, float | None] | None
+
+
 def journal(directory: Path, key: str) -> list[JournalEntry]:
     """The whole lines, one at least, of a run's population.jsonl. Raises `BadRequest` (at ``key``)."""
-    path, found = directory / "population.jsonl", list[JournalEntry]()
+    return _lines(directory / "population.jsonl", JournalEntry, key)
+
+
+def job_journal(directory: Path, key: str) -> list[JobEntry]:
+    """The whole lines, one at least, of a run's jobs.jsonl. Raises `BadRequest` (at ``key``)."""
+    return _lines(directory / "jobs.jsonl", JobEntry, key)
+
+
+def _lines(path: Path, kind: type[Line], key: str) -> list[Line]:
+    found = list[Line]()
     try:
         lines = path.read_bytes().split(b"\n")[:-1]
     except OSError:
-        raise BadRequest(f"{directory} has no population.jsonl", key) from None
+        raise BadRequest(f"{path.parent} has no {path.name}", key) from None
     if not lines:
         raise BadRequest(f"{path} has no whole line", key)
-    decoder = msgspec.json.Decoder(JournalEntry)
+    decoder = msgspec.json.Decoder(kind)
     for line in lines:
         try:
             found.append(decoder.decode(line))

@@ -1,4 +1,4 @@
-"""Recorder of a run: writes ``metrics.jsonl`` and ``population.jsonl`` and starts the TensorBoard and W&B sinks.
+"""Recorder of a run: writes its files of JSON lines and starts the TensorBoard and W&B sinks.
 
 The sinks read ``metrics.jsonl`` in a thread or process of their own. Their failures do not affect the run.
 """
@@ -57,10 +57,8 @@ class Recorder:
     def __init__(self, directory: Path, record: Record, config: Mapping[str, Any], resume: StateDict | None = None):
         state = resume or {"offset": 0, "time": 0.0, "steps": {}}
         self._rows = JsonLinesFile(directory / "metrics.jsonl", state["offset"])
-        self._individuals: JsonLinesFile | None = None
-        if (offset := state.get("told")) is not None:
-            self._individuals = JsonLinesFile(directory / "population.jsonl", offset)
         self._directory = directory
+        self._files = {name: JsonLinesFile(directory / name, offset) for name, offset in _offsets(state).items()}
         self._started_at: float = time.monotonic() - state["time"]
         self._steps: dict[str, int] = dict(state["steps"])
         self._prefixes: dict[str, str] = {}
@@ -86,22 +84,22 @@ class Recorder:
         for sink in self._sinks:
             sink.check()
 
-    def write_individuals(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append rows of evaluated individuals to ``population.jsonl``; the first call creates the file."""
-        if self._individuals is None:
-            self._individuals = JsonLinesFile(self._directory / "population.jsonl", 0)
-        self._individuals.append(rows)
+    def write_rows(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows to another file of JSON lines, such as ``population.jsonl``; the first call creates it."""
+        if name not in self._files:
+            self._files[name] = JsonLinesFile(self._directory / name, 0)
+        self._files[name].append(rows)
 
     def state_dict(self) -> StateDict:
         """Return the state that ``resume`` takes. Flushes all rows to stable storage; raises OSError if that fails."""
         state: StateDict = {"offset": self._rows.sync(), "time": self.time, "steps": dict(self._steps)}
-        return state if self._individuals is None else {**state, "told": self._individuals.sync()}
+        return {**state, "files": {name: file.sync() for name, file in self._files.items()}}
 
     def close(self, ok: bool = True) -> None:
         """Close the files and sinks; ``ok``: the run did not fail. A sink that hangs delays this by two seconds."""
         if self._rows.close():
-            if self._individuals is not None:
-                self._individuals.close()
+            for file in self._files.values():
+                file.close()
             for sink in self._sinks:
                 sink.close(ok)
 
@@ -125,6 +123,13 @@ class Recorder:
             if step <= self._steps.get(prefix, -1):
                 raise ValueError(f"step {step} of {prefix}/ does not follow step {self._steps[prefix]}")
         self._steps.update(dict.fromkeys(prefixes, step))
+
+
+def _offsets(state: StateDict) -> dict[str, int]:
+    """The lengths of the files beside metrics.jsonl, by name."""
+    if "told" in state:  # of a run of an older version
+        return {"population.jsonl": state["told"]}
+    return dict(state.get("files", {}))
 
 
 def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: int, purge: int) -> list[Sink]:

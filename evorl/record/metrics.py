@@ -86,7 +86,16 @@ METRICS: dict[str, Metric] = {
     "population/exploits": Metric(
         "individuals", "members replaced by a copy of a better one, since the start of the run"
     ),
-    "population/sigma": Metric("-", "cma_es and one_plus_one: step size; cem: mean standard deviation of a parameter"),
+    "population/sigma": Metric("-", "cma_es, one_plus_one: step size; others: mean standard deviation of a parameter"),
+    "population/update_weight": Metric("fraction", "aes_rl: weight p of the last individual in the mean"),
+    "population/success_rate": Metric("fraction", "one_plus_one_rl: better individuals among the last trials"),
+    "population/trained_share": Metric("fraction", "trained individuals in the current population"),
+    "population/elites_trained": Metric("fraction", "cem_rl, p_cem_rl, acem_rl: trained individuals among the elite"),
+    "population/mean_norm": Metric("-", "norm of the mean of the distribution"),
+    "population/variance_norm": Metric("-", "norm of the variance of the distribution"),
+    "population/staleness": Metric(
+        "individuals", "individuals that the evolver learned from between proposing the last one and learning from it"
+    ),
     "population/cap": Metric(
         "environment steps",
         "openai_es: limit on the episode length of the next generation, if below the world's own limit",
@@ -98,6 +107,16 @@ METRICS: dict[str, Metric] = {
     "optimizer/update_ratio": Metric(
         "fraction", "norm of the last parameter update divided by the norm of the parameters"
     ),
+    # Evolution with a shared critic.
+    "critic/lag": Metric("env steps", "environment steps that the slowest critic has not learned for yet"),
+    "critic/gradient_steps": Metric("gradient steps", "of the slowest critic, since the start of the run"),
+    "train/uncounted_steps": Metric(
+        "env steps", "environment steps of evaluations of the mean, which no other number counts"
+    ),
+    "speed/play_seconds": Metric("s", "time that workers spent playing since the previous row"),
+    "speed/train_actor_seconds": Metric("s", "time that workers spent training individuals since the previous row"),
+    "speed/train_critic_seconds": Metric("s", "time that workers spent training critics since the previous row"),
+    "speed/wait_seconds": Metric("s", "time that slots for individuals were empty or waited since the previous row"),
     # Speed and cluster.
     "speed/steps_per_second": Metric("env steps/s", "since the previous row, without evaluation and saving"),
     "speed/sample_seconds": Metric("s", "time spent on sampling since the previous row"),

@@ -13,7 +13,7 @@ Letters in shapes: T decisions of a slot in a fragment, B slots, N transitions, 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from evorl.mdp.core import Box, Spec, heads
 from evorl.util.types import AppendedRows, StateDict
 
 Array = NDArray[Any]
+Zeros = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 Numbers = NDArray[np.int64]
 
 NONE = -1
@@ -62,28 +63,85 @@ class Append(NamedTuple):
     frames: int
 
 
-class Replay:
+class Shape(NamedTuple):
+    """The size of a ring: everything that decides the layout of its arrays, beside the `Spec`."""
+
+    capacity: int  # transitions
+    columns: int  # slots of all members; each fragment continues some of them
+    slack: int = 0  # transitions that may be appended while a reader of an older length still reads
+
+    @property
+    def rows(self) -> int:
+        """Transitions that there is room for."""
+        return self.capacity + self.slack
+
+    @property
+    def shared(self) -> int:
+        """A fragment shares its first frames if they are among so many newest ones."""
+        return self.capacity // 16 + self.columns
+
+    @property
+    def frames(self) -> int:
+        """Frames that there is room for."""
+        return self.rows + 2 * self.shared
+
+
+class Storage:
+    """The arrays of a ring, which many processes may read."""
+
+    def __init__(self, spec: Spec, shape: Shape, zeros: Zeros = np.zeros) -> None:
+        """``zeros``: makes the arrays, or finds them in memory that another process writes."""
+        self.shape, room, rows = shape, shape.frames, shape.rows
+        self.inputs = tuple(zeros((room, *one.shape), np.dtype(one.dtype)) for one in spec.inputs)
+        self.legal = zeros((room, sum(heads(spec.action))), np.dtype(bool)) if spec.masked else None
+        size, dtype = (len(spec.action.low), "f4") if isinstance(spec.action, Box) else (len(heads(spec.action)), "i8")
+        self.action = zeros((rows, size), np.dtype(dtype))
+        self.reward = zeros((rows, len(spec.rewards)), np.dtype("f4"))
+        self.terminated = zeros((rows,), np.dtype(bool))
+        self.frame = zeros((rows,), np.dtype("i8"))
+        self.next_frame = zeros((rows,), np.dtype("i8"))
+        self.previous = zeros((rows,), np.dtype("i8"))  # number of the transition before, in the same episode
+        self.following = zeros((rows,), np.dtype("i8"))  # derived from `previous`
+
+    def read(self, numbers: Numbers, length: int, gamma: Array, steps: int = 1) -> Transitions:
+        """Return the transitions [N] of these numbers as they were when ``length`` transitions existed.
+
+        ``steps`` is n of n-step returns: rewards of up to n transitions of the same episode count, each discounted by
+        ``gamma`` [R] per step.
+        """
+        at = numbers % self.shape.rows
+        reward, discount, now = self.reward[at], np.broadcast_to(gamma, (len(at), len(gamma))), at
+        for _ in range(1, steps):
+            following = self.following[now]
+            more = (following != NONE) & (following < length)
+            then = np.where(more, following % self.shape.rows, now)
+            reward = reward + np.where(more[:, None], discount * self.reward[then], 0)
+            discount = np.where(more[:, None], discount * gamma, discount)
+            now = then
+        before, after = self.frame[at] % self.shape.frames, self.next_frame[now] % self.shape.frames
+        return Transitions(
+            tuple(x[before] for x in self.inputs),
+            None if self.legal is None else self.legal[before],
+            self.action[at],
+            reward.astype(np.float32),
+            np.where(self.terminated[now][:, None], 0, discount).astype(np.float32),
+            tuple(x[after] for x in self.inputs),
+            None if self.legal is None else self.legal[after],
+        )
+
+
+class Replay(Storage):
     """The newest ``capacity`` transitions of a run.
 
     There is room for a sixteenth more frames. Where more episodes than that are truncated, the ring holds fewer
     transitions.
     """
 
-    def __init__(self, spec: Spec, capacity: int, columns: int) -> None:
-        """``columns``: slots of all members. Each fragment continues some of them."""
-        self.capacity = capacity
-        self.shared = capacity // 16 + columns  # a fragment shares its first frames if they are among the newest
-        self.room = capacity + 2 * self.shared  # frames
-        self.inputs = tuple(np.zeros((self.room, *one.shape), one.dtype) for one in spec.inputs)
-        self.legal = np.zeros((self.room, sum(heads(spec.action))), bool) if spec.masked else None
-        size, dtype = (len(spec.action.low), "f4") if isinstance(spec.action, Box) else (len(heads(spec.action)), "i8")
-        self.action = np.zeros((capacity, size), dtype)
-        self.reward = np.zeros((capacity, len(spec.rewards)), np.float32)
-        self.terminated = np.zeros(capacity, bool)
-        self.frame = np.zeros(capacity, np.int64)
-        self.next_frame = np.zeros(capacity, np.int64)
-        self.previous = np.full(capacity, NONE)  # number of the transition before, in the same episode
-        self.following = np.full(capacity, NONE)  # derived from `previous`
+    def __init__(self, spec: Spec, shape: Shape, zeros: Zeros = np.zeros) -> None:
+        super().__init__(spec, shape, zeros)
+        self.previous.fill(NONE)
+        self.following.fill(NONE)
+        self.capacity, columns = shape.capacity, shape.columns
         self.count = 0  # transitions appended so far
         self.frames = 0  # frames appended so far
         self.appends: list[Append] = []
@@ -109,7 +167,7 @@ class Replay:
         previous[1:] = np.where(new.done[:-1], NONE, number[:-1])
 
         # Frames: first states that are not there yet, the states after each row, the last states of truncated episodes.
-        stored = gapless & (self.last_frame[column] >= self.frames - self.shared)
+        stored = gapless & (self.last_frame[column] >= self.frames - self.shape.shared)
         fresh, cut = int(np.count_nonzero(~stored)), new.done & ~new.terminated
         place = np.empty((horizon + 1, slots), np.int64)
         place[0] = np.where(stored, self.last_frame[column], self.frames + np.cumsum(~stored) - 1)
@@ -123,7 +181,7 @@ class Replay:
         self._put_frames(self.frames + fresh, [x[1:].reshape(size, *x.shape[2:]) for x in states])
         self._put_frames(final, [x[cut] for x in finals])
 
-        at = number.reshape(-1) % self.capacity
+        at = number.reshape(-1) % self.shape.rows
         self.action[at] = new.action.reshape(size, -1)
         self.reward[at] = new.reward.reshape(size, -1)
         self.terminated[at] = new.terminated.reshape(-1)
@@ -137,7 +195,7 @@ class Replay:
         self._forget()
 
     def _put_frames(self, first: int, states: Sequence[Array]) -> None:
-        at = (first + np.arange(len(states[0]))) % self.room
+        at = (first + np.arange(len(states[0]))) % self.shape.frames
         for store, x in zip(self._stores(), states, strict=True):
             store[at] = x
 
@@ -147,23 +205,35 @@ class Replay:
 
     def _link(self, numbers: Numbers) -> None:
         """Derive `following` from the ``previous`` of these transitions."""
-        self.following[numbers % self.capacity] = NONE
-        before = self.previous[numbers % self.capacity]
-        linked = (before != NONE) & (before >= self.count - self.capacity)
-        self.following[before[linked] % self.capacity] = numbers[linked]
+        self.following[numbers % self.shape.rows] = NONE
+        before = self.previous[numbers % self.shape.rows]
+        linked = (before != NONE) & (before >= self.count - self.shape.rows)
+        self.following[before[linked] % self.shape.rows] = numbers[linked]
 
     def _forget(self) -> None:
         """Drop the records of appends that no present reader needs."""
-        oldest = self.oldest(self.count)
+        oldest = self._oldest_of_all()
         keep = bisect_right(self.appends, oldest, key=lambda one: one.transitions)
         del self.appends[: max(keep - 1, 0)]
 
-    # -------------------------------------------------------------- reading
+    # -------------------------------------------------------------- what readers may see
+
+    def _oldest_of_all(self) -> int:
+        """The oldest number that a reader of any length within the slack may name."""
+        return self.oldest(max(self.count - self.shape.slack, self.appends[0].transitions))
+
+    def spares(self, length: int, transitions: int, frames: int) -> bool:
+        """Whether a reader of this length may go on reading while so many transitions and frames are appended."""
+        at = bisect_left(self.appends, length, key=lambda one: one.transitions)
+        then = self.appends[at].frames if at < len(self.appends) else self.frames
+        more = max(self.count + transitions - length, self.frames + frames - then)
+        return more <= self.shape.slack
 
     def oldest(self, length: int) -> int:
         """The oldest number that a reader of this length may name: of a transition whose frames are still there."""
         newest = self.appends[bisect_left(self.appends, length, key=lambda one: one.transitions)]
-        limit = newest.frames - self.room + self.shared  # the frames before an append that is whole
+        held = self.shape.frames - self.shape.slack
+        limit = newest.frames - held + self.shape.shared  # the frames before an append that is whole
         partial = bisect_left(self.appends, limit, key=lambda one: one.frames)
         before = self.appends[partial - 1] if partial else Append(0, 0)
         # A row's frames are at most two rows older than its place in the append; a row has at most all columns.
@@ -171,38 +241,12 @@ class Replay:
         start = min(before.transitions + missing, self.appends[partial].transitions)
         return max(length - self.capacity, start)
 
-    def read(self, numbers: Numbers, length: int, gamma: Array, steps: int = 1) -> Transitions:
-        """Return the transitions [N] of these numbers as they were when ``length`` transitions existed.
-
-        ``steps`` is n of n-step returns: rewards of up to n transitions of the same episode count, each discounted by
-        ``gamma`` [R] per step.
-        """
-        at = numbers % self.capacity
-        reward, discount, now = self.reward[at], np.broadcast_to(gamma, (len(at), len(gamma))), at
-        for _ in range(1, steps):
-            following = self.following[now]
-            more = (following != NONE) & (following < length)
-            then = np.where(more, following % self.capacity, now)
-            reward = reward + np.where(more[:, None], discount * self.reward[then], 0)
-            discount = np.where(more[:, None], discount * gamma, discount)
-            now = then
-        before, after = self.frame[at] % self.room, self.next_frame[now] % self.room
-        return Transitions(
-            tuple(x[before] for x in self.inputs),
-            None if self.legal is None else self.legal[before],
-            self.action[at],
-            reward.astype(np.float32),
-            np.where(self.terminated[now][:, None], 0, discount).astype(np.float32),
-            tuple(x[after] for x in self.inputs),
-            None if self.legal is None else self.legal[after],
-        )
-
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
         """Return what the ring holds, in order, and what later appends need."""
-        low = self.oldest(self.count) if self.count else 0
-        first = max(self.frames - self.room, 0)
+        low = self._oldest_of_all() if self.count else 0
+        first = max(self.frames - self.shape.frames, 0)
         return {
             "count": self.count, "frames": self.frames, "appends": np.array(self.appends, np.int64).reshape(-1, 2),
             "states": AppendedRows(first, self.frames, self._read_states),
@@ -211,11 +255,11 @@ class Replay:
         }  # fmt: skip
 
     def _read_states(self, first: int, end: int) -> dict[str, Array]:
-        at = np.arange(first, end) % self.room
+        at = np.arange(first, end) % self.shape.frames
         return {str(i): x[at] for i, x in enumerate(self._stores())}
 
     def _read_transitions(self, first: int, end: int) -> dict[str, Array]:
-        at = np.arange(first, end) % self.capacity
+        at = np.arange(first, end) % self.shape.rows
         return {name: getattr(self, name)[at] for name in _STORED}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -224,12 +268,12 @@ class Replay:
         states, transitions = (
             one.whole() if isinstance(one, AppendedRows) else one for one in (state["states"], state["transitions"])
         )
-        at = np.arange(states["first"], self.frames) % self.room
+        at = np.arange(states["first"], self.frames) % self.shape.frames
         for name, rows in states["rows"].items():
             self._stores()[int(name)][at] = rows
         numbers = np.arange(transitions["first"], self.count)
         for name, rows in transitions["rows"].items():
-            getattr(self, name)[numbers % self.capacity] = rows
+            getattr(self, name)[numbers % self.shape.rows] = rows
         if len(state["columns"]["last"]) == len(self.last):  # else another number of slots: no episode continues
             for name in _COLUMNS:
                 getattr(self, name)[:] = state["columns"][name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,9 +18,9 @@ from torch.func import functional_call
 
 from evorl.mdp.core import Box, Spec, StateDict
 from evorl.nets.flat import Layout
-from evorl.nets.policy import Net, Output, Policy, uniform_weights
+from evorl.nets.policy import Activation, Net, Output, Policy, uniform_weights
 from evorl.nets.q_functions import QFunctions
-from evorl.replay.storage import Fragment, Replay
+from evorl.replay.storage import Fragment, Replay, Shape, Storage
 from evorl.replay.uniform import uniform
 from evorl.rl.core import Batch, Hyper, Learned, Metrics, NotFinite
 from evorl.rl.network_learner import NetworkLearner
@@ -58,6 +58,8 @@ class OffPolicyHyper(Hyper):
     """Rewards that a target sums before it bootstraps."""
     tau: Fraction = 0.005
     """Share of the critics that their targets take over after a gradient step."""
+    critic_activation: Activation | None = None
+    """Activation of the critics' hidden layers; null is that of ``net``."""
     net: Net = field(default_factory=lambda: Net(hidden=(256, 256), activation="relu", output="tanh"))
 
     def __post_init__(self) -> None:
@@ -70,18 +72,28 @@ class OffPolicyHyper(Hyper):
 H = TypeVar("H", bound=OffPolicyHyper, covariant=True)
 
 
+class Reading(NamedTuple):
+    """What a gradient step may read of a replay."""
+
+    storage: Storage
+    length: int  # transitions that existed
+    oldest: int  # number of the oldest one
+
+
 class OffPolicy(NetworkLearner[H]):
     """An actor, ``critics`` stacked critics with their targets, and a replay."""
 
     critics: ClassVar[int] = 2
     noises: ClassVar[int] = 1
     """Noises for an action that a gradient step needs."""
+    actor_noise: ClassVar[bool] = False
+    """Whether a step of the actor alone needs them."""
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         if not isinstance(spec.action, Box) or not np.isfinite([spec.action.low, spec.action.high]).all():
             raise BadRequest("this learner needs actions within finite bounds (a Box); rl=ppo takes any", "mdp")
         super().__init__(hyper, spec, seed, device)
-        self.critic = QFunctions(spec, hyper.net, self.critics)
+        self.critic = QFunctions(spec, hyper.net, self.critics, hyper.critic_activation)
         uniform_weights(self.critic, torch.Generator().manual_seed(seeds.key(seed, "critic weights") >> 1))
         self.critic_layout = Layout.of(self.critic)
         self.phi = self.critic_layout.flatten(dict(self.critic.named_parameters())).to(device)
@@ -105,7 +117,7 @@ class OffPolicy(NetworkLearner[H]):
     @cached_property
     def replay(self) -> Replay:
         """Made when it is first needed: learners that only act have none."""
-        return Replay(self.spec, self.hyper.capacity, self.hyper.members * self.hyper.slots)
+        return Replay(self.spec, Shape(self.hyper.capacity, self.hyper.members * self.hyper.slots))
 
     # -------------------------------------------------------------- acting
 
@@ -149,36 +161,36 @@ class OffPolicy(NetworkLearner[H]):
         found: dict[str, list[Tensor]] = {}
         while due:
             count = min(due, CHUNK)
-            columns, noise = self._minibatches(count), self._noise(count)
+            reading = Reading(self.replay, self.replay.count, self.replay.oldest(self.replay.count))
+            columns = self.minibatches(reading, self.gradient_steps, count)
+            noise = self.draw_noise(self.gradient_steps, count)
             for i in range(count):
                 for name, x in self.gradient_step(self.gradient_steps, noise[i], [x[i] for x in columns]).items():
                     found.setdefault(name, []).append(x)
                 self.gradient_steps += 1
             due -= count
-        means = {name: float(torch.stack(numbers).mean()) for name, numbers in found.items()}
-        for name, mean in means.items():
-            if not np.isfinite(mean):
-                raise NotFinite(f"{name} is {mean} in gradient steps up to {self.gradient_steps}")
-        return means
+        return finite_means(found, self.gradient_steps)
 
-    def _minibatches(self, count: int) -> list[Tensor]:
-        """The columns of the next minibatches, each [count, batch, ...]: inputs, action, reward, discount, next inputs.
+    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
+        """The columns of the minibatches of gradient steps ``first`` and later, each [count, batch, ...]: inputs,
+        action, reward, discount, next inputs.
 
-        A minibatch is a function of the seed, the number of its gradient step and the length of the replay.
+        A minibatch is a function of the seed, what it is for (``words``), the number of its gradient step, and what of
+        the replay it may read.
         """
-        size, length = self.hyper.batch, self.replay.count
-        key, low = seeds.key(self.seed, "replay"), self.replay.oldest(length)
-        numbers = uniform(key, self.gradient_steps, count, size, low, length)
+        size = self.hyper.batch
+        key = seeds.key(self.seed, "replay", *words)
+        numbers = uniform(key, first, count, size, reading.oldest, reading.length)
         gamma = self.gamma.numpy().astype(np.float64)
-        found = self.replay.read(numbers.reshape(-1), length, gamma, self.hyper.n_step)
+        found = reading.storage.read(numbers.reshape(-1), reading.length, gamma, self.hyper.n_step)
         columns = (*found.inputs, found.action, found.reward, found.discount, *found.next_inputs)
         return [torch.from_numpy(x).unflatten(0, (count, size)).to(self.device) for x in columns]
 
-    def _noise(self, count: int) -> Tensor:
-        """Standard normal noise [count, noises, batch, K] for the next gradient steps, keyed step by step."""
-        shape = (self.noises, self.hyper.batch, self.components)
-        steps = range(self.gradient_steps, self.gradient_steps + count)
-        drawn = [seeds.generator(self.seed, "action noise", u).standard_normal(shape, np.float32) for u in steps]
+    def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
+        """Standard normal noise [count, noises, batch, K] for gradient steps from ``first`` on, keyed one by one."""
+        shape, steps = (self.noises, self.hyper.batch, self.components), range(first, first + count)
+        words = ("action noise", *words)
+        drawn = [seeds.generator(self.seed, *words, u).standard_normal(shape, np.float32) for u in steps]
         return torch.from_numpy(np.stack(drawn)).to(self.device)
 
     @property
@@ -190,6 +202,30 @@ class OffPolicy(NetworkLearner[H]):
     @abstractmethod
     def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         """Take the gradient step ``number`` on a minibatch; return its statistics, each []."""
+
+    # -------------------------------------------------------------- critics and actors apart (`separate_updates`)
+
+    @abstractmethod
+    def set_target_policy(self, theta: Tensor) -> None:
+        """Take the actor [D] whose actions the critics' targets value."""
+
+    @abstractmethod
+    def critic_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+        """Take a gradient step of the critics alone; their targets follow."""
+
+    @abstractmethod
+    def actor_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+        """Take a gradient step of the actor alone."""
+
+    def guide(self) -> dict[str, Tensor]:
+        """What of `critic_state` an actor's steps need, without a copy."""
+        return {"q": self.phi}
+
+    def critic_state(self) -> dict[str, Tensor]:
+        """The tensors that the critics' steps change, without a copy."""
+        return {**self.guide(), "target": self.phi_target, **self.critic_adam}
+
+    # -------------------------------------------------------------- parts of a gradient step
 
     def split(
         self, columns: tuple[Tensor, ...]
@@ -260,6 +296,15 @@ class OffPolicy(NetworkLearner[H]):
         for x, name in ((self.phi, "q"), (self.phi_target, "target")):
             named = {k: torch.as_tensor(v) for k, v in state["critic"][name].items()}
             x.copy_(self.critic_layout.flatten(named))
+
+
+def finite_means(found: dict[str, list[Tensor]], steps: int) -> Metrics:
+    """The mean of each statistic. Raises `NotFinite`, which names the number of gradient steps."""
+    means = {name: float(torch.stack(numbers).mean()) for name, numbers in found.items()}
+    for name, mean in means.items():
+        if not np.isfinite(mean):
+            raise NotFinite(f"{name} is {mean} in gradient steps up to {steps}")
+    return means
 
 
 def follow(target: Tensor, source: Tensor, tau: float) -> None:

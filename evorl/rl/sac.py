@@ -44,6 +44,7 @@ class SAC(OffPolicyHyper):
 
 class Learner(OffPolicy[SAC]):
     noises = 2  # of the next action, and of the actor's
+    actor_noise = True
 
     def __init__(self, hyper: SAC, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
@@ -66,6 +67,16 @@ class Learner(OffPolicy[SAC]):
         log_alpha: Tensor, alpha_m: Tensor, alpha_v: Tensor, alpha_t: Tensor, lr: Tensor, noise: Tensor,
         *columns: Tensor,
     ) -> dict[str, Tensor]:  # fmt: skip
+        stats = self._critic_step(phi, phi_target, m, v, t, theta, log_alpha, lr, noise, *columns)
+        stats |= self._actor_step(phi, theta, actor_m, actor_v, actor_t, log_alpha, lr, noise, *columns)
+        stats |= self._alpha_step(stats["policy/entropy"], log_alpha, alpha_m, alpha_v, alpha_t, lr)
+        follow(phi_target, phi, self.hyper.tau)
+        return {**stats, "value/target_gap": gap(phi, phi_target)}
+
+    def _critic_step(
+        self, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor, theta: Tensor, log_alpha: Tensor,
+        lr: Tensor, noise: Tensor, *columns: Tensor,
+    ) -> dict[str, Tensor]:  # fmt: skip
         inputs, action, reward, discount, following = self.split(columns)
         alpha = log_alpha.exp()
         with torch.no_grad():  # eq. 5 to 7
@@ -73,22 +84,63 @@ class Learner(OffPolicy[SAC]):
             next_value = self.q_values(phi_target, following, next_action).amin(0)
             bonus = alpha * log_prob[:, None] / reward.shape[1]  # the entropy counts once, whatever rewards there are
             target = reward + discount * (next_value - bonus)
-        stats = self.critic_update(phi, m, v, t, lr, inputs, action, target)
-        leaf = theta.detach().requires_grad_()
+        return self.critic_update(phi, m, v, t, lr, inputs, action, target)
+
+    def _actor_step(
+        self, phi: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, log_alpha: Tensor, lr: Tensor,
+        noise: Tensor, *columns: Tensor,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        inputs, leaf = self.split(columns)[0], theta.detach().requires_grad_()
         drawn, log_prob = self.actor(leaf, inputs, noise[1])
         value = self.q_values(phi.detach(), inputs, drawn).sum(-1).amin(0)
-        loss = (alpha * log_prob - value).mean()  # eq. 9
+        loss = (log_alpha.exp() * log_prob - value).mean()  # eq. 9
         (gradient,) = torch.autograd.grad(loss, leaf)
-        norm = self._apply_gradient(gradient, theta, actor_m, actor_v, actor_t, lr)
+        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
         entropy = -log_prob.detach().mean()
+        return {"loss/policy": loss.detach(), "optimizer/grad_norm": norm, "policy/entropy": entropy}
+
+    def _alpha_step(
+        self, entropy: Tensor, log_alpha: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor
+    ) -> dict[str, Tensor]:
+        alpha = log_alpha.exp()
         if self.hyper.learn_alpha:
             slope = alpha * (entropy - self.target_entropy)  # of eq. 18 by log alpha
-            adam(log_alpha, slope, alpha_m, alpha_v, alpha_t, lr, self.hyper.adam_epsilon)
+            adam(log_alpha, slope, m, v, t, lr, self.hyper.adam_epsilon)
+        return {"policy/temperature": alpha}
+
+    # -------------------------------------------------------------- critics and actors apart
+
+    def set_target_policy(self, theta: Tensor) -> None:
+        self.theta.copy_(theta)
+
+    def guide(self) -> dict[str, Tensor]:
+        return {**super().guide(), "log_alpha": self.alpha["log"]}
+
+    def critic_state(self) -> dict[str, Tensor]:
+        return {**super().critic_state(), **{f"alpha_{name}": self.alpha[name] for name in ("m", "v", "t")}}
+
+    def critic_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+        """The temperature is the critics': it follows the entropy of their target policy."""
+        return self._updates.replay(
+            self._critic_alone, self.phi, self.phi_target, *self.critic_adam.values(), self.theta,
+            *self.alpha.values(), self.lr, noise, *self._statistics(), *columns,
+        )  # fmt: skip
+
+    def _critic_alone(
+        self, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor, theta: Tensor,
+        log_alpha: Tensor, alpha_m: Tensor, alpha_v: Tensor, alpha_t: Tensor, lr: Tensor, noise: Tensor,
+        *columns: Tensor,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        stats = self._critic_step(phi, phi_target, m, v, t, theta, log_alpha, lr, noise, *columns)
+        with torch.no_grad():
+            entropy = -self.actor(theta, self.split(columns)[0], noise[1])[1].mean()
+        stats |= self._alpha_step(entropy, log_alpha, alpha_m, alpha_v, alpha_t, lr)
         follow(phi_target, phi, self.hyper.tau)
-        return {
-            **stats, "loss/policy": loss.detach(), "optimizer/grad_norm": norm, "policy/entropy": entropy,
-            "policy/temperature": alpha, "value/target_gap": gap(phi, phi_target),
-        }  # fmt: skip
+        return {**stats, "policy/entropy": entropy, "value/target_gap": gap(phi, phi_target)}
+
+    def actor_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+        actor = (self.phi, self.theta, *self.adam.values(), self.alpha["log"], self.lr, noise)
+        return self._updates.replay(self._actor_step, *actor, *self._statistics(), *columns)
 
     def actor(self, theta: Tensor, inputs: tuple[Tensor, ...], noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions [N, K] under this noise for normalised inputs, and their log-probabilities [N]."""

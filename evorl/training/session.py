@@ -42,6 +42,8 @@ class Progress(NamedTuple):
     metrics: Metrics
     evaluated: Sequence[dict[str, Any]] = ()
     """Rows of population.jsonl."""
+    jobs: Sequence[dict[str, Any]] = ()
+    """Rows of jobs.jsonl."""
 
 
 class Work(Protocol):
@@ -144,11 +146,12 @@ class Session:
     def _advance(self, caught: list[int]) -> None:
         """Run one iteration, then evaluate and save if due. Saves and raises `Interrupted` after a signal."""
         before = self.run.steps
-        metrics, evaluated = self.run.iterate()
+        metrics, evaluated, jobs = self.run.iterate()
         if self.run.steps > before:  # a population's evaluation may have failed before its first step
             self._write(metrics)
-        if evaluated:
-            self.recorder.write_individuals(evaluated)
+        for name, rows in (("population.jsonl", evaluated), ("jobs.jsonl", jobs)):
+            if rows:
+                self.recorder.write_rows(name, rows)
         if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
             self._evaluate()  # before saving, so that the checkpoint contains it
         if caught:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,7 +17,7 @@ import torch
 from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.nets.compiled import require_compiler
 from evorl.record import checkpoint
-from evorl.rl.core import Episode, Metrics, NotFinite
+from evorl.rl.core import Episode, Learner, Metrics, NotFinite
 from evorl.rl.evaluation import evaluate_policy, fitness
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import source
@@ -189,12 +191,22 @@ def new_run(experiment: Experiment, init: Start | None = None) -> Run:
 
 
 def _load_start(run: Run, init: Start) -> None:
-    state = init.past["learner"]
+    if not init.optimizer:
+        return load_policy(run.learner, init)
+    state, own = init.past["learner"], run.learner.state_dict()
+    with _explained(init):
+        run.learner.load_state_dict({**own, **{name: state[name] for name in ("policy", "moments", "optimizer")}})
+
+
+def load_policy(learner: Learner, init: Start) -> None:
+    """Load another run's policy. Raises `BadRequest` if it does not fit."""
+    with _explained(init):
+        learner.load_policy(init.past["learner"])
+
+
+@contextmanager
+def _explained(init: Start) -> Iterator[None]:
     try:
-        if init.optimizer:
-            own = run.learner.state_dict()
-            run.learner.load_state_dict({**own, **{name: state[name] for name in ("policy", "moments", "optimizer")}})
-        else:
-            run.learner.load_policy(state)
+        yield
     except (KeyError, ValueError) as error:
         raise BadRequest(f"the policy of {init.directory} does not fit: {error}", "init") from error

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 Positive = Annotated[float, Meta(gt=0)]
 NonNegative = Annotated[float, Meta(ge=0)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
+AtLeastOne = Annotated[float, Meta(ge=1)]
 Shrinking = Annotated[float, Meta(gt=0, le=1)]  # a factor
 Averaging = Annotated[float, Meta(ge=0, lt=1)]  # the share of the past in a moving average
 Count = Annotated[int, Meta(ge=1)]

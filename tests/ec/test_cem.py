@@ -28,7 +28,7 @@ def test_the_next_distribution_is_that_of_the_equations(weighting: str, around: 
     evolver = hyper.evolver(SPACE, 1)
     noise = 0.01
     for generation in range(4):
-        old = evolver.mean.copy()
+        old, noise = evolver.mean.copy(), 0.95 * noise + 0.05 * 0.002
         worth = np.random.default_rng(generation).normal(size=8).tolist()
         z = told(evolver, worth)
         best = sorted(range(8), key=lambda i: -worth[i])[:4]
@@ -39,7 +39,6 @@ def test_the_next_distribution_is_that_of_the_equations(weighting: str, around: 
             spread = sum(raw[r] * (z[i, d] - centre) ** 2 for r, i in enumerate(best)) / sum(raw)
             assert evolver.mean[d] == pytest.approx(mean)
             assert evolver.variance[d] == pytest.approx(spread + noise)
-        noise = 0.95 * noise + 0.05 * 0.002
         assert evolver.noise == pytest.approx(noise)
 
 

@@ -17,7 +17,7 @@ import yaml
 
 from evorl.ec.cem import CEM
 from evorl.ec.cma_es import CMAES
-from evorl.ec.core import Evaluation, Evolution, Evolver, Individual
+from evorl.ec.core import Evaluation, Evolver, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.map_elites import MapElites
 from evorl.ec.nsga2 import NSGA2
@@ -53,7 +53,7 @@ ONLY_WEIGHTS = Space((), 5, fresh, (2, 3))
 class Case:
     """An evolver at the size of a test, and what it cannot do."""
 
-    hyper: Evolution
+    hyper: IndependentEvolution
     spaces: tuple[Space, ...] = (MIXED, ONLY_GENES, ONLY_WEIGHTS)
     smallest: int = 1
     """The least population it takes."""

@@ -9,7 +9,7 @@ import pytest
 
 from evorl.ec.cem import CEM
 from evorl.ec.cma_es import CMAES
-from evorl.ec.core import Evaluation, Evolution, Individual
+from evorl.ec.core import Evaluation, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.map_elites import MapElites
 from evorl.ec.nsga2 import NSGA2
@@ -23,7 +23,7 @@ from evorl.ec.sga import SGA
 from evorl.ec.space import Gene, Space
 
 GRID = {"x0": (-2.0, 3.0, 10), "x1": (-2.0, 3.0, 10)}
-ALL: list[Evolution] = [
+ALL: list[IndependentEvolution] = [
     OpenAIES(population=8, sigma=0.1), CEM(population=8), OnePlusOne(population=2), CMAES(population=8),
     CMAES(population=8, separable_above=1), PSO(population=8), CSO(population=8, phi=0.1),
     MapElites(population=8, descriptors=GRID), SGA(population=8), SGA(population=8, selection="truncation"),
@@ -36,11 +36,11 @@ MIXED = (
 )  # fmt: skip
 
 
-def each(*hypers: Evolution) -> pytest.MarkDecorator:
+def each(*hypers: IndependentEvolution) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("hyper", hypers, ids=lambda hyper: type(hyper).__name__)
 
 
-def asked(hyper: Evolution, shape: Callable[[float], float], space: Space) -> list[Individual]:
+def asked(hyper: IndependentEvolution, shape: Callable[[float], float], space: Space) -> list[Individual]:
     evolver, individuals = hyper.evolver(space, 5), []
     for _ in range(15):
         now = evolver.ask()
@@ -51,7 +51,7 @@ def asked(hyper: Evolution, shape: Callable[[float], float], space: Space) -> li
 
 
 @each(*ALL, TRUNCATION)
-def test_only_the_order_of_fitnesses_matters(hyper: Evolution) -> None:
+def test_only_the_order_of_fitnesses_matters(hyper: IndependentEvolution) -> None:
     space = Space(Space.box([-2] * 3, [3] * 3).genes, 4, lambda n: np.full(4, 0.1 * n, np.float32))
     plain = asked(hyper, lambda f: f, space)
     for shape in (lambda f: 7 * f + 1e3, lambda f: -((-f) ** 0.5), lambda f: float(np.tanh(f / 50))):
@@ -61,7 +61,7 @@ def test_only_the_order_of_fitnesses_matters(hyper: Evolution) -> None:
 
 
 @each(*ALL)
-def test_bounds_hold_over_a_million_draws(hyper: Evolution) -> None:
+def test_bounds_hold_over_a_million_draws(hyper: IndependentEvolution) -> None:
     space = Space((*MIXED, *(Gene(f"x{i}") for i in range(len(MIXED), 20))))
     evolver = type(hyper)(**{**vars(hyper), "population": 250}).evolver(space, 0)
     drawn = 0

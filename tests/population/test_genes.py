@@ -13,7 +13,7 @@ import pytest
 from harness import experiment_of, go
 from msgspec import inspect
 
-from evorl.ec.core import Evolution, Individual, pack
+from evorl.ec.core import IndependentEvolution, Individual, pack
 from evorl.ec.pbt import PBT
 from evorl.ec.sga import SGA
 from evorl.ec.space import Gene
@@ -45,7 +45,9 @@ REFUSED = {"a3c": {"rl.asynchronous", "rl.normalize_rewards", "rl.correction"}}
 """Keys of which an algorithm knows one value only."""
 
 
-def lives(experiment: Experiment, evolution: Evolution, genomes: list[dict[str, Any]]) -> list[IndividualResult]:
+def lives(
+    experiment: Experiment, evolution: IndependentEvolution, genomes: list[dict[str, Any]]
+) -> list[IndividualResult]:
     """A line of descent: each takes over the weights of the one before and what it hands on, under its own genes."""
     how = evaluation_plan(experiment, evolution)
     member, answers = how.make(0), list[IndividualResult]()
@@ -57,7 +59,7 @@ def lives(experiment: Experiment, evolution: Evolution, genomes: list[dict[str, 
     return answers
 
 
-def evolution(*evolving: tuple[str, Any], kind: type[Evolution] = PBT) -> Evolution:
+def evolution(*evolving: tuple[str, Any], kind: type[IndependentEvolution] = PBT) -> IndependentEvolution:
     tree: dict[str, Any] = {}
     for name, leaf in evolving:
         *path, last = name.split(".")
@@ -223,7 +225,7 @@ OPPONENT = ("mdp.opponent", {"choices": ["self", "rule"]})
     ids=["batch", "seats", "play"],
 )
 def test_who_has_an_impossible_combination_has_no_fitness(
-    place: str, kind: type[Evolution], evolving: list[Any], impossible: Any, possible: Any, reason: str
+    place: str, kind: type[IndependentEvolution], evolving: list[Any], impossible: Any, possible: Any, reason: str
 ) -> None:
     both = evolution(*evolving, kind=kind)
     failed = lives(experiment_of(*PLACES[place]), both, [impossible])[0]

@@ -22,7 +22,7 @@ from evorl.cli import config
 from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
-from evorl.ec.core import Evolution, Individual, pack
+from evorl.ec.core import IndependentEvolution, Individual, pack
 from evorl.ec.pbt import PBT
 from evorl.ec.random import Random
 from evorl.ec.sga import SGA
@@ -396,7 +396,7 @@ def test_a_world_is_closed_once_after_all_that_is_played_in_it(
 # ------------------------------------------------------------------ individuals that fail
 
 
-def faulty(fault: str, evolution: Evolution) -> Experiment:
+def faulty(fault: str, evolution: IndependentEvolution) -> Experiment:
     base = experiment_of(*(word for word in QUICK if not word.startswith("ec.")), "mdp=cartpole", "budget.steps=2000")
     world = Faulty(fault=fault, at=10, length=30)
     return dataclasses.replace(base, mdp=world, ec=evolution)

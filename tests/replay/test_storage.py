@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorl.mdp.core import Box, Discrete, Input, Spec
-from evorl.replay.storage import Fragment, Replay
+from evorl.replay.shared import SharedReader, SharedReplay
+from evorl.replay.storage import Fragment, Replay, Shape, Storage
 
 SPEC = Spec((Input("place", (3,)), Input("picture", (1, 2, 2), "uint8")), Discrete(4), rewards=("a", "b"), masked=True)
 GAMMA = np.array([0.9, 0.5])
@@ -84,8 +86,8 @@ class Twin:
         return one["state"], one["action"], reward, discount * (not now["terminated"]), now["next"], now["terminated"]
 
 
-def compare(replay: Replay, twin: Twin, length: int, steps: int) -> None:
-    numbers = np.arange(replay.oldest(length), length)
+def compare(replay: Storage, twin: Twin, oldest: int, length: int, steps: int) -> None:
+    numbers = np.arange(oldest, length)
     read = replay.read(numbers, length, GAMMA, steps)
     assert read.inputs[1].dtype == np.uint8 and read.legal is not None and read.next_legal is not None
     for i, number in enumerate(numbers.tolist()):
@@ -115,7 +117,7 @@ def test_it_reads_what_a_list_of_transitions_holds(
 ) -> None:
     rng = np.random.default_rng(seed)
     columns = [Column(i, rng, ends) for i in range(members * slots)]
-    replay, twin = Replay(SPEC, capacity, len(columns)), Twin()
+    replay, twin = Replay(SPEC, Shape(capacity, len(columns))), Twin()
     for _ in range(30):
         member = int(rng.integers(members))
         some = columns if together else columns[member * slots : (member + 1) * slots]
@@ -127,12 +129,12 @@ def test_it_reads_what_a_list_of_transitions_holds(
         replay.append(told[0])
         twin.append(*told)
         steps = int(rng.integers(1, 4))
-        compare(replay, twin, replay.count, steps)
+        compare(replay, twin, replay.oldest(replay.count), replay.count, steps)
     assert replay.count == len(twin.all)
 
 
 def restored(replay: Replay, capacity: int, columns: int) -> Replay:
-    other = Replay(SPEC, capacity, columns)
+    other = Replay(SPEC, Shape(capacity, columns))
     other.load_state_dict(replay.state_dict())
     return other
 
@@ -140,22 +142,63 @@ def restored(replay: Replay, capacity: int, columns: int) -> Replay:
 def test_a_shorter_length_reads_what_it_was_then() -> None:
     rng = np.random.default_rng(3)
     columns = [Column(i, rng, 0.1) for i in range(2)]
-    replay, twin, then = Replay(SPEC, 400, 2), Twin(), Twin()
+    replay, twin, then = Replay(SPEC, Shape(400, 2)), Twin(), Twin()
     for i in range(20):
         told = fragment(columns, 4)
         replay.append(told[0])
         twin.append(*told)
         if i < 10:
             then.append(*told)
-    compare(replay, then, len(then.all), 3)
-    compare(replay, twin, len(twin.all), 3)
+    compare(replay, then, replay.oldest(len(then.all)), len(then.all), 3)
+    compare(replay, twin, replay.oldest(len(twin.all)), len(twin.all), 3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    horizon=st.integers(1, 4),
+    slack=st.integers(0, 60),
+    ends=st.sampled_from([0.0, 0.1, 0.6]),
+    again=st.booleans(),
+)
+def test_readers_in_shared_memory_see_what_was_there_when_they_began(
+    seed: int, horizon: int, slack: int, ends: float, again: bool
+) -> None:
+    """A reader of an older length reads the same as long as the writer may append, also in a resumed run."""
+    rng = np.random.default_rng(seed)
+    columns, shape = [Column(i, rng, ends) for i in range(2)], Shape(40, 2, slack)
+    replay, twin, held = SharedReplay(SPEC, shape), Twin(), 0
+    try:
+        readers: dict[int, int] = {}  # by length: the oldest number
+        reader = SharedReader(SPEC, shape).storage(replay.address(os.getpid()))
+        for _ in range(40):
+            told = fragment(columns, horizon)
+            frames = replay.frames
+            before = {length: replay.spares(length, 2 * horizon, 3 * 2 * horizon) for length in readers}
+            replay.append(told[0])
+            assert replay.frames - frames <= 3 * 2 * horizon
+            twin.append(*told)
+            readers = {length: one for length, one in readers.items() if before[length]}
+            if again and len(twin.all) > 60:
+                other = SharedReplay(SPEC, shape)
+                other.load_state_dict(replay.state_dict())
+                replay.close()
+                replay, again = other, False
+                reader = SharedReader(SPEC, shape).storage(replay.address(os.getpid()))
+            readers[replay.count] = replay.oldest(replay.count)
+            for length, oldest in readers.items():
+                compare(reader, twin, oldest, length, 2)
+            held = max(held, len(readers))
+        assert held > 2 or slack < 8 * horizon
+    finally:
+        replay.close()
 
 
 def test_observations_are_stored_once() -> None:
     """One frame for each transition, one more for each slot at the start and for each episode that is truncated."""
     rng = np.random.default_rng(1)
     columns = [Column(i, rng, 0.2) for i in range(3)]
-    replay, cut = Replay(SPEC, 1000, 3), 0
+    replay, cut = Replay(SPEC, Shape(1000, 3)), 0
     for _ in range(40):
         new, _ = fragment(columns, 2)
         replay.append(new)
@@ -169,7 +212,7 @@ def test_the_ring_holds_its_capacity(horizon: int, together: bool) -> None:
     """Also where members come in any order."""
     rng = np.random.default_rng(1)
     columns = [Column(i, rng, 0.02) for i in range(6)]
-    replay = Replay(SPEC, 1000, 6)
+    replay = Replay(SPEC, Shape(1000, 6))
     for _ in range(2000 // horizon):
         member = int(rng.integers(3))
         replay.append(fragment(columns if together else columns[2 * member : 2 * member + 2], horizon)[0])
@@ -178,12 +221,12 @@ def test_the_ring_holds_its_capacity(horizon: int, together: bool) -> None:
 
 def test_a_fragment_larger_than_half_the_ring_is_refused() -> None:
     columns = [Column(i, np.random.default_rng(1), 0.0) for i in range(4)]
-    replay = Replay(SPEC, 40, 4)
+    replay = Replay(SPEC, Shape(40, 4))
     with pytest.raises(ValueError, match="a fragment of 24 transitions is too large for a replay of 40"):
         replay.append(fragment(columns, 6)[0])
     assert replay.count == replay.frames == 0
 
 
 def test_box_actions_keep_their_dtype() -> None:
-    replay = Replay(Spec((Input("x", (1,)),), Box((-1.0, -2.0), (1.0, 2.0))), 8, 1)
+    replay = Replay(Spec((Input("x", (1,)),), Box((-1.0, -2.0), (1.0, 2.0))), Shape(8, 1))
     assert replay.action.dtype == np.float32 and replay.action.shape == (8, 2)

@@ -17,7 +17,9 @@ from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch
 from evorl.rl.ddpg import DDPG
+from evorl.rl.off_policy import Reading
 from evorl.rl.sac import SAC, squashed
+from evorl.rl.separate_updates import copied, load_critic, train_actor, train_critic
 from evorl.rl.td3 import TD3
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -98,6 +100,13 @@ class SlowTD3:
         self.critic_adam = torch.optim.Adam(list(self.critic.values()), **rate)
 
     def step(self, number: int, noise: Tensor, rows: list[dict[str, Any]]) -> None:
+        self.critic_step(noise, rows)
+        if not isinstance(self.h, TD3) or (number + 1) % self.h.delay == 0:
+            self.actor_step(noise, rows)
+            follow_slowly(self.h.tau, self.actor, self.actor_target)
+            follow_slowly(self.h.tau, self.critic, self.critic_target)
+
+    def critic_step(self, noise: Tensor, rows: list[dict[str, Any]]) -> None:
         h = self.h
         critic_loss = torch.zeros(())
         for i, row in enumerate(rows):
@@ -115,23 +124,29 @@ class SlowTD3:
         self.critic_adam.zero_grad()
         (critic_loss / len(rows)).backward()
         self.critic_adam.step()
-        if not isinstance(h, TD3) or (number + 1) % h.delay == 0:
-            loss = torch.zeros(())
-            for row in rows:
-                loss = loss - critic_of(self.critic, 0, row["x"], actor_of(self.actor, row["x"])).sum()
-            self.actor_adam.zero_grad()
-            (loss / len(rows)).backward()
-            self.actor_adam.step()
-            for source, target in ((self.actor, self.actor_target), (self.critic, self.critic_target)):
-                for name in source:
-                    target[name].data = (1 - h.tau) * target[name].data + h.tau * source[name].data
+
+    def actor_step(self, noise: Tensor, rows: list[dict[str, Any]]) -> None:
+        loss = torch.zeros(())
+        for row in rows:
+            loss = loss - critic_of(self.critic, 0, row["x"], actor_of(self.actor, row["x"])).sum()
+        self.actor_adam.zero_grad()
+        (loss / len(rows)).backward()
+        self.actor_adam.step()
 
 
-def rows_of(learner: Any, number: int) -> list[dict[str, Any]]:
+def follow_slowly(tau: float, source: dict[str, Tensor], target: dict[str, Tensor]) -> None:
+    for name in source:
+        target[name].data = (1 - tau) * target[name].data + tau * source[name].data
+
+
+def everything(learner: Any) -> Reading:
+    return Reading(learner.replay, learner.replay.count, learner.replay.oldest(learner.replay.count))
+
+
+def rows_of(learner: Any, number: int, *words: int | str) -> list[dict[str, Any]]:
     """The minibatch of a gradient step, transition by transition."""
-    before, learner.gradient_steps = learner.gradient_steps, number
-    inputs, action, reward, discount, following = (x[0] for x in learner._minibatches(1))
-    learner.gradient_steps = before
+    columns = learner.minibatches(everything(learner), number, 1, *words)
+    inputs, action, reward, discount, following = (x[0] for x in columns)
     return [
         {
             "x": inputs[i], "a": action[i], "reward": reward[i], "next": following[i],
@@ -165,7 +180,16 @@ class SlowSAC:
 
     def step(self, number: int, noise: Tensor, rows: list[dict[str, Any]]) -> None:
         alpha = self.log_alpha.exp().detach()
-        critic_loss, actor_loss, entropy = torch.zeros(()), torch.zeros(()), torch.zeros(())
+        self.critic_step(noise, rows)
+        before = {name: x.detach().clone() for name, x in self.actor.items()}
+        self.actor_step(noise, rows)
+        now, self.actor = self.actor, before
+        self.alpha_step(noise, rows, alpha)
+        self.actor = now
+        follow_slowly(self.h.tau, self.critic, self.critic_target)
+
+    def critic_step(self, noise: Tensor, rows: list[dict[str, Any]]) -> None:
+        alpha, critic_loss = self.log_alpha.exp().detach(), torch.zeros(())
         for i, row in enumerate(rows):
             with torch.no_grad():
                 action, log_prob = self.draw(row["next"], noise[0][i])
@@ -175,16 +199,18 @@ class SlowSAC:
             for g in range(2):
                 critic_loss = critic_loss + (critic_of(self.critic, g, row["x"], row["a"]) - target).square().mean()
         self.follow(0, critic_loss / len(rows))
+
+    def actor_step(self, noise: Tensor, rows: list[dict[str, Any]]) -> None:
+        alpha, loss = self.log_alpha.exp().detach(), torch.zeros(())
         for i, row in enumerate(rows):
             action, log_prob = self.draw(row["x"], noise[1][i])
             values = [critic_of(self.critic, g, row["x"], action).sum() for g in range(2)]
-            actor_loss = actor_loss + alpha * log_prob - torch.minimum(*values)
-            entropy = entropy - log_prob.detach()
-        self.follow(1, actor_loss / len(rows))
-        self.follow(2, self.log_alpha.exp() * (entropy / len(rows) + 2))  # the target entropy is -2
-        for name in self.critic:
-            followed = (1 - self.h.tau) * self.critic_target[name].data + self.h.tau * self.critic[name].data
-            self.critic_target[name].data = followed
+            loss = loss + alpha * log_prob - torch.minimum(*values)
+        self.follow(1, loss / len(rows))
+
+    def alpha_step(self, noise: Tensor, rows: list[dict[str, Any]], alpha: Tensor) -> None:
+        entropy = sum(-self.draw(row["x"], noise[1][i])[1].detach() for i, row in enumerate(rows)) / len(rows)
+        self.follow(2, self.log_alpha.exp() * (entropy + 2))  # the target entropy is -2
 
     def follow(self, number: int, loss: Tensor) -> None:
         self.adams[number].zero_grad()
@@ -203,20 +229,25 @@ LEARNERS: dict[str, tuple[Any, Any]] = {
 }
 
 
+def forget_moments(learner: Any) -> None:
+    """Make the optimisers as new as a twin's."""
+    for adam in (learner.adam, learner.critic_adam):
+        for x in adam.values():
+            x.zero_()
+    if isinstance(learner.hyper, SAC):
+        for part in ("m", "v", "t"):
+            learner.alpha[part].zero_()
+
+
 @pytest.mark.parametrize("name", LEARNERS)
 def test_it_takes_the_steps_of_the_paper(name: str) -> None:
     hyper, twin = LEARNERS[name]
     learner, _ = collected(hyper, 4)
-    for adam in (learner.adam, learner.critic_adam):  # as new, as the twin's are
-        for x in adam.values():
-            x.zero_()
-    if isinstance(hyper, SAC):
-        for part in ("m", "v", "t"):
-            learner.alpha[part].zero_()
+    forget_moments(learner)
     slow = twin(learner)
     for number in range(learner.gradient_steps, learner.gradient_steps + 6):
-        noise, rows = learner._noise(1)[0], rows_of(learner, number)
-        learner.gradient_step(number, noise, [x[0] for x in learner._minibatches(1)])
+        noise, rows = learner.draw_noise(number, 1)[0], rows_of(learner, number)
+        learner.gradient_step(number, noise, [x[0] for x in learner.minibatches(everything(learner), number, 1)])
         learner.gradient_steps += 1
         slow.step(number, noise if isinstance(hyper, SAC) else noise[0], rows)
     state = learner.state_dict()
@@ -231,6 +262,72 @@ def test_it_takes_the_steps_of_the_paper(name: str) -> None:
     for fast, expected in pairs:
         for part, x in expected.items():
             torch.testing.assert_close(fast[part], x.detach(), rtol=1e-4, atol=1e-5)
+
+
+APART = ["td3", "ddpg", "sac"]
+
+
+@pytest.mark.parametrize("name", APART)
+def test_critics_learn_alone_with_a_given_target_policy(name: str) -> None:
+    hyper, twin = LEARNERS[name]
+    learner, _ = collected(hyper, 4)
+    forget_moments(learner)
+    other = 0.5 * learner.theta  # the target policy
+    before = learner.theta.clone()
+    learner.set_target_policy(other)
+    slow = twin(learner)
+    train_critic(learner, other, everything(learner), 10, 6, chain=3, step=0)
+    for number in range(10, 16):
+        noise, rows = learner.draw_noise(number, 1, "critic", 3)[0], rows_of(learner, number, "critic", 3)
+        slow.critic_step(noise if name == "sac" else noise[0], rows)
+        if name == "sac":
+            slow.alpha_step(noise, rows, slow.log_alpha.exp())
+        follow_slowly(hyper.tau, slow.critic, slow.critic_target)
+    state = learner.state_dict()
+    for fast, expected in ((state["critic"]["q"], slow.critic), (state["critic"]["target"], slow.critic_target)):
+        for part, x in expected.items():
+            torch.testing.assert_close(fast[part], x.detach(), rtol=1e-4, atol=1e-5)
+    if name == "sac":
+        torch.testing.assert_close(state["alpha"]["log"], slow.log_alpha.detach(), rtol=1e-4, atol=1e-5)
+    else:
+        assert torch.equal(learner.theta, before)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_an_actor_learns_alone_with_a_new_optimiser(name: str) -> None:
+    hyper, twin = LEARNERS[name]
+    learner, _ = collected(hyper, 4)  # its optimiser is not new: train_actor has to reset it
+    phi = learner.phi.clone()
+    slow = twin(learner)
+    theta, _ = train_actor(learner, learner.theta.clone(), everything(learner), 6, individual=7, step=0)
+    for number in range(6):
+        slow.actor_step(learner.draw_noise(number, 1, "actor", 7)[0], rows_of(learner, number, "actor", 7))
+    found = learner.layout.unflatten(theta)
+    for part, x in slow.actor.items():
+        torch.testing.assert_close(found[part], x.detach(), rtol=1e-4, atol=1e-5)
+    assert torch.equal(learner.phi, phi)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_training_apart_is_a_function_of_what_it_is_given(name: str) -> None:
+    """Another process, with other weights and moments of its own, takes the same steps; so does one that split them."""
+    hyper, _ = LEARNERS[name]
+    one, _ = collected(hyper, 4)
+    two = hyper.learner(one.spec, 99, torch.device("cpu"))
+    two.seed = one.seed
+    start, target, reading = copied(one.critic_state()), one.theta.clone(), everything(one)
+    two.adam["m"].fill_(1.0)
+    ends = []
+    for learner, parts in ((one, [70]), (two, [64, 6]), (two, [33, 37])):
+        load_critic(learner, start)
+        first = 0
+        for steps in parts:
+            train_critic(learner, target, reading, first, steps, chain=0, step=0)
+            first += steps
+        theta, _ = train_actor(learner, target, reading, 9, individual=1, step=0)
+        ends.append({**copied(learner.critic_state()), "theta": theta})
+    for other in ends[1:]:
+        assert all(torch.equal(other[part], x) for part, x in ends[0].items())
 
 
 def test_a_squashed_gaussian_is_exact_at_the_bounds() -> None:

@@ -1,0 +1,74 @@
+"""CEM-RL: the cross-entropy method around off-policy learners (Pourchot & Sigaud 2019, arXiv 1810.01222, algorithm 1).
+
+Half of each generation is trained with a shared critic before it plays; the other half plays as it was sampled. The
+distribution learns from both (`evorl.ec.cem`). For each trained individual, one after the other, the critic first
+learns with that individual as its target policy. Then the individual follows the critic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorl.ec.cem import CrossEntropy, Sampling
+from evorl.ec.core import Evaluation, Individual, Metrics
+from evorl.ec.shared_critic import EVOLVED, TRAINED, CriticOrder, SharedCriticEvolution
+from evorl.ec.space import Space
+from evorl.util.errors import BadRequest
+from evorl.util.types import Count, Positive, StateDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class CEMRL(Sampling, SharedCriticEvolution):
+    """Constants of the authors' code."""
+
+    trained: Count = 5
+    """Individuals of a generation to train, its first ones."""
+    sigma: Positive = 1e-3**0.5
+    divide: bool = True
+    antithetic: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trained > self.population:
+            raise BadRequest(f"is at most ec.population, {self.population}; got {self.trained}", "trained")
+
+    @property
+    def asynchronous(self) -> bool:
+        return False
+
+    @property
+    def critic_order(self) -> CriticOrder:
+        return "each"
+
+    def evolver(self, space: Space, seed: int = 0) -> Strategy:
+        return Strategy(self, space, seed)
+
+
+class Strategy(CrossEntropy):
+    def __init__(self, hyper: CEMRL, space: Space, seed: int) -> None:
+        super().__init__(hyper, hyper, np.full(space.size, hyper.sigma), space, seed)
+        self.trained = hyper.trained
+        self.trains = False
+
+    def propose(self, generator: np.random.Generator) -> list[Individual]:
+        number = self.trained if self.trains else 0
+        return [
+            one._replace(role=TRAINED if place < number else EVOLVED, memory=None)
+            for place, one in enumerate(super().propose(generator))
+        ]
+
+    def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
+        metrics = super().learn(evaluations, generator)
+        if self.population:
+            elite = [one.individual.role == TRAINED for one in self.population]
+            metrics["population/elites_trained"] = sum(elite) / len(elite)
+        return metrics
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "trains": self.trains}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.trains = state["trains"]

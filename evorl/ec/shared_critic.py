@@ -1,0 +1,234 @@
+"""What the evolvers of AES-RL's family share: roles, keys, and the steady-state search with a diagonal Gaussian.
+
+An individual is a policy. Its role says what happens to it before it plays: EVOLVED individuals play as they are,
+TRAINED ones first follow the gradient of a critic that all share. The evolver knows neither gradients nor critics. It
+gets back the weights that were played, and their return. Who runs it (`evorl.population.critic_loop`) trains.
+
+A steady-state search proposes one individual at a time and learns from each in the order of arrival. Some rules compare
+an individual with the mean of the distribution. They ask for an evaluation of the mean, an individual of role MEAN,
+when the individual's return has arrived, and learn when that has arrived too.
+
+Letters in shapes: D weights.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from evorl.ec.core import (
+    Evaluation,
+    Evolution,
+    Evolver,
+    Individual,
+    Metrics,
+    check_due,
+    pack_evaluations,
+    unpack_evaluations,
+)
+from evorl.ec.space import Coordinates, Space
+from evorl.ec.space_change import SpaceChange
+from evorl.ec.vectors import fitness, initial_vector
+from evorl.util import seed as seeds
+from evorl.util.types import Count, Fraction, NonNegative, Positive, StateDict
+
+EVOLVED, TRAINED, MEAN = "evolved", "trained", "mean"
+
+CriticOrder = Literal["each", "before", "beside"]
+"""When the critic learns: for each trained individual just before it, for all of them before the first, or all the time
+beside the actors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedCriticEvolution(Evolution):
+    """Keys of every evolver whose individuals share a critic. Defaults are those of AES-RL's code."""
+
+    population: Count = 10
+    episodes: Count = 1
+    seeds: Literal["common", "fresh"] = "fresh"
+    sigma: Positive = 1e-3**0.5
+    """Standard deviation of weights at the start."""
+    critic_ratio: Positive = 1.0
+    """Gradient steps of the critic for each environment step that counts."""
+    actor_ratio: Positive = 1.0
+    """Gradient steps of a trained individual for each environment step of the last ``population`` episodes."""
+    tell_warm_up: bool = False
+    """Learn also from individuals whose actions were random; false plays random episodes before the search begins."""
+
+    @property
+    @abstractmethod
+    def critic_order(self) -> CriticOrder:
+        """When the critic learns."""
+
+    @property
+    def follows_arrival(self) -> bool:
+        return self.critic_order == "beside"
+
+    def episodes_of(self, role: str) -> int:
+        """Episodes that an individual of this role plays."""
+        return self.episodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticWorker:
+    """Keys of a critic that learns beside the actors."""
+
+    critic_job: Count = 1000
+    """Gradient steps of the critic in one job."""
+    critics: Count = 1
+    """Critics that learn independently, each ``critic_ratio`` steps; trained individuals take turns."""
+    max_critic_lag: Count | None = None
+    """Start no episode while a critic is more environment steps behind; null: no bound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SteadyStateEvolution(SharedCriticEvolution, CriticWorker):
+    """Keys of the searches that propose one individual at a time."""
+
+    slots: Count | None = 5
+    trained_share: Fraction = 0.5
+    """Share of individuals to train."""
+    share_gain: NonNegative = 50.0
+    """How sharply the share is controlled: p = 1/2 - gain (share so far - trained_share)."""
+
+    @property
+    def asynchronous(self) -> bool:
+        return True
+
+    @property
+    def critic_order(self) -> CriticOrder:
+        return "beside"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanComparing(SteadyStateEvolution):
+    """Keys of the searches that compare each individual with the mean."""
+
+    mean_episodes: Count = 5
+    """Episodes of each evaluation of the mean; they are neither counted nor learned from."""
+    sigma_min: NonNegative = 1e-5**0.5
+    """Least standard deviation of weights."""
+
+    def episodes_of(self, role: str) -> int:
+        return self.mean_episodes if role == MEAN else self.episodes
+
+
+def training_probability(trained: int, evolved: int, share: float, gain: float) -> float:
+    """The probability that the next individual is trained, after so many of both kinds (each counted from 1)."""
+    return min(max(0.5 - gain * (trained / (trained + evolved) - share), 0.0), 1.0)
+
+
+class SharedCriticEvolver(Evolver, Protocol):
+    """An evolver whose individuals share a critic, as the loop sees it."""
+
+    mean: Coordinates
+    """The middle of its distribution [D], the policy that a run is judged by."""
+    variance: Coordinates
+    trains: bool
+    """Whether it may propose individuals to train; the loop sets it when there is something to learn from."""
+
+
+class SteadyState:
+    """A diagonal Gaussian N(mean, diag(variance)) [G + D] that learns from one individual at a time.
+
+    Its population is the last ``hyper.population`` individuals.
+    """
+
+    def __init__(self, hyper: SteadyStateEvolution, space: Space, seed: int) -> None:
+        self._hyper, self.space, self.seed = hyper, space, seed
+        self.mean = initial_vector(space, seeds.generator(seed, "start"), 0)
+        self.variance = np.full(space.size, hyper.sigma**2)
+        self.population: Sequence[Evaluation] = []
+        self.generation = 0  # individuals learned from
+        self.trains = False
+        self.next_id = 0
+        self.counts = {TRAINED: 1, EVOLVED: 1}  # individuals of each role proposed since training began, plus 1
+        self.waiting: list[Evaluation] = []  # individuals whose mean was not asked for
+        self.compared: dict[int, Evaluation] = {}  # individuals by the id of their mean, which plays
+        self._out: set[int] = set()
+
+    @property
+    def due(self) -> Set[int]:
+        return self._out
+
+    def ask(self, limit: int | None = None) -> list[Individual]:
+        asked = [self._next() for _ in range(1 if limit is None else limit)]
+        self._out.update(one.id for one in asked)
+        return asked
+
+    def _next(self) -> Individual:
+        number, self.next_id = self.next_id, self.next_id + 1
+        if self.waiting:
+            one = self.waiting.pop(0)
+            self.compared[number] = one
+            return self._individual(number, self.mean, MEAN, parents=(one.individual.id,))
+        generator = seeds.generator(self.seed, "propose", number)
+        x = self.mean + np.sqrt(self.variance) * generator.standard_normal(self.space.size)
+        return self._individual(number, x, self._role(generator))
+
+    def _individual(self, number: int, x: Coordinates, role: str, parents: tuple[int, ...] = ()) -> Individual:
+        genes, weights = self.space.individual(x)
+        return Individual(number, genes, weights, parents, self.generation, role)
+
+    def _role(self, generator: np.random.Generator) -> str:
+        if not self.trains:
+            return EVOLVED
+        h, n = self._hyper, self.counts
+        p = training_probability(n[TRAINED], n[EVOLVED], h.trained_share, h.share_gain)
+        role = TRAINED if generator.random() < p else EVOLVED
+        n[role] += 1
+        return role
+
+    def tell(self, evaluations: Sequence[Evaluation]) -> Metrics:
+        check_due(evaluations, self.due)
+        self._out -= {one.individual.id for one in evaluations}
+        metrics: Metrics = {}
+        for one in evaluations:
+            if one.individual.role == MEAN:
+                metrics = self._learn(self.compared.pop(one.individual.id), float(fitness([one])[0]))
+            elif isinstance(self._hyper, MeanComparing):
+                self.waiting.append(one)
+            else:
+                metrics = self._learn(one, np.nan)
+        return metrics
+
+    def _learn(self, one: Evaluation, mean_fitness: float) -> Metrics:
+        self.population = [*self.population, one][-self._hyper.population :]
+        x = self.space.vector(one.individual.genes, one.individual.weights)
+        metrics = self.update(x, float(fitness([one])[0]), mean_fitness)
+        self.generation += 1
+        return metrics | {"population/sigma": float(np.sqrt(self.variance).mean())}
+
+    @abstractmethod
+    def update(self, x: Coordinates, f: float, mean_fitness: float) -> Metrics:
+        """Learn from an individual [G + D] of fitness f (-inf: failed), beside the mean's; change mean and variance."""
+
+    def state_dict(self) -> StateDict:
+        return {
+            "mean": self.mean, "variance": self.variance, "population": pack_evaluations(self.population),
+            "generation": self.generation, "trains": self.trains, "next_id": self.next_id, "counts": dict(self.counts),
+            "waiting": pack_evaluations(self.waiting), "out": sorted(self._out),
+            "compared": {"id": list(self.compared), "individuals": pack_evaluations(list(self.compared.values()))},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.mean, self.variance = np.array(state["mean"]), np.array(state["variance"])
+        self.population, self.waiting = unpack_evaluations(state["population"]), unpack_evaluations(state["waiting"])
+        self.generation, self.trains, self.next_id = state["generation"], state["trains"], state["next_id"]
+        self.counts, self._out = dict(state["counts"]), set(state["out"])
+        compared: dict[str, Any] = state["compared"]
+        self.compared = dict(zip(compared["id"], unpack_evaluations(compared["individuals"]), strict=True))
+
+    def remap_state(self, state: StateDict, move: SpaceChange) -> StateDict:
+        """Individuals in flight are dropped."""
+        fresh = np.full(self.space.size, self._hyper.sigma**2)
+        none = pack_evaluations([])
+        return {
+            **state, "mean": move.place(state["mean"]), "variance": move.scaled(state["variance"], 2, fresh),
+            "population": move.evaluations(state["population"]), "waiting": none, "out": [],
+            "compared": {"id": [], "individuals": none},
+        }  # fmt: skip

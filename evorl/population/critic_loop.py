@@ -1,0 +1,426 @@
+"""The loop of an evolution with a shared critic: give out jobs, append what was played, tell the evolver.
+
+Three kinds of jobs run side by side (`evorl.population.critic_jobs`): individuals, which may be trained before they
+play, evaluations of the mean, and steps of the critic. This process alone appends to the replay, in the order of
+telling. The rule that says which job goes next is all in which the algorithms differ here:
+
+- CEM-RL and P-CEM-RL with a serial critic finish all training of the critic for a generation on the replay as it was
+  when the generation began. Results are told in a fixed order, so any number of workers gives the same bits.
+- With a critic beside the actors, results are told in the order of arrival, which ``jobs.jsonl`` keeps. In one process
+  the critic comes first, then evaluations of the mean, then the oldest individual.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from evorl.ec.core import Individual, objectives, pack, unpack
+from evorl.ec.shared_critic import MEAN, TRAINED, CriticWorker, SharedCriticEvolution, SharedCriticEvolver
+from evorl.ec.space import Space
+from evorl.mdp.core import StateDict, WorldError
+from evorl.ops.pareto import best
+from evorl.population.critic_jobs import (
+    CRITIC,
+    RANDOM,
+    Critic,
+    CriticSteps,
+    Job,
+    JobWorker,
+    Lifetime,
+    Worked,
+    job_row,
+    packed,
+    replay_shape,
+)
+from evorl.population.results import check_results, errors_under_ec, objective_names, population_row, to_evaluation
+from evorl.population.warm_start import JobEntry
+from evorl.record.terminal import TABLE_ROWS
+from evorl.replay.shared import SharedReplay
+from evorl.replay.storage import Fragment
+from evorl.rl.core import Metrics, NotFinite
+from evorl.rl.evaluation import evaluate_policy, fitness
+from evorl.rl.off_policy import OffPolicyHyper
+from evorl.rl.separate_updates import AnyLearner, load_critic
+from evorl.training.experiment import Experiment
+from evorl.training.session import Progress
+from evorl.training.train import Start, device, load_policy, spec
+from evorl.util.errors import BadRequest
+
+log = logging.getLogger("evorl")
+
+
+class CriticPopulation:
+    """An evolver, the replay, the critics and the jobs in flight: everything that a checkpoint holds."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        evolution: SharedCriticEvolution,
+        order: Sequence[JobEntry] = (),
+        init: Start | None = None,
+    ) -> None:
+        """``order``: the journal of a run to repeat; ``init``: the run to start from. Raises `BadRequest`."""
+        self.experiment, self.evolution = experiment, evolution
+        self.hyper = cast(OffPolicyHyper, experiment.rl)
+        self.spec = spec(experiment.mdp)
+        with errors_under_ec():
+            check_results(evolution.wanted(Space()), experiment.mdp)
+        self.beside = evolution.follows_arrival
+        worker = evolution if isinstance(evolution, CriticWorker) else CriticWorker()
+        self.critic_job, self.max_lag = worker.critic_job, worker.max_critic_lag
+        number = worker.critics if self.beside else 1
+        self.slots = evolution.slots or evolution.population
+        here = device(experiment.device) if experiment.cluster.in_process else torch.device("cpu")
+        make = partial(JobWorker, experiment, self.spec, experiment.seed, here)
+        self.group = experiment.cluster.spawn(make, self.slots + number, (BadRequest, NotFinite, WorldError))
+        torch.set_num_threads(experiment.rl.threads)
+        try:
+            self.replay = SharedReplay(self.spec, replay_shape(self.hyper))
+            self.address = self.replay.address(os.getpid())
+            self.learner = cast(AnyLearner, self.hyper.learner(self.spec, experiment.seed, torch.device("cpu")))
+            self.learner.replay = self.replay
+            if init is not None:
+                load_policy(self.learner, init)
+            self.guide = list(self.learner.guide())
+            self.critics = [self._new_critic(chain, init) for chain in range(number)]
+            start = self.learner.theta.numpy().copy()
+            self.space = Space((), len(start), lambda _: start, tuple(self.learner.layout.sizes))
+            self.evolver = cast(SharedCriticEvolver, evolution.evolver(self.space, experiment.seed))
+        except BaseException:
+            self.close()
+            raise
+        self.steps = self.evaluations = self.failed = 0
+        self.uncounted = 0  # environment steps of evaluations of the mean
+        self.jobs = 0  # given out
+        self.trained = 0  # individuals
+        self.warm_up_episodes = 0  # proposed
+        self.lengths: deque[int] = deque(maxlen=evolution.population)  # of the last individuals' lives
+        self.best: tuple[float, int] | None = None
+        self.waiting: list[Individual] = []  # for the critic, in a generation
+        self.in_flight: list[Job] = []
+        self.seconds = {"play": 0.0, "train_actor": 0.0, "train_critic": 0.0}  # since the last row of metrics
+        self.metrics: Metrics = {}  # since then
+        self.processes: dict[int, int] = {}  # numbers of the workers, by process
+        self.began = time.time()
+        self._order, self._done = order, 0
+
+    def _new_critic(self, chain: int, init: Start | None) -> Critic:
+        """Further critics begin with weights of their own, unless they start from another run's."""
+        learner = self.learner
+        if chain and init is None:
+            learner = cast(AnyLearner, self.hyper.learner(self.spec, self.experiment.seed + chain, torch.device("cpu")))
+        return Critic(learner)
+
+    @property
+    def due(self) -> bool:
+        """Whether a replay still has jobs to repeat."""
+        return self._done < len(self._order)
+
+    # -------------------------------------------------------------- the loop
+
+    def iterate(self) -> Progress:
+        """Finish one job."""
+        self._fill()
+        job = self._next()
+        answer = job.future.result()
+        self.in_flight.remove(job)
+        self._done += 1
+        worked, before = Worked(*answer["worked"]), self.steps
+        rows = self._finish_critic(job, answer) if job.kind == CRITIC else self._finish_individual(job, answer)
+        self._account(job, worked)
+        self.metrics |= answer["metrics"]
+        worker = self.processes.setdefault(worked.process, len(self.processes))
+        entry = job_row(job, worked, worker, self.began, self.steps, rows[0]["objectives"] if rows else None)
+        metrics: Metrics = {}
+        if self.steps > before:
+            metrics = {**self.metrics, **self._progress()}
+            self.metrics, self.seconds = {}, dict.fromkeys(self.seconds, 0.0)
+        return Progress(metrics, [row for row in rows if job.kind not in (MEAN, RANDOM)], [entry])
+
+    def _fill(self) -> None:
+        """Give out all jobs that may begin now."""
+        if self.beside:
+            for chain in range(len(self.critics)):
+                self._send_critic_beside(chain)
+        while self._free() and (one := self._propose()) is not None:
+            if one.role == TRAINED and not self.beside:
+                self.waiting.append(one)
+            else:
+                self._send_individual(one)
+        if not self.beside and self.waiting and not self._training_critics():
+            self._send_critic_of_generation()
+        if not self.in_flight:
+            raise RuntimeError("the evolver waits for evaluations, and none is in flight")
+
+    def _free(self) -> bool:
+        individuals = sum(job.kind != CRITIC for job in self.in_flight) + len(self.waiting)
+        lagging = self.beside and self.max_lag is not None and self._lag() > self.max_lag
+        return individuals < self.slots and not lagging
+
+    def _training_critics(self) -> list[Job]:
+        return [job for job in self.in_flight if job.kind == CRITIC]
+
+    def _lag(self) -> float:
+        """Environment steps that the slowest critic has not taken its gradient steps for."""
+        if self._warming():
+            return 0.0
+        return self.steps - min(one.gradient_steps for one in self.critics) / self.evolution.critic_ratio
+
+    def _caught_up(self) -> bool:
+        """Whether the critics have learned from the warm-up; before, individuals would follow a random critic."""
+        return min(one.gradient_steps for one in self.critics) >= self.evolution.critic_ratio * self.hyper.warm_up
+
+    def _warming(self) -> bool:
+        return self.steps < max(self.hyper.warm_up, 1)
+
+    def _propose(self) -> Individual | None:
+        """The next individual; None while the evolver waits."""
+        random = self.hyper.warm_up_actions == "uniform" and not self.evolution.tell_warm_up
+        if self._warming() and random:
+            flying = sum(job.kind == RANDOM for job in self.in_flight)
+            if self.lengths and self.steps + flying * sum(self.lengths) / len(self.lengths) >= self.hyper.warm_up:
+                return None  # those in flight will do
+            self.warm_up_episodes += 1
+            genes, weights = self.space.individual(self.evolver.mean)
+            return Individual(-self.warm_up_episodes, genes, weights, role=RANDOM)
+        if not self.beside and any(job.kind == RANDOM for job in self.in_flight):
+            return None  # a generation begins when all that it learns from is there
+        self.evolver.trains = not self._warming() and (not self.beside or self._caught_up())
+        return next(iter(self.evolver.ask(1)), None)
+
+    def _send_individual(self, one: Individual) -> None:
+        """Give out an individual. A trained one follows the newest version of its critic."""
+        assert one.weights is not None
+        guide, version, steps = {}, 0, 0
+        if one.role == TRAINED:
+            critic = self.critics[self.trained % len(self.critics)]
+            guide, version = critic.guide(self.guide), critic.version
+            steps = round(self.evolution.actor_ratio * sum(self.lengths))
+            self.trained += 1
+        uniform = self.hyper.warm_up_actions == "uniform"
+        random = one.role == RANDOM or (uniform and one.role != MEAN and self._warming())
+        length, oldest = self._readable()
+        given = Lifetime(one.id, one.role, one.weights, random, guide, length, oldest, steps, self.steps)
+        self._send("live", one.role, one, given, version)
+
+    def _send_critic_beside(self, chain: int) -> None:
+        """Give a critic its next steps unless it is at work, or has taken all that the environment steps allow."""
+        critic = self.critics[chain]
+        busy = any(isinstance(job.given, CriticSteps) and job.given.chain == chain for job in self.in_flight)
+        if busy or self._warming() or critic.gradient_steps >= self.evolution.critic_ratio * self.steps:
+            return
+        _, weights = self.space.individual(self.evolver.mean)
+        assert weights is not None
+        self._send_critic(chain, [weights], self.critic_job)
+
+    def _send_critic_of_generation(self) -> None:
+        """CEM-RL: the critic learns for the next trained individual; P-CEM-RL: for all of them."""
+        each = self.evolution.critic_order == "each"
+        targets = [one.weights for one in self.waiting if one.weights is not None]
+        number = getattr(self.evolution, "trained", len(targets))
+        steps = int(self.evolution.critic_ratio * sum(self.lengths) / number)
+        self._send_critic(0, targets[:1] if each else targets, steps)
+
+    def _send_critic(self, chain: int, targets: Sequence[Any], steps: int) -> None:
+        critic = self.critics[chain]
+        length, oldest = self._readable()
+        given = CriticSteps(chain, critic.state, targets, length, oldest, critic.gradient_steps, steps, self.steps)
+        self._send("train_critic", CRITIC, None, given, critic.version)
+
+    def _readable(self) -> tuple[int, int]:
+        count = self.replay.count
+        return count, self.replay.oldest(count) if count else 0
+
+    def _send(
+        self, method: str, kind: str, one: Individual | None, given: Lifetime | CriticSteps, version: int
+    ) -> None:
+        future = self.group.any(method, tuple(self.address), tuple(given))
+        self.in_flight.append(Job(self.jobs, kind, one, given, version, future))
+        self.jobs += 1
+
+    def _next(self) -> Job:
+        """The job whose answer is taken next."""
+        if self.due:
+            return self._job_of(self._order[self._done])
+        if critics := self._training_critics():
+            if not self.beside or self.experiment.cluster.in_process:
+                return critics[0]
+        elif not self.beside:  # an order that does not depend on the workers
+            return min(self.in_flight, key=lambda job: abs(job.given[0]))
+        if self.experiment.cluster.in_process:
+            return min(self.in_flight, key=lambda job: (job.kind != MEAN, job.number))
+        ready = self.group.first([job.future for job in self.in_flight])
+        return next(job for job in self.in_flight if job.future is ready)
+
+    def _job_of(self, entry: JobEntry) -> Job:
+        for job in self.in_flight:
+            if job.number == entry.job and job.kind == entry.kind:
+                return job
+        line = f"line {self._done + 1} of jobs.jsonl is job {entry.job} ({entry.kind})"
+        raise BadRequest(f"{line}, which is not in flight: the journal is of another run or version", "replay")
+
+    # -------------------------------------------------------------- answers
+
+    def _finish_critic(self, job: Job, answer: dict[str, Any]) -> list[dict[str, Any]]:
+        assert isinstance(job.given, CriticSteps)
+        critic = self.critics[job.given.chain]
+        critic.state = {name: np.array(x) for name, x in answer["state"].items()}
+        critic.gradient_steps += job.given.gradient_steps * len(job.given.targets)
+        critic.version += 1
+        if not self.beside:
+            for _ in job.given.targets:
+                self._send_individual(self.waiting.pop(0))
+        return []
+
+    def _finish_individual(self, job: Job, answer: dict[str, Any]) -> list[dict[str, Any]]:
+        assert job.individual is not None
+        one, reason, seconds = to_evaluation(job.individual, answer["result"])
+        if job.kind == MEAN:
+            self.uncounted += one.cost
+        else:
+            self._append([Fragment(*x) for x in answer["fragments"]])
+            self.steps += one.cost
+            self.lengths.append(one.cost)
+        if reason:
+            log.warning("individual %d failed and has no fitness: %s", one.individual.id, reason)
+            self.failed += 1
+        if job.kind not in (MEAN, RANDOM):
+            self.evaluations += 1
+        staleness = self.evolver.generation - one.individual.birth
+        if job.kind != RANDOM:
+            self.metrics |= self.evolver.tell([one])
+        if job.kind not in (MEAN, RANDOM) and self.beside:
+            self.metrics["population/staleness"] = staleness
+        return [population_row(one, self.space, objective_names(self.evolution), self.steps, seconds)]
+
+    def _append(self, fragments: Sequence[Fragment]) -> None:
+        """Append episodes. A job that still reads rows which they would overwrite is waited for."""
+        for new in fragments:
+            size = len(new.done)
+            if 2 * size > self.replay.capacity:
+                raise BadRequest(f"an episode of {size} decisions needs twice as much", "rl.capacity")
+            for job in self.in_flight:
+                if job.reads and not self.replay.spares(job.given.length, size, size + 2):
+                    job.future.result()
+            self.replay.append(new)
+
+    # -------------------------------------------------------------- records
+
+    def _account(self, job: Job, worked: Worked) -> None:
+        self.seconds["train_critic" if job.kind == CRITIC else "train_actor"] += worked.trained - worked.began
+        self.seconds["play"] += worked.ended - worked.trained
+
+    def _progress(self) -> Metrics:
+        mean, variance = self.evolver.mean, self.evolver.variance
+        last = [one.individual.role == TRAINED for one in self.evolver.population]
+        metrics: Metrics = {
+            "population/evaluations": self.evaluations, "population/failed": self.failed,
+            "population/generation": self.evolver.generation, **self.group.counters(),
+            "population/mean_norm": float(np.linalg.norm(mean)),
+            "population/variance_norm": float(np.linalg.norm(variance)),
+            "replay/size": min(self.replay.count, self.replay.capacity), "train/uncounted_steps": self.uncounted,
+            "critic/lag": self._lag(), "critic/gradient_steps": min(one.gradient_steps for one in self.critics),
+            **{f"speed/{name}_seconds": x for name, x in self.seconds.items()},
+        }  # fmt: skip
+        if last:
+            metrics["population/trained_share"] = sum(last) / len(last)
+            worth = np.array([one.objectives[0] for one in self.evolver.population])
+            if np.isfinite(worth).any():
+                metrics["population/mean"] = float(worth[np.isfinite(worth)].mean())
+        return metrics
+
+    def top_individuals(self) -> list[dict[str, Any]]:
+        population = self.evolver.population
+        if not population:
+            return []
+        names = objective_names(self.evolution)
+        return [
+            {
+                "individual": one.individual.id, **dict(zip(names, one.objectives, strict=True)),
+                "role": one.individual.role,
+            }
+            for one in (population[i] for i in best(objectives(population), TABLE_ROWS))
+        ]  # fmt: skip
+
+    # -------------------------------------------------------------- the session's interface
+
+    def evaluate(self) -> Metrics:
+        """Evaluate the mean. Raises `NotFinite`, which names the step."""
+        e = self.experiment
+        self._load_mean()
+        try:
+            metrics = evaluate_policy(self.learner, e.mdp, e.seed, e.eval.episodes)
+        except NotFinite as error:
+            raise NotFinite(f"{error} (in the evaluation after {self.steps} environment steps)") from None
+        if self.best is None or fitness(metrics) > self.best[0]:
+            self.best = (fitness(metrics), self.steps)
+        return metrics
+
+    def _load_mean(self) -> None:
+        """Make the learner what the run has learned: the mean with the first critic."""
+        _, weights = self.space.individual(self.evolver.mean)
+        assert weights is not None
+        self.learner.set_target_policy(torch.from_numpy(weights))
+        self.learner.theta.copy_(torch.from_numpy(weights))
+        self.learner.random.fill_(False)
+        load_critic(self.learner, self.critics[0].state)
+
+    def fitness(self, evaluated: Metrics | None) -> float | None:
+        return None if evaluated is None else fitness(evaluated)
+
+    def result(self) -> dict[str, Any]:
+        found = None if self.best is None else {"fitness": self.best[0], "step": self.best[1]}
+        return {"best": found, "evaluations": self.evaluations, "uncounted_steps": self.uncounted}
+
+    def state_dict(self) -> StateDict:
+        self._load_mean()
+        return {
+            **{name: getattr(self, name) for name in _COUNTERS},
+            "best": None if self.best is None else list(self.best), "lengths": list(self.lengths),
+            "learner": self.learner.state_dict(),  # for evorl.evaluate and init=; it holds the replay
+            "evolver": self.evolver.state_dict(), "waiting": pack(self.waiting),
+            "critics": {str(n): one.state_dict() for n, one in enumerate(self.critics)},
+            "flying": {str(n): packed(job) for n, job in enumerate(self.in_flight)},
+            "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        for name in _COUNTERS:
+            setattr(self, name, state[name])
+        self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
+        self.lengths.extend(state["lengths"])
+        self.learner.load_state_dict(state["learner"])
+        self.evolver.load_state_dict(state["evolver"])
+        self.waiting = unpack(state["waiting"])
+        for n, critic in enumerate(self.critics):
+            critic.load_state_dict(state["critics"][str(n)])
+        self.metrics, self.seconds = dict(state["metrics"]), dict(state["clock"])
+        self.began = time.time() - self.seconds.pop("time")
+        jobs = self.jobs
+        for n in range(len(state["flying"])):
+            one = state["flying"][str(n)]
+            self.jobs = one["number"]
+            if one["kind"] == CRITIC:
+                self._send("train_critic", CRITIC, None, CriticSteps(**one["given"]), one["version"])
+            else:
+                (individual,) = unpack(one["individual"])
+                self._send("live", one["kind"], individual, Lifetime(**one["given"]), one["version"])
+        self.jobs = jobs
+
+    def close(self) -> None:
+        self.group.close()
+        self.experiment.mdp.close()
+        if hasattr(self, "replay"):
+            self.replay.close()
+
+
+_COUNTERS = ("steps", "evaluations", "failed", "uncounted", "jobs", "trained", "warm_up_episodes", "_done")

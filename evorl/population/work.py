@@ -1,0 +1,47 @@
+"""Builds the work of an experiment: one learner, a population, or an evolution with a shared critic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evorl.ec.core import IndependentEvolution
+from evorl.ec.shared_critic import SharedCriticEvolution
+from evorl.mdp.problem import Problem
+from evorl.population.critic_loop import CriticPopulation
+from evorl.population.loop import Population
+from evorl.population.warm_start import job_journal, journal
+from evorl.rl.off_policy import OffPolicyHyper
+from evorl.training.experiment import Experiment
+from evorl.training.session import Work
+from evorl.training.train import Start, new_run
+from evorl.util.errors import BadRequest
+
+
+def new_work(experiment: Experiment, init: Start | None = None, replay: Path | str | None = None) -> Work:
+    """Build the work of an experiment.
+
+    ``init`` is the run to start from. ``replay`` is the directory of an asynchronous evolution to repeat. Raises
+    `BadRequest`.
+    """
+    if isinstance(experiment.ec, SharedCriticEvolution):
+        check(experiment, experiment.ec)
+        order = [] if replay is None else job_journal(Path(replay), "replay")
+        return CriticPopulation(experiment, experiment.ec, order, init)
+    if isinstance(experiment.ec, IndependentEvolution):
+        return Population(experiment, experiment.ec, [] if replay is None else journal(Path(replay), "replay"), init)
+    return new_run(experiment, init)
+
+
+def check(experiment: Experiment, evolution: SharedCriticEvolution) -> None:
+    """Raise `BadRequest` for what cannot be combined with a shared critic."""
+    if isinstance(experiment.mdp, Problem):
+        raise BadRequest("a function has no transitions for a critic to learn from; ec=cem takes any", "ec")
+    hyper = experiment.rl
+    if not isinstance(hyper, OffPolicyHyper):
+        raise BadRequest("trains with a learner that has a replay: rl=td3, rl=sac or rl=ddpg", "ec")
+    if hyper.normalize_inputs:
+        raise BadRequest("individuals that share a critic share no input statistics", "rl.normalize_inputs")
+    if hyper.compile:
+        raise BadRequest("jobs come and go between processes; use rl.compile with one learner", "rl.compile")
+    if len(evolution.objectives) > 1:
+        raise BadRequest("this evolution takes one; ec=nsga2, ec=nsga3 and ec=random take several", "ec.objectives")

@@ -1,0 +1,166 @@
+"""Evolution with a shared critic from the command line: the same bits on any number of workers, after a stop, in a
+replay; what is stored, counted and refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evolution_runs import journal
+from harness import fingerprint, go, newest
+
+QUICK = (
+    *("mdp=pendulum", "mdp.time_limit=50", "record.tensorboard=false", "eval.episodes=2", "eval.every=0"),
+    *("rl.net.hidden=[8]", "rl.batch=16", "rl.warm_up=200", "rl.capacity=1000", "ec.critic_ratio=0.2"),
+    *("ec.actor_ratio=0.1", "ec.population=4"),
+)
+CRITIC = ("ec.critic_job=30",)
+SYNCHRONOUS = {
+    "cem_rl": ("rl=td3", "ec=cem_rl", "ec.trained=2", "budget.steps=1200"),
+    "cem_rl, told": ("rl=td3", "ec=cem_rl", "ec.trained=2", "ec.tell_warm_up=true", "budget.steps=1200"),
+    "cem_rl, policy": ("rl=ddpg", "ec=cem_rl", "ec.trained=1", "rl.warm_up_actions=policy", "budget.steps=1200"),
+    "p_cem_rl": ("rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.episodes=2", "budget.steps=2000"),
+    "p_cem_rl, sac": ("rl=sac", "ec=p_cem_rl", "ec.trained=2", "rl.n_step=2", "budget.steps=1200"),
+}
+ASYNCHRONOUS = {
+    "p_cem_rl": (*CRITIC, "rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.parallel_critic=true", "budget.steps=1500"),
+    "acem_rl": (*CRITIC, "rl=td3", "ec=acem_rl", "ec.slots=3", "budget.steps=1500"),
+    "one_plus_one_rl": (*CRITIC, "rl=td3", "ec=one_plus_one_rl", "ec.mean_episodes=2", "budget.steps=1500"),
+    "aes_rl": (*CRITIC, "rl=td3", "ec=aes_rl", "ec.slots=3", "ec.scale=200", "budget.steps=1500"),
+    "aes_rl, bounded": (
+        *(*CRITIC, "rl=sac", "ec=aes_rl", "ec.critics=2", "ec.max_critic_lag=200", "ec.tell_warm_up=true"),
+        *("ec.slots=3", "budget.steps=1500"),
+    ),
+}
+WORKERS = ("cluster=processes", "cluster.workers=2")
+
+
+def evolved(directory: Path, *words: str) -> Path:
+    assert go(*QUICK, *words, f"hydra.run.dir={directory}") == 0
+    return directory
+
+
+def bits(directory: Path) -> Any:
+    return fingerprint(directory)["state"]["run"], journal(directory)
+
+
+def jobs(directory: Path) -> list[dict[str, Any]]:
+    """Lines of jobs.jsonl, without what the clock and the cluster say."""
+    lines = map(json.loads, (directory / "jobs.jsonl").read_text().splitlines())
+    return [{k: v for k, v in line.items() if k not in ("worker", "began", "trained", "ended")} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """A case's run in one process, made once."""
+    place = tmp_path_factory.mktemp("alone")
+
+    @cache
+    def made(kind: str, case: str) -> Path:
+        cases = SYNCHRONOUS if kind == "synchronous" else ASYNCHRONOUS
+        return evolved(place / kind / re.sub(r"\W+", "_", case), *cases[case])
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [*(("synchronous", case) for case in SYNCHRONOUS), *(("asynchronous", case) for case in ASYNCHRONOUS)],
+)
+def test_n_and_n_more_is_2n(kind: str, case: str, alone: Callable[[str, str], Path], tmp_path: Path) -> None:
+    """Also in the middle of a generation, with jobs in flight that read an older replay."""
+    words = (SYNCHRONOUS if kind == "synchronous" else ASYNCHRONOUS)[case]
+    whole, halves = alone(kind, case), tmp_path / "halves"
+    evolved(halves, *words[:-1], "budget.steps=650")
+    assert newest(halves)["run"]["flying"]
+    assert go(f"resume={halves}", words[-1]) == 0
+    assert jobs(halves) == jobs(whole)
+    assert journal(halves) == journal(whole)
+    one, two = (fingerprint(place)["state"]["run"] for place in (whole, halves))
+    for run in (one, two):  # the stop has evaluated the mean
+        del run["best"]
+    assert one == two
+
+
+@pytest.mark.parametrize("case", SYNCHRONOUS)
+def test_workers_change_nothing(case: str, alone: Callable[[str, str], Path], tmp_path: Path) -> None:
+    there = evolved(tmp_path / "there", *SYNCHRONOUS[case], *WORKERS)
+    assert jobs(there) == jobs(alone("synchronous", case))
+    assert bits(there) == bits(alone("synchronous", case))
+
+
+@pytest.mark.parametrize("case", ASYNCHRONOUS)
+def test_an_asynchronous_run_is_repeated_from_its_journal(case: str, tmp_path: Path) -> None:
+    first = evolved(tmp_path / "first", *ASYNCHRONOUS[case], *WORKERS)
+    assert go(f"replay={first}", "cluster=local", f"hydra.run.dir={tmp_path / 'again'}") == 0
+    assert jobs(tmp_path / "again") == jobs(first)
+    assert bits(tmp_path / "again") == bits(first)
+
+
+def test_a_journal_of_another_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = evolved(tmp_path / "first", *ASYNCHRONOUS["acem_rl"])
+    lines = (first / "jobs.jsonl").read_text().splitlines(keepends=True)
+    (first / "jobs.jsonl").write_text("".join([*lines[:3], *lines[9:]]))
+    assert go(f"replay={first}", f"hydra.run.dir={tmp_path / 'again'}") == 2
+    assert "line 4 of jobs.jsonl is job" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ what is counted, stored and trained
+
+
+@pytest.mark.parametrize("case", ["aes_rl", "acem_rl", "one_plus_one_rl"])
+def test_budgets_of_an_asynchronous_run(case: str, alone: Callable[[str, str], Path]) -> None:
+    run = alone("asynchronous", case)
+    state, lines = newest(run)["run"], jobs(run)
+    counted = [one for one in lines if one["kind"] in ("random", "evolved", "trained")]
+    assert state["steps"] == 50 * len(counted) == state["learner"]["replay"]["count"]  # means are not stored
+    means = [one for one in lines if one["kind"] == "mean"]
+    assert state["uncounted"] == len(means) * {"aes_rl": 5, "one_plus_one_rl": 2, "acem_rl": 0}[case] * 50
+    assert abs(state["critics"]["0"]["gradient_steps"] - 0.2 * state["steps"]) <= 30 + 0.2 * 50
+    trained = [one for one in lines if one["kind"] == "trained"]
+    assert len(trained) > 3
+    assert {one["gradient_steps"] for one in trained} == {20}  # a tenth of the last four episodes' 200 steps
+    assert not any(one["kind"] == "trained" for one in lines[: next(i for i, x in enumerate(lines) if x["critic"])])
+
+
+def test_budgets_of_cem_rl(alone: Callable[[str, str], Path]) -> None:
+    """A fifth of the last generation's steps for the critic, half of it for each of two individuals, in turn."""
+    lines = jobs(alone("synchronous", "cem_rl"))
+    generation = [one for one in lines if one["kind"] != "random"][:6]
+    assert [one["kind"] for one in generation] == ["critic", "critic", "trained", "trained", "evolved", "evolved"]
+    assert [one["gradient_steps"] for one in generation] == [20, 20, 20, 20, 0, 0]
+    assert [one["critic"] for one in generation] == [0, 1, 1, 2, None, None]  # the version that each began with
+    assert {one["length"] for one in generation} == {200, None}
+
+
+def test_p_cem_rl_trains_its_critic_before_all_individuals(alone: Callable[[str, str], Path]) -> None:
+    lines = [one for one in jobs(alone("synchronous", "p_cem_rl")) if one["kind"] != "random"][:5]
+    assert [one["kind"] for one in lines] == ["critic", "trained", "trained", "evolved", "evolved"]
+    assert [one["critic"] for one in lines] == [0, 1, 1, None, None]
+
+
+def test_the_lag_of_the_critic_is_bounded(alone: Callable[[str, str], Path]) -> None:
+    lines = (alone("asynchronous", "aes_rl, bounded") / "metrics.jsonl").read_text().splitlines()
+    lags = [line["critic/lag"] for line in map(json.loads, lines) if "critic/lag" in line]
+    assert max(lags) <= 200 + 3 * 50
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (("rl=ppo",), "ec: trains with a learner that has a replay: rl=td3, rl=sac or rl=ddpg"),
+    (("rl=td3", "rl.normalize_inputs=true"), "rl.normalize_inputs: individuals that share a critic share no input"),
+    (("rl=td3", "ec.objectives=[fitness,{length:-1}]"), "ec.objectives: this evolution takes one"),
+    (("rl=td3", "rl.capacity=64", "rl.horizon=1"), "rl.capacity: an episode of 50 decisions needs twice as much"),
+    (("rl=td3", "ec.objectives=[speed]"), "ec.objectives: there is no result speed"),
+])  # fmt: skip
+def test_what_is_refused(words: tuple[str, ...], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("mdp=pendulum", "mdp.time_limit=50", "ec=aes_rl", *words)
+    assert go(*words, "record.tensorboard=false", f"hydra.run.dir={tmp_path / 'run'}") == 2
+    assert says in capsys.readouterr().err
