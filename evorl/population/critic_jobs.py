@@ -18,9 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from evorl.cluster.core import Future
-from evorl.ec.core import Individual, pack
+from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution
 from evorl.mdp.core import Spec
+from evorl.population.critics import arrays
 from evorl.population.results import IndividualResult, failed_result, result_of_episodes
 from evorl.replay.shared import Address, SharedReader
 from evorl.replay.storage import Shape
@@ -28,7 +29,7 @@ from evorl.rl.core import NotFinite
 from evorl.rl.evaluation import EvaluationNoise
 from evorl.rl.off_policy import OffPolicyHyper, Reading
 from evorl.rl.recorded_episodes import record_episodes
-from evorl.rl.separate_updates import AnyLearner, copied, load_critic, train_actor, train_critic
+from evorl.rl.separate_updates import AnyLearner, load_critic, train_actor, train_critic
 from evorl.training.experiment import Experiment
 from evorl.util import seed as seeds
 from evorl.util.types import StateDict
@@ -102,38 +103,12 @@ def packed(job: Job) -> StateDict:
     }  # fmt: skip
 
 
-def job_row(job: Job, worked: Worked, worker: int, began: float, step: int, objectives: Any) -> dict[str, Any]:
-    """A line of jobs.jsonl: the journal of a run, and what its workers did; times are seconds since the run began."""
-    steps = job.given.gradient_steps * (len(job.given.targets) if isinstance(job.given, CriticSteps) else 1)
-    return {
-        "job": job.number, "kind": job.kind, "individual": None if job.kind == CRITIC else job.given[0],
-        "critic": job.version if job.reads else None, "length": job.given.length if job.reads else None,
-        "gradient_steps": steps, "step": step, "objectives": objectives, "worker": worker,
-        **{name: round(getattr(worked, name) - began, 3) for name in ("began", "trained", "ended")},
-    }  # fmt: skip
-
-
-class Critic:
-    """One chain of critic versions: each is what a job made of the one before."""
-
-    def __init__(self, learner: AnyLearner) -> None:
-        self.state: Mapping[str, Any] = arrays(learner.critic_state())
-        self.gradient_steps = self.version = 0
-
-    def guide(self, names: Sequence[str]) -> dict[str, Any]:
-        """The part that trained individuals follow."""
-        return {name: self.state[name] for name in names}
-
-    def state_dict(self) -> StateDict:
-        return {"state": dict(self.state), "gradient_steps": self.gradient_steps, "version": self.version}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        self.state, self.gradient_steps, self.version = state["state"], state["gradient_steps"], state["version"]
-
-
-def arrays(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """A critic's state as arrays, for a message."""
-    return {name: x.numpy() for name, x in copied(tensors).items()}
+def unpacked(state: StateDict) -> tuple[int, str, Individual | None, Lifetime | CriticSteps, int]:
+    """Number, kind, individual, what is given, and version of a job from `packed`."""
+    critic = state["kind"] == CRITIC
+    given: Lifetime | CriticSteps = CriticSteps(**state["given"]) if critic else Lifetime(**state["given"])
+    one = None if critic else unpack(state["individual"])[0]
+    return state["number"], state["kind"], one, given, state["version"]
 
 
 def replay_shape(hyper: OffPolicyHyper) -> Shape:

@@ -23,27 +23,33 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from evorl.ec.core import Individual, objectives, pack, unpack
+from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.shared_critic import MEAN, TRAINED, CriticWorker, SharedCriticEvolution, SharedCriticEvolver
 from evorl.ec.space import Space
 from evorl.mdp.core import StateDict, WorldError
-from evorl.ops.pareto import best
 from evorl.population.critic_jobs import (
     CRITIC,
     RANDOM,
-    Critic,
     CriticSteps,
     Job,
     JobWorker,
     Lifetime,
     Worked,
-    job_row,
     packed,
     replay_shape,
+    unpacked,
 )
-from evorl.population.results import check_results, errors_under_ec, objective_names, population_row, to_evaluation
+from evorl.population.critic_records import distribution_metrics, job_row
+from evorl.population.critics import Critics
+from evorl.population.results import (
+    check_results,
+    errors_under_ec,
+    objective_names,
+    population_row,
+    to_evaluation,
+    top_rows,
+)
 from evorl.population.warm_start import JobEntry
-from evorl.record.terminal import TABLE_ROWS
 from evorl.replay.shared import SharedReplay
 from evorl.replay.storage import Fragment
 from evorl.rl.core import Metrics, NotFinite
@@ -91,7 +97,9 @@ class CriticPopulation:
             if init is not None:
                 load_policy(self.learner, init)
             self.guide = list(self.learner.guide())
-            self.critics = [self._new_critic(chain, init) for chain in range(number)]
+            self.critics = Critics(
+                [self._critic_learner(chain, init) for chain in range(number)], evolution.critic_ratio
+            )
             start = self.learner.theta.numpy().copy()
             self.space = Space((), len(start), lambda _: start, tuple(self.learner.layout.sizes))
             self.evolver = cast(SharedCriticEvolver, evolution.evolver(self.space, experiment.seed))
@@ -113,12 +121,11 @@ class CriticPopulation:
         self.began = time.time()
         self._order, self._done = order, 0
 
-    def _new_critic(self, chain: int, init: Start | None) -> Critic:
+    def _critic_learner(self, chain: int, init: Start | None) -> AnyLearner:
         """Further critics begin with weights of their own, unless they start from another run's."""
-        learner = self.learner
-        if chain and init is None:
-            learner = cast(AnyLearner, self.hyper.learner(self.spec, self.experiment.seed + chain, torch.device("cpu")))
-        return Critic(learner)
+        if chain == 0 or init is not None:
+            return self.learner
+        return cast(AnyLearner, self.hyper.learner(self.spec, self.experiment.seed + chain, torch.device("cpu")))
 
     @property
     def due(self) -> bool:
@@ -170,14 +177,7 @@ class CriticPopulation:
         return [job for job in self.in_flight if job.kind == CRITIC]
 
     def _lag(self) -> float:
-        """Environment steps that the slowest critic has not taken its gradient steps for."""
-        if self._warming():
-            return 0.0
-        return self.steps - min(one.gradient_steps for one in self.critics) / self.evolution.critic_ratio
-
-    def _caught_up(self) -> bool:
-        """Whether the critics have learned from the warm-up; before, individuals would follow a random critic."""
-        return min(one.gradient_steps for one in self.critics) >= self.evolution.critic_ratio * self.hyper.warm_up
+        return 0.0 if self._warming() else self.critics.lag(self.steps)
 
     def _warming(self) -> bool:
         return self.steps < max(self.hyper.warm_up, 1)
@@ -194,7 +194,8 @@ class CriticPopulation:
             return Individual(-self.warm_up_episodes, genes, weights, role=RANDOM)
         if not self.beside and any(job.kind == RANDOM for job in self.in_flight):
             return None  # a generation begins when all that it learns from is there
-        self.evolver.trains = not self._warming() and (not self.beside or self._caught_up())
+        # before the critics have learned from the warm-up, individuals would follow random ones
+        self.evolver.trains = not self._warming() and (not self.beside or self.critics.learned(self.hyper.warm_up))
         return next(iter(self.evolver.ask(1)), None)
 
     def _send_individual(self, one: Individual) -> None:
@@ -210,7 +211,7 @@ class CriticPopulation:
         random = one.role == RANDOM or (uniform and one.role != MEAN and self._warming())
         length, oldest = self._readable()
         given = Lifetime(one.id, one.role, one.weights, random, guide, length, oldest, steps, self.steps)
-        self._send("live", one.role, one, given, version)
+        self._send(one.role, one, given, version)
 
     def _send_critic_beside(self, chain: int) -> None:
         """Give a critic its next steps unless it is at work, or has taken all that the environment steps allow."""
@@ -234,16 +235,14 @@ class CriticPopulation:
         critic = self.critics[chain]
         length, oldest = self._readable()
         given = CriticSteps(chain, critic.state, targets, length, oldest, critic.gradient_steps, steps, self.steps)
-        self._send("train_critic", CRITIC, None, given, critic.version)
+        self._send(CRITIC, None, given, critic.version)
 
     def _readable(self) -> tuple[int, int]:
         count = self.replay.count
         return count, self.replay.oldest(count) if count else 0
 
-    def _send(
-        self, method: str, kind: str, one: Individual | None, given: Lifetime | CriticSteps, version: int
-    ) -> None:
-        future = self.group.any(method, tuple(self.address), tuple(given))
+    def _send(self, kind: str, one: Individual | None, given: Lifetime | CriticSteps, version: int) -> None:
+        future = self.group.any("train_critic" if kind == CRITIC else "live", tuple(self.address), tuple(given))
         self.in_flight.append(Job(self.jobs, kind, one, given, version, future))
         self.jobs += 1
 
@@ -320,36 +319,17 @@ class CriticPopulation:
         self.seconds["play"] += worked.ended - worked.trained
 
     def _progress(self) -> Metrics:
-        mean, variance = self.evolver.mean, self.evolver.variance
-        last = [one.individual.role == TRAINED for one in self.evolver.population]
-        metrics: Metrics = {
+        return {
             "population/evaluations": self.evaluations, "population/failed": self.failed,
-            "population/generation": self.evolver.generation, **self.group.counters(),
-            "population/mean_norm": float(np.linalg.norm(mean)),
-            "population/variance_norm": float(np.linalg.norm(variance)),
+            "population/generation": self.evolver.generation, **distribution_metrics(self.evolver),
+            **self.group.counters(),
             "replay/size": min(self.replay.count, self.replay.capacity), "train/uncounted_steps": self.uncounted,
-            "critic/lag": self._lag(), "critic/gradient_steps": min(one.gradient_steps for one in self.critics),
+            "critic/lag": self._lag(), "critic/gradient_steps": self.critics.gradient_steps,
             **{f"speed/{name}_seconds": x for name, x in self.seconds.items()},
         }  # fmt: skip
-        if last:
-            metrics["population/trained_share"] = sum(last) / len(last)
-            worth = np.array([one.objectives[0] for one in self.evolver.population])
-            if np.isfinite(worth).any():
-                metrics["population/mean"] = float(worth[np.isfinite(worth)].mean())
-        return metrics
 
     def top_individuals(self) -> list[dict[str, Any]]:
-        population = self.evolver.population
-        if not population:
-            return []
-        names = objective_names(self.evolution)
-        return [
-            {
-                "individual": one.individual.id, **dict(zip(names, one.objectives, strict=True)),
-                "role": one.individual.role,
-            }
-            for one in (population[i] for i in best(objectives(population), TABLE_ROWS))
-        ]  # fmt: skip
+        return top_rows(self.evolver.population, self.space, objective_names(self.evolution), self.evolver.generation)
 
     # -------------------------------------------------------------- the session's interface
 
@@ -388,7 +368,7 @@ class CriticPopulation:
             "best": None if self.best is None else list(self.best), "lengths": list(self.lengths),
             "learner": self.learner.state_dict(),  # for evorl.evaluate and init=; it holds the replay
             "evolver": self.evolver.state_dict(), "waiting": pack(self.waiting),
-            "critics": {str(n): one.state_dict() for n, one in enumerate(self.critics)},
+            "critics": self.critics.state_dict(),
             "flying": {str(n): packed(job) for n, job in enumerate(self.in_flight)},
             "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds},
         }  # fmt: skip
@@ -401,19 +381,13 @@ class CriticPopulation:
         self.learner.load_state_dict(state["learner"])
         self.evolver.load_state_dict(state["evolver"])
         self.waiting = unpack(state["waiting"])
-        for n, critic in enumerate(self.critics):
-            critic.load_state_dict(state["critics"][str(n)])
+        self.critics.load_state_dict(state["critics"])
         self.metrics, self.seconds = dict(state["metrics"]), dict(state["clock"])
         self.began = time.time() - self.seconds.pop("time")
         jobs = self.jobs
         for n in range(len(state["flying"])):
-            one = state["flying"][str(n)]
-            self.jobs = one["number"]
-            if one["kind"] == CRITIC:
-                self._send("train_critic", CRITIC, None, CriticSteps(**one["given"]), one["version"])
-            else:
-                (individual,) = unpack(one["individual"])
-                self._send("live", one["kind"], individual, Lifetime(**one["given"]), one["version"])
+            self.jobs, kind, one, given, version = unpacked(state["flying"][str(n)])
+            self._send(kind, one, given, version)
         self.jobs = jobs
 
     def close(self) -> None:

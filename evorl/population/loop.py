@@ -22,7 +22,6 @@ from evorl.ec.core import (
     Individual,
     Seeding,
     genomes,
-    objectives,
     pack,
     pack_evaluations,
     ranks_by_fitness,
@@ -32,12 +31,10 @@ from evorl.ec.core import (
 from evorl.ec.space import Value
 from evorl.mdp.core import StateDict, WorldError
 from evorl.nets.compiled import require_compiler
-from evorl.ops.pareto import best
 from evorl.population.dispatch import Dispatcher, SeedDispatcher, SeedFollower, Task, WeightDispatcher
 from evorl.population.evaluation import evaluation_plan
-from evorl.population.results import check_results, errors_under_ec, mean, population_row, to_evaluation
+from evorl.population.results import check_results, errors_under_ec, mean, population_row, to_evaluation, top_rows
 from evorl.population.warm_start import JournalEntry, WarmStart, initial_states
-from evorl.record.terminal import TABLE_ROWS
 from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.evaluation import evaluate_policy
 from evorl.training.experiment import Experiment
@@ -270,20 +267,7 @@ class Population:
 
     def top_individuals(self) -> list[dict[str, Any]]:
         """Return the best individuals of the present population as table rows."""
-        population = self.evolver.population
-        if not population:
-            return []
-        ordered = best(objectives(population), TABLE_ROWS)
-        return [self._individual_row(population[i]) for i in ordered]
-
-    def _individual_row(self, one: Evaluation) -> dict[str, Any]:
-        this = one.individual
-        return {
-            "individual": this.id, **dict(zip(self.plan.objective_names, one.objectives, strict=True)),
-            "role": this.role,
-            "age": self.evaluations - this.birth, "parents": " ".join(map(str, this.parents)),
-            **self.plan.space.values(this.genes),
-        }  # fmt: skip
+        return top_rows(self.evolver.population, self.plan.space, self.plan.objective_names, self.evaluations)
 
     # -------------------------------------------------------------- the session's interface
 

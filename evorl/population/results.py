@@ -18,12 +18,15 @@ from evorl.ec.core import (
     Objective,
     objective_name,
     objective_weights,
+    objectives,
     unknown_result,
 )
 from evorl.ec.space import Space
 from evorl.mdp.core import World
 from evorl.mdp.problem import Problem
 from evorl.mdp.random_play import result_names
+from evorl.ops.pareto import best
+from evorl.record.terminal import TABLE_ROWS
 from evorl.rl.core import Episode
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -145,6 +148,24 @@ def population_row(one: Evaluation, space: Space, names: Sequence[str], step: in
         "results": {name: mean(x) for name, x in one.result.items()},
         "step": step, "seconds": round(seconds, 6),
     }  # fmt: skip
+
+
+def top_rows(population: Sequence[Evaluation], space: Space, names: Sequence[str], now: int) -> list[dict[str, Any]]:
+    """Return the best individuals of a population as rows of a table.
+
+    ``names`` are those of the objectives. ``now``: what an individual's ``birth`` counts, at present.
+    """
+    if not population:
+        return []
+    return [
+        {
+            "individual": one.individual.id, **dict(zip(names, one.objectives, strict=True)),
+            "role": one.individual.role,
+            "age": now - one.individual.birth, "parents": " ".join(map(str, one.individual.parents)),
+            **space.values(one.individual.genes),
+        }
+        for one in (population[i] for i in best(objectives(population), TABLE_ROWS))
+    ]  # fmt: skip
 
 
 @contextmanager
