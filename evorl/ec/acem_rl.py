@@ -6,7 +6,8 @@ of the window: the mean takes a P-th of the step, the variance all of it.
     mu'     = mu + (sum_i lambda_i z_i - mu) / P
     sigma^2 = sum_i lambda_i (z_i - mu)^2 [/ number of elites] + epsilon
 
-Nothing is learned until the window is full. epsilon decays P times as slowly as in CEM-RL, which learns once for P.
+Nothing is learned until the window is full. A failed individual does not enter it. epsilon decays P times as slowly as
+in CEM-RL, which learns once for P.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Strategy(SteadyState):
 
     def update(self, x: Coordinates, f: float, mean_fitness: float) -> Metrics:
         h, size = self.hyper, self.hyper.population
-        if len(self.population) < size:
+        if len(self.population) < size or f == -np.inf:  # a failed individual is no step
             return {}
         self.noise = h.noise_end + h.noise_decay ** (1 / size) * (self.noise - h.noise_end)
         elite = self.elite()

@@ -13,7 +13,7 @@ Letters in shapes: D weights.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -122,6 +122,11 @@ def training_probability(trained: int, evolved: int, share: float, gain: float) 
     return min(max(0.5 - gain * (trained / (trained + evolved) - share), 0.0), 1.0)
 
 
+def failed(one: Evaluation) -> bool:
+    """Whether an individual has no fitness; nothing is compared with it."""
+    return bool(fitness([one])[0] == -np.inf)
+
+
 class SharedCriticEvolver(Evolver, Protocol):
     """An evolver whose individuals share a critic, as the loop sees it."""
 
@@ -132,10 +137,11 @@ class SharedCriticEvolver(Evolver, Protocol):
     """Whether it may propose individuals to train; the loop sets it when there is something to learn from."""
 
 
-class SteadyState:
+class SteadyState(ABC):
     """A diagonal Gaussian N(mean, diag(variance)) [G + D] that learns from one individual at a time.
 
-    Its population is the last ``hyper.population`` individuals.
+    Its population is the last ``hyper.population`` individuals that did not fail. A birth counts the individuals that
+    it has learned from.
     """
 
     def __init__(self, hyper: SteadyStateEvolution, space: Space, seed: int) -> None:
@@ -190,14 +196,15 @@ class SteadyState:
         for one in evaluations:
             if one.individual.role == MEAN:
                 metrics = self._learn(self.compared.pop(one.individual.id), float(fitness([one])[0]))
-            elif isinstance(self._hyper, MeanComparing):
+            elif isinstance(self._hyper, MeanComparing) and not failed(one):
                 self.waiting.append(one)
             else:
                 metrics = self._learn(one, np.nan)
         return metrics
 
     def _learn(self, one: Evaluation, mean_fitness: float) -> Metrics:
-        self.population = [*self.population, one][-self._hyper.population :]
+        if not failed(one):
+            self.population = [*self.population, one][-self._hyper.population :]
         x = self.space.vector(one.individual.genes, one.individual.weights)
         metrics = self.update(x, float(fitness([one])[0]), mean_fitness)
         self.generation += 1
