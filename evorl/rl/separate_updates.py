@@ -21,6 +21,7 @@ Drawn = tuple[Tensor, list[Tensor]]  # noise, and the columns of minibatches, of
 Draw = Callable[[int, int], Drawn]  # of a number of gradient steps from a first one on
 Step = Callable[[Tensor, list[Tensor]], dict[str, Tensor]]
 Found = dict[str, list[Tensor]]  # statistics, one of each gradient step
+Trained = tuple[Tensor, Metrics]  # an actor [D], and the means of its training's statistics
 AnyLearner = OffPolicy[OffPolicyHyper]
 
 
@@ -52,7 +53,7 @@ def train_critic(
 
 def train_actor(
     learner: AnyLearner, theta: Tensor, reading: Reading, steps: int, individual: int, step: int
-) -> tuple[Tensor, Metrics]:
+) -> Trained:
     """Take gradient steps of an actor [D] with a new optimiser; return it, and the means of their statistics.
 
     ``individual`` names its random draws. ``step``: environment steps, for the schedules. Raises `NotFinite`.
@@ -64,12 +65,14 @@ def train_actor(
 
 def train_actors(
     learner: AnyLearner, theta: Tensor, reading: Reading, steps: int, individuals: Sequence[int], step: int
-) -> list[tuple[Tensor, Metrics] | NotFinite]:
-    """`train_actor` for each of K > 1 actors [K, D], all in the same operations; of one that fails, its error.
+) -> list[Trained | NotFinite]:
+    """`train_actor` for each of K actors [K, D], all in the same operations; of one that fails, its error.
 
     Each has minibatches and noise of its own. It becomes what it would become alone, up to the rounding of products of
     stacked weights, which depends on K.
     """
+    if len(individuals) == 1:
+        return [_or_error(partial(train_actor, learner, theta[0], reading, steps, individuals[0], step))]
     draws = [partial(_draw, learner, reading, learner.actor_noise, "actor", one) for one in individuals]
 
     def draw(first: int, count: int) -> Drawn:
@@ -77,14 +80,17 @@ def train_actors(
         return torch.stack(noise, 1), [torch.stack(x, 1) for x in zip(*columns, strict=True)]
 
     theta, found = _follow_critic(learner, theta, draw, steps, step, max(CHUNK // len(draws), 1))
-    return [
-        _outcome(one, {name: [torch.stack(x)[:, k]] for name, x in found.items()}, steps) for k, one in enumerate(theta)
-    ]
+    stacked = {name: torch.stack(x) for name, x in found.items()}
+
+    def one(k: int) -> Trained:
+        return theta[k], finite_means({name: [x[:, k]] for name, x in stacked.items()}, steps)
+
+    return [_or_error(partial(one, k)) for k in range(len(theta))]
 
 
-def _outcome(theta: Tensor, found: Found, steps: int) -> tuple[Tensor, Metrics] | NotFinite:
+def _or_error(train: Callable[[], Trained]) -> Trained | NotFinite:
     try:
-        return theta, finite_means(found, steps)
+        return train()
     except NotFinite as error:
         return error
 
