@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,31 @@ from evorl.population.critic_jobs import CRITIC, CriticSteps, Job, Worked
 from evorl.rl.core import Metrics
 
 
-def job_row(job: Job, worked: Worked, worker: int, began: float, step: int, objectives: Any) -> dict[str, Any]:
-    """A line of jobs.jsonl: the journal of a run, and what its workers did; times are seconds since the run began."""
+def job_rows(
+    job: Job, worked: Sequence[Worked], worker: int, began: float, step: int, rows: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Lines of jobs.jsonl, one for each individual of a job, or one for a critic.
+
+    They are the journal of a run, and what its workers did. Times are seconds since the run began. ``rows``: what
+    population.jsonl says of the individuals.
+    """
     steps = job.given.gradient_steps * (len(job.given.targets) if isinstance(job.given, CriticSteps) else 1)
-    return {
-        "job": job.number, "kind": job.kind, "individual": None if job.kind == CRITIC else job.given[0],
-        "critic": job.version if job.reads else None, "length": job.given.length if job.reads else None,
-        "gradient_steps": steps, "step": step, "objectives": objectives, "worker": worker,
-        **{name: round(getattr(worked, name) - began, 3) for name in ("began", "trained", "ended")},
-    }  # fmt: skip
+    ended = rows or [{"id": None, "step": step, "objectives": None}]
+    return [
+        {
+            "job": job.number, "kind": job.kind, "individual": row["id"],
+            "critic": job.version if job.reads else None, "length": job.given.length if job.reads else None,
+            "gradient_steps": steps, "step": row["step"], "objectives": row["objectives"], "worker": worker,
+            **{name: round(getattr(one, name) - began, 3) for name in ("began", "trained", "ended")},
+        }
+        for one, row in zip(worked, ended, strict=True)
+    ]  # fmt: skip
+
+
+def add_seconds(seconds: dict[str, float], kind: str, worked: Sequence[Worked]) -> None:
+    """Add the time that a job of this kind took, in seconds, to what was worked before."""
+    seconds["train_critic" if kind == CRITIC else "train_actor"] += sum(one.trained - one.began for one in worked)
+    seconds["play"] += sum(one.ended - one.trained for one in worked)
 
 
 def distribution_metrics(evolver: SharedCriticEvolver) -> Metrics:
