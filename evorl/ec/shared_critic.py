@@ -34,6 +34,7 @@ from evorl.ec.space import Coordinates, Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness, initial_vector
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Fraction, NonNegative, Positive, StateDict
 
 EVOLVED, TRAINED, MEAN = "evolved", "trained", "mean"
@@ -52,12 +53,17 @@ class SharedCriticEvolution(Evolution):
     seeds: Literal["common", "fresh"] = "fresh"
     sigma: Positive = 1e-3**0.5
     """Standard deviation of weights at the start."""
-    critic_ratio: Positive = 1.0
-    """Gradient steps of the critic for each environment step that counts."""
+    critic_ratio: Positive | None = 1.0
+    """Gradient steps of the critic for each environment step that counts; null: as many as time allows."""
     actor_ratio: Positive = 1.0
     """Gradient steps of a trained individual for each environment step of the last ``population`` episodes."""
     tell_warm_up: bool = False
     """Learn also from individuals whose actions were random; false plays random episodes before the search begins."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.critic_ratio is None and self.critic_order != "beside":
+            raise BadRequest("null is for a critic that learns beside the actors", "critic_ratio")
 
     @property
     @abstractmethod

@@ -215,9 +215,8 @@ class CriticPopulation:
 
     def _send_critic_beside(self, chain: int) -> None:
         """Give a critic its next steps unless it is at work, or has taken all that the environment steps allow."""
-        critic = self.critics[chain]
         busy = any(isinstance(job.given, CriticSteps) and job.given.chain == chain for job in self.in_flight)
-        if busy or self._warming() or critic.gradient_steps >= self.evolution.critic_ratio * self.steps:
+        if busy or self._warming() or not self.critics.may_learn(chain, self.steps):
             return
         _, weights = self.space.individual(self.evolver.mean)
         assert weights is not None
@@ -228,7 +227,7 @@ class CriticPopulation:
         each = self.evolution.critic_order == "each"
         targets = [one.weights for one in self.waiting if one.weights is not None]
         number = getattr(self.evolution, "trained", len(targets))
-        steps = int(self.evolution.critic_ratio * sum(self.lengths) / number)
+        steps = int((self.evolution.critic_ratio or 1.0) * sum(self.lengths) / number)
         self._send_critic(0, targets[:1] if each else targets, steps)
 
     def _send_critic(self, chain: int, targets: Sequence[Any], steps: int) -> None:
@@ -351,7 +350,6 @@ class CriticPopulation:
         assert weights is not None
         self.learner.set_target_policy(torch.from_numpy(weights))
         self.learner.theta.copy_(torch.from_numpy(weights))
-        self.learner.random.fill_(False)
         load_critic(self.learner, self.critics[0].state)
 
     def fitness(self, evaluated: Metrics | None) -> float | None:

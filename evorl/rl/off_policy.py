@@ -104,7 +104,7 @@ class OffPolicy(NetworkLearner[H]):
             "v": torch.zeros_like(self.phi),
             "t": torch.zeros_like(self.lr),
         }
-        self.random = torch.tensor(hyper.warm_up > 0 and hyper.warm_up_actions == "uniform", device=device)
+        self.random = torch.tensor(False, device=device)  # true in members' copies during the warm-up
         self.extra = (self.random,)
         self.gradient_steps = 0
 
@@ -120,6 +120,11 @@ class OffPolicy(NetworkLearner[H]):
         return Replay(self.spec, Shape(self.hyper.capacity, self.hyper.members * self.hyper.slots))
 
     # -------------------------------------------------------------- acting
+
+    def weights(self) -> list[Tensor]:
+        theta, _, *statistics = super().weights()
+        uniform = self.hyper.warm_up > 0 and self.hyper.warm_up_actions == "uniform"
+        return [theta, torch.tensor(uniform and self.gradient_steps == 0), *statistics]
 
     def _decide(
         self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
@@ -146,7 +151,6 @@ class OffPolicy(NetworkLearner[H]):
         due = self._steps_due()
         if due:
             metrics |= self._learn(due)
-            self.random.fill_(False)
         taken = self.gradient_steps * self.hyper.batch
         metrics["replay/samples_per_step"] = taken / max(self.replay.count - self.hyper.warm_up, 1)
         return Learned(due, metrics)
@@ -276,7 +280,7 @@ class OffPolicy(NetworkLearner[H]):
                 "q": named(self.phi), "target": named(self.phi_target),
                 "optimizer": {k: v.cpu().clone() for k, v in self.critic_adam.items()},
             },
-            "random": self.random.cpu().clone(), "gradient_steps": self.gradient_steps,
+            "gradient_steps": self.gradient_steps,
             "replay": self.replay.state_dict(),
         }  # fmt: skip
 
@@ -284,7 +288,6 @@ class OffPolicy(NetworkLearner[H]):
         super().load_state_dict(state)
         for name, x in self.critic_adam.items():
             x.copy_(torch.as_tensor(state["critic"]["optimizer"][name]))
-        self.random.copy_(torch.as_tensor(state["random"]))
         self.gradient_steps = state["gradient_steps"]
         self.replay.load_state_dict(state["replay"])
 

@@ -71,6 +71,12 @@ def test_an_individual_above_a_baseline_that_the_mean_has_not_reached_counts_who
     assert evolver.update(X, r, m) == {"population/update_weight": 1.0}
 
 
+@pytest.mark.parametrize(("r", "m", "p"), [(100.0, -50.0, 1.0), (100.0, -200.0, 0.0), (50.0, -50.0, 1.0)])
+def test_the_formula_below_a_baseline_is_there_on_request(r: float, m: float, p: float) -> None:
+    evolver = AESRL(mean_rule="baseline_absolute", baseline=0.0, unreached="formula").evolver(TWO, 0)
+    assert evolver.update(X, r, m) == {"population/update_weight": p}
+
+
 def test_a_failed_individual_moves_nothing() -> None:
     for hyper in (AESRL(mean_rule="fixed_sigmoid"), OnePlusOneRL()):
         evolver = hyper.evolver(TWO, 0)

@@ -9,10 +9,14 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
 from evolution_runs import journal
 from harness import fingerprint, go, newest
+
+from evorl.population.critics import Critics
 
 QUICK = (
     *("mdp=pendulum", "mdp.time_limit=50", "record.tensorboard=false", "eval.episodes=2", "eval.every=0"),
@@ -159,8 +163,40 @@ def test_the_lag_of_the_critic_is_bounded(alone: Callable[[str, str], Path]) -> 
     (("rl=td3", "ec.objectives=[fitness,{length:-1}]"), "ec.objectives: this evolution takes one"),
     (("rl=td3", "rl.capacity=64", "rl.horizon=1"), "rl.capacity: an episode of 50 decisions needs twice as much"),
     (("rl=td3", "ec.objectives=[speed]"), "ec.objectives: there is no result speed"),
+    (("rl=td3", "ec.critic_ratio=null"), "ec.critic_ratio: null needs a cluster"),
+    (("rl=td3", "ec=p_cem_rl", "ec.critic_ratio=null"), "ec.critic_ratio: null is for a critic that learns beside"),
 ])  # fmt: skip
 def test_what_is_refused(words: tuple[str, ...], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("mdp=pendulum", "mdp.time_limit=50", "ec=aes_rl", *words)
     assert go(*words, "record.tensorboard=false", f"hydra.run.dir={tmp_path / 'run'}") == 2
     assert says in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ what others make of it
+
+
+@pytest.mark.parametrize("words", [
+    ("budget.steps=50",),
+    ("ec=cem", "ec.population=2", "ec.sigma=1e-12", "ec.noise=0", "ec.noise_end=0", "budget.steps=1"),
+], ids=["one learner", "a population"])  # fmt: skip
+def test_other_runs_start_from_its_mean(
+    words: tuple[str, ...], alone: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    past = alone("asynchronous", "aes_rl")
+    usual = ("mdp=pendulum", "mdp.time_limit=50", "rl=td3", "rl.net.hidden=[8]", "rl.batch=16", "eval.every=0")
+    assert go(f"init={past}", *usual, *words, f"hydra.run.dir={tmp_path / 'run'}") == 0
+    policies = (newest(place)["run"]["learner"]["policy"] for place in (past, tmp_path / "run"))
+    for mean, start in zip(*(one.values() for one in policies), strict=True):
+        np.testing.assert_allclose(start, mean, atol=1e-6)
+
+
+def test_a_critic_without_a_budget_may_always_learn_and_is_repeated(tmp_path: Path) -> None:
+    bounded, free = (Critics([MagicMock(critic_state=dict)], ratio) for ratio in (1.0, None))
+    bounded[0].gradient_steps = free[0].gradient_steps = 100
+    assert not bounded.may_learn(0, 100) and free.may_learn(0, 100)
+    words = (*CRITIC, "rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.parallel_critic=true", "budget.steps=1500")
+    words = (*words, "ec.critic_ratio=null")
+    first = evolved(tmp_path / "first", *words, *WORKERS)
+    assert go(f"replay={first}", "cluster=local", f"hydra.run.dir={tmp_path / 'again'}") == 0
+    assert jobs(tmp_path / "again") == jobs(first)
+    assert bits(tmp_path / "again") == bits(first)

@@ -53,11 +53,18 @@ class Drift(Game):
 def collected(hyper: Any, updates: int, seed: int = 3) -> tuple[Any, Actor]:
     learner = hyper.learner(Drift.spec, seed, CPU)
     batch = Batch.empty(Drift.spec, hyper.horizon, hyper.slots, 0, replay=True)
-    actor = Actor(Games(Drift, hyper.slots, Episodes(seed)), learner, seed, 0, batch)
+    member = hyper.learner(Drift.spec, seed, CPU)
+    actor = Actor(Games(Drift, hyper.slots, Episodes(seed)), member, seed, 0, batch)
     for iteration in range(updates):
-        actor.collect(iteration)
-        learner.update(batch, iteration, iteration)
+        advance(learner, actor, iteration)
     return learner, actor
+
+
+def advance(learner: Any, actor: Actor, iteration: int) -> None:
+    """One iteration of a run: the member gets the weights, the learner its batch."""
+    actor.player.learner.load_weights(learner.weights())
+    actor.collect(iteration)
+    learner.update(actor.batch, iteration, iteration)
 
 
 # ------------------------------------------------------------------ slow twins
@@ -363,8 +370,10 @@ def test_the_warm_up_plays_uniform_actions_and_evaluation_does_not() -> None:
     for edge in (-0.5, 0.0, 0.5):
         assert (played < edge).mean() == pytest.approx((edge + 1) / 2, abs=0.1)
     x = (torch.rand(5, 2),)
-    still = learner.act(x, None, torch.zeros(5, 2), None, None).action
-    torch.testing.assert_close(still, actor_of(learner.state_dict()["policy"], x[0]))
+    still, drawn = (learner.act(x, None, noise, None, None).action for noise in (torch.zeros(5, 2), torch.ones(5, 2)))
+    policy = actor_of(learner.state_dict()["policy"], x[0])
+    torch.testing.assert_close(still, policy)
+    torch.testing.assert_close(drawn, (policy + 0.1).clamp(-1, 1))  # the evaluation of the stochastic policy
 
 
 def test_noise_explores_around_the_actor() -> None:
@@ -404,8 +413,7 @@ def test_it_goes_on_to_the_bit(hyper: Any) -> None:
     second.load_state_dict(saved[1])
     for iteration in range(9, 15):
         for one, its in ((learner, actor), (other, second)):
-            its.collect(iteration)
-            one.update(its.batch, iteration, iteration)
+            advance(one, its, iteration)
     assert learner.gradient_steps == other.gradient_steps
     for a, b in ((learner.theta, other.theta), (learner.phi, other.phi), (learner.phi_target, other.phi_target)):
         assert torch.equal(a, b)
