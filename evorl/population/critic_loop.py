@@ -39,7 +39,7 @@ from evorl.population.critic_jobs import (
     replay_shape,
     unpacked,
 )
-from evorl.population.critic_records import distribution_metrics, job_row
+from evorl.population.critic_records import WorkSeconds, distribution_metrics, job_row
 from evorl.population.critics import Critics
 from evorl.population.results import (
     check_results,
@@ -115,7 +115,7 @@ class CriticPopulation:
         self.best: tuple[float, int] | None = None
         self.waiting: list[Individual] = []  # for the critic, in a generation
         self.in_flight: list[Job] = []
-        self.seconds = {"play": 0.0, "train_actor": 0.0, "train_critic": 0.0}  # since the last row of metrics
+        self.seconds = WorkSeconds()  # since the last row of metrics
         self.metrics: Metrics = {}  # since then
         self.processes: dict[int, int] = {}  # numbers of the workers, by process
         self.began = time.time()
@@ -143,14 +143,14 @@ class CriticPopulation:
         self._done += 1
         worked, before = Worked(*answer["worked"]), self.steps
         rows = self._finish_critic(job, answer) if job.kind == CRITIC else self._finish_individual(job, answer)
-        self._account(job, worked)
+        self.seconds.add(job.kind, worked)
         self.metrics |= answer["metrics"]
         worker = self.processes.setdefault(worked.process, len(self.processes))
         entry = job_row(job, worked, worker, self.began, self.steps, rows[0]["objectives"] if rows else None)
         metrics: Metrics = {}
         if self.steps > before:
             metrics = {**self.metrics, **self._progress()}
-            self.metrics, self.seconds = {}, dict.fromkeys(self.seconds, 0.0)
+            self.metrics = {}
         return Progress(metrics, [row for row in rows if job.kind not in (MEAN, RANDOM)], [entry])
 
     def _fill(self) -> None:
@@ -314,10 +314,6 @@ class CriticPopulation:
 
     # -------------------------------------------------------------- records
 
-    def _account(self, job: Job, worked: Worked) -> None:
-        self.seconds["train_critic" if job.kind == CRITIC else "train_actor"] += worked.trained - worked.began
-        self.seconds["play"] += worked.ended - worked.trained
-
     def _progress(self) -> Metrics:
         return {
             "population/evaluations": self.evaluations, "population/failed": self.failed,
@@ -325,7 +321,7 @@ class CriticPopulation:
             **self.group.counters(),
             "replay/size": min(self.replay.count, self.replay.capacity), "train/uncounted_steps": self.uncounted,
             "critic/lag": self._lag(), "critic/gradient_steps": self.critics.gradient_steps,
-            **{f"speed/{name}_seconds": x for name, x in self.seconds.items()},
+            **self.seconds.take(),
         }  # fmt: skip
 
     def top_individuals(self) -> list[dict[str, Any]]:
@@ -370,7 +366,7 @@ class CriticPopulation:
             "evolver": self.evolver.state_dict(), "waiting": pack(self.waiting),
             "critics": self.critics.state_dict(),
             "flying": {str(n): packed(job) for n, job in enumerate(self.in_flight)},
-            "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds},
+            "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds.seconds},
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -382,8 +378,8 @@ class CriticPopulation:
         self.evolver.load_state_dict(state["evolver"])
         self.waiting = unpack(state["waiting"])
         self.critics.load_state_dict(state["critics"])
-        self.metrics, self.seconds = dict(state["metrics"]), dict(state["clock"])
-        self.began = time.time() - self.seconds.pop("time")
+        self.metrics, self.seconds.seconds = dict(state["metrics"]), dict(state["clock"])
+        self.began = time.time() - self.seconds.seconds.pop("time")
         jobs = self.jobs
         for n in range(len(state["flying"])):
             self.jobs, kind, one, given, version = unpacked(state["flying"][str(n)])
