@@ -17,9 +17,9 @@ from evorl.population.critic_records import WorkSeconds
 
 KINDS = st.sampled_from([CRITIC, "trained", "evolved"])
 LENGTHS = st.tuples(KINDS, *[st.integers(0, 50)] * 3)  # kind, waiting before it, training, playing
-LISTED = ("train/uncounted_steps", "critic/lag", "critic/gradient_steps") + tuple(
+LISTED = {"train/uncounted_steps", "critic/lag", "critic/gradient_steps"} | {
     f"speed/{name}_seconds" for name in ("play", "train_actor", "train_critic", "wait")
-)
+}
 
 
 def test_seconds_of_two_workers() -> None:
@@ -65,14 +65,14 @@ def test_the_seconds_are_those_of_all_workers(people: list[list[tuple[Any, ...]]
 def test_what_a_run_records(tmp_path: Path) -> None:
     """Every number that a report needs is in the rows of a run, and waiting is what jobs.jsonl says."""
     assert go(
-        *("mdp=pendulum", "mdp.time_limit=50", "rl=td3", "ec=acem_rl", "rl.net.hidden=[8]", "rl.batch=16", "eval.every=0"),
-        *("rl.warm_up=200", "rl.capacity=1000", "ec.critic_ratio=0.2", "ec.actor_ratio=0.1", "ec.population=4"),
+        *("mdp=pendulum", "mdp.time_limit=50", "rl=td3", "ec=acem_rl", "rl.net.hidden=[8]", "rl.batch=16"),
+        *("eval.every=0", "rl.warm_up=200", "rl.capacity=1000", "ec.critic_ratio=0.2", "ec.actor_ratio=0.1", "ec.population=4"),
         *("ec.slots=3", "ec.critic_job=30", "budget.steps=1500", "cluster=processes", "cluster.workers=2"),
         *("record.tensorboard=false", f"hydra.run.dir={tmp_path}"),
     ) == 0  # fmt: skip
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     names = ("trained_share", "elites_trained", "sigma", "mean_norm", "variance_norm", "staleness")
-    assert {name for row in rows for name in row} >= {*LISTED, *(f"population/{name}" for name in names)}
+    assert {name for row in rows for name in row} >= LISTED | {f"population/{name}" for name in names}
     jobs = [json.loads(line) for line in (tmp_path / "jobs.jsonl").read_text().splitlines()]
     waited = 0.0
     for worker in {job["worker"] for job in jobs}:
