@@ -83,7 +83,7 @@ def _timeline_figure(log: JobLog) -> Figure:
     window = _window(log)
     panels = 1 if window == log.span else 2
     height = 0.24 * min(len(log.workers), MAX_WORKERS) + 0.75
-    figure = Figure(figsize=(9.6, height * panels + 0.5), layout="constrained")
+    figure = Figure(figsize=(9.6, height * panels + 0.5), layout=_layout())
     grid = figure.subplots(panels, 1, squeeze=False).ravel()
     unit, name = _unit(log.span[1])
     own = _unit(0.0) if panels == 2 else (unit, name)
