@@ -199,7 +199,7 @@ def _draw_workers(axes: Axes, log: JobLog) -> None:
     for activity, place in COLOUR.items():
         axes.barh(rows, share[: len(shown), activity], left=left, height=0.7, color=COLOURS[place])
         left += share[: len(shown), activity]
-    axes.set_yticks(rows, [f"worker {worker}\n{busy:.0f} %" for worker, busy in zip(shown, left, strict=True)])
+    axes.set_yticks(rows, [f"worker {worker}: {busy:.0f} %" for worker, busy in zip(shown, left, strict=True)])
     axes.set(title="Each worker", xlabel="% of its time", xlim=(0, 100), ylim=(len(shown) - 0.4, -0.6))
     axes.grid(False)
     readable_axis(axes.xaxis, 5)

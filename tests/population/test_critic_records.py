@@ -67,8 +67,8 @@ def test_what_a_run_records(tmp_path: Path) -> None:
     assert go(
         *("mdp=pendulum", "mdp.time_limit=50", "rl=td3", "ec=acem_rl", "rl.net.hidden=[8]", "rl.batch=16"),
         *("eval.every=0", "rl.warm_up=200", "rl.capacity=1000", "ec.critic_ratio=0.2", "ec.actor_ratio=0.1"),
-        *("ec.population=4", "ec.slots=3", "ec.critic_job=30", "budget.steps=1500", "cluster=processes", "cluster.workers=2"),
-        *("record.tensorboard=false", f"hydra.run.dir={tmp_path}"),
+        *("ec.population=4", "ec.slots=3", "ec.critic_job=30", "budget.steps=1500", "cluster=processes"),
+        *("cluster.workers=2", "record.tensorboard=false", f"hydra.run.dir={tmp_path}"),
     ) == 0  # fmt: skip
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     names = ("trained_share", "elites_trained", "sigma", "mean_norm", "variance_norm", "staleness")
