@@ -39,7 +39,7 @@ from evorl.population.critic_jobs import (
     replay_shape,
     unpacked,
 )
-from evorl.population.critic_records import add_seconds, distribution_metrics, job_rows
+from evorl.population.critic_records import WorkSeconds, distribution_metrics, job_rows
 from evorl.population.critics import Critics
 from evorl.population.results import (
     check_results,
@@ -115,7 +115,7 @@ class CriticPopulation:
         self.best: tuple[float, int] | None = None
         self.waiting: list[Individual] = []  # for the critic, in a generation
         self.in_flight: list[Job] = []
-        self.seconds = {"play": 0.0, "train_actor": 0.0, "train_critic": 0.0}  # since the last row of metrics
+        self.seconds = WorkSeconds()  # since the last row of metrics
         self.metrics: Metrics = {}  # since then
         self.processes: dict[int, int] = {}  # numbers of the workers, by process
         self.began = time.time()
@@ -145,7 +145,8 @@ class CriticPopulation:
             self._finish_critic(job, answer)
         lives = zip(job.individuals, answer.get("lives", ()), strict=True)
         rows = [self._finish_individual(job.kind, *one) for one in lives]
-        add_seconds(self.seconds, job.kind, worked)
+        for one in worked:
+            self.seconds.add(job.kind, one)
         self.metrics |= answer["metrics"]
         worker = self.processes.setdefault(worked[0].process, len(self.processes))
         entries = job_rows(job, worked, worker, self.began, self.steps, rows)
@@ -153,7 +154,7 @@ class CriticPopulation:
         metrics: Metrics = {}
         if self.steps > before:
             metrics = {**self.metrics, **self._progress()}
-            self.metrics, self.seconds = {}, dict.fromkeys(self.seconds, 0.0)
+            self.metrics = {}
         return Progress(metrics, [row for row in rows if job.kind not in (MEAN, RANDOM)], entries)
 
     def _fill(self) -> None:
@@ -322,7 +323,7 @@ class CriticPopulation:
             **self.group.counters(),
             "replay/size": min(self.replay.count, self.replay.capacity), "train/uncounted_steps": self.uncounted,
             "critic/lag": self._lag(), "critic/gradient_steps": self.critics.gradient_steps,
-            **{f"speed/{name}_seconds": x for name, x in self.seconds.items()},
+            **self.seconds.take(),
         }  # fmt: skip
 
     def top_individuals(self) -> list[dict[str, Any]]:
@@ -366,7 +367,7 @@ class CriticPopulation:
             "evolver": self.evolver.state_dict(), "waiting": pack(self.waiting),
             "critics": self.critics.state_dict(),
             "flying": {str(n): packed(job) for n, job in enumerate(self.in_flight)},
-            "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds},
+            "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds.seconds},
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -378,8 +379,8 @@ class CriticPopulation:
         self.evolver.load_state_dict(state["evolver"])
         self.waiting = unpack(state["waiting"])
         self.critics.load_state_dict(state["critics"])
-        self.metrics, self.seconds = dict(state["metrics"]), dict(state["clock"])
-        self.began = time.time() - self.seconds.pop("time")
+        self.metrics, self.seconds.seconds = dict(state["metrics"]), dict(state["clock"])
+        self.began = time.time() - self.seconds.seconds.pop("time")
         jobs = self.jobs
         for n in range(len(state["flying"])):
             self.jobs, kind, some, given, version = unpacked(state["flying"][str(n)])

@@ -1,4 +1,4 @@
-"""What an evolution with a shared critic records: lines of jobs.jsonl, and metrics of its distribution."""
+"""What an evolution with a shared critic records: lines of jobs.jsonl, and metrics of its distribution and its time."""
 
 from __future__ import annotations
 
@@ -33,12 +33,6 @@ def job_rows(
     ]  # fmt: skip
 
 
-def add_seconds(seconds: dict[str, float], kind: str, worked: Sequence[Worked]) -> None:
-    """Add the time that a job of this kind took, in seconds, to what was worked before."""
-    seconds["train_critic" if kind == CRITIC else "train_actor"] += sum(one.trained - one.began for one in worked)
-    seconds["play"] += sum(one.ended - one.trained for one in worked)
-
-
 def distribution_metrics(evolver: SharedCriticEvolver) -> Metrics:
     """Norms of the distribution; the trained share and the mean fitness of the population that it was made of."""
     metrics: Metrics = {
@@ -52,3 +46,31 @@ def distribution_metrics(evolver: SharedCriticEvolver) -> Metrics:
         if np.isfinite(worth).any():
             metrics["population/mean"] = float(worth[np.isfinite(worth)].mean())
     return metrics
+
+
+class WorkSeconds:
+    """Seconds that workers played, trained and waited since the last row of metrics.
+
+    A worker waits between its jobs. It is counted from its first job to its last one, so that one that never had a job,
+    or that died and was replaced, does not wait. In all, the four numbers add up to this time, over all workers.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(("play", "train_actor", "train_critic", "wait"), 0.0)
+        self._spans: dict[int, tuple[float, float]] = {}  # first beginning and last end of each process
+
+    def add(self, kind: str, worked: Worked) -> None:
+        """Count a finished job of this kind. A worker's jobs may come in any order."""
+        began, trained, ended = worked[1:]
+        self.seconds["train_critic" if kind == CRITIC else "train_actor"] += trained - began
+        self.seconds["play"] += ended - trained
+        first, last = self._spans.get(worked.process, (began, began))
+        self._spans[worked.process] = min(first, began), max(last, ended)
+        # a job that an earlier answer took for waiting is taken off again
+        self.seconds["wait"] += max(first - began, 0.0) + max(ended - last, 0.0) - (ended - began)
+
+    def take(self) -> Metrics:
+        """Return the seconds as metrics and begin again. What was counted as waiting too early counts against later."""
+        row = {f"speed/{name}_seconds": max(x, 0.0) for name, x in self.seconds.items()}
+        self.seconds = dict.fromkeys(self.seconds, 0.0) | {"wait": min(self.seconds["wait"], 0.0)}
+        return row
