@@ -35,7 +35,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from evorl import __version__
 from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
-from evorl.cli.overrides import parse, quote
+from evorl.cli.overrides import FOLDERS, GROUPS, parse, quote
 from evorl.cluster.local import Local
 from evorl.jobs import job
 from evorl.util.errors import BadRequest, nearest, reason
@@ -142,6 +142,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     from evorl.record.checkpoint import lock
 
     words = [*(_evolver(word) for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
+    words = _left_to_jobs(hydra, words)
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
     if base.hydra.callbacks:
         raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
@@ -199,6 +200,24 @@ def _interruptible(directory: Path) -> Iterator[None]:
 def _evolver(word: str) -> str:
     """``hydra.sweeper.evolver=NAME`` in Hydra's syntax: a file of conf/ec at that key."""
     return re.sub(r"^hydra\.sweeper\.evolver=(?=\w+$)", "ec@hydra.sweeper.evolver=", word)
+
+
+def _left_to_jobs(hydra: Hydra, words: Sequence[str]) -> list[str]:
+    """The words, with values of a group's keys as lists of one where choices vary.
+
+    Hydra composes the sweep itself with every word that does not vary, where a key of a choice that does may be
+    unknown: rl=ppo,td3 rl.batch=100. A list is left to the jobs.
+    """
+    given = parse(words, hydra)
+    if not any(one.is_sweep_override() and one.key_or_group in (*GROUPS, *FOLDERS) for one in given):
+        return [*words]
+    return [
+        f"{one.get_key_element()}=choice({one.get_value_element_as_str()})"
+        if one.key_or_group.partition(".")[0] in GROUPS and "." in one.key_or_group
+        and not (one.is_sweep_override() or one.is_delete())
+        else word
+        for one, word in zip(given, words, strict=True)
+    ]  # fmt: skip
 
 
 def _check_plugins(base: DictConfig) -> None:
