@@ -40,7 +40,7 @@ def test_the_interquartile_mean_drops_a_quarter_at_each_end() -> None:
     assert iqm([-50.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 900.0]) == 3.5
     one = score([1.0, 2.0, 3.0, 4.0, 100.0])
     assert one.iqm == 3.0 and 1.0 <= one.low < 3.0 < one.high <= 100.0
-    assert str(one).startswith("3 [")
+    assert str(one).startswith("3 [") and str(score([7.0])) == "7"
 
 
 def test_an_interval_resamples_within_each_world() -> None:
@@ -60,13 +60,15 @@ def test_an_interval_covers_the_mean_as_often_as_it_says() -> None:
 
 
 def test_a_return_is_that_of_the_first_evaluation_there() -> None:
-    from scores import at, core_hours, table
+    from scores import at, core_hours, curve
 
     one = run([5_000, 10_016, 15_008], [1.0, 2.0, 6.0])
     assert [at(one, step) for step in (5_000, 10_000, 15_000)] == [1.0, 2.0, 6.0]
     assert at(one, 15_000, last=2) == 4.0 and at(one, 15_000, last=10) == 3.0
     assert np.isnan(at(one, 20_000)) and np.isnan(at(RunRecord(directory=Path("."), config={}), 1))
-    assert table([one, run([5_000], [3.0])], [5_000, 15_000]).tolist() == [[1.0, 6.0]]
+    assert np.isnan(at(run([20_000], [5.0]), 5_000))  # evaluated more rarely than asked for
+    grid, band = curve([one, run([5_000, 15_000], [3.0, 8.0])], 20_000)
+    assert grid.tolist() == [5_000, 15_000] and band[:, 0].tolist() == [2.0, 7.0]
     assert core_hours([one, run([1], [1.0], **{"cluster.workers": 3})]) == 2.0
 
 
@@ -239,7 +241,6 @@ def test_performance_is_drawn_from_the_runs_that_are_there(tmp_path: Path, monke
     assert done.returncode == 0, done.stderr
     arguments = ["profile=ci", "--draw", f"--runs={tmp_path / 'ci'}", f"--out={tmp_path}"]
     monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "aes_rl" / "performance.py"), *arguments])
-    monkeypatch.setattr(performance, "EVERY", 32.0)
     performance.main()
     told = json.loads((tmp_path / "performance.json").read_text())
     assert told["table"]["halfcheetah"]["TD3"]["steps"] == 64 and set(told["gates"].values()) == {"not run"}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
-from scores import METRIC, at, core_hours, samples, score, scores, table
+from scores import METRIC, at, core_hours, curve, samples, score
 from sweeps import CLUSTER, SMALL, Asked, Sweep, asked, runs_of
 
 from common import machine, of_runs, page, save  # isort: skip
@@ -28,7 +28,6 @@ from evorl.ec.aes_rl import AESRL
 
 MEAN, VARIANCE = (get_type_hints(AESRL)[f"{name}_rule"].__args__ for name in ("mean", "variance"))
 RULES = (f"ec.mean_rule={','.join(MEAN)}", f"ec.variance_rule={','.join(VARIANCE)}")
-EVERY = 5_000.0
 SWEEPS = {
     "ci": [Sweep("rules", ("seed=1,2", "+experiment=aes_rl/halfcheetah", *RULES, "budget.steps=20_000", *SMALL))],
     "paper": [
@@ -70,10 +69,8 @@ def draw(runs: Sequence[RunRecord], path: Path) -> None:
     figure = Figure(figsize=(10, 4), layout="constrained")
     panels = dict(zip(VARIANCE, figure.subplots(1, len(VARIANCE), sharey=True), strict=True))
     for mean, variance, those in cells(runs):
-        grid = np.arange(EVERY, min(run.series[METRIC].steps[-1] for run in those) + 1, EVERY)
-        if not len(grid):
-            continue
-        middle, low, high = np.array(scores([table(those, grid)])).T
+        grid, band = curve(those, float(those[0].config["budget.steps"]))
+        middle, low, high = band.T
         look: dict[str, Any] = {"color": f"C{MEAN.index(mean)}"}
         panels[variance].plot(grid, middle, lw=1.5, label=f"{mean}, seeds: {len(those)}", **look)
         panels[variance].fill_between(grid, low, high, alpha=0.15, lw=0, **look)

@@ -141,12 +141,13 @@ def draw(
         rate.plot(there, [found[mode, n].steps_per_second for n in there], "o", **look, label=f"{mode}, measured")
         busy.plot(SIMULATED, [one.busy for one in simulated], **look)
         busy.plot(there, [found[mode, n].busy for n in there], "o", **look)
-    rate.set(xlabel="workers", ylabel="environment steps per second", xscale="log", yscale="log")
+    rate.set(xlabel="workers", ylabel="environment steps per second", xscale="log")
     busy.set(xlabel="workers", ylabel="share of the workers' time within jobs", xscale="log", ylim=(0, 1.05))
     for axes in (rate, busy):
         axes.set_xticks(SIMULATED, map(str, SIMULATED), minor=False)
         axes.minorticks_off()
         axes.spines[["top", "right"]].set_visible(False)
+    rate.set_ylim(bottom=0)
     rate.legend(frameon=False)
     FigureCanvasAgg(figure).print_png(str(path), metadata={"Software": None})
 
