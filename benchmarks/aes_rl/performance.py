@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scores import METRIC, Score, at, core_hours, samples, score, scores, table
+from scores import METRIC, at, core_hours, curve, samples, score
 from sweeps import CLUSTER, COLOURS, SMALL, TITLES, WORLDS, Asked, Sweep, algorithm, asked, runs_of
 from verdicts import HALFCHEETAH, compared, verdict
 
@@ -34,7 +33,6 @@ from evorl.analysis.runs import RunRecord
 SEEDS = "seed=1,2,3,4,5"
 PUBLISHED = [one for one in TITLES if one not in ("sac", "cem")]
 GRADIENT_FREE = "CEM, longer"
-EVERY = 5_000.0
 STEPS = {"halfcheetah": 40_000.0, "swimmer": 20_000.0}
 """At which profile=ci compares; some runs are longer."""
 
@@ -135,13 +133,6 @@ def verdicts(found: Found) -> list[list[str]]:
     return [[gate.what, verdict(gate, returns)] for gate in HALFCHEETAH]
 
 
-def curve(runs: Sequence[RunRecord], grid: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[Score]]:
-    """The part of the grid that all runs have, and the score at each of its points."""
-    longest = min(run.series[METRIC].steps[-1] for run in runs)
-    part = grid[grid <= longest]
-    return part, scores([table(runs, part)]) if len(part) else []
-
-
 def draw(found: Found, profile: str, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -152,9 +143,9 @@ def draw(found: Found, profile: str, path: Path) -> None:
         figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
     ):
         for name, runs in each.items():
-            grid, band = curve(runs, np.arange(EVERY, last + 1, EVERY))
-            _, middle, low, high = (grid, *np.array(band).reshape(-1, 3).T)
-            axes.plot(grid, middle, color=COLOURS[name], lw=1.5, label=f"{name}, seeds: {len(runs)}")
+            grid, band = curve(runs, last)
+            middle, low, high = band.T
+            axes.plot(grid, middle, color=COLOURS[name], lw=1.5, marker=".", label=f"{name}, seeds: {len(runs)}")
             axes.fill_between(grid, low, high, color=COLOURS[name], alpha=0.15, lw=0)
         axes.set(title=WORLDS[world], xlabel="environment steps that count", ylabel="return")
         axes.spines[["top", "right"]].set_visible(False)

@@ -20,6 +20,8 @@ from evorl.analysis.runs import RunRecord
 
 Floats = NDArray[np.float64]
 METRIC = "eval/return_mean"
+EVERY = 5_000.0
+"""Environment steps between evaluations; an evaluation stands for a step at most so much before it."""
 CUT, DRAWS = 0.25, 2000
 
 
@@ -31,7 +33,8 @@ class Score(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        return f"{self.iqm:.0f} [{self.low:.0f}, {self.high:.0f}]"
+        interval = f" [{self.low:.0f}, {self.high:.0f}]" if np.isfinite(self.low) else ""
+        return f"{self.iqm:.0f}{interval}"
 
 
 def iqm(*strata: Any, axis: int = -1) -> Any:
@@ -61,19 +64,24 @@ def scores(strata: Sequence[Floats]) -> list[Score]:
 def at(run: RunRecord, step: float, last: int = 1) -> float:
     """The mean of the last evaluations until a step; an evaluation waits for the end of what then plays.
 
-    NaN where the run did not get there.
+    NaN where there is none.
     """
     curve = run.series.get(METRIC)
     if curve is None or curve.steps[-1] < step:
         return float("nan")
     end = int(np.searchsorted(curve.steps, step)) + 1
+    if curve.steps[end - 1] >= step + EVERY:
+        return float("nan")
     return float(curve.values[max(end - last, 0) : end].mean())
 
 
-def table(runs: Sequence[RunRecord], grid: Sequence[float], last: int = 1) -> Floats:
-    """Returns [N, G] of the runs that reached the end of the grid."""
-    rows = np.array([[at(run, step, last) for step in grid] for run in runs], np.float64).reshape(-1, len(grid))
-    return rows[np.isfinite(rows[:, -1])]
+def curve(runs: Sequence[RunRecord], end: float, every: float = EVERY) -> tuple[Floats, Floats]:
+    """The steps [G] until an end at which all runs were evaluated, and the score there [G, 3]."""
+    grid = np.arange(every, end + 1, every)
+    values = np.array([[at(run, step) for step in grid] for run in runs], np.float64).reshape(len(runs), len(grid))
+    there = np.isfinite(values).all(0)
+    found = scores([values[:, there]]) if there.any() else []
+    return grid[there], np.array(found, np.float64).reshape(-1, 3)
 
 
 def core_hours(runs: Sequence[RunRecord]) -> float:

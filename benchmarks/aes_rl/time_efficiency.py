@@ -1,0 +1,194 @@
+"""Time efficiency: evolution with a shared critic on more and more workers, with and without a generation's barrier.
+
+Synchronous is P-CEM-RL with a serial critic; asynchronous is AES-RL, with as many individuals in flight as workers,
+which do the steps of the critic as well. Measured are whole runs on HalfCheetah with the same work per environment step
+as the full one: environment steps that count per second after the warm-up, and how much of the workers' time is within
+jobs. Beside it is a simulation by discrete events (simulation.py) with the times of the stages as they were measured
+with one worker: what the schedules allow where every worker has a core of its own. AES-RL also plays its mean five
+times for each individual, which costs time and is not counted.
+
+    python benchmarks/aes_rl/time_efficiency.py profile=ci|paper [KEY=VALUE ...] [--out DIR] [--draw | --print]
+
+``profile=ci`` has a network of 64-64 and episodes of 200 steps; workers beyond the machine's cores share them, so only
+the simulation tells of more. ``profile=paper`` has the published settings and needs six free cores, or a Ray cluster:
+cluster=ray cluster.address=auto.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scores import core_hours
+from simulation import Outcome, Shape, Stages, asynchronous, synchronous
+from sweeps import SMALL, Asked, Sweep, asked, runs_of
+
+from common import machine, of_runs, page, save  # isort: skip
+from evorl.analysis.runs import RunRecord
+
+WORKERS = (1, 2, 3, 4, 5)
+SIMULATED = (*WORKERS, 8, 16, 32)
+MODES = {"p_cem_rl": "synchronous", "aes_rl": "asynchronous"}
+SHORT = (
+    "mdp.time_limit=200", "rl.warm_up=2000", "budget.steps=8000", "ec.critic_job=200", "eval.every=0",
+    "eval.episodes=1", *SMALL,
+)  # fmt: skip
+LONG = ("budget.steps=200_000", "eval.every=0")
+
+
+def _sweeps(synchronous: str, asynchronous: str, words: tuple[str, ...]) -> list[Sweep]:
+    """One after the other, since each run is timed."""
+    numbers = ",".join(map(str, WORKERS))
+    return [
+        Sweep("synchronous", (
+            f"+experiment=aes_rl/{synchronous}", "cluster=processes", f"cluster.workers={numbers}", *words,
+        ), ()),
+        Sweep("asynchronous", (
+            f"+experiment=aes_rl/{asynchronous}", "cluster=processes", f"cluster.workers={numbers}",
+            "ec.slots=${cluster.workers}", *words,
+        ), ()),
+    ]  # fmt: skip
+
+
+SWEEPS = {
+    "ci": _sweeps("p_cem_rl", "halfcheetah", SHORT),
+    "paper": _sweeps("as_published/p_cem_rl_halfcheetah", "as_published/aes_rl_halfcheetah", LONG),
+}
+
+
+class Measured(NamedTuple):
+    steps_per_second: float
+    busy: float
+
+
+def jobs_of(run: RunRecord) -> list[dict[str, Any]]:
+    """The lines of its journal of jobs; a torn last one is left out."""
+    lines = (run.directory / "jobs.jsonl").read_bytes().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith(b"\n")]
+
+
+def measured(jobs: Sequence[dict[str, Any]], workers: int) -> Measured:
+    """From the first gradient step on."""
+    began = min(job["began"] for job in jobs if job["gradient_steps"])
+    after = [job for job in jobs if job["began"] >= began]
+    spent = max(job["ended"] for job in after) - began
+    counted = after[-1]["step"] - after[0]["step"]
+    return Measured(counted / spent, sum(job["ended"] - job["began"] for job in after) / (workers * spent))
+
+
+def stages_of(jobs: Sequence[dict[str, Any]], length: float, population: int) -> Stages:
+    """Mean times of the stages, of an episode of so many steps."""
+
+    def per_gradient_step(kind: str) -> float:
+        those = [job for job in jobs if job["kind"] == kind]
+        return float(sum(job["trained"] - job["began"] for job in those) / sum(job["gradient_steps"] for job in those))
+
+    def playing(*kinds: str) -> float:
+        return float(np.mean([job["ended"] - job["trained"] for job in jobs if job["kind"] in kinds] or [0.0]))
+
+    train = per_gradient_step("trained") * population * length
+    return Stages(train, playing("trained", "evolved"), per_gradient_step("critic") * length, playing("mean"))
+
+
+def alone(runs: Sequence[RunRecord], mode: str) -> Stages:
+    """The stages of a mode's run with one worker."""
+    for run in runs:
+        if MODES[run.choices["ec"]] == mode and run.config["cluster.workers"] == 1:
+            return stages_of(jobs_of(run), mean_length(run), int(run.config["ec.population"]))
+    raise SystemExit(f"there is no {mode} run with one worker")
+
+
+def mean_length(run: RunRecord) -> float:
+    """Environment steps of an episode that counts."""
+    jobs = [job for job in jobs_of(run) if job["kind"] not in ("critic", "mean")]
+    return float(jobs[-1]["step"] / len(jobs))
+
+
+def rows(
+    found: dict[tuple[str, int], Measured], outcomes: dict[tuple[str, int], Outcome], length: float
+) -> list[list[str]]:
+    """Of the table: a row for each number of workers."""
+    shown = []
+    for workers in SIMULATED:
+        cells = [str(workers)]
+        for mode in MODES.values():
+            one = found.get((mode, workers))
+            cells += ["-", "-"] if one is None else [f"{one.steps_per_second:.0f}", f"{one.busy:.0%}"]
+        for mode in MODES.values():
+            outcome = outcomes[mode, workers]
+            cells += [f"{outcome.per_second * length:.0f}", f"{outcome.busy:.0%}"]
+        shown.append(cells)
+    return shown
+
+
+def draw(
+    found: dict[tuple[str, int], Measured], outcomes: dict[tuple[str, int], Outcome], length: float, path: Path
+) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    rate, busy = figure.subplots(1, 2)
+    for colour, mode in enumerate(MODES.values()):
+        simulated = [outcomes[mode, workers] for workers in SIMULATED]
+        there = [workers for workers in WORKERS if (mode, workers) in found]
+        look: dict[str, Any] = {"color": f"C{colour}"}
+        rate.plot(SIMULATED, [one.per_second * length for one in simulated], **look, label=f"{mode}, simulated")
+        rate.plot(there, [found[mode, n].steps_per_second for n in there], "o", **look, label=f"{mode}, measured")
+        busy.plot(SIMULATED, [one.busy for one in simulated], **look)
+        busy.plot(there, [found[mode, n].busy for n in there], "o", **look)
+    rate.set(xlabel="workers", ylabel="environment steps per second", xscale="log")
+    busy.set(xlabel="workers", ylabel="share of the workers' time within jobs", xscale="log", ylim=(0, 1.05))
+    for axes in (rate, busy):
+        axes.set_xticks(SIMULATED, map(str, SIMULATED), minor=False)
+        axes.minorticks_off()
+        axes.spines[["top", "right"]].set_visible(False)
+    rate.set_ylim(bottom=0)
+    rate.legend(frameon=False)
+    FigureCanvasAgg(figure).print_png(str(path), metadata={"Software": None})
+
+
+def report(options: Asked, facts: dict[str, Any]) -> None:
+    runs = runs_of(options.runs, [sweep.name for sweep in SWEEPS[options.profile]])
+    done = [run for run in runs if run.result is not None]
+    stages = {mode: alone(done, mode) for mode in MODES.values()}
+    found = {
+        (MODES[run.choices["ec"]], n): measured(jobs_of(run), n)
+        for run in done
+        for n in [run.config["cluster.workers"]]
+    }
+    length = float(np.mean([mean_length(run) for run in done]))
+    simulate = {"synchronous": synchronous, "asynchronous": asynchronous}
+    outcomes = {(mode, n): simulate[mode](stages[mode], Shape(), n) for mode in stages for n in SIMULATED}
+    header = ["workers"]
+    for kind in ("measured", "simulated"):
+        header += [
+            f"{mode}, {what}" for mode in (f"{kind} {one}" for one in MODES.values()) for what in ("steps/s", "busy")
+        ]
+    facts |= {"load at the end": round(os.getloadavg()[0], 2), "core hours": round(core_hours(runs), 2)}
+    facts |= of_runs(one.directory for one in runs)
+    facts |= {
+        f"seconds of the stages, {mode}": {k: round(x, 4) for k, x in one._asdict().items()}
+        for mode, one in stages.items()
+    }
+    lines = page("Time efficiency: synchronous and asynchronous", __doc__, header, rows(found, outcomes, length))
+    data = {
+        "measured": {f"{mode} {n}": one._asdict() for (mode, n), one in found.items()},
+        "simulated": {f"{mode} {n}": one._asdict() for (mode, n), one in outcomes.items()},
+    }
+    save(options.out, facts, [*lines, "", "![Steps per second over workers](time_efficiency.png)"], data)
+    if options.out is not None:
+        draw(found, outcomes, length, options.out / "time_efficiency.png")
+
+
+def main() -> None:
+    facts: dict[str, Any] = machine()
+    report(asked(__doc__, SWEEPS), facts)
+
+
+if __name__ == "__main__":
+    main()
