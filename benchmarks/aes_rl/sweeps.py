@@ -50,17 +50,7 @@ class Sweep(NamedTuple):
 def command(sweep: Sweep, runs: Path, also: Sequence[str] = ()) -> list[str]:
     """The sweep as words of a command line."""
     place = f"hydra.sweep.dir={runs / sweep.name}"
-    words = [*sweep.words, *also]
-    if any(word.startswith("+experiment=") and "," in word for word in words):
-        words = [_per_job(word) for word in words]
-    return [str(OURS), "-m", "evorl.run", "--multirun", *sweep.launcher, place, *words]
-
-
-def _per_job(word: str) -> str:
-    """A value as a sweep of one value: Hydra first composes without sweeps, hence without the experiment's choices."""
-    key, _, value = word.partition("=")
-    plain = key.startswith(("rl.", "ec.")) and (value.startswith("[") or "," not in value)
-    return f"{key}=choice({value})" if plain else word
+    return [str(OURS), "-m", "evorl.run", "--multirun", *sweep.launcher, place, *sweep.words, *also]
 
 
 def carry_out(sweep: Sweep, runs: Path, also: Sequence[str] = ()) -> bool:
