@@ -31,7 +31,7 @@ SIZES = {
     "400-300, batch 256": ((400, 300), 256),
 }
 STACKS = (1, 2, 5, 10)
-CAPACITY, STEPS = 100_000, 32
+CAPACITY, STEPS = 100_000, 16
 
 
 def learner(algorithm: str, hidden: tuple[int, ...], batch: int) -> AnyLearner:

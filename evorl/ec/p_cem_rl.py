@@ -4,6 +4,11 @@ The search is that of `evorl.ec.cem_rl`; what differs is when the critic learns.
 individuals before the first of them begins. A parallel critic learns all the time beside the actors, with the mean as
 its target policy.
 
+With a serial critic, all trained individuals of a generation begin together and take equally many gradient steps. So
+one job may train several of them in products of stacked weights (``train_together``). That pays where networks are
+small and workers are fewer than trained individuals. CEM-RL trains each with another version of the critic, and beside
+a parallel critic individuals begin one by one; there it does not apply.
+
 What differs from the authors' code: the parallel critic has the budget of the serial one, ``critic_ratio``; there it
 learns as often as wall time allows.
 """

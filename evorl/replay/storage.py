@@ -103,6 +103,11 @@ class Storage:
         self.previous = zeros((rows,), np.dtype("i8"))  # number of the transition before, in the same episode
         self.following = zeros((rows,), np.dtype("i8"))  # derived from `previous`
 
+    def states(self, numbers: Numbers) -> tuple[Array, ...]:
+        """Return the inputs, each [N, ...], that the transitions [N] of these numbers began in."""
+        before = self.frame[numbers % self.shape.rows] % self.shape.frames
+        return tuple(x.take(before, 0) for x in self.inputs)
+
     def read(self, numbers: Numbers, length: int, gamma: Array, steps: int = 1) -> Transitions:
         """Return the transitions [N] of these numbers as they were when ``length`` transitions existed.
 
@@ -120,12 +125,12 @@ class Storage:
             now = then
         before, after = self.frame[at] % self.shape.frames, self.next_frame[now] % self.shape.frames
         return Transitions(
-            tuple(x[before] for x in self.inputs),
+            tuple(x.take(before, 0) for x in self.inputs),
             None if self.legal is None else self.legal[before],
             self.action[at],
             reward.astype(np.float32),
             np.where(self.terminated[now][:, None], 0, discount).astype(np.float32),
-            tuple(x[after] for x in self.inputs),
+            tuple(x.take(after, 0) for x in self.inputs),
             None if self.legal is None else self.legal[after],
         )
 

@@ -87,7 +87,7 @@ class Learner(OffPolicy[H]):
         self, theta: Tensor, guide: tuple[Tensor, ...], noise: Tensor, columns: tuple[Tensor, ...]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Its gradient is the negated deterministic policy gradient, eq. 6."""
-        inputs = self.split(columns)[0]
+        inputs = self.now(columns)
         value = self.critic.first(self.critic_layout, guide[0], inputs, self.actor(theta, inputs))
         return -value.sum(-1).mean(), {}
 

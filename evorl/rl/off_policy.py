@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call, vmap
 
@@ -182,13 +183,19 @@ class OffPolicy(NetworkLearner[H]):
         A minibatch is a function of the seed, what it is for (``words``), the number of its gradient step, and what of
         the replay it may read.
         """
-        size = self.hyper.batch
-        key = seeds.key(self.seed, "replay", *words)
-        numbers = uniform(key, first, count, size, reading.oldest, reading.length)
-        gamma = self.gamma.numpy().astype(np.float64)
-        found = reading.storage.read(numbers.reshape(-1), reading.length, gamma, self.hyper.n_step)
+        numbers, gamma = self._numbers(reading, first, count, *words), self.gamma.numpy().astype(np.float64)
+        found = reading.storage.read(numbers, reading.length, gamma, self.hyper.n_step)
         columns = (*found.inputs, found.action, found.reward, found.discount, *found.next_inputs)
-        return [torch.from_numpy(x).unflatten(0, (count, size)).to(self.device) for x in columns]
+        return [torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in columns]
+
+    def states(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
+        """The inputs of the same `minibatches` alone, each [count, batch, ...]: all that an actor's step needs."""
+        found = reading.storage.states(self._numbers(reading, first, count, *words))
+        return [torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in found]
+
+    def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> NDArray[np.int64]:
+        key = seeds.key(self.seed, "replay", *words)
+        return uniform(key, first, count, self.hyper.batch, reading.oldest, reading.length).reshape(-1)
 
     def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
         """Standard normal noise [count, noises, batch, K] for gradient steps from ``first`` on, keyed one by one."""
@@ -218,14 +225,14 @@ class OffPolicy(NetworkLearner[H]):
         """Take a gradient step of the critics alone; their targets follow."""
 
     def actor_step(
-        self, theta: Tensor, adam: dict[str, Tensor], noise: Tensor, columns: list[Tensor]
+        self, theta: Tensor, adam: dict[str, Tensor], noise: Tensor, inputs: list[Tensor]
     ) -> dict[str, Tensor]:
         """Take a gradient step of an actor [D] alone, in place, with the state of its optimiser, as `self.adam` has it.
 
         Stacked actors [K, D] take a step each, in the same operations: moments [K, D], a shared step count [],
-        noise and columns [K, ...], statistics [K].
+        noise and inputs [K, ...], statistics [K].
         """
-        given = (*self.guide().values(), noise, *self._statistics(), *columns)
+        given = (*self.guide().values(), noise, *self._statistics(), *inputs)
         return self._updates.replay(self._actor_step, theta, *adam.values(), self.lr, *given)
 
     def guide(self) -> dict[str, Tensor]:
@@ -242,14 +249,23 @@ class OffPolicy(NetworkLearner[H]):
         self, columns: tuple[Tensor, ...]
     ) -> tuple[tuple[Tensor, ...], Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """Inputs, actions, rewards, discounts and next inputs of a minibatch, with normalised inputs."""
-        own, count = 0 if self.moments is None else self.moments.count_tensors, len(self.spec.inputs)
-        statistics, columns = columns[:own], columns[own:]
-        inputs, following = columns[:count], columns[count + 3 :]
-        action, reward, discount = columns[count : count + 3]
+        own, count = self._own, len(self.spec.inputs)
+        action, reward, discount, *rest = columns[own + count :]
+        following = tuple(rest)
         if self.moments is not None:
-            inputs = self.moments.normalize(statistics, inputs)
-            following = self.moments.normalize(statistics, following)
-        return inputs, action, reward, discount, following
+            following = self.moments.normalize(columns[:own], following)
+        return self.now(columns), action, reward, discount, following
+
+    @property
+    def _own(self) -> int:
+        """Tensors of the inputs' statistics."""
+        return 0 if self.moments is None else self.moments.count_tensors
+
+    def now(self, columns: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The first part of `split`, which needs no more than statistics and inputs."""
+        own, count = self._own, len(self.spec.inputs)
+        statistics, inputs = columns[:own], columns[own : own + count]
+        return inputs if self.moments is None else self.moments.normalize(statistics, inputs)
 
     def q_values(self, phi: Tensor, inputs: tuple[Tensor, ...], action: Tensor) -> Tensor:
         """Values [G, N, R] of all critics under flat parameters."""
@@ -265,8 +281,11 @@ class OffPolicy(NetworkLearner[H]):
     def _actor_step(
         self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
     ) -> dict[str, Tensor]:
-        """``given``: tensors of `guide`, noise, statistics of inputs, columns. Stacked actors share first and third."""
-        number, own = len(self.guide()), len(self._statistics())
+        """``given``: `guide`, noise, statistics of inputs, and columns of a minibatch, of which inputs are enough.
+
+        Stacked actors share the first and the third.
+        """
+        number, own = len(self.guide()), self._own
 
         def loss_of(theta: Tensor, *given: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
             return self.actor_loss(theta, given[:number], given[number], given[number + 1 :])

@@ -91,7 +91,7 @@ class Learner(OffPolicy[SAC]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Eq. 9."""
         phi, log_alpha = guide
-        inputs = self.split(columns)[0]
+        inputs = self.now(columns)
         drawn, log_prob = self.actor(theta, inputs, noise[1])
         value = self.q_values(phi, inputs, drawn).sum(-1).amin(0)
         return (log_alpha.exp() * log_prob - value).mean(), {"policy/entropy": -log_prob.detach().mean()}
@@ -130,7 +130,7 @@ class Learner(OffPolicy[SAC]):
     ) -> dict[str, Tensor]:  # fmt: skip
         stats = self._critic_step(phi, phi_target, m, v, t, theta, log_alpha, lr, noise, *columns)
         with torch.no_grad():
-            entropy = -self.actor(theta, self.split(columns)[0], noise[1])[1].mean()
+            entropy = -self.actor(theta, self.now(columns), noise[1])[1].mean()
         stats |= self._alpha_step(entropy, log_alpha, alpha_m, alpha_v, alpha_t, lr)
         follow(phi_target, phi, self.hyper.tau)
         return {**stats, "policy/entropy": entropy, "value/target_gap": gap(phi, phi_target)}

@@ -17,7 +17,7 @@ from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.off_policy import CHUNK, OffPolicy, OffPolicyHyper, Reading, finite_means
 from evorl.util.schedule import value as scheduled
 
-Drawn = tuple[Tensor, list[Tensor]]  # noise, and the columns of minibatches, of some gradient steps
+Drawn = tuple[Tensor, list[Tensor]]  # noise, and what is read of the replay, of some gradient steps
 Draw = Callable[[int, int], Drawn]  # of a number of gradient steps from a first one on
 Step = Callable[[Tensor, list[Tensor]], dict[str, Tensor]]
 Found = dict[str, list[Tensor]]  # statistics, one of each gradient step
@@ -47,7 +47,11 @@ def train_critic(
     """
     learner.lr.fill_(scheduled(learner.hyper.lr, step))
     learner.set_target_policy(target_policy)
-    draw = partial(_draw, learner, reading, True, "critic", chain)
+
+    def draw(first: int, count: int) -> Drawn:
+        words = ("critic", chain)
+        return learner.draw_noise(first, count, *words), learner.minibatches(reading, first, count, *words)
+
     return finite_means(_steps(learner.critic_step, draw, first, steps, CHUNK), first + steps)
 
 
@@ -58,7 +62,7 @@ def train_actor(
 
     ``individual`` names its random draws. ``step``: environment steps, for the schedules. Raises `NotFinite`.
     """
-    draw = partial(_draw, learner, reading, learner.actor_noise, "actor", individual)
+    draw = partial(_draw_for_actor, learner, reading, individual)
     theta, found = _follow_critic(learner, theta, draw, steps, step, CHUNK)
     return theta, finite_means(found, steps)
 
@@ -73,7 +77,7 @@ def train_actors(
     """
     if len(individuals) == 1:
         return [_or_error(partial(train_actor, learner, theta[0], reading, steps, individuals[0], step))]
-    draws = [partial(_draw, learner, reading, learner.actor_noise, "actor", one) for one in individuals]
+    draws = [partial(_draw_for_actor, learner, reading, one) for one in individuals]
 
     def draw(first: int, count: int) -> Drawn:
         noise, columns = zip(*(one(first, count) for one in draws), strict=True)
@@ -104,10 +108,10 @@ def _follow_critic(
     return theta, _steps(partial(learner.actor_step, theta, adam), draw, 0, steps, chunk)
 
 
-def _draw(learner: AnyLearner, reading: Reading, noisy: bool, kind: str, which: int, first: int, count: int) -> Drawn:
-    """Noise and minibatches of ``count`` gradient steps from ``first`` on, of the critic or actor ``which``."""
-    columns = learner.minibatches(reading, first, count, kind, which)
-    return learner.draw_noise(first, count, kind, which) if noisy else torch.zeros(count, 0), columns
+def _draw_for_actor(learner: AnyLearner, reading: Reading, individual: int, first: int, count: int) -> Drawn:
+    words = ("actor", individual)
+    noise = learner.draw_noise(first, count, *words) if learner.actor_noise else torch.zeros(count, 0)
+    return noise, learner.states(reading, first, count, *words)
 
 
 def _steps(take: Step, draw: Draw, first: int, steps: int, chunk: int) -> Found:
