@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 
 from evorl.mdp.core import Box, Spec, StateDict
 from evorl.nets.flat import Layout
@@ -217,9 +217,16 @@ class OffPolicy(NetworkLearner[H]):
     def critic_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         """Take a gradient step of the critics alone; their targets follow."""
 
-    @abstractmethod
-    def actor_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        """Take a gradient step of the actor alone."""
+    def actor_step(
+        self, theta: Tensor, adam: dict[str, Tensor], noise: Tensor, columns: list[Tensor]
+    ) -> dict[str, Tensor]:
+        """Take a gradient step of an actor [D] alone, in place, with the state of its optimiser, as `self.adam` has it.
+
+        Stacked actors [K, D] take a step each, in the same operations: moments [K, D], a shared step count [],
+        noise and columns [K, ...], statistics [K].
+        """
+        given = (*self.guide().values(), noise, *self._statistics(), *columns)
+        return self._updates.replay(self._actor_step, theta, *adam.values(), self.lr, *given)
 
     def guide(self) -> dict[str, Tensor]:
         """What of `critic_state` an actor's steps need, without a copy."""
@@ -248,6 +255,31 @@ class OffPolicy(NetworkLearner[H]):
         """Values [G, N, R] of all critics under flat parameters."""
         values: Tensor = functional_call(self.critic, self.critic_layout.unflatten(phi), (inputs, action))
         return values
+
+    @abstractmethod
+    def actor_loss(
+        self, theta: Tensor, guide: tuple[Tensor, ...], noise: Tensor, columns: tuple[Tensor, ...]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss [] of an actor [D] on a minibatch, as `guide`'s critics see it, and statistics of its policy."""
+
+    def _actor_step(
+        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
+    ) -> dict[str, Tensor]:
+        """``given``: tensors of `guide`, noise, statistics of inputs, columns. Stacked actors share first and third."""
+        number, own = len(self.guide()), len(self._statistics())
+
+        def loss_of(theta: Tensor, *given: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            return self.actor_loss(theta, given[:number], given[number], given[number + 1 :])
+
+        if theta.dim() == 2:
+            noise_and_columns = (0, *[None] * own, *[0] * (len(given) - number - 1 - own))
+            loss_of = vmap(loss_of, (0, *[None] * number, *noise_and_columns))
+        leaf = theta.detach().requires_grad_()
+        loss, stats = loss_of(leaf, *given)
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf)  # an actor's own gradient: it is in no other's loss
+        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
+        found = {"loss/policy": loss, "optimizer/grad_norm": norm, **stats}
+        return {name: x.detach() for name, x in found.items()}
 
     def critic_update(
         self,

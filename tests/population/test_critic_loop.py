@@ -30,6 +30,9 @@ SYNCHRONOUS = {
     "cem_rl, policy": ("rl=ddpg", "ec=cem_rl", "ec.trained=1", "rl.warm_up_actions=policy", "budget.steps=1200"),
     "p_cem_rl": ("rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.episodes=2", "budget.steps=2000"),
     "p_cem_rl, sac": ("rl=sac", "ec=p_cem_rl", "ec.trained=2", "rl.n_step=2", "budget.steps=1200"),
+    "p_cem_rl, together": (
+        *("rl=sac", "ec=p_cem_rl", "ec.trained=4", "ec.train_together=2", "ec.critic_ratio=0.3", "budget.steps=1200"),
+    ),
 }
 ASYNCHRONOUS = {
     "p_cem_rl": (*CRITIC, "rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.parallel_critic=true", "budget.steps=1500"),
@@ -81,7 +84,8 @@ def test_n_and_n_more_is_2n(kind: str, case: str, alone: Callable[[str, str], Pa
     words = (SYNCHRONOUS if kind == "synchronous" else ASYNCHRONOUS)[case]
     whole, halves = alone(kind, case), tmp_path / "halves"
     evolved(halves, *words[:-1], "budget.steps=650")
-    assert newest(halves)["run"]["flying"]
+    flying = newest(halves)["run"]["flying"]
+    assert any(len(job["individuals"]["id"]) == (2 if case == "p_cem_rl, together" else 1) for job in flying.values())
     assert go(f"resume={halves}", words[-1]) == 0
     assert jobs(halves) == jobs(whole)
     assert journal(halves) == journal(whole)
@@ -148,6 +152,19 @@ def test_p_cem_rl_trains_its_critic_before_all_individuals(alone: Callable[[str,
     assert [one["critic"] for one in lines] == [0, 1, 1, None, None]
 
 
+def test_p_cem_rl_trains_several_individuals_in_a_job(alone: Callable[[str, str], Path]) -> None:
+    """Each has its own line, as if the job were its own, but the training of both counts once."""
+    run = alone("synchronous", "p_cem_rl, together")
+    lines = [json.loads(line) for line in (run / "jobs.jsonl").read_text().splitlines()]
+    trained = [one for one in lines if one["kind"] == "trained"][:4]
+    assert [one["individual"] for one in trained] == [0, 1, 2, 3]
+    assert [one["job"] - trained[0]["job"] for one in trained] == [0, 0, 1, 1]
+    assert [one["step"] - trained[0]["step"] for one in trained] == [0, 50, 100, 150]
+    assert {(one["critic"], one["gradient_steps"]) for one in trained} == {(1, 20)}
+    first, second = trained[:2]
+    assert first["began"] < first["trained"] < first["ended"] == second["began"] == second["trained"] < second["ended"]
+
+
 def test_the_lag_of_the_critic_is_bounded(alone: Callable[[str, str], Path]) -> None:
     lines = (alone("asynchronous", "aes_rl, bounded") / "metrics.jsonl").read_text().splitlines()
     lags = [line["critic/lag"] for line in map(json.loads, lines) if "critic/lag" in line]
@@ -162,6 +179,7 @@ def test_the_lag_of_the_critic_is_bounded(alone: Callable[[str, str], Path]) -> 
     (("rl=td3", "rl.normalize_inputs=true"), "rl.normalize_inputs: individuals that share a critic share no input"),
     (("rl=td3", "ec.objectives=[fitness,{length:-1}]"), "ec.objectives: this evolution takes one"),
     (("rl=td3", "rl.capacity=64", "rl.horizon=1"), "rl.capacity: an episode of 50 decisions needs twice as much"),
+    (("rl=td3", "ec=p_cem_rl", "ec.parallel_critic=true", "ec.train_together=2"), "ec.train_together: with a critic"),
     (("rl=td3", "ec.objectives=[speed]"), "ec.objectives: there is no result speed"),
     (("rl=td3", "ec.critic_ratio=null"), "ec.critic_ratio: null needs a cluster"),
     (("rl=td3", "ec=p_cem_rl", "ec.critic_ratio=null"), "ec.critic_ratio: null is for a critic that learns beside"),

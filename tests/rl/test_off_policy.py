@@ -15,11 +15,11 @@ from torch import Tensor
 from evorl.mdp.core import Array, Box, Discrete, Input, Spec, State, Step
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch
+from evorl.rl.core import Batch, NotFinite
 from evorl.rl.ddpg import DDPG
 from evorl.rl.off_policy import Reading
 from evorl.rl.sac import SAC, squashed
-from evorl.rl.separate_updates import copied, load_critic, train_actor, train_critic
+from evorl.rl.separate_updates import copied, load_critic, train_actor, train_actors, train_critic
 from evorl.rl.td3 import TD3
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -335,6 +335,44 @@ def test_training_apart_is_a_function_of_what_it_is_given(name: str) -> None:
         ends.append({**copied(learner.critic_state()), "theta": theta})
     for other in ends[1:]:
         assert all(torch.equal(other[part], x) for part, x in ends[0].items())
+
+
+@pytest.mark.parametrize(
+    "hyper",
+    [
+        TD3(**SMALL, **RATES),
+        DDPG(**SMALL, **RATES, max_grad_norm=0.01),
+        SAC(**STOCHASTIC, **RATES, alpha=0.5),
+        TD3(**{**SMALL, "net": Net(hidden=(16, 8), activation="tanh", output="tanh", bias=False)}, **RATES),
+        TD3(**SMALL, **RATES, normalize_inputs=True),
+    ],
+    ids=["td3", "ddpg, clipped", "sac", "td3, tanh", "td3, normalised"],
+)
+def test_stacked_actors_learn_as_each_does_alone(hyper: Any) -> None:
+    """Step by step within rounding; 70 steps are more than are drawn at once."""
+    learner, _ = collected(hyper, 4)
+    theta = learner.theta + 0.1 * torch.randn(3, len(learner.theta), generator=torch.Generator().manual_seed(1))
+    ids = (5, 11, 6)
+    for steps, exact in ((1, 1e-5), (2, 2e-5), (70, 1e-2)):
+        together = train_actors(learner, theta, everything(learner), steps, ids, step=0)
+        for start, number, outcome in zip(theta, ids, together, strict=True):
+            assert not isinstance(outcome, NotFinite)
+            alone, metrics = train_actor(learner, start, everything(learner), steps, number, step=0)
+            torch.testing.assert_close(outcome[0], alone, rtol=exact, atol=exact)
+            assert outcome[1] == pytest.approx(metrics, rel=1e-2, abs=1e-3)
+    assert not torch.equal(alone, start)
+
+
+def test_a_stacked_actor_that_is_not_finite_leaves_the_others_alone() -> None:
+    learner, _ = collected(TD3(**SMALL, **RATES), 4)
+    theta = learner.theta.repeat(3, 1)
+    theta[1, 0] = math.nan
+    first, second, third = train_actors(learner, theta, everything(learner), 5, (0, 1, 2), step=0)
+    assert isinstance(second, NotFinite)
+    for outcome, number in ((first, 0), (third, 2)):
+        assert not isinstance(outcome, NotFinite)
+        alone, _ = train_actor(learner, theta[number], everything(learner), 5, number, step=0)
+        torch.testing.assert_close(outcome[0], alone, rtol=1e-4, atol=1e-4)
 
 
 def test_a_squashed_gaussian_is_exact_at_the_bounds() -> None:
