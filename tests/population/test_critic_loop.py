@@ -94,6 +94,25 @@ def test_workers_change_nothing(case: str, alone: Callable[[str, str], Path], tm
     assert bits(there) == bits(alone("synchronous", case))
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_any_number_of_workers_gives_the_same_bits(
+    workers: int, alone: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    there = evolved(tmp_path / "there", *SYNCHRONOUS["p_cem_rl"], WORKERS[0], f"cluster.workers={workers}")
+    assert jobs(there) == jobs(alone("synchronous", "p_cem_rl"))
+    assert bits(there) == bits(alone("synchronous", "p_cem_rl"))
+
+
+def test_with_one_slot_on_one_worker_the_order_is_that_of_one_process(tmp_path: Path) -> None:
+    """Where a job of the critic takes all that is due, none is sent while an individual is at work: the worker does
+    all jobs in the order in which they were given out. Shorter jobs go first in one process, but wait here."""
+    words = (*ASYNCHRONOUS["aes_rl"], "ec.slots=1", "ec.critic_job=60")
+    here, there = evolved(tmp_path / "here", *words), evolved(tmp_path / "there", *words, *WORKERS, "cluster.workers=1")
+    assert len([one for one in jobs(here) if one["kind"] == "critic"]) > 3
+    assert jobs(there) == jobs(here)
+    assert bits(there) == bits(here)
+
+
 @pytest.mark.parametrize("case", ASYNCHRONOUS)
 def test_an_asynchronous_run_is_repeated_from_its_journal(case: str, tmp_path: Path) -> None:
     first = evolved(tmp_path / "first", *ASYNCHRONOUS[case], *WORKERS)
