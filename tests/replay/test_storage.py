@@ -262,7 +262,8 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
         check_ring, RING, Storage.read, "discount * gamma, discount", "discount, discount"),
     "frames that are overwritten": (
         check_ring, CUT, Replay.oldest, "max(length - self.capacity, start)", "max(length - self.capacity, 0)"),
-    "links forgotten by a resumed run": (check_ring, RING, Replay.load_state_dict, "self._link(numbers)", "pass"),
+    "links forgotten by a resumed run": (
+        check_ring, (7, *RING[1:]), Replay.load_state_dict, "self._link(numbers)", "pass"),
     "rewards of later transitions": (check_readers, READERS, Storage.read, "& (following < length)", ""),
     "a writer that never waits": (check_readers, READERS, Replay.spares, "more <= self.shape.slack", "True"),
     "slack not counted": (check_readers, READERS, Replay.spares, "self.frames + frames - then", "0"),
