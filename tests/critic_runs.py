@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 from evolution_runs import journal
 from harness import fingerprint, go
+
+from evorl.population.critic_jobs import CriticSteps, JobWorker, Lifetime
 
 QUICK = (
     *("mdp=pendulum", "mdp.time_limit=50", "record.tensorboard=false", "eval.episodes=2", "eval.every=0"),
@@ -48,3 +54,40 @@ def jobs(directory: Path) -> list[dict[str, Any]]:
     """Lines of jobs.jsonl, without what the clock and the cluster say."""
     lines = map(json.loads, (directory / "jobs.jsonl").read_text().splitlines())
     return [{k: v for k, v in line.items() if k not in ("worker", "began", "trained", "ended")} for line in lines]
+
+
+def check_critics(run: Callable[[], Path], patch: pytest.MonkeyPatch) -> None:
+    """Each version of a critic is made of the one before, and is another; trained individuals follow the version that
+    the journal names, and take turns at the chains."""
+    begun: list[Any] = []
+    made: dict[int, list[Any]] = {}
+    guides: dict[int, Any] = {}
+    train, live = JobWorker.train_critic, JobWorker.live
+
+    def trains(self: JobWorker, address: Any, job: Any) -> dict[str, Any]:
+        one, answer = CriticSteps(*job), train(self, address, job)
+        begun.append((one.chain, np.array(one.state["q"])))
+        made.setdefault(one.chain, []).append(np.array(answer["state"]["q"]))
+        return answer
+
+    def lives(self: JobWorker, address: Any, job: Any) -> dict[str, Any]:
+        one = Lifetime(*job)
+        if one.guide:
+            guides[one.id] = np.array(one.guide["q"])
+        return live(self, address, job)
+
+    patch.setattr(JobWorker, "train_critic", trains)
+    patch.setattr(JobWorker, "live", lives)
+    lines = jobs(run())
+    for chain, versions in made.items():
+        starts = [q for one, q in begun if one == chain]
+        assert len(versions) > 2
+        for before, start in zip(versions, starts[1:], strict=False):
+            np.testing.assert_array_equal(start, before)
+        assert all((a != b).mean() > 0.5 for a, b in pairwise([starts[0], *versions]))
+    trained = [one for one in lines if one["kind"] == "trained"]
+    assert len(trained) > 2
+    for number, one in enumerate(trained):
+        versions = made[number % len(made)]
+        assert one["critic"] > 0
+        np.testing.assert_array_equal(guides[one["individual"]], versions[one["critic"] - 1])

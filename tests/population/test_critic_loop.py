@@ -8,11 +8,15 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
-from critic_runs import ASYNCHRONOUS, SYNCHRONOUS, WORKERS, bits, evolved, jobs
+from critic_runs import ASYNCHRONOUS, SYNCHRONOUS, WORKERS, bits, check_critics, evolved, jobs
 from evolution_runs import journal
 from harness import fingerprint, go, newest
+from mutating import check_notices, mutate
+
+from evorl.population.critic_loop import CriticPopulation
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +131,33 @@ def test_the_lag_of_the_critic_is_bounded(alone: Callable[[str, str], Path]) -> 
     lines = (alone("asynchronous", "aes_rl, bounded") / "metrics.jsonl").read_text().splitlines()
     lags = [line["critic/lag"] for line in map(json.loads, lines) if "critic/lag" in line]
     assert max(lags) <= 200 + 3 * 50
+
+
+TRAINS = ["cem_rl", "p_cem_rl", "aes_rl", "aes_rl, bounded"]
+
+
+@pytest.mark.parametrize("case", TRAINS)
+def test_individuals_follow_the_versions_of_a_critic_that_learns(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {**ASYNCHRONOUS, **SYNCHRONOUS}[case]
+    check_critics(lambda: evolved(tmp_path / "run", *words), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("case", "function", "old", "new"),
+    [
+        ("cem_rl", CriticPopulation._finish_critic, 'answer["state"].items()', "critic.state.items()"),
+        ("aes_rl", CriticPopulation._finish_critic, 'answer["state"].items()', "critic.state.items()"),
+        ("aes_rl, bounded", CriticPopulation._send_individual, "self.trained % len(self.critics)", "-1"),
+    ],
+)
+def test_a_frozen_critic_is_noticed(
+    case: str, function: Any, old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {**ASYNCHRONOUS, **SYNCHRONOUS}[case]
+    mutate(monkeypatch, function, old, new)
+    check_notices(check_critics, lambda: evolved(tmp_path / "run", *words), monkeypatch)
 
 
 # ------------------------------------------------------------------ what is refused
