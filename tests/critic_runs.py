@@ -27,6 +27,9 @@ SYNCHRONOUS = {
     "cem_rl, policy": ("rl=ddpg", "ec=cem_rl", "ec.trained=1", "rl.warm_up_actions=policy", "budget.steps=1200"),
     "p_cem_rl": ("rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.episodes=2", "budget.steps=2000"),
     "p_cem_rl, sac": ("rl=sac", "ec=p_cem_rl", "ec.trained=2", "rl.n_step=2", "budget.steps=1200"),
+    "p_cem_rl, together": (
+        *("rl=sac", "ec=p_cem_rl", "ec.trained=4", "ec.train_together=2", "ec.critic_ratio=0.3", "budget.steps=1200"),
+    ),
 }
 ASYNCHRONOUS = {
     "p_cem_rl": (*CRITIC, "rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.parallel_critic=true", "budget.steps=1500"),
@@ -73,7 +76,7 @@ def check_critics(run: Callable[[], Path], patch: pytest.MonkeyPatch) -> None:
     def lives(self: JobWorker, address: Any, job: Any) -> dict[str, Any]:
         one = Lifetime(*job)
         if one.guide:
-            guides[one.id] = np.array(one.guide["q"])
+            guides.update(dict.fromkeys(one.ids, np.array(one.guide["q"])))
         return live(self, address, job)
 
     patch.setattr(JobWorker, "train_critic", trains)

@@ -34,9 +34,10 @@ OWN = {"evorl": "", "evorl, compiled": "rl.compile=true"}
 @dataclass(frozen=True)
 class Peer:
     settings: dict[str, Any]
-    """For sb3.py."""
     aim: float
     """How many times its rate ours is to be."""
+    program: tuple[str, ...] = ("sb3.py", "rate")
+    """Of this folder, with the words before its settings."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def measure(case: Case, threads: int, samples: int, seconds: float) -> tuple[Rat
                 workers[name, count] = stack.enter_context(ours)
             for name, peer in case.peers.items():
                 settings = json.dumps({**peer.settings, "threads": int(count)})
-                workers[name, count] = stack.enter_context(Worker(PEERS, "sb3.py", "rate", settings))
+                workers[name, count] = stack.enter_context(Worker(PEERS, *peer.program, settings))
         ask = {key: lambda _, w=w: w.rate(seconds) for key, w in workers.items()}
         first = alternate(ask, range(1))
         top = {name: max(rates[0] for (n, _), rates in first.items() if n == name) for name, _ in first}

@@ -43,6 +43,8 @@ class PopulationSection:
     pictures: Sequence[Picture]
     caption: str
     table: Table
+    further: Mapping[str, Table] = field(default_factory=dict)
+    """Other tables, by title."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +109,7 @@ def _population(shown: PopulationSection, prefix: str) -> str:
     pictures = "".join(_whole(picture, f"{prefix}{number}-") for number, picture in enumerate(shown.pictures))
     head = f'<h3>{escape(shown.title)}</h3><p class="caption">{escape(shown.caption)}</p>'
     table = _table(shown.table) if shown.table else ""
+    table += "".join(f"<h3>{escape(title)}</h3>{_table(rows)}" for title, rows in shown.further.items())
     return f'<section>{head}<div class="population">{pictures}</div>{table}</section>'
 
 

@@ -16,6 +16,8 @@ import evorl
 from evorl.analysis.figures import metrics_figure, panel_figure, render, render_inset
 from evorl.analysis.groups import Group, differences, format_value, group_runs, runs_by_world
 from evorl.analysis.html_page import HEADINGS, Page, PopulationSection, Section, to_html
+from evorl.analysis.job_figures import distribution_figure, work_figures
+from evorl.analysis.jobs import JobLog, read_job_log, work_rows
 from evorl.analysis.panels import Panel, make_panel
 from evorl.analysis.population import TABLE_ROWS, PopulationLog, individual_rows, population_logs, sampled_rows
 from evorl.analysis.population_figures import population_figures
@@ -51,6 +53,12 @@ OF_POPULATIONS = (
     "Figures of very large populations draw an even sample; best, mean and fronts are computed from all individuals. "
     "The dark line among the genes and the wide line in the lineage mark the descent of the best individual."
 )
+OF_WORK = (
+    " The timeline and the utilisation show what each worker did from its first job to its last; a pale stretch is "
+    "waiting. One row of the timeline is one worker. Of a long run, the timeline shows shares of time over the whole "
+    "run, and every job in its middle. Individuals at work are those that train or play, of the slots that the run has."
+)
+WORK = "Work of the workers"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,6 +76,8 @@ class WorldReport:
     populations: Mapping[str, PopulationLog]
     pictures: Mapping[str, Sequence[tuple[str, str, Figure]]]
     """File name, description and figure of each picture, by population."""
+    work: Mapping[str, JobLog]
+    """Jobs of the runs of populations that share a critic, by population."""
     pending: Sequence[PendingJob]
 
     @property
@@ -112,14 +122,23 @@ def _world_reports(
         main, others = _panels(groups)
         stem = "" if len(members) == 1 else f"{stems[name] if unique else f'{stems[name]}_{number}'}."
         found = searched.get(name, {}) | population_logs(groups)
-        shown = {title: list(population_figures(log)) for title, log in found.items()}
+        work = {title: jobs for title, log in found.items() if (jobs := read_job_log(log.run)) is not None}
+        shown = {title: list(_population_figures(log, work.get(title))) for title, log in found.items()}
         parts.append(
             WorldReport(
                 name=name, stem=stem, groups=groups, main=main, others=others, sweep=sweep_fitness(groups),
-                populations=found, pictures=shown, pending=apart[name],
+                populations=found, pictures=shown, work=work, pending=apart[name],
             )
         )  # fmt: skip
     return parts
+
+
+def _population_figures(log: PopulationLog, work: JobLog | None) -> Iterator[tuple[str, str, Figure]]:
+    yield from population_figures(log)
+    if (figure := distribution_figure(log.run)) is not None:
+        yield "distribution", "trained share and standard deviation by environment steps", figure
+    if work is not None:
+        yield from work_figures(work)
 
 
 def _logs_of_searches(
@@ -144,6 +163,14 @@ def _tables(parts: Sequence[WorldReport]) -> dict[str, bytes]:
     if known:
         best = [{"run": str(log.run.directory)} | row for log in known for row in individual_rows(log)]
         tables["population.csv"] = to_csv(best).encode()
+    if any(part.work for part in parts):
+        work = [
+            {"run": str(log.run.directory)} | row
+            for part in parts
+            for log in part.work.values()
+            for row in work_rows(log)
+        ]
+        tables["work.csv"] = to_csv(work).encode()
     return tables | {"table.md": "\n".join(map(_markdown, parts)).encode()}
 
 
@@ -151,6 +178,7 @@ def _markdown(part: WorldReport) -> str:
     """Return the tables of a world in Markdown."""
     tables = {GROUPS: group_rows(part.groups), RUNS: run_rows(part.groups, part.pending)}
     tables |= {_table_title(title, log): sampled_rows(log) for title, log in part.populations.items() if log.table_rows}
+    tables |= {f"{title}: {WORK.lower()}": work_rows(log) for title, log in part.work.items()}
     return f"# {part.name}\n\n" + "\n".join(f"## {title}\n\n{to_markdown(table)}" for title, table in tables.items())
 
 
@@ -271,17 +299,25 @@ def _section(part: WorldReport, names: Mapping[Path, str], title: str) -> Sectio
         main=[_panel_picture(shown) for shown in part.main.values()],
         others={title: [_panel_picture(shown) for shown in panels] for title, panels in part.others.items()},
         tables=by_group | {RUNS: by_run},
-        populations=[_population_section(title, log, part.pictures[title]) for title, log in part.populations.items()],
+        populations=[
+            _population_section(title, log, part.pictures[title], part.work.get(title))
+            for title, log in part.populations.items()
+        ],
     )
 
 
-def _population_section(title: str, log: PopulationLog, shown: Sequence[tuple[str, str, Figure]]) -> PopulationSection:
+def _population_section(
+    title: str, log: PopulationLog, shown: Sequence[tuple[str, str, Figure]], work: JobLog | None
+) -> PopulationSection:
     damaged = f" {_count(log.damaged, 'damaged line')} of its file left out." if log.damaged else ""
+    if work is not None:
+        damaged += OF_WORK + (f" {_count(work.damaged, 'damaged line')} of jobs left out." if work.damaged else "")
     return PopulationSection(
         title=_table_title(title, log),
         pictures=[(words, render_inset(figure)) for _, words, figure in shown],
         caption=(OF_SEARCHES if log.is_search else OF_RUNS) + OF_POPULATIONS + damaged,
         table=format_rows(sampled_rows(log)) if log.table_rows else (),
+        further={} if work is None else {WORK: format_rows(work_rows(work))},
     )
 
 

@@ -6,7 +6,8 @@ of the window: the mean takes a P-th of the step, the variance all of it.
     mu'     = mu + (sum_i lambda_i z_i - mu) / P
     sigma^2 = sum_i lambda_i (z_i - mu)^2 [/ number of elites] + epsilon
 
-Nothing is learned until the window is full. epsilon decays P times as slowly as in CEM-RL, which learns once for P.
+Nothing is learned until the window is full. A failed individual does not enter it. epsilon decays P times as slowly as
+in CEM-RL, which learns once for P.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from evorl.ec.cem import elite_weights, refit
-from evorl.ec.core import Metrics
-from evorl.ec.shared_critic import SteadyState, SteadyStateEvolution
+from evorl.ec.core import Evaluation, Metrics
+from evorl.ec.shared_critic import TRAINED, SteadyState, SteadyStateEvolution
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.vectors import Vectors, fitness, vectors
+from evorl.ec.vectors import fitness, vectors
 from evorl.util.types import Fraction, NonNegative, StateDict
 
 
@@ -47,20 +48,22 @@ class Strategy(SteadyState):
 
     def update(self, x: Coordinates, f: float, mean_fitness: float) -> Metrics:
         h, size = self.hyper, self.hyper.population
-        if len(self.population) < size:
+        if len(self.population) < size or f == -np.inf:  # a failed individual is no step
             return {}
         self.noise = h.noise_end + h.noise_decay ** (1 / size) * (self.noise - h.noise_end)
-        elite = self.elite()
-        if len(elite):
-            mean, variance = refit(elite, elite_weights(len(elite), "log"), self.mean, self.noise, h.divide)
-            self.mean, self.variance = self.mean + (mean - self.mean) / size, variance
-        return {}
+        best = self.best()
+        if not best:
+            return {}
+        elite = vectors(self.space, best)
+        mean, variance = refit(elite, elite_weights(len(elite), "log"), self.mean, self.noise, h.divide)
+        self.mean, self.variance = self.mean + (mean - self.mean) / size, variance
+        return {"population/elites_trained": sum(one.individual.role == TRAINED for one in best) / len(best)}
 
-    def elite(self) -> Vectors:
-        """The best of the window [N, G + D], the best first; failed individuals are never among them."""
+    def best(self) -> list[Evaluation]:
+        """The elite of the window, the best first; failed individuals are never among them."""
         f = fitness(self.population)
         places = min(max(round(self.hyper.elite * len(f)), 1), int(np.isfinite(f).sum()))
-        return vectors(self.space, [self.population[i] for i in np.argsort(-f, kind="stable")[:places]])
+        return [self.population[i] for i in np.argsort(-f, kind="stable")[:places]]
 
     def state_dict(self) -> StateDict:
         return {**super().state_dict(), "noise": self.noise}

@@ -16,7 +16,7 @@ p comes from R and the return M of the present mean, by one of four rules with a
 n is a constant, or adapts to p: n = max(1/p - 1, 1).
 
 What differs from the authors' code: an individual above an absolute baseline that the mean has not reached moves the
-mean all the way (p = 1); there the rule divides by zero or gives 0.
+mean all the way (p = 1); there the rule divides by zero or gives 0 or 1 by chance, which ``unreached=formula`` repeats.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class AESRL(MeanComparing):
     """D of the mean rules, in units of the return."""
     baseline: float | None = None
     """b of baseline_absolute; null is minus ``scale``."""
+    unreached: Literal["whole", "formula"] = "whole"
+    """p under baseline_absolute while the mean is not above b: 1, or what the formula gives, within [0, 1]."""
     negative: Fraction = 0.0
     """What multiplies the negative weights of fixed_linear."""
     variance_n: AtLeastOne = 10.0
@@ -68,7 +70,9 @@ def update_weight(h: AESRL, r: float, m: float) -> float:
         b = -h.scale if h.baseline is None else h.baseline
     if r < b:
         return 0.0
-    return 1.0 if m <= b else (r - b) / ((r - b) + (m - b))
+    if m <= b and (h.unreached == "whole" or r - b == b - m):  # where the formula divides by zero
+        return 1.0
+    return min(max((r - b) / ((r - b) + (m - b)), 0.0), 1.0)
 
 
 def variance_count(h: AESRL, p: float) -> float:

@@ -14,12 +14,21 @@ from dataclasses import dataclass
 
 from evorl.ec.cem_rl import CEMRL
 from evorl.ec.shared_critic import CriticOrder, CriticWorker
+from evorl.util.errors import BadRequest
+from evorl.util.types import Count
 
 
 @dataclass(frozen=True, kw_only=True)
 class PCEMRL(CEMRL, CriticWorker):
     parallel_critic: bool = False
     """Whether the critic learns beside the actors."""
+    train_together: Count = 1
+    """Individuals that one job trains, in products of stacked weights; they play one after another."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.parallel_critic and self.train_together > 1:
+            raise BadRequest("with a critic beside them, individuals do not begin together", "train_together")
 
     @property
     def critic_order(self) -> CriticOrder:

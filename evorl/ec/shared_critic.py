@@ -13,7 +13,7 @@ Letters in shapes: D weights.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -34,6 +34,7 @@ from evorl.ec.space import Coordinates, Space
 from evorl.ec.space_change import SpaceChange
 from evorl.ec.vectors import fitness, initial_vector
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Fraction, NonNegative, Positive, StateDict
 
 EVOLVED, TRAINED, MEAN = "evolved", "trained", "mean"
@@ -52,12 +53,17 @@ class SharedCriticEvolution(Evolution):
     seeds: Literal["common", "fresh"] = "fresh"
     sigma: Positive = 1e-3**0.5
     """Standard deviation of weights at the start."""
-    critic_ratio: Positive = 1.0
-    """Gradient steps of the critic for each environment step that counts."""
+    critic_ratio: Positive | None = 1.0
+    """Gradient steps of the critic for each environment step that counts; null: as many as time allows."""
     actor_ratio: Positive = 1.0
     """Gradient steps of a trained individual for each environment step of the last ``population`` episodes."""
     tell_warm_up: bool = False
     """Learn also from individuals whose actions were random; false plays random episodes before the search begins."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.critic_ratio is None and self.critic_order != "beside":
+            raise BadRequest("null is for a critic that learns beside the actors", "critic_ratio")
 
     @property
     @abstractmethod
@@ -122,6 +128,11 @@ def training_probability(trained: int, evolved: int, share: float, gain: float) 
     return min(max(0.5 - gain * (trained / (trained + evolved) - share), 0.0), 1.0)
 
 
+def failed(one: Evaluation) -> bool:
+    """Whether an individual has no fitness; nothing is compared with it."""
+    return bool(fitness([one])[0] == -np.inf)
+
+
 class SharedCriticEvolver(Evolver, Protocol):
     """An evolver whose individuals share a critic, as the loop sees it."""
 
@@ -132,10 +143,11 @@ class SharedCriticEvolver(Evolver, Protocol):
     """Whether it may propose individuals to train; the loop sets it when there is something to learn from."""
 
 
-class SteadyState:
+class SteadyState(ABC):
     """A diagonal Gaussian N(mean, diag(variance)) [G + D] that learns from one individual at a time.
 
-    Its population is the last ``hyper.population`` individuals.
+    Its population is the last ``hyper.population`` individuals that did not fail. A birth counts the individuals that
+    it has learned from.
     """
 
     def __init__(self, hyper: SteadyStateEvolution, space: Space, seed: int) -> None:
@@ -190,14 +202,15 @@ class SteadyState:
         for one in evaluations:
             if one.individual.role == MEAN:
                 metrics = self._learn(self.compared.pop(one.individual.id), float(fitness([one])[0]))
-            elif isinstance(self._hyper, MeanComparing):
+            elif isinstance(self._hyper, MeanComparing) and not failed(one):
                 self.waiting.append(one)
             else:
                 metrics = self._learn(one, np.nan)
         return metrics
 
     def _learn(self, one: Evaluation, mean_fitness: float) -> Metrics:
-        self.population = [*self.population, one][-self._hyper.population :]
+        if not failed(one):
+            self.population = [*self.population, one][-self._hyper.population :]
         x = self.space.vector(one.individual.genes, one.individual.weights)
         metrics = self.update(x, float(fitness([one])[0]), mean_fitness)
         self.generation += 1

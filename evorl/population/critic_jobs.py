@@ -29,7 +29,7 @@ from evorl.rl.core import NotFinite
 from evorl.rl.evaluation import EvaluationNoise
 from evorl.rl.off_policy import OffPolicyHyper, Reading
 from evorl.rl.recorded_episodes import record_episodes
-from evorl.rl.separate_updates import AnyLearner, load_critic, train_actor, train_critic
+from evorl.rl.separate_updates import AnyLearner, Trained, load_critic, train_actors, train_critic
 from evorl.training.experiment import Experiment
 from evorl.util import seed as seeds
 from evorl.util.types import StateDict
@@ -43,16 +43,16 @@ Array = NDArray[Any]
 
 
 class Lifetime(NamedTuple):
-    """What happens to an individual: gradient steps on a critic, then episodes."""
+    """What happens to individuals: gradient steps on a critic, all together, then episodes, one after another."""
 
-    id: int
+    ids: Sequence[int]
     role: str
-    weights: Array  # [D]
-    random: bool  # its actions are random
-    guide: Mapping[str, Any]  # the critic's part that a trained individual follows; empty if it is not trained
+    weights: Array  # [K, D]
+    random: bool  # their actions are random
+    guide: Mapping[str, Any]  # the critic's part that trained individuals follow; empty if they are not trained
     length: int  # of the replay
     oldest: int
-    gradient_steps: int
+    gradient_steps: int  # of each
     step: int  # environment steps at its start, for schedules
 
 
@@ -82,8 +82,8 @@ class Job(NamedTuple):
     """A job that was given out."""
 
     number: int  # in the order of giving out
-    kind: str  # the role of an individual, or CRITIC
-    individual: Individual | None
+    kind: str  # the role of its individuals, or CRITIC
+    individuals: Sequence[Individual]
     given: Lifetime | CriticSteps
     version: int  # of the critic that it uses
     future: Future
@@ -96,19 +96,17 @@ class Job(NamedTuple):
 
 def packed(job: Job) -> StateDict:
     """What a checkpoint holds of a job in flight."""
-    one = None if job.individual is None else pack([job.individual])
     return {
-        "number": job.number, "kind": job.kind, "individual": one, "version": job.version,
+        "number": job.number, "kind": job.kind, "individuals": pack(job.individuals), "version": job.version,
         "given": {name: np.stack(x) if name == "targets" else x for name, x in job.given._asdict().items()},
     }  # fmt: skip
 
 
-def unpacked(state: StateDict) -> tuple[int, str, Individual | None, Lifetime | CriticSteps, int]:
-    """Number, kind, individual, what is given, and version of a job from `packed`."""
+def unpacked(state: StateDict) -> tuple[int, str, Sequence[Individual], Lifetime | CriticSteps, int]:
+    """Number, kind, individuals, what is given, and version of a job from `packed`."""
     critic = state["kind"] == CRITIC
     given: Lifetime | CriticSteps = CriticSteps(**state["given"]) if critic else Lifetime(**state["given"])
-    one = None if critic else unpack(state["individual"])[0]
-    return state["number"], state["kind"], one, given, state["version"]
+    return state["number"], state["kind"], unpack(state["individuals"]), given, state["version"]
 
 
 def replay_shape(hyper: OffPolicyHyper) -> Shape:
@@ -137,47 +135,62 @@ class JobWorker:
             first += one.gradient_steps
         ended = time.time()
         state = arrays(self.learner.critic_state())
-        return {"state": state, "metrics": metrics, "worked": Worked(os.getpid(), began, ended, ended)}
+        return {"state": state, "metrics": metrics, "worked": [Worked(os.getpid(), began, ended, ended)]}
 
     def live(self, address: Sequence[Any], job: Sequence[Any]) -> dict[str, Any]:
-        """Do a `Lifetime`; return the `IndividualResult`, the transitions and the statistics of training."""
-        began, one = time.time(), Lifetime(*job)
-        weights, metrics = np.array(one.weights), dict[str, float]()
-        fragments: list[Any] = []
-        try:
-            if one.role == TRAINED:
-                load_critic(self.learner, one.guide)
-                reading, theta = self._reading(address, one), torch.from_numpy(weights)
-                theta, metrics = train_actor(self.learner, theta, reading, one.gradient_steps, one.id, one.step)
-                weights = theta.cpu().numpy()
-            trained = time.time()
-            result, fragments = self._play(one, weights)
-        except NotFinite as error:
-            trained, result = time.time(), failed_result(self.evolution, str(error))
-        if one.role == TRAINED:
-            result = result._replace(weights=weights)
-        ended = time.time()
-        return {
-            "result": result._replace(seconds=ended - began), "fragments": fragments, "metrics": metrics,
-            "worked": Worked(os.getpid(), began, trained, ended),
-        }  # fmt: skip
+        """Do a `Lifetime`; return each individual's `IndividualResult` with its transitions, what was worked for each,
+        and the statistics of training. The first one's work includes the training of all."""
+        began, given = time.time(), Lifetime(*job)
+        outcomes, metrics = self._train(address, given), dict[str, float]()
+        start = time.time()
+        share, lives, worked = (start - began) / len(outcomes), list[Any](), list[Worked]()
+        for place, outcome in enumerate(outcomes):
+            if not isinstance(outcome, NotFinite):
+                metrics |= outcome[1]
+            result, fragments = self._play(given, place, outcome)
+            ended = time.time()
+            lives.append((result._replace(seconds=share + ended - start), fragments))
+            worked.append(Worked(os.getpid(), start if place else began, start, ended))
+            start = ended
+        return {"lives": lives, "metrics": metrics, "worked": worked}
 
-    def _play(self, one: Lifetime, weights: Array) -> tuple[IndividualResult, list[Any]]:
-        world, games = self.experiment.mdp, self.evolution.episodes_of(one.role)
-        name = "individuals" if self.evolution.seeds == "common" else f"individual {one.id}"
+    def _train(self, address: Sequence[Any], given: Lifetime) -> Sequence[Trained | NotFinite]:
+        """Return the weights [D] that each individual plays with, and the statistics of its training."""
+        theta = torch.from_numpy(np.array(given.weights))
+        if given.role != TRAINED:
+            return [(one, {}) for one in theta]
+        load_critic(self.learner, given.guide)
+        reading = self._reading(address, given)
+        return train_actors(self.learner, theta, reading, given.gradient_steps, given.ids, given.step)
+
+    def _play(self, given: Lifetime, place: int, outcome: Trained | NotFinite) -> tuple[IndividualResult, list[Any]]:
+        """Play what became of an individual; return its result and its transitions."""
+        if isinstance(outcome, NotFinite):
+            return failed_result(self.evolution, str(outcome))._replace(weights=given.weights[place]), []
+        self.learner.theta.copy_(outcome[0])
+        self.learner.random.fill_(given.random)
+        try:
+            result, fragments = self._episodes(given.role, given.ids[place], given.random)
+        except NotFinite as error:
+            result, fragments = failed_result(self.evolution, str(error)), []
+        if given.role == TRAINED:
+            result = result._replace(weights=outcome[0].cpu().numpy())
+        return result, fragments
+
+    def _episodes(self, role: str, number: int, random: bool) -> tuple[IndividualResult, list[Any]]:
+        world, games = self.experiment.mdp, self.evolution.episodes_of(role)
+        name = "individuals" if self.evolution.seeds == "common" else f"individual {number}"
         arena = world.arena(
             math.ceil(games / world.sides) * world.sides,
-            seeds.Episodes(self.experiment.seed, name, evaluation=one.role == MEAN),
+            seeds.Episodes(self.experiment.seed, name, evaluation=role == MEAN),
         )
         try:
-            self.learner.theta.copy_(torch.from_numpy(weights))
-            self.learner.random.fill_(one.random)
-            noise = EvaluationNoise(arena, seeds.key(self.experiment.seed, "random", one.id), not one.random)
+            noise = EvaluationNoise(arena, seeds.key(self.experiment.seed, "random", number), not random)
             episodes, fragments = record_episodes(arena, self.learner, noise)
         finally:
             arena.close()
         result = result_of_episodes(self.evolution, episodes, world.sides)
-        return result, [] if one.role == MEAN else [tuple(x) for x in fragments]
+        return result, [] if role == MEAN else [tuple(x) for x in fragments]
 
     def _reading(self, address: Sequence[Any], job: Lifetime | CriticSteps) -> Reading:
         return Reading(self.reader.storage(Address(*address)), job.length, job.oldest)

@@ -39,7 +39,7 @@ from evorl.population.critic_jobs import (
     replay_shape,
     unpacked,
 )
-from evorl.population.critic_records import distribution_metrics, job_row
+from evorl.population.critic_records import WorkSeconds, distribution_metrics, job_rows
 from evorl.population.critics import Critics
 from evorl.population.results import (
     check_results,
@@ -115,7 +115,7 @@ class CriticPopulation:
         self.best: tuple[float, int] | None = None
         self.waiting: list[Individual] = []  # for the critic, in a generation
         self.in_flight: list[Job] = []
-        self.seconds = {"play": 0.0, "train_actor": 0.0, "train_critic": 0.0}  # since the last row of metrics
+        self.seconds = WorkSeconds()  # since the last row of metrics
         self.metrics: Metrics = {}  # since then
         self.processes: dict[int, int] = {}  # numbers of the workers, by process
         self.began = time.time()
@@ -140,18 +140,22 @@ class CriticPopulation:
         job = self._next()
         answer = job.future.result()
         self.in_flight.remove(job)
-        self._done += 1
-        worked, before = Worked(*answer["worked"]), self.steps
-        rows = self._finish_critic(job, answer) if job.kind == CRITIC else self._finish_individual(job, answer)
-        self._account(job, worked)
+        worked, before = [Worked(*one) for one in answer["worked"]], self.steps
+        if job.kind == CRITIC:
+            self._finish_critic(job, answer)
+        lives = zip(job.individuals, answer.get("lives", ()), strict=True)
+        rows = [self._finish_individual(job.kind, *one) for one in lives]
+        for one in worked:
+            self.seconds.add(job.kind, one)
         self.metrics |= answer["metrics"]
-        worker = self.processes.setdefault(worked.process, len(self.processes))
-        entry = job_row(job, worked, worker, self.began, self.steps, rows[0]["objectives"] if rows else None)
+        worker = self.processes.setdefault(worked[0].process, len(self.processes))
+        entries = job_rows(job, worked, worker, self.began, self.steps, rows)
+        self._done += len(entries)
         metrics: Metrics = {}
         if self.steps > before:
             metrics = {**self.metrics, **self._progress()}
-            self.metrics, self.seconds = {}, dict.fromkeys(self.seconds, 0.0)
-        return Progress(metrics, [row for row in rows if job.kind not in (MEAN, RANDOM)], [entry])
+            self.metrics = {}
+        return Progress(metrics, [row for row in rows if job.kind not in (MEAN, RANDOM)], entries)
 
     def _fill(self) -> None:
         """Give out all jobs that may begin now."""
@@ -162,7 +166,7 @@ class CriticPopulation:
             if one.role == TRAINED and not self.beside:
                 self.waiting.append(one)
             else:
-                self._send_individual(one)
+                self._send_individuals([one])
         if not self.beside and self.waiting and not self._training_critics():
             self._send_critic_of_generation()
         if not self.in_flight:
@@ -198,26 +202,24 @@ class CriticPopulation:
         self.evolver.trains = not self._warming() and (not self.beside or self.critics.learned(self.hyper.warm_up))
         return next(iter(self.evolver.ask(1)), None)
 
-    def _send_individual(self, one: Individual) -> None:
-        """Give out an individual. A trained one follows the newest version of its critic."""
-        assert one.weights is not None
-        guide, version, steps = {}, 0, 0
-        if one.role == TRAINED:
+    def _send_individuals(self, some: Sequence[Individual]) -> None:
+        """Give out individuals of one role in one job. Trained ones follow the newest version of their critic."""
+        guide, version, steps, role = {}, 0, 0, some[0].role
+        if role == TRAINED:
             critic = self.critics[self.trained % len(self.critics)]
             guide, version = critic.guide(self.guide), critic.version
             steps = round(self.evolution.actor_ratio * sum(self.lengths))
-            self.trained += 1
-        uniform = self.hyper.warm_up_actions == "uniform"
-        random = one.role == RANDOM or (uniform and one.role != MEAN and self._warming())
-        length, oldest = self._readable()
-        given = Lifetime(one.id, one.role, one.weights, random, guide, length, oldest, steps, self.steps)
-        self._send(one.role, one, given, version)
+            self.trained += len(some)
+        random = role == RANDOM or (self.hyper.warm_up_actions == "uniform" and role != MEAN and self._warming())
+        weights = np.stack([one.weights for one in some if one.weights is not None])
+        ids, (length, oldest) = [one.id for one in some], self._readable()
+        given = Lifetime(ids, role, weights, random, guide, length, oldest, steps, self.steps)
+        self._send(role, some, given, version)
 
     def _send_critic_beside(self, chain: int) -> None:
         """Give a critic its next steps unless it is at work, or has taken all that the environment steps allow."""
-        critic = self.critics[chain]
         busy = any(isinstance(job.given, CriticSteps) and job.given.chain == chain for job in self.in_flight)
-        if busy or self._warming() or critic.gradient_steps >= self.evolution.critic_ratio * self.steps:
+        if busy or self._warming() or not self.critics.may_learn(chain, self.steps):
             return
         _, weights = self.space.individual(self.evolver.mean)
         assert weights is not None
@@ -228,22 +230,22 @@ class CriticPopulation:
         each = self.evolution.critic_order == "each"
         targets = [one.weights for one in self.waiting if one.weights is not None]
         number = getattr(self.evolution, "trained", len(targets))
-        steps = int(self.evolution.critic_ratio * sum(self.lengths) / number)
+        steps = int((self.evolution.critic_ratio or 1.0) * sum(self.lengths) / number)
         self._send_critic(0, targets[:1] if each else targets, steps)
 
     def _send_critic(self, chain: int, targets: Sequence[Any], steps: int) -> None:
         critic = self.critics[chain]
         length, oldest = self._readable()
         given = CriticSteps(chain, critic.state, targets, length, oldest, critic.gradient_steps, steps, self.steps)
-        self._send(CRITIC, None, given, critic.version)
+        self._send(CRITIC, [], given, critic.version)
 
     def _readable(self) -> tuple[int, int]:
         count = self.replay.count
         return count, self.replay.oldest(count) if count else 0
 
-    def _send(self, kind: str, one: Individual | None, given: Lifetime | CriticSteps, version: int) -> None:
+    def _send(self, kind: str, some: Sequence[Individual], given: Lifetime | CriticSteps, version: int) -> None:
         future = self.group.any("train_critic" if kind == CRITIC else "live", tuple(self.address), tuple(given))
-        self.in_flight.append(Job(self.jobs, kind, one, given, version, future))
+        self.in_flight.append(Job(self.jobs, kind, some, given, version, future))
         self.jobs += 1
 
     def _next(self) -> Job:
@@ -254,7 +256,7 @@ class CriticPopulation:
             if not self.beside or self.experiment.cluster.in_process:
                 return critics[0]
         elif not self.beside:  # an order that does not depend on the workers
-            return min(self.in_flight, key=lambda job: abs(job.given[0]))
+            return min(self.in_flight, key=lambda job: abs(job.individuals[0].id))
         if self.experiment.cluster.in_process:
             return min(self.in_flight, key=lambda job: (job.kind != MEAN, job.number))
         ready = self.group.first([job.future for job in self.in_flight])
@@ -269,37 +271,37 @@ class CriticPopulation:
 
     # -------------------------------------------------------------- answers
 
-    def _finish_critic(self, job: Job, answer: dict[str, Any]) -> list[dict[str, Any]]:
+    def _finish_critic(self, job: Job, answer: dict[str, Any]) -> None:
         assert isinstance(job.given, CriticSteps)
         critic = self.critics[job.given.chain]
         critic.state = {name: np.array(x) for name, x in answer["state"].items()}
         critic.gradient_steps += job.given.gradient_steps * len(job.given.targets)
         critic.version += 1
         if not self.beside:
-            for _ in job.given.targets:
-                self._send_individual(self.waiting.pop(0))
-        return []
+            number, together = len(job.given.targets), getattr(self.evolution, "train_together", 1)
+            for first in range(0, number, together):
+                self._send_individuals(self.waiting[first : min(first + together, number)])
+            self.waiting = self.waiting[number:]
 
-    def _finish_individual(self, job: Job, answer: dict[str, Any]) -> list[dict[str, Any]]:
-        assert job.individual is not None
-        one, reason, seconds = to_evaluation(job.individual, answer["result"])
-        if job.kind == MEAN:
+    def _finish_individual(self, role: str, played: Individual, life: Sequence[Any]) -> dict[str, Any]:
+        result, fragments = life
+        one, reason, seconds = to_evaluation(played, result)
+        if role == MEAN:
             self.uncounted += one.cost
         else:
-            self._append([Fragment(*x) for x in answer["fragments"]])
+            self._append([Fragment(*x) for x in fragments])
             self.steps += one.cost
             self.lengths.append(one.cost)
         if reason:
             log.warning("individual %d failed and has no fitness: %s", one.individual.id, reason)
             self.failed += 1
-        if job.kind not in (MEAN, RANDOM):
-            self.evaluations += 1
+        self.evaluations += role not in (MEAN, RANDOM)
         staleness = self.evolver.generation - one.individual.birth
-        if job.kind != RANDOM:
+        if role != RANDOM:
             self.metrics |= self.evolver.tell([one])
-        if job.kind not in (MEAN, RANDOM) and self.beside:
+        if role not in (MEAN, RANDOM) and self.beside:
             self.metrics["population/staleness"] = staleness
-        return [population_row(one, self.space, objective_names(self.evolution), self.steps, seconds)]
+        return population_row(one, self.space, objective_names(self.evolution), self.steps, seconds)
 
     def _append(self, fragments: Sequence[Fragment]) -> None:
         """Append episodes. A job that still reads rows which they would overwrite is waited for."""
@@ -314,10 +316,6 @@ class CriticPopulation:
 
     # -------------------------------------------------------------- records
 
-    def _account(self, job: Job, worked: Worked) -> None:
-        self.seconds["train_critic" if job.kind == CRITIC else "train_actor"] += worked.trained - worked.began
-        self.seconds["play"] += worked.ended - worked.trained
-
     def _progress(self) -> Metrics:
         return {
             "population/evaluations": self.evaluations, "population/failed": self.failed,
@@ -325,7 +323,7 @@ class CriticPopulation:
             **self.group.counters(),
             "replay/size": min(self.replay.count, self.replay.capacity), "train/uncounted_steps": self.uncounted,
             "critic/lag": self._lag(), "critic/gradient_steps": self.critics.gradient_steps,
-            **{f"speed/{name}_seconds": x for name, x in self.seconds.items()},
+            **self.seconds.take(),
         }  # fmt: skip
 
     def top_individuals(self) -> list[dict[str, Any]]:
@@ -351,7 +349,6 @@ class CriticPopulation:
         assert weights is not None
         self.learner.set_target_policy(torch.from_numpy(weights))
         self.learner.theta.copy_(torch.from_numpy(weights))
-        self.learner.random.fill_(False)
         load_critic(self.learner, self.critics[0].state)
 
     def fitness(self, evaluated: Metrics | None) -> float | None:
@@ -370,7 +367,7 @@ class CriticPopulation:
             "evolver": self.evolver.state_dict(), "waiting": pack(self.waiting),
             "critics": self.critics.state_dict(),
             "flying": {str(n): packed(job) for n, job in enumerate(self.in_flight)},
-            "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds},
+            "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds.seconds},
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -382,12 +379,12 @@ class CriticPopulation:
         self.evolver.load_state_dict(state["evolver"])
         self.waiting = unpack(state["waiting"])
         self.critics.load_state_dict(state["critics"])
-        self.metrics, self.seconds = dict(state["metrics"]), dict(state["clock"])
-        self.began = time.time() - self.seconds.pop("time")
+        self.metrics, self.seconds.seconds = dict(state["metrics"]), dict(state["clock"])
+        self.began = time.time() - self.seconds.seconds.pop("time")
         jobs = self.jobs
         for n in range(len(state["flying"])):
-            self.jobs, kind, one, given, version = unpacked(state["flying"][str(n)])
-            self._send(kind, one, given, version)
+            self.jobs, kind, some, given, version = unpacked(state["flying"][str(n)])
+            self._send(kind, some, given, version)
         self.jobs = jobs
 
     def close(self) -> None:

@@ -114,8 +114,8 @@ def initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[Initial
 
 
 def saved_individuals(run: StateDict) -> list[Individual]:
-    """Return the individuals of a run's state that did not fail, the best first; none for a single run."""
-    if "evolver" not in run:
+    """Return the individuals of a population's state that did not fail, the best first; none for other runs."""
+    if "leader" not in run:  # one learner, or a mean with a shared critic
         return []
     others = unpack_evaluations(run["evolver"]["population"])
     f = objectives(others)

@@ -26,6 +26,8 @@ def new_work(experiment: Experiment, init: Start | None = None, replay: Path | s
     if isinstance(experiment.ec, SharedCriticEvolution):
         check(experiment, experiment.ec)
         order = [] if replay is None else job_journal(Path(replay), "replay")
+        if experiment.ec.critic_ratio is None and experiment.cluster.in_process and not order:
+            raise BadRequest("null needs a cluster: in one process a critic leaves no time to play", "ec.critic_ratio")
         return CriticPopulation(experiment, experiment.ec, order, init)
     if isinstance(experiment.ec, IndependentEvolution):
         return Population(experiment, experiment.ec, [] if replay is None else journal(Path(replay), "replay"), init)

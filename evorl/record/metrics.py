@@ -116,7 +116,7 @@ METRICS: dict[str, Metric] = {
     "speed/play_seconds": Metric("s", "time that workers spent playing since the previous row"),
     "speed/train_actor_seconds": Metric("s", "time that workers spent training individuals since the previous row"),
     "speed/train_critic_seconds": Metric("s", "time that workers spent training critics since the previous row"),
-    "speed/wait_seconds": Metric("s", "time that slots for individuals were empty or waited since the previous row"),
+    "speed/wait_seconds": Metric("s", "time that workers had nothing to do between their jobs since the previous row"),
     # Speed and cluster.
     "speed/steps_per_second": Metric("env steps/s", "since the previous row, without evaluation and saving"),
     "speed/sample_seconds": Metric("s", "time spent on sampling since the previous row"),

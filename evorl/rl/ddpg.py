@@ -78,21 +78,18 @@ class Learner(OffPolicy[H]):
         theta: Tensor, actor_m: Tensor, actor_v: Tensor, actor_t: Tensor, lr: Tensor, noise: Tensor, *columns: Tensor,
     ) -> dict[str, Tensor]:  # fmt: skip
         stats = self._critic_step(theta_target, phi, phi_target, m, v, t, lr, noise, *columns)
-        stats |= self._actor_step(phi, theta, actor_m, actor_v, actor_t, lr, *columns)
+        stats |= self._actor_step(theta, actor_m, actor_v, actor_t, lr, phi, noise, *columns)
         follow(phi_target, phi, self.hyper.tau)
         follow(theta_target, theta, self.hyper.tau)
         return {**stats, "value/target_gap": gap(phi, phi_target)}
 
-    def _actor_step(
-        self, phi: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *columns: Tensor
-    ) -> dict[str, Tensor]:
+    def actor_loss(
+        self, theta: Tensor, guide: tuple[Tensor, ...], noise: Tensor, columns: tuple[Tensor, ...]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Its gradient is the negated deterministic policy gradient, eq. 6."""
         inputs = self.split(columns)[0]
-        leaf = theta.detach().requires_grad_()
-        value = self.critic.first(self.critic_layout, phi, inputs, self.actor(leaf, inputs))
-        loss = -value.sum(-1).mean()  # its gradient is the negated deterministic policy gradient, eq. 6
-        (gradient,) = torch.autograd.grad(loss, leaf)
-        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
-        return {"loss/policy": loss.detach(), "optimizer/grad_norm": norm}
+        value = self.critic.first(self.critic_layout, guide[0], inputs, self.actor(theta, inputs))
+        return -value.sum(-1).mean(), {}
 
     # -------------------------------------------------------------- critics and actors apart
 
@@ -110,10 +107,6 @@ class Learner(OffPolicy[H]):
         stats = self._critic_step(theta_target, phi, phi_target, m, v, t, lr, noise, *columns)
         follow(phi_target, phi, self.hyper.tau)
         return {**stats, "value/target_gap": gap(phi, phi_target)}
-
-    def actor_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        actor = (self.phi, self.theta, *self.adam.values(), self.lr)
-        return self._updates.replay(self._actor_step, *actor, *self._statistics(), *columns)
 
     def actor(self, theta: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
         """Deterministic actions [N, K] for normalised inputs."""

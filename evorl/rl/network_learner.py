@@ -149,10 +149,13 @@ class NetworkLearner(Generic[H]):
     # -------------------------------------------------------------- optimising
 
     def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
-        """Take a step of Adam along the clipped gradient, in place; return the gradient's norm before clipping."""
-        norm: Tensor = gradient.norm()
+        """Take a step of Adam along the clipped gradient, in place; return the gradient's norm before clipping.
+
+        Of stacked networks, gradient, theta, m, v [K, D], each has its own norm [K]; they share the step count t [].
+        """
+        norm: Tensor = gradient.norm(dim=-1)
         if self.hyper.max_grad_norm is not None:
-            gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+            gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)[..., None]
         adam(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
         return norm
 

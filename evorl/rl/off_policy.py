@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import functional_call
+from torch.func import functional_call, vmap
 
 from evorl.mdp.core import Box, Spec, StateDict
 from evorl.nets.flat import Layout
@@ -104,7 +104,7 @@ class OffPolicy(NetworkLearner[H]):
             "v": torch.zeros_like(self.phi),
             "t": torch.zeros_like(self.lr),
         }
-        self.random = torch.tensor(hyper.warm_up > 0 and hyper.warm_up_actions == "uniform", device=device)
+        self.random = torch.tensor(False, device=device)  # true in members' copies during the warm-up
         self.extra = (self.random,)
         self.gradient_steps = 0
 
@@ -120,6 +120,11 @@ class OffPolicy(NetworkLearner[H]):
         return Replay(self.spec, Shape(self.hyper.capacity, self.hyper.members * self.hyper.slots))
 
     # -------------------------------------------------------------- acting
+
+    def weights(self) -> list[Tensor]:
+        theta, _, *statistics = super().weights()
+        uniform = self.hyper.warm_up > 0 and self.hyper.warm_up_actions == "uniform"
+        return [theta, torch.tensor(uniform and self.gradient_steps == 0), *statistics]
 
     def _decide(
         self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
@@ -146,7 +151,6 @@ class OffPolicy(NetworkLearner[H]):
         due = self._steps_due()
         if due:
             metrics |= self._learn(due)
-            self.random.fill_(False)
         taken = self.gradient_steps * self.hyper.batch
         metrics["replay/samples_per_step"] = taken / max(self.replay.count - self.hyper.warm_up, 1)
         return Learned(due, metrics)
@@ -213,9 +217,16 @@ class OffPolicy(NetworkLearner[H]):
     def critic_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         """Take a gradient step of the critics alone; their targets follow."""
 
-    @abstractmethod
-    def actor_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        """Take a gradient step of the actor alone."""
+    def actor_step(
+        self, theta: Tensor, adam: dict[str, Tensor], noise: Tensor, columns: list[Tensor]
+    ) -> dict[str, Tensor]:
+        """Take a gradient step of an actor [D] alone, in place, with the state of its optimiser, as `self.adam` has it.
+
+        Stacked actors [K, D] take a step each, in the same operations: moments [K, D], a shared step count [],
+        noise and columns [K, ...], statistics [K].
+        """
+        given = (*self.guide().values(), noise, *self._statistics(), *columns)
+        return self._updates.replay(self._actor_step, theta, *adam.values(), self.lr, *given)
 
     def guide(self) -> dict[str, Tensor]:
         """What of `critic_state` an actor's steps need, without a copy."""
@@ -244,6 +255,31 @@ class OffPolicy(NetworkLearner[H]):
         """Values [G, N, R] of all critics under flat parameters."""
         values: Tensor = functional_call(self.critic, self.critic_layout.unflatten(phi), (inputs, action))
         return values
+
+    @abstractmethod
+    def actor_loss(
+        self, theta: Tensor, guide: tuple[Tensor, ...], noise: Tensor, columns: tuple[Tensor, ...]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss [] of an actor [D] on a minibatch, as `guide`'s critics see it, and statistics of its policy."""
+
+    def _actor_step(
+        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
+    ) -> dict[str, Tensor]:
+        """``given``: tensors of `guide`, noise, statistics of inputs, columns. Stacked actors share first and third."""
+        number, own = len(self.guide()), len(self._statistics())
+
+        def loss_of(theta: Tensor, *given: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+            return self.actor_loss(theta, given[:number], given[number], given[number + 1 :])
+
+        if theta.dim() == 2:
+            noise_and_columns = (0, *[None] * own, *[0] * (len(given) - number - 1 - own))
+            loss_of = vmap(loss_of, (0, *[None] * number, *noise_and_columns))
+        leaf = theta.detach().requires_grad_()
+        loss, stats = loss_of(leaf, *given)
+        (gradient,) = torch.autograd.grad(loss.sum(), leaf)  # an actor's own gradient: it is in no other's loss
+        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
+        found = {"loss/policy": loss, "optimizer/grad_norm": norm, **stats}
+        return {name: x.detach() for name, x in found.items()}
 
     def critic_update(
         self,
@@ -276,7 +312,7 @@ class OffPolicy(NetworkLearner[H]):
                 "q": named(self.phi), "target": named(self.phi_target),
                 "optimizer": {k: v.cpu().clone() for k, v in self.critic_adam.items()},
             },
-            "random": self.random.cpu().clone(), "gradient_steps": self.gradient_steps,
+            "gradient_steps": self.gradient_steps,
             "replay": self.replay.state_dict(),
         }  # fmt: skip
 
@@ -284,7 +320,6 @@ class OffPolicy(NetworkLearner[H]):
         super().load_state_dict(state)
         for name, x in self.critic_adam.items():
             x.copy_(torch.as_tensor(state["critic"]["optimizer"][name]))
-        self.random.copy_(torch.as_tensor(state["random"]))
         self.gradient_steps = state["gradient_steps"]
         self.replay.load_state_dict(state["replay"])
 

@@ -68,7 +68,7 @@ class Learner(OffPolicy[SAC]):
         *columns: Tensor,
     ) -> dict[str, Tensor]:  # fmt: skip
         stats = self._critic_step(phi, phi_target, m, v, t, theta, log_alpha, lr, noise, *columns)
-        stats |= self._actor_step(phi, theta, actor_m, actor_v, actor_t, log_alpha, lr, noise, *columns)
+        stats |= self._actor_step(theta, actor_m, actor_v, actor_t, lr, phi, log_alpha, noise, *columns)
         stats |= self._alpha_step(stats["policy/entropy"], log_alpha, alpha_m, alpha_v, alpha_t, lr)
         follow(phi_target, phi, self.hyper.tau)
         return {**stats, "value/target_gap": gap(phi, phi_target)}
@@ -86,18 +86,15 @@ class Learner(OffPolicy[SAC]):
             target = reward + discount * (next_value - bonus)
         return self.critic_update(phi, m, v, t, lr, inputs, action, target)
 
-    def _actor_step(
-        self, phi: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, log_alpha: Tensor, lr: Tensor,
-        noise: Tensor, *columns: Tensor,
-    ) -> dict[str, Tensor]:  # fmt: skip
-        inputs, leaf = self.split(columns)[0], theta.detach().requires_grad_()
-        drawn, log_prob = self.actor(leaf, inputs, noise[1])
-        value = self.q_values(phi.detach(), inputs, drawn).sum(-1).amin(0)
-        loss = (log_alpha.exp() * log_prob - value).mean()  # eq. 9
-        (gradient,) = torch.autograd.grad(loss, leaf)
-        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
-        entropy = -log_prob.detach().mean()
-        return {"loss/policy": loss.detach(), "optimizer/grad_norm": norm, "policy/entropy": entropy}
+    def actor_loss(
+        self, theta: Tensor, guide: tuple[Tensor, ...], noise: Tensor, columns: tuple[Tensor, ...]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Eq. 9."""
+        phi, log_alpha = guide
+        inputs = self.split(columns)[0]
+        drawn, log_prob = self.actor(theta, inputs, noise[1])
+        value = self.q_values(phi, inputs, drawn).sum(-1).amin(0)
+        return (log_alpha.exp() * log_prob - value).mean(), {"policy/entropy": -log_prob.detach().mean()}
 
     def _alpha_step(
         self, entropy: Tensor, log_alpha: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor
@@ -137,10 +134,6 @@ class Learner(OffPolicy[SAC]):
         stats |= self._alpha_step(entropy, log_alpha, alpha_m, alpha_v, alpha_t, lr)
         follow(phi_target, phi, self.hyper.tau)
         return {**stats, "policy/entropy": entropy, "value/target_gap": gap(phi, phi_target)}
-
-    def actor_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        actor = (self.phi, self.theta, *self.adam.values(), self.alpha["log"], self.lr, noise)
-        return self._updates.replay(self._actor_step, *actor, *self._statistics(), *columns)
 
     def actor(self, theta: Tensor, inputs: tuple[Tensor, ...], noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions [N, K] under this noise for normalised inputs, and their log-probabilities [N]."""

@@ -6,17 +6,22 @@ number of gradient steps, and a name for the random draws. So a job can run in a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from evorl.rl.core import Metrics
+from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.off_policy import CHUNK, OffPolicy, OffPolicyHyper, Reading, finite_means
 from evorl.util.schedule import value as scheduled
 
+Drawn = tuple[Tensor, list[Tensor]]  # noise, and the columns of minibatches, of some gradient steps
+Draw = Callable[[int, int], Drawn]  # of a number of gradient steps from a first one on
 Step = Callable[[Tensor, list[Tensor]], dict[str, Tensor]]
+Found = dict[str, list[Tensor]]  # statistics, one of each gradient step
+Trained = tuple[Tensor, Metrics]  # an actor [D], and the means of its training's statistics
 AnyLearner = OffPolicy[OffPolicyHyper]
 
 
@@ -42,33 +47,76 @@ def train_critic(
     """
     learner.lr.fill_(scheduled(learner.hyper.lr, step))
     learner.set_target_policy(target_policy)
-    return _steps(learner, learner.critic_step, reading, first, steps, True, "critic", chain)
+    draw = partial(_draw, learner, reading, True, "critic", chain)
+    return finite_means(_steps(learner.critic_step, draw, first, steps, CHUNK), first + steps)
 
 
 def train_actor(
     learner: AnyLearner, theta: Tensor, reading: Reading, steps: int, individual: int, step: int
-) -> tuple[Tensor, Metrics]:
+) -> Trained:
     """Take gradient steps of an actor [D] with a new optimiser; return it, and the means of their statistics.
 
     ``individual`` names its random draws. ``step``: environment steps, for the schedules. Raises `NotFinite`.
     """
+    draw = partial(_draw, learner, reading, learner.actor_noise, "actor", individual)
+    theta, found = _follow_critic(learner, theta, draw, steps, step, CHUNK)
+    return theta, finite_means(found, steps)
+
+
+def train_actors(
+    learner: AnyLearner, theta: Tensor, reading: Reading, steps: int, individuals: Sequence[int], step: int
+) -> list[Trained | NotFinite]:
+    """`train_actor` for each of K actors [K, D], all in the same operations; of one that fails, its error.
+
+    Each has minibatches and noise of its own. It becomes what it would become alone, up to the rounding of products of
+    stacked weights, which depends on K.
+    """
+    if len(individuals) == 1:
+        return [_or_error(partial(train_actor, learner, theta[0], reading, steps, individuals[0], step))]
+    draws = [partial(_draw, learner, reading, learner.actor_noise, "actor", one) for one in individuals]
+
+    def draw(first: int, count: int) -> Drawn:
+        noise, columns = zip(*(one(first, count) for one in draws), strict=True)
+        return torch.stack(noise, 1), [torch.stack(x, 1) for x in zip(*columns, strict=True)]
+
+    theta, found = _follow_critic(learner, theta, draw, steps, step, max(CHUNK // len(draws), 1))
+    stacked = {name: torch.stack(x) for name, x in found.items()}
+
+    def one(k: int) -> Trained:
+        return theta[k], finite_means({name: [x[:, k]] for name, x in stacked.items()}, steps)
+
+    return [_or_error(partial(one, k)) for k in range(len(theta))]
+
+
+def _or_error(train: Callable[[], Trained]) -> Trained | NotFinite:
+    try:
+        return train()
+    except NotFinite as error:
+        return error
+
+
+def _follow_critic(
+    learner: AnyLearner, theta: Tensor, draw: Draw, steps: int, step: int, chunk: int
+) -> tuple[Tensor, Found]:
     learner.lr.fill_(scheduled(learner.hyper.lr, step))
-    learner.theta.copy_(theta)
-    for x in learner.adam.values():
-        x.zero_()
-    metrics = _steps(learner, learner.actor_step, reading, 0, steps, learner.actor_noise, "actor", individual)
-    return learner.theta.clone(), metrics
+    theta = theta.to(learner.device, copy=True)
+    adam = {"m": torch.zeros_like(theta), "v": torch.zeros_like(theta), "t": torch.zeros_like(learner.lr)}
+    return theta, _steps(partial(learner.actor_step, theta, adam), draw, 0, steps, chunk)
 
 
-def _steps(
-    learner: AnyLearner, take: Step, reading: Reading, first: int, steps: int, noisy: bool, *words: int | str
-) -> Metrics:
-    found: dict[str, list[Tensor]] = {}
-    for begin in range(first, first + steps, CHUNK):
-        count = min(CHUNK, first + steps - begin)
-        columns = learner.minibatches(reading, begin, count, *words)
-        noise = learner.draw_noise(begin, count, *words) if noisy else torch.zeros(count, 0)
+def _draw(learner: AnyLearner, reading: Reading, noisy: bool, kind: str, which: int, first: int, count: int) -> Drawn:
+    """Noise and minibatches of ``count`` gradient steps from ``first`` on, of the critic or actor ``which``."""
+    columns = learner.minibatches(reading, first, count, kind, which)
+    return learner.draw_noise(first, count, kind, which) if noisy else torch.zeros(count, 0), columns
+
+
+def _steps(take: Step, draw: Draw, first: int, steps: int, chunk: int) -> Found:
+    """Take gradient steps, drawn ``chunk`` at a time; return their statistics."""
+    found: Found = {}
+    for begin in range(first, first + steps, chunk):
+        count = min(chunk, first + steps - begin)
+        noise, columns = draw(begin, count)
         for i in range(count):
             for name, x in take(noise[i], [x[i] for x in columns]).items():
                 found.setdefault(name, []).append(x)
-    return finite_means(found, first + steps)
+    return found

@@ -15,19 +15,25 @@ import numpy as np
 import pytest
 import yaml
 
+from evorl.ec.acem_rl import ACEMRL
+from evorl.ec.aes_rl import AESRL
 from evorl.ec.cem import CEM
+from evorl.ec.cem_rl import CEMRL
 from evorl.ec.cma_es import CMAES
-from evorl.ec.core import Evaluation, Evolver, IndependentEvolution, Individual
+from evorl.ec.core import Evaluation, Evolution, Evolver, IndependentEvolution, Individual
 from evorl.ec.cso import CSO
 from evorl.ec.map_elites import MapElites
 from evorl.ec.nsga2 import NSGA2
 from evorl.ec.nsga3 import NSGA3
 from evorl.ec.one_plus_one import OnePlusOne
+from evorl.ec.one_plus_one_rl import OnePlusOneRL
 from evorl.ec.openai_es import OpenAIES
+from evorl.ec.p_cem_rl import PCEMRL
 from evorl.ec.pbt import PBT
 from evorl.ec.pso import PSO
 from evorl.ec.random import Random
 from evorl.ec.sga import SGA
+from evorl.ec.shared_critic import MEAN, SharedCriticEvolution, SteadyState
 from evorl.ec.space import Gene, Space
 from evorl.ec.space_change import SpaceChange
 
@@ -53,12 +59,17 @@ ONLY_WEIGHTS = Space((), 5, fresh, (2, 3))
 class Case:
     """An evolver at the size of a test, and what it cannot do."""
 
-    hyper: IndependentEvolution
+    hyper: Evolution
     spaces: tuple[Space, ...] = (MIXED, ONLY_GENES, ONLY_WEIGHTS)
     smallest: int = 1
     """The least population it takes."""
     bounded: bool = False
     """Whether no more than its population can be in flight."""
+
+    @property
+    def modes(self) -> tuple[bool, ...]:
+        """The values of ``asynchronous`` that it has; who shares a critic has one, which is no key."""
+        return (False, True) if isinstance(self.hyper, IndependentEvolution) else (self.hyper.asynchronous,)
 
 
 CASES = {
@@ -107,16 +118,42 @@ CASES = {
         MapElites(population=6, emitter="gaussian", descriptors={"gamma": (0.5, 0.9, 4), "score": (-9.0, 0.0, 3)}),
         (MIXED, ONLY_GENES),
     ),
+    # who shares a critic has no genes, and cannot train more individuals than it has
+    "cem_rl": Case(CEMRL(population=6, trained=2), (ONLY_WEIGHTS,), smallest=2),
+    "cem_rl-paper": Case(CEMRL(population=5, divide=False, antithetic=False), (ONLY_WEIGHTS,), smallest=5),
+    "p_cem_rl": Case(PCEMRL(population=6), (ONLY_WEIGHTS,), smallest=5),
+    "acem_rl": Case(ACEMRL(population=6), (ONLY_WEIGHTS,)),
+    "one_plus_one_rl": Case(OnePlusOneRL(window=3), (ONLY_WEIGHTS,)),
+    "one_plus_one_rl-first": Case(OnePlusOneRL(sliding=False, trained_share=0.1), (ONLY_WEIGHTS,)),
+    "aes_rl": Case(AESRL(scale=5.0), (ONLY_WEIGHTS,)),
+    "aes_rl-linear": Case(AESRL(mean_rule="fixed_linear", negative=1.0, scale=5.0), (ONLY_WEIGHTS,)),
+    "aes_rl-sigmoid": Case(AESRL(mean_rule="fixed_sigmoid", variance_rule="fixed", scale=5.0), (ONLY_WEIGHTS,)),
+    "aes_rl-absolute": Case(AESRL(mean_rule="baseline_absolute", baseline=-9.0, scale=5.0), (ONLY_WEIGHTS,)),
 }
-EACH = [
-    pytest.param(case, space, id=f"{name}-{i}") for name, case in CASES.items() for i, space in enumerate(case.spaces)
-]
-EITHER = pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
-each = pytest.mark.parametrize(("case", "space"), EACH)
+EACH = [(name, i, case, space) for name, case in CASES.items() for i, space in enumerate(case.spaces)]
+WORDS = {False: "synchronous", True: "asynchronous"}
+each = pytest.mark.parametrize(("case", "space"), [pytest.param(c, s, id=f"{n}-{i}") for n, i, c, s in EACH])
+each_in_either_mode = pytest.mark.parametrize(
+    ("case", "space", "asynchronous"),
+    [pytest.param(c, s, mode, id=f"{n}-{i}-{WORDS[mode]}") for n, i, c, s in EACH for mode in c.modes],
+)
+each_synchronous, each_asynchronous = (
+    pytest.mark.parametrize(
+        ("case", "space"), [pytest.param(c, s, id=f"{n}-{i}") for n, i, c, s in EACH if mode in c.modes]
+    )
+    for mode in (False, True)
+)
 
 
-def made(case: Case, space: Space, seed: int = 3, **changes: Any) -> Evolver:
-    return dataclasses.replace(case.hyper, **changes).evolver(space, seed)
+def made(case: Case, space: Space, seed: int = 3, asynchronous: bool | None = None, **changes: Any) -> Evolver:
+    """Its evolver, in the mode that is its default unless told. Who shares a critic may train, as the loop says."""
+    if isinstance(case.hyper, IndependentEvolution) and asynchronous is not None:
+        changes["asynchronous"] = asynchronous
+    assert asynchronous is None or asynchronous in case.modes
+    evolver = dataclasses.replace(case.hyper, **changes).evolver(space, seed)
+    if isinstance(case.hyper, SharedCriticEvolution):
+        evolver.trains = True  # type: ignore[attr-defined]
+    return evolver
 
 
 def evaluated(case: Case, one: Individual) -> Evaluation:
@@ -190,8 +227,7 @@ def backwards(waiting: list[Individual]) -> list[Individual]:
     return waiting[::-1]
 
 
-@each
-@EITHER
+@each_in_either_mode
 def test_proposals_are_well_formed(case: Case, space: Space, asynchronous: bool) -> None:
     evolver = made(case, space, asynchronous=asynchronous)
     asked, evolver = drive(evolver, lambda one: evaluated(case, one), 40, slots=4)
@@ -211,7 +247,7 @@ def test_proposals_are_well_formed(case: Case, space: Space, asynchronous: bool)
     plain(evolver.state_dict())
 
 
-@each
+@each_synchronous
 def test_a_generation_ends_whole(case: Case, space: Space) -> None:
     evolver = made(case, space)
     for _ in range(3):
@@ -222,7 +258,7 @@ def test_a_generation_ends_whole(case: Case, space: Space) -> None:
         evolver.tell([evaluated(case, asked[0])])
 
 
-@each
+@each_synchronous
 def test_order_and_pieces_change_nothing(case: Case, space: Space) -> None:
     whole, ended = drive(made(case, space), lambda one: evaluated(case, one), order=lambda waiting: waiting[:])
     orders = (
@@ -239,8 +275,7 @@ def test_order_and_pieces_change_nothing(case: Case, space: Space) -> None:
                 same(other.state_dict(), ended.state_dict())
 
 
-@each
-@EITHER
+@each_in_either_mode
 def test_resumed_at_every_point_it_goes_on_as_if_nothing_happened(case: Case, space: Space, asynchronous: bool) -> None:
     def resumed(evolver: Evolver) -> Evolver:
         again = made(case, space, asynchronous=asynchronous)
@@ -256,8 +291,7 @@ def test_resumed_at_every_point_it_goes_on_as_if_nothing_happened(case: Case, sp
     same(other.state_dict(), ended.state_dict())
 
 
-@each
-@EITHER
+@each_in_either_mode
 def test_seeds_differ_and_repeat(case: Case, space: Space, asynchronous: bool) -> None:
     def genomes(seed: int) -> list[Any]:
         evolver = made(case, space, seed, asynchronous=asynchronous)
@@ -270,8 +304,7 @@ def test_seeds_differ_and_repeat(case: Case, space: Space, asynchronous: bool) -
     assert a != b
 
 
-@each
-@EITHER
+@each_in_either_mode
 def test_who_failed_is_no_parent(case: Case, space: Space, asynchronous: bool) -> None:
     bad: set[int] = set()
 
@@ -286,8 +319,7 @@ def test_who_failed_is_no_parent(case: Case, space: Space, asynchronous: bool) -
     assert not any(math.isnan(x) for one in evolver.population[:1] for x in one.objectives)
 
 
-@each
-@EITHER
+@each_in_either_mode
 def test_when_all_fail_it_goes_on(case: Case, space: Space, asynchronous: bool) -> None:
     evolver = made(case, space, asynchronous=asynchronous)
     asked, _ = drive(evolver, lambda one: failed(case, one), 40, slots=3)
@@ -295,8 +327,7 @@ def test_when_all_fail_it_goes_on(case: Case, space: Space, asynchronous: bool) 
     assert all(np.isfinite(one.weights).all() for one in asked if one.weights is not None)
 
 
-@each
-@EITHER
+@each_in_either_mode
 def test_ties_and_infinities(case: Case, space: Space, asynchronous: bool) -> None:
     values = [0.0, 0.0, 0.0, -math.inf, -1e308, 1e308]
     for several in ([0.0], values):
@@ -310,15 +341,14 @@ def test_ties_and_infinities(case: Case, space: Space, asynchronous: bool) -> No
         assert all(np.isfinite(one.weights).all() for one in asked if one.weights is not None)
 
 
-@each
-@EITHER
+@each_in_either_mode
 def test_the_smallest_population(case: Case, space: Space, asynchronous: bool) -> None:
     evolver = made(case, space, population=case.smallest, asynchronous=asynchronous)
     asked, evolver = drive(evolver, lambda one: evaluated(case, one), 12)
     assert len(asked) >= 12 and len(evolver.population) >= 1
 
 
-@each
+@each_asynchronous
 def test_an_asynchronous_one_never_lets_a_slot_starve(case: Case, space: Space) -> None:
     evolver = made(case, space, asynchronous=True)
     waiting: list[Individual] = []
@@ -331,18 +361,27 @@ def test_an_asynchronous_one_never_lets_a_slot_starve(case: Case, space: Space) 
     assert evolver.ask() or len(waiting) == case.hyper.population
 
 
-@each
+@each_asynchronous
 def test_an_asynchronous_one_proposes_what_is_known_by_then(case: Case, space: Space) -> None:
-    """Who is asked for after the first population comes of those told so far, and no second population is drawn."""
+    """Who is asked for after the first population comes of those told so far, and no second population is drawn.
+
+    A steady-state search that asks for evaluations of the mean counts a birth by the individuals learned from, since
+    these tell how old a proposal is. The mean belongs to an individual that it has been told of, and not learned from.
+    """
     evolver, slots = made(case, space, population=12, asynchronous=True), 4
     waiting: list[Individual] = []
+    arrived: set[int] = set()
     for told in range(60):
         while len(waiting) < slots:
             known = {one.individual.id for one in evolver.population}
             (one,) = evolver.ask(1)
             waiting.append(one)
-            assert one.id < 12 or (one.birth == told and known >= {*one.parents})
+            if one.role == MEAN:
+                known = arrived
+            birth = evolver.generation if isinstance(evolver, SteadyState) else told
+            assert one.id < 12 or (one.birth == birth and known >= {*one.parents})
             assert one.id < 12 + slots or one.role != "initial" or isinstance(case.hyper, Random)
+        arrived.add(waiting[0].id)
         evolver.tell([evaluated(case, waiting.pop(0))])
 
 
@@ -368,8 +407,7 @@ OTHERS = (
 )  # two are new, one is gone, no range stays
 
 
-@each
-@EITHER
+@each_in_either_mode
 def test_it_goes_on_with_other_genes(case: Case, space: Space, asynchronous: bool) -> None:
     evolver = made(case, space, asynchronous=asynchronous)
     asked, evolver = drive(evolver, lambda one: evaluated(case, one), 27, slots=4)
@@ -381,7 +419,9 @@ def test_it_goes_on_with_other_genes(case: Case, space: Space, asynchronous: boo
     moved = after.remap_state(state, move)
     plain(moved)
     after.load_state_dict(moved)
-    same(after.state_dict()["told"], 27)
+    same(after.generation, evolver.generation)
+    if not isinstance(after, SteadyState):  # which counts those that it has learned from
+        same(after.state_dict()["told"], 27)
     people = {one.individual.id: one for one in evolver.population}
     assert 1 <= len(after.population) <= len(people)  # of MAP-Elites two may have come to share a cell
     for one in after.population:

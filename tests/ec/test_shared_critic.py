@@ -17,7 +17,14 @@ from evorl.ec.cem_rl import CEMRL
 from evorl.ec.core import Evaluation, Individual
 from evorl.ec.one_plus_one_rl import OnePlusOneRL
 from evorl.ec.p_cem_rl import PCEMRL
-from evorl.ec.shared_critic import EVOLVED, MEAN, TRAINED, SharedCriticEvolution, training_probability
+from evorl.ec.shared_critic import (
+    EVOLVED,
+    MEAN,
+    TRAINED,
+    SharedCriticEvolution,
+    SteadyStateEvolution,
+    training_probability,
+)
 from evorl.ec.space import Space
 
 TWO = Space((), 2)
@@ -71,12 +78,30 @@ def test_an_individual_above_a_baseline_that_the_mean_has_not_reached_counts_who
     assert evolver.update(X, r, m) == {"population/update_weight": 1.0}
 
 
+@pytest.mark.parametrize(("r", "m", "p"), [(100.0, -50.0, 1.0), (100.0, -200.0, 0.0), (50.0, -50.0, 1.0)])
+def test_the_formula_below_a_baseline_is_there_on_request(r: float, m: float, p: float) -> None:
+    evolver = AESRL(mean_rule="baseline_absolute", baseline=0.0, unreached="formula").evolver(TWO, 0)
+    assert evolver.update(X, r, m) == {"population/update_weight": p}
+
+
 def test_a_failed_individual_moves_nothing() -> None:
     for hyper in (AESRL(mean_rule="fixed_sigmoid"), OnePlusOneRL()):
         evolver = hyper.evolver(TWO, 0)
         evolver.mean, evolver.variance = MU.copy(), V.copy()
         evolver.update(X, -math.inf, M)
         np.testing.assert_array_equal(evolver.mean, MU)
+
+
+@pytest.mark.parametrize("hyper", [AESRL(), OnePlusOneRL(window=1), ACEMRL(population=2)])
+def test_a_failed_individual_asks_for_no_mean_and_stays_out_of_the_population(hyper: SteadyStateEvolution) -> None:
+    evolver = hyper.evolver(TWO, 0)
+    while not evolver.population or evolver.waiting or evolver.compared or len(evolver.population) < 2:
+        evolver.tell([Evaluation(one, (1.0,)) for one in evolver.ask(1)])
+    mean, people, learned = evolver.mean.copy(), list(evolver.population), evolver.generation
+    evolver.tell([Evaluation(one, (math.nan,)) for one in evolver.ask(1)])
+    assert evolver.ask(1)[0].role == EVOLVED and evolver.generation == learned + 1
+    np.testing.assert_array_equal(evolver.mean, mean)
+    assert [one.individual.id for one in evolver.population] == [one.individual.id for one in people]
 
 
 RETURNS = [3, 1, 4, 1.5, 5, 9, 2, 6, 5.5, 3.5]

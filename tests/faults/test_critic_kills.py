@@ -67,7 +67,7 @@ def test_a_worker_that_dies_in_the_middle_of_training_does_only_its_job_again(
     def dying(name: str, every: int) -> None:
         real = getattr(critic_jobs, name)
 
-        def train(learner: Any, theta: Any, reading: Any, *rest: int) -> Any:
+        def train(learner: Any, theta: Any, reading: Any, *rest: Any) -> Any:
             job = f"{name}{rest}\n"
             with begun.open("a") as file:
                 file.write(job)
@@ -82,11 +82,11 @@ def test_a_worker_that_dies_in_the_middle_of_training_does_only_its_job_again(
         monkeypatch.setattr(critic_jobs, name, train)
 
     dying("train_critic", 3)
-    dying("train_actor", 4)
+    dying("train_actors", 4)
     there = evolved(tmp_path / "there", *CASES[case], *CLUSTER)
     monkeypatch.undo()
     lines, deaths = begun.read_text().splitlines(), died.read_text().splitlines()
-    assert {line.partition("(")[0] for line in deaths} == {"train_critic", "train_actor"}
+    assert {line.partition("(")[0] for line in deaths} == {"train_critic", "train_actors"}
     assert sorted(lines) == sorted([*set(lines), *deaths])
     assert number_of_open_files() <= open_files  # shared memory is a file without a name
     check_journal(there)

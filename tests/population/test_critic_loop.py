@@ -9,14 +9,17 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
+import numpy as np
 import pytest
-from critic_runs import ASYNCHRONOUS, SYNCHRONOUS, WORKERS, bits, check_critics, evolved, jobs
+from critic_runs import ASYNCHRONOUS, CRITIC, SYNCHRONOUS, WORKERS, bits, check_critics, evolved, jobs
 from evolution_runs import journal
 from harness import fingerprint, go, newest
 from mutating import check_notices, mutate
 
 from evorl.population.critic_loop import CriticPopulation
+from evorl.population.critics import Critics
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,8 @@ def test_n_and_n_more_is_2n(kind: str, case: str, alone: Callable[[str, str], Pa
     words = (SYNCHRONOUS if kind == "synchronous" else ASYNCHRONOUS)[case]
     whole, halves = alone(kind, case), tmp_path / "halves"
     evolved(halves, *words[:-1], "budget.steps=650")
-    assert newest(halves)["run"]["flying"]
+    flying = newest(halves)["run"]["flying"]
+    assert any(len(job["individuals"]["id"]) == (2 if case == "p_cem_rl, together" else 1) for job in flying.values())
     assert go(f"resume={halves}", words[-1]) == 0
     assert jobs(halves) == jobs(whole)
     assert journal(halves) == journal(whole)
@@ -127,6 +131,19 @@ def test_p_cem_rl_trains_its_critic_before_all_individuals(alone: Callable[[str,
     assert [one["critic"] for one in lines] == [0, 1, 1, None, None]
 
 
+def test_p_cem_rl_trains_several_individuals_in_a_job(alone: Callable[[str, str], Path]) -> None:
+    """Each has its own line, as if the job were its own, but the training of both counts once."""
+    run = alone("synchronous", "p_cem_rl, together")
+    lines = [json.loads(line) for line in (run / "jobs.jsonl").read_text().splitlines()]
+    trained = [one for one in lines if one["kind"] == "trained"][:4]
+    assert [one["individual"] for one in trained] == [0, 1, 2, 3]
+    assert [one["job"] - trained[0]["job"] for one in trained] == [0, 0, 1, 1]
+    assert [one["step"] - trained[0]["step"] for one in trained] == [0, 50, 100, 150]
+    assert {(one["critic"], one["gradient_steps"]) for one in trained} == {(1, 20)}
+    first, second = trained[:2]
+    assert first["began"] < first["trained"] < first["ended"] == second["began"] == second["trained"] < second["ended"]
+
+
 def test_the_lag_of_the_critic_is_bounded(alone: Callable[[str, str], Path]) -> None:
     lines = (alone("asynchronous", "aes_rl, bounded") / "metrics.jsonl").read_text().splitlines()
     lags = [line["critic/lag"] for line in map(json.loads, lines) if "critic/lag" in line]
@@ -149,7 +166,7 @@ def test_individuals_follow_the_versions_of_a_critic_that_learns(
     [
         ("cem_rl", CriticPopulation._finish_critic, 'answer["state"].items()', "critic.state.items()"),
         ("aes_rl", CriticPopulation._finish_critic, 'answer["state"].items()', "critic.state.items()"),
-        ("aes_rl, bounded", CriticPopulation._send_individual, "self.trained % len(self.critics)", "-1"),
+        ("aes_rl, bounded", CriticPopulation._send_individuals, "self.trained % len(self.critics)", "-1"),
     ],
 )
 def test_a_frozen_critic_is_noticed(
@@ -168,9 +185,42 @@ def test_a_frozen_critic_is_noticed(
     (("rl=td3", "rl.normalize_inputs=true"), "rl.normalize_inputs: individuals that share a critic share no input"),
     (("rl=td3", "ec.objectives=[fitness,{length:-1}]"), "ec.objectives: this evolution takes one"),
     (("rl=td3", "rl.capacity=64", "rl.horizon=1"), "rl.capacity: an episode of 50 decisions needs twice as much"),
+    (("rl=td3", "ec=p_cem_rl", "ec.parallel_critic=true", "ec.train_together=2"), "ec.train_together: with a critic"),
     (("rl=td3", "ec.objectives=[speed]"), "ec.objectives: there is no result speed"),
+    (("rl=td3", "ec.critic_ratio=null"), "ec.critic_ratio: null needs a cluster"),
+    (("rl=td3", "ec=p_cem_rl", "ec.critic_ratio=null"), "ec.critic_ratio: null is for a critic that learns beside"),
 ])  # fmt: skip
 def test_what_is_refused(words: tuple[str, ...], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("mdp=pendulum", "mdp.time_limit=50", "ec=aes_rl", *words)
     assert go(*words, "record.tensorboard=false", f"hydra.run.dir={tmp_path / 'run'}") == 2
     assert says in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ what others make of it
+
+
+@pytest.mark.parametrize("words", [
+    ("budget.steps=50",),
+    ("ec=cem", "ec.population=2", "ec.sigma=1e-12", "ec.noise=0", "ec.noise_end=0", "budget.steps=1"),
+], ids=["one learner", "a population"])  # fmt: skip
+def test_other_runs_start_from_its_mean(
+    words: tuple[str, ...], alone: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    past = alone("asynchronous", "aes_rl")
+    usual = ("mdp=pendulum", "mdp.time_limit=50", "rl=td3", "rl.net.hidden=[8]", "rl.batch=16", "eval.every=0")
+    assert go(f"init={past}", *usual, *words, f"hydra.run.dir={tmp_path / 'run'}") == 0
+    policies = (newest(place)["run"]["learner"]["policy"] for place in (past, tmp_path / "run"))
+    for mean, start in zip(*(one.values() for one in policies), strict=True):
+        np.testing.assert_allclose(start, mean, atol=1e-6)
+
+
+def test_a_critic_without_a_budget_may_always_learn_and_is_repeated(tmp_path: Path) -> None:
+    bounded, free = (Critics([MagicMock(critic_state=dict)], ratio) for ratio in (1.0, None))
+    bounded[0].gradient_steps = free[0].gradient_steps = 100
+    assert not bounded.may_learn(0, 100) and free.may_learn(0, 100)
+    words = (*CRITIC, "rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.parallel_critic=true", "budget.steps=1500")
+    words = (*words, "ec.critic_ratio=null")
+    first = evolved(tmp_path / "first", *words, *WORKERS)
+    assert go(f"replay={first}", "cluster=local", f"hydra.run.dir={tmp_path / 'again'}") == 0
+    assert jobs(tmp_path / "again") == jobs(first)
+    assert bits(tmp_path / "again") == bits(first)

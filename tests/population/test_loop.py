@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from evolution_runs import ASYNCHRONOUS, CASES, PONG, QUICK, evaluated, journal
 from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest
+from test_critic_loop import ASYNCHRONOUS as BESIDE
+from test_critic_loop import SYNCHRONOUS as WITH_CRITIC
 
 from evorl import evaluate
 from evorl.cli import config
@@ -105,7 +107,9 @@ OTHERS = {
 
 
 def test_no_evolver_is_forgotten() -> None:
-    named = {word.removeprefix("ec=") for words in CASES.values() for word in words if word.startswith("ec=")}
+    cases = [CASES, WITH_CRITIC, BESIDE]
+    words = [word for one in cases for words in one.values() for word in words]
+    named = {word.removeprefix("ec=") for word in words if word.startswith("ec=")}
     assert named | {*OTHERS} == {path.stem for path in (ROOT / "conf" / "ec").glob("*.yaml")} - {"none"}
 
 

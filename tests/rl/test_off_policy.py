@@ -15,11 +15,11 @@ from torch import Tensor
 from evorl.mdp.core import Array, Box, Discrete, Input, Spec, State, Step
 from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
-from evorl.rl.core import Batch
+from evorl.rl.core import Batch, NotFinite
 from evorl.rl.ddpg import DDPG
 from evorl.rl.off_policy import Reading
 from evorl.rl.sac import SAC, squashed
-from evorl.rl.separate_updates import copied, load_critic, train_actor, train_critic
+from evorl.rl.separate_updates import copied, load_critic, train_actor, train_actors, train_critic
 from evorl.rl.td3 import TD3
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -54,11 +54,18 @@ class Drift(Game):
 def collected(hyper: Any, updates: int, seed: int = 3) -> tuple[Any, Actor]:
     learner = hyper.learner(Drift.spec, seed, CPU)
     batch = Batch.empty(Drift.spec, hyper.horizon, hyper.slots, 0, replay=True)
-    actor = Actor(Games(Drift, hyper.slots, Episodes(seed)), learner, seed, 0, batch)
+    member = hyper.learner(Drift.spec, seed, CPU)
+    actor = Actor(Games(Drift, hyper.slots, Episodes(seed)), member, seed, 0, batch)
     for iteration in range(updates):
-        actor.collect(iteration)
-        learner.update(batch, iteration, iteration)
+        advance(learner, actor, iteration)
     return learner, actor
+
+
+def advance(learner: Any, actor: Actor, iteration: int) -> None:
+    """One iteration of a run: the member gets the weights, the learner its batch."""
+    actor.player.learner.load_weights(learner.weights())
+    actor.collect(iteration)
+    learner.update(actor.batch, iteration, iteration)
 
 
 # ------------------------------------------------------------------ slow twins
@@ -332,6 +339,44 @@ def test_training_apart_is_a_function_of_what_it_is_given(name: str) -> None:
         assert all(torch.equal(other[part], x) for part, x in ends[0].items())
 
 
+@pytest.mark.parametrize(
+    "hyper",
+    [
+        TD3(**SMALL, **RATES),
+        DDPG(**SMALL, **RATES, max_grad_norm=0.01),
+        SAC(**STOCHASTIC, **RATES, alpha=0.5),
+        TD3(**{**SMALL, "net": Net(hidden=(16, 8), activation="tanh", output="tanh", bias=False)}, **RATES),
+        TD3(**SMALL, **RATES, normalize_inputs=True),
+    ],
+    ids=["td3", "ddpg, clipped", "sac", "td3, tanh", "td3, normalised"],
+)
+def test_stacked_actors_learn_as_each_does_alone(hyper: Any) -> None:
+    """Step by step within rounding; 70 steps are more than are drawn at once."""
+    learner, _ = collected(hyper, 4)
+    theta = learner.theta + 0.1 * torch.randn(3, len(learner.theta), generator=torch.Generator().manual_seed(1))
+    ids = (5, 11, 6)
+    for steps, exact in ((1, 1e-5), (2, 2e-5), (70, 1e-2)):
+        together = train_actors(learner, theta, everything(learner), steps, ids, step=0)
+        for start, number, outcome in zip(theta, ids, together, strict=True):
+            assert not isinstance(outcome, NotFinite)
+            alone, metrics = train_actor(learner, start, everything(learner), steps, number, step=0)
+            torch.testing.assert_close(outcome[0], alone, rtol=exact, atol=exact)
+            assert outcome[1] == pytest.approx(metrics, rel=1e-2, abs=1e-3)
+    assert not torch.equal(alone, start)
+
+
+def test_a_stacked_actor_that_is_not_finite_leaves_the_others_alone() -> None:
+    learner, _ = collected(TD3(**SMALL, **RATES), 4)
+    theta = learner.theta.repeat(3, 1)
+    theta[1, 0] = math.nan
+    first, second, third = train_actors(learner, theta, everything(learner), 5, (0, 1, 2), step=0)
+    assert isinstance(second, NotFinite)
+    for outcome, number in ((first, 0), (third, 2)):
+        assert not isinstance(outcome, NotFinite)
+        alone, _ = train_actor(learner, theta[number], everything(learner), 5, number, step=0)
+        torch.testing.assert_close(outcome[0], alone, rtol=1e-4, atol=1e-4)
+
+
 def test_a_squashed_gaussian_is_exact_at_the_bounds() -> None:
     """float32's tanh is 1 from 9 on; the density of u = 20 is found in float64 by the definition."""
     u = torch.tensor([[0.3, 20.0], [-15.0, 4.0]])
@@ -368,8 +413,10 @@ def test_the_warm_up_plays_uniform_actions_and_evaluation_does_not() -> None:
     for edge in (-0.5, 0.0, 0.5):
         assert (played < edge).mean() == pytest.approx((edge + 1) / 2, abs=0.1)
     x = (torch.rand(5, 2),)
-    still = learner.act(x, None, torch.zeros(5, 2), None, None).action
-    torch.testing.assert_close(still, actor_of(learner.state_dict()["policy"], x[0]))
+    still, drawn = (learner.act(x, None, noise, None, None).action for noise in (torch.zeros(5, 2), torch.ones(5, 2)))
+    policy = actor_of(learner.state_dict()["policy"], x[0])
+    torch.testing.assert_close(still, policy)
+    torch.testing.assert_close(drawn, (policy + 0.1).clamp(-1, 1))  # the evaluation of the stochastic policy
 
 
 def test_noise_explores_around_the_actor() -> None:
@@ -409,8 +456,7 @@ def test_it_goes_on_to_the_bit(hyper: Any) -> None:
     second.load_state_dict(saved[1])
     for iteration in range(9, 15):
         for one, its in ((learner, actor), (other, second)):
-            its.collect(iteration)
-            one.update(its.batch, iteration, iteration)
+            advance(one, its, iteration)
     assert learner.gradient_steps == other.gradient_steps
     for a, b in ((learner.theta, other.theta), (learner.phi, other.phi), (learner.phi_target, other.phi_target)):
         assert torch.equal(a, b)

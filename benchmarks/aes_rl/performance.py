@@ -1,0 +1,194 @@
+"""Final performance: eight algorithms of the AES-RL family and beside it, on MuJoCo's worlds.
+
+Returns are those of the mean policy (TD3 and SAC: of the policy), 10 deterministic episodes at every evaluation, of
+which there is one for every 5,000 environment steps that count. Counted are the episodes that an algorithm learns from,
+not those by which it evaluates its mean. A number is the interquartile mean over seeds with its 95 % stratified
+bootstrap interval; "beside TD3" says whether the interval is above, below or overlaps TD3's in the same world. Curves
+are interquartile means with the same intervals. Core hours are the wall time of all seeds times their processes.
+
+    python benchmarks/aes_rl/performance.py profile=ci|paper [KEY=VALUE ...] [--runs DIR] [--out DIR] [--draw | --print]
+
+``profile=ci`` has a network of 64-64, 5 seeds, HalfCheetah for 40,000 steps and Swimmer for 20,000, on 2 cores;
+``profile=paper`` the published settings, a million steps and 5 seeds on six worlds: hundreds of core hours, on a Ray
+cluster with hydra.launcher.ray.init.address=auto. A run's final return is that of its last evaluation (ci) or the mean
+of its last ten (paper). The same command goes on with runs that were stopped. ``--draw`` shows the runs there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scores import METRIC, Score, at, core_hours, samples, score, scores, table
+from sweeps import CLUSTER, COLOURS, SMALL, TITLES, WORLDS, Asked, Sweep, algorithm, asked, runs_of
+from verdicts import HALFCHEETAH, compared, verdict
+
+from common import machine, of_runs, page, save  # isort: skip
+from common import table as markdown  # isort: skip
+from evorl.analysis.runs import RunRecord
+
+SEEDS = "seed=1,2,3,4,5"
+PUBLISHED = [one for one in TITLES if one not in ("sac", "cem")]
+GRADIENT_FREE = "CEM, longer"
+EVERY = 5_000.0
+STEPS = {"halfcheetah": 40_000.0, "swimmer": 20_000.0}
+"""At which profile=ci compares; some runs are longer."""
+
+
+def _experiments(*names: str) -> str:
+    return "+experiment=" + ",".join(f"aes_rl/{name}" for name in names)
+
+
+SWEEPS = {
+    "ci": [
+        Sweep("halfcheetah", (
+            SEEDS, _experiments("td3", "sac", "cem", "p_cem_rl", "acem_rl", "one_plus_one_rl", "halfcheetah"),
+            "mdp=halfcheetah", "budget.steps=40_000", *SMALL,
+        )),
+        Sweep("cem_rl", (SEEDS, _experiments("cem_rl"), "mdp=halfcheetah", "budget.steps=50_000", *SMALL)),
+        Sweep("none_trained", (
+            SEEDS, _experiments("halfcheetah"), "ec.trained_share=0", "budget.steps=40_000", *SMALL,
+        )),
+        Sweep("swimmer", (
+            SEEDS, _experiments("td3", "sac", "cem_rl", "p_cem_rl", "acem_rl", "one_plus_one_rl", "swimmer"),
+            "mdp=swimmer", "budget.steps=20_000", *SMALL,
+        )),
+        Sweep("cem_swimmer", (
+            SEEDS, _experiments("cem"), "mdp=swimmer", "budget.steps=300_000", "eval.every=20_000", *SMALL,
+        )),
+    ],
+    "paper": [
+        Sweep("published", (
+            SEEDS, _experiments(*(f"as_published/{name}_{world}" for name in PUBLISHED for world in WORLDS)),
+        ), CLUSTER),
+        Sweep("others", (SEEDS, _experiments("sac", "cem"), "mdp=" + ",".join(WORLDS)), CLUSTER),
+    ],
+}  # fmt: skip
+LAST = {"ci": 1, "paper": 10}
+"""Evaluations that the final return is the mean of."""
+
+
+Found = dict[str, dict[str, list[RunRecord]]]
+"""Runs by world and algorithm."""
+
+
+def gathered(runs: Sequence[RunRecord]) -> Found:
+    found: Found = {}
+    for run in runs:
+        if METRIC in run.series:
+            found.setdefault(run.choices["mdp"], {}).setdefault(algorithm(run), []).append(run)
+    return {world: {name: each[name] for name in COLOURS if name in each} for world, each in found.items()}
+
+
+def end(runs: Sequence[RunRecord], world: str, profile: str) -> float:
+    """The steps at which some runs are compared: those of the world, else all that were asked for."""
+    budget = max(float(run.config["budget.steps"]) for run in runs)
+    return min(budget, STEPS.get(world, budget)) if profile == "ci" else budget
+
+
+def finals(runs: Sequence[RunRecord], step: float, profile: str) -> list[float]:
+    """The final return of each seed that got there."""
+    return [x for run in runs if np.isfinite(x := at(run, step, LAST[profile]))]
+
+
+def cases(found: Found, profile: str) -> Iterator[tuple[str, str, list[RunRecord], float]]:
+    """World, name, runs and steps of each row of the table; CEM, which is cheap, also at the end of longer runs."""
+    for world, each in found.items():
+        for name, runs in each.items():
+            steps = end(runs, world, profile)
+            yield world, name, runs, steps
+            longest = max(float(run.config["budget.steps"]) for run in runs)
+            if name == "CEM" and longest > steps:
+                yield world, GRADIENT_FREE, runs, longest
+
+
+def rows(found: Found, profile: str) -> tuple[list[list[str]], dict[str, dict[str, Any]]]:
+    """Of the table, and the same as numbers by world."""
+    shown, data = [], dict[str, dict[str, Any]]()
+    for world, name, runs, steps in cases(found, profile):
+        values = finals(runs, steps, profile)
+        if not values:
+            continue
+        one, there = score(values), data.setdefault(world, {})
+        td3 = there.get("TD3")
+        beside = compared(one.low, one.high, td3["low"], td3["high"]) if td3 else "-"
+        hours = core_hours(runs)
+        there[name] = {"steps": steps, **one._asdict(), "returns": values, "beside TD3": beside, "core hours": hours}
+        shown.append([
+            f"{WORLDS[world]}, {name}", str(len(values)), f"{steps:,.0f}", str(one), f"{np.mean(values):.0f}", beside,
+            f"{hours:.2f}",
+        ])  # fmt: skip
+    return shown, data
+
+
+def verdicts(found: Found) -> list[list[str]]:
+    """The gates on HalfCheetah, and whether they are passed."""
+    grid = sorted({step for gate in HALFCHEETAH for step in gate.steps})
+    returns = {
+        name: {step: np.array(finals(runs, step, "ci")) for step in grid}
+        for name, runs in found.get("halfcheetah", {}).items()
+    }
+    return [[gate.what, verdict(gate, returns)] for gate in HALFCHEETAH]
+
+
+def curve(runs: Sequence[RunRecord], grid: NDArray[np.float64]) -> tuple[NDArray[np.float64], list[Score]]:
+    """The part of the grid that all runs have, and the score at each of its points."""
+    longest = min(run.series[METRIC].steps[-1] for run in runs)
+    part = grid[grid <= longest]
+    return part, scores([table(runs, part)]) if len(part) else []
+
+
+def draw(found: Found, profile: str, path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = {world: (each, max(end(runs, world, profile) for runs in each.values())) for world, each in found.items()}
+    figure = Figure(figsize=(5 * len(panels), 4.5), layout="constrained")
+    for axes, (world, (each, last)) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
+        for name, runs in each.items():
+            grid, band = curve(runs, np.arange(EVERY, last + 1, EVERY))
+            _, middle, low, high = (grid, *np.array(band).reshape(-1, 3).T)
+            axes.plot(grid, middle, color=COLOURS[name], lw=1.5, label=f"{name}, seeds: {len(runs)}")
+            axes.fill_between(grid, low, high, color=COLOURS[name], alpha=0.15, lw=0)
+        axes.set(title=WORLDS[world], xlabel="environment steps that count", ylabel="return")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=8)
+    FigureCanvasAgg(figure).print_png(str(path), metadata={"Software": None})
+
+
+def report(options: Asked, facts: dict[str, Any]) -> None:
+    runs = runs_of(options.runs, [sweep.name for sweep in SWEEPS[options.profile]])
+    found = gathered(runs)
+    if not found:
+        raise SystemExit(f"{options.runs} holds no run with an evaluation")
+    facts |= {"load at the end": round(os.getloadavg()[0], 2), **of_runs(one.directory for one in runs)}
+    facts["core hours"] = round(core_hours(runs), 2)
+    shown, data = rows(found, options.profile)
+    header = ["world, algorithm", "seeds", "steps", "return, interquartile mean", "mean", "beside TD3", "core hours"]
+    lines = page("Final performance of the AES-RL family", __doc__, header, shown)
+    gates = verdicts(found) if options.profile == "ci" else []
+    if gates:
+        lines += ["", *markdown(["gate", "verdict"], gates)]
+    content = {
+        "table": data,
+        "gates": dict(gates),
+        "runs": {world: {name: samples(runs) for name, runs in each.items()} for world, each in found.items()},
+    }
+    save(options.out, facts, [*lines, "", "![Return over environment steps](performance.png)"], content)
+    if options.out is not None:
+        draw(found, options.profile, options.out / "performance.png")
+
+
+def main() -> None:
+    facts: dict[str, Any] = machine()
+    report(asked(__doc__, SWEEPS), facts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Interquartile means with stratified bootstrap intervals, as rliable defines them (Agarwal et al. 2021, 2108.13264).
+
+The interquartile mean drops the lowest and the highest quarter of all values, rounded down. An interval of 95 % is made
+of the percentiles of resampled means; values are drawn anew within each stratum, here a world, so that each keeps its
+number of seeds. Both are SciPy's `trim_mean` and `bootstrap`.
+
+Letters in shapes: N seeds, G points of a grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import bootstrap, trim_mean
+
+from evorl.analysis.runs import RunRecord
+
+Floats = NDArray[np.float64]
+METRIC = "eval/return_mean"
+CUT, DRAWS = 0.25, 2000
+
+
+class Score(NamedTuple):
+    """An interquartile mean and its 95 % interval, which is NaN for a single value."""
+
+    iqm: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.iqm:.0f} [{self.low:.0f}, {self.high:.0f}]"
+
+
+def iqm(*strata: Any, axis: int = -1) -> Any:
+    """The interquartile mean over all strata together."""
+    return trim_mean(np.concatenate(strata, axis=axis), CUT, axis=axis)
+
+
+def score(*strata: Sequence[float]) -> Score:
+    """Of the values of each stratum."""
+    (found,) = scores([np.asarray(one, np.float64)[:, None] for one in strata])
+    return found
+
+
+def scores(strata: Sequence[Floats]) -> list[Score]:
+    """For each point of a grid, of the values [N, G] of each stratum."""
+    columns = tuple(one.T for one in strata)  # bootstrap resamples the last axis
+    middle = np.atleast_1d(iqm(*columns))
+    if min(len(one) for one in strata) < 2:
+        return [Score(float(x), np.nan, np.nan) for x in middle]
+    drawn = bootstrap(
+        columns, iqm, axis=-1, n_resamples=DRAWS, method="percentile", vectorized=True,
+        random_state=np.random.default_rng(0),
+    ).confidence_interval  # fmt: skip
+    return [Score(*map(float, x)) for x in zip(middle, drawn.low, drawn.high, strict=True)]
+
+
+def at(run: RunRecord, step: float, last: int = 1) -> float:
+    """The mean of the last evaluations until a step; an evaluation waits for the end of what then plays.
+
+    NaN where the run did not get there.
+    """
+    curve = run.series.get(METRIC)
+    if curve is None or curve.steps[-1] < step:
+        return float("nan")
+    end = int(np.searchsorted(curve.steps, step)) + 1
+    return float(curve.values[max(end - last, 0) : end].mean())
+
+
+def table(runs: Sequence[RunRecord], grid: Sequence[float], last: int = 1) -> Floats:
+    """Returns [N, G] of the runs that reached the end of the grid."""
+    rows = np.array([[at(run, step, last) for step in grid] for run in runs], np.float64).reshape(-1, len(grid))
+    return rows[np.isfinite(rows[:, -1])]
+
+
+def core_hours(runs: Sequence[RunRecord]) -> float:
+    """Wall time of the runs, times their processes."""
+    return sum(run.seconds * int(run.config.get("cluster.workers", 1)) for run in runs) / 3600
+
+
+def samples(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    """Every evaluation of each run."""
+    curves = [(run.seed, run.series[METRIC]) for run in runs]
+    return [{"seed": seed, "steps": one.steps.tolist(), "return": one.values.tolist()} for seed, one in curves]

@@ -1,0 +1,76 @@
+"""What an evolution with a shared critic records: lines of jobs.jsonl, and metrics of its distribution and its time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evorl.ec.shared_critic import TRAINED, SharedCriticEvolver
+from evorl.population.critic_jobs import CRITIC, CriticSteps, Job, Worked
+from evorl.rl.core import Metrics
+
+
+def job_rows(
+    job: Job, worked: Sequence[Worked], worker: int, began: float, step: int, rows: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Lines of jobs.jsonl, one for each individual of a job, or one for a critic.
+
+    They are the journal of a run, and what its workers did. Times are seconds since the run began. ``rows``: what
+    population.jsonl says of the individuals.
+    """
+    steps = job.given.gradient_steps * (len(job.given.targets) if isinstance(job.given, CriticSteps) else 1)
+    ended = rows or [{"id": None, "step": step, "objectives": None}]
+    return [
+        {
+            "job": job.number, "kind": job.kind, "individual": row["id"],
+            "critic": job.version if job.reads else None, "length": job.given.length if job.reads else None,
+            "gradient_steps": steps, "step": row["step"], "objectives": row["objectives"], "worker": worker,
+            **{name: round(getattr(one, name) - began, 3) for name in ("began", "trained", "ended")},
+        }
+        for one, row in zip(worked, ended, strict=True)
+    ]  # fmt: skip
+
+
+def distribution_metrics(evolver: SharedCriticEvolver) -> Metrics:
+    """Norms of the distribution; the trained share and the mean fitness of the population that it was made of."""
+    metrics: Metrics = {
+        "population/mean_norm": float(np.linalg.norm(evolver.mean)),
+        "population/variance_norm": float(np.linalg.norm(evolver.variance)),
+    }
+    if evolver.population:
+        trained = [one.individual.role == TRAINED for one in evolver.population]
+        metrics["population/trained_share"] = sum(trained) / len(trained)
+        worth = np.array([one.objectives[0] for one in evolver.population])
+        if np.isfinite(worth).any():
+            metrics["population/mean"] = float(worth[np.isfinite(worth)].mean())
+    return metrics
+
+
+class WorkSeconds:
+    """Seconds that workers played, trained and waited since the last row of metrics.
+
+    A worker waits between its jobs. It is counted from its first job to its last one, so that one that never had a job,
+    or that died and was replaced, does not wait. In all, the four numbers add up to this time, over all workers.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(("play", "train_actor", "train_critic", "wait"), 0.0)
+        self._spans: dict[int, tuple[float, float]] = {}  # first beginning and last end of each process
+
+    def add(self, kind: str, worked: Worked) -> None:
+        """Count a finished job of this kind. A worker's jobs may come in any order."""
+        began, trained, ended = worked[1:]
+        self.seconds["train_critic" if kind == CRITIC else "train_actor"] += trained - began
+        self.seconds["play"] += ended - trained
+        first, last = self._spans.get(worked.process, (began, began))
+        self._spans[worked.process] = min(first, began), max(last, ended)
+        # a job that an earlier answer took for waiting is taken off again
+        self.seconds["wait"] += max(first - began, 0.0) + max(ended - last, 0.0) - (ended - began)
+
+    def take(self) -> Metrics:
+        """Return the seconds as metrics and begin again. What was counted as waiting too early counts against later."""
+        row = {f"speed/{name}_seconds": max(x, 0.0) for name, x in self.seconds.items()}
+        self.seconds = dict.fromkeys(self.seconds, 0.0) | {"wait": min(self.seconds["wait"], 0.0)}
+        return row

@@ -1,0 +1,77 @@
+"""The critics of an evolution with a shared critic: each a chain of versions that jobs make one from another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from evorl.rl.separate_updates import AnyLearner, copied
+from evorl.util.types import StateDict
+
+
+class Critic:
+    """One chain of critic versions: each is what a job made of the one before."""
+
+    def __init__(self, learner: AnyLearner) -> None:
+        self.state: Mapping[str, Any] = arrays(learner.critic_state())
+        self.gradient_steps = self.version = 0
+
+    def guide(self, names: Sequence[str]) -> dict[str, Any]:
+        """The part that trained individuals follow."""
+        return {name: self.state[name] for name in names}
+
+    def state_dict(self) -> StateDict:
+        return {"state": dict(self.state), "gradient_steps": self.gradient_steps, "version": self.version}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        self.state, self.gradient_steps, self.version = state["state"], state["gradient_steps"], state["version"]
+
+
+class Critics:
+    """Critics that learn independently; each takes ``ratio`` gradient steps for each environment step.
+
+    ``ratio`` None lets them take any number; their lag is then that behind one step for each environment step.
+    """
+
+    def __init__(self, learners: Sequence[AnyLearner], ratio: float | None) -> None:
+        self.chains, self.ratio = [Critic(one) for one in learners], ratio
+
+    def __getitem__(self, chain: int) -> Critic:
+        return self.chains[chain]
+
+    def __len__(self) -> int:
+        return len(self.chains)
+
+    def __iter__(self) -> Iterator[Critic]:
+        return iter(self.chains)
+
+    @property
+    def gradient_steps(self) -> int:
+        """Of the slowest critic."""
+        return min(one.gradient_steps for one in self.chains)
+
+    def lag(self, steps: int) -> float:
+        """Environment steps, of so many, that the slowest critic has not taken its gradient steps for."""
+        return steps - self.gradient_steps / (self.ratio or 1.0)
+
+    def learned(self, steps: int) -> bool:
+        """Whether all critics have taken the gradient steps for so many environment steps."""
+        return self.lag(steps) <= 0
+
+    def may_learn(self, chain: int, steps: int) -> bool:
+        """Whether a critic has gradient steps left to take after so many environment steps."""
+        return self.ratio is None or self.chains[chain].gradient_steps < self.ratio * steps
+
+    def state_dict(self) -> StateDict:
+        return {str(chain): one.state_dict() for chain, one in enumerate(self.chains)}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        for chain, one in enumerate(self.chains):
+            one.load_state_dict(state[str(chain)])
+
+
+def arrays(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """A critic's state as arrays, for a message."""
+    return {name: x.numpy() for name, x in copied(tensors).items()}
