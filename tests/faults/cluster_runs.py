@@ -17,7 +17,16 @@ from harness import QUICK, WORLDS, go, parent, relatives, rows, start, title
 from evorl.record import checkpoint
 
 CLUSTER = ("cluster=processes", "cluster.workers=2", "rl.members=3")
-KNOWN = {".hydra", ".lock", "checkpoints", "metrics.jsonl", "population.jsonl", "provenance.json", "result.json"}
+KNOWN = {
+    ".hydra",
+    ".lock",
+    "checkpoints",
+    "jobs.jsonl",
+    "metrics.jsonl",
+    "population.jsonl",
+    "provenance.json",
+    "result.json",
+}
 
 
 class Run:

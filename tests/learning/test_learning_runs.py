@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from harness import Recall, experiment_of, go, newest, train_in
+from harness import Recall, experiment_of, go, newest, rows, start, train_in
 
 from evorl.mdp.duel.world import SPEC
 from evorl.nets.policy import Net
@@ -46,6 +47,13 @@ def test_duel_against_the_rule_player(tmp_path: Path) -> None:
     """Untrained it never wins; here it wins nine fights of ten, some as knight and some as archer."""
     result = learned(tmp_path, "mdp=duel", "eval.every=0", "eval.episodes=100", "budget.steps=600000")
     assert result["eval"]["win_mean"] > 0.75
+
+
+def test_pendulum_by_aes_rl(tmp_path: Path) -> None:
+    """Its mean begins at -1250, and gets to -150 within 6,000 steps."""
+    words = ("rl=td3", "ec=aes_rl", "ec.scale=300", "ec.actor_ratio=0.5", "rl.batch=64", "rl.net.hidden=[32,32]")
+    budget = ("rl.warm_up=1000", "budget.steps=10000", "budget.fitness=-400", "eval.every=1000", "eval.episodes=10")
+    assert learned(tmp_path, "mdp=pendulum", *words, *budget)["fitness"] >= -400
 
 
 @pytest.mark.parametrize("lstm", [16, 0])
@@ -105,3 +113,62 @@ def test_other_algorithms_and_worlds(name: str, tmp_path: Path) -> None:
 def test_sac_on_pendulum(seed: int, tmp_path: Path) -> None:
     words = ("mdp=pendulum", "rl=sac", "budget.steps=5000", "eval.every=500", "eval.episodes=20", f"seed={seed}")
     assert learned(tmp_path, *words, "budget.fitness=-200")["fitness"] >= -200
+
+
+CHEETAH = (
+    *("mdp=halfcheetah", "rl=td3", "rl.net.hidden=[64,64]", "rl.net.activation=tanh"),
+    *("rl.critic_activation=leaky_relu", "rl.batch=100", "rl.lr=1e-3", "rl.threads=1", "budget.steps=40000"),
+    *("eval.every=10000", "eval.episodes=5", "record.tensorboard=false", "checkpoint.every=0", "hydra.run.dir=run"),
+)
+
+
+def curves(place: Path, cases: Mapping[str, Sequence[str]]) -> dict[str, dict[int, float]]:
+    """The return by step of each case on HalfCheetah, in processes of their own side by side."""
+    running = {}
+    for name, words in cases.items():
+        (place / name).mkdir()
+        chosen = {word.partition("=")[0]: word for word in (*CHEETAH, *words)}.values()
+        running[name] = start(*chosen, cwd=place / name, OMP_NUM_THREADS="1")
+    try:
+        for name, process in running.items():
+            assert process.wait() == 0, (place / name / "err").read_text()
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+    found = {name: rows(place / name / "run") for name in cases}
+    return {
+        name: {row["step"]: row["eval/return_mean"] for row in lines if "eval/return_mean" in row}
+        for name, lines in found.items()
+    }
+
+
+def last(curve: Mapping[int, float]) -> float:
+    return curve[max(curve)]
+
+
+@pytest.mark.learn
+@pytest.mark.timeout(3600)
+def test_aes_rl_on_halfcheetah_beside_td3(tmp_path: Path) -> None:
+    """An independent implementation gets to 3675, and TD3 to 2807, always from the newest mean, as with one slot."""
+    ways = {"td3": (), "aes_rl": ("ec=aes_rl", "ec.slots=1")}
+    found = curves(tmp_path, {f"{way}-{seed}": (*ways[way], f"seed={seed}") for way in ways for seed in (1, 2, 3)})
+    td3, aes_rl = (sorted(last(found[f"{way}-{seed}"]) for seed in (1, 2, 3)) for way in ways)
+    assert td3[1] >= 1800, found
+    assert aes_rl[1] >= 1500 and aes_rl[1] >= 0.6 * td3[1], found
+
+
+@pytest.mark.learn
+@pytest.mark.timeout(3600)
+def test_individuals_that_are_trained_lift_halfcheetah(tmp_path: Path) -> None:
+    """An independent CEM-RL gets to 823 after 50,000 steps; AES-RL that trains no individual stays where it is."""
+    found = curves(
+        tmp_path,
+        {
+            "cem_rl": ("ec=cem_rl", "ec.tell_warm_up=true", "budget.steps=50000", "seed=1"),
+            "untrained": ("ec=aes_rl", "ec.slots=1", "ec.trained_share=0", "seed=1"),
+        },
+    )
+    cem_rl = found["cem_rl"]
+    assert last(cem_rl) >= 300 and last(cem_rl) > next(x for step, x in cem_rl.items() if step >= 20_000), found
+    assert last(found["untrained"]) < 300, found

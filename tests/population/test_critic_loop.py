@@ -13,53 +13,13 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from critic_runs import ASYNCHRONOUS, CRITIC, SYNCHRONOUS, WORKERS, bits, check_critics, evolved, jobs
 from evolution_runs import journal
 from harness import fingerprint, go, newest
+from mutating import check_notices, mutate
 
+from evorl.population.critic_loop import CriticPopulation
 from evorl.population.critics import Critics
-
-QUICK = (
-    *("mdp=pendulum", "mdp.time_limit=50", "record.tensorboard=false", "eval.episodes=2", "eval.every=0"),
-    *("rl.net.hidden=[8]", "rl.batch=16", "rl.warm_up=200", "rl.capacity=1000", "ec.critic_ratio=0.2"),
-    *("ec.actor_ratio=0.1", "ec.population=4"),
-)
-CRITIC = ("ec.critic_job=30",)
-SYNCHRONOUS = {
-    "cem_rl": ("rl=td3", "ec=cem_rl", "ec.trained=2", "budget.steps=1200"),
-    "cem_rl, told": ("rl=td3", "ec=cem_rl", "ec.trained=2", "ec.tell_warm_up=true", "budget.steps=1200"),
-    "cem_rl, policy": ("rl=ddpg", "ec=cem_rl", "ec.trained=1", "rl.warm_up_actions=policy", "budget.steps=1200"),
-    "p_cem_rl": ("rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.episodes=2", "budget.steps=2000"),
-    "p_cem_rl, sac": ("rl=sac", "ec=p_cem_rl", "ec.trained=2", "rl.n_step=2", "budget.steps=1200"),
-    "p_cem_rl, together": (
-        *("rl=sac", "ec=p_cem_rl", "ec.trained=4", "ec.train_together=2", "ec.critic_ratio=0.3", "budget.steps=1200"),
-    ),
-}
-ASYNCHRONOUS = {
-    "p_cem_rl": (*CRITIC, "rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.parallel_critic=true", "budget.steps=1500"),
-    "acem_rl": (*CRITIC, "rl=td3", "ec=acem_rl", "ec.slots=3", "budget.steps=1500"),
-    "one_plus_one_rl": (*CRITIC, "rl=td3", "ec=one_plus_one_rl", "ec.mean_episodes=2", "budget.steps=1500"),
-    "aes_rl": (*CRITIC, "rl=td3", "ec=aes_rl", "ec.slots=3", "ec.scale=200", "budget.steps=1500"),
-    "aes_rl, bounded": (
-        *(*CRITIC, "rl=sac", "ec=aes_rl", "ec.critics=2", "ec.max_critic_lag=200", "ec.tell_warm_up=true"),
-        *("ec.slots=3", "budget.steps=1500"),
-    ),
-}
-WORKERS = ("cluster=processes", "cluster.workers=2")
-
-
-def evolved(directory: Path, *words: str) -> Path:
-    assert go(*QUICK, *words, f"hydra.run.dir={directory}") == 0
-    return directory
-
-
-def bits(directory: Path) -> Any:
-    return fingerprint(directory)["state"]["run"], journal(directory)
-
-
-def jobs(directory: Path) -> list[dict[str, Any]]:
-    """Lines of jobs.jsonl, without what the clock and the cluster say."""
-    lines = map(json.loads, (directory / "jobs.jsonl").read_text().splitlines())
-    return [{k: v for k, v in line.items() if k not in ("worker", "began", "trained", "ended")} for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +60,25 @@ def test_workers_change_nothing(case: str, alone: Callable[[str, str], Path], tm
     there = evolved(tmp_path / "there", *SYNCHRONOUS[case], *WORKERS)
     assert jobs(there) == jobs(alone("synchronous", case))
     assert bits(there) == bits(alone("synchronous", case))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_any_number_of_workers_gives_the_same_bits(
+    workers: int, alone: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    there = evolved(tmp_path / "there", *SYNCHRONOUS["p_cem_rl"], WORKERS[0], f"cluster.workers={workers}")
+    assert jobs(there) == jobs(alone("synchronous", "p_cem_rl"))
+    assert bits(there) == bits(alone("synchronous", "p_cem_rl"))
+
+
+def test_with_one_slot_on_one_worker_the_order_is_that_of_one_process(tmp_path: Path) -> None:
+    """Where a job of the critic takes all that is due, none is sent while an individual is at work: the worker does
+    all jobs in the order in which they were given out. Shorter jobs go first in one process, but wait here."""
+    words = (*ASYNCHRONOUS["aes_rl"], "ec.slots=1", "ec.critic_job=60")
+    here, there = evolved(tmp_path / "here", *words), evolved(tmp_path / "there", *words, *WORKERS, "cluster.workers=1")
+    assert len([one for one in jobs(here) if one["kind"] == "critic"]) > 3
+    assert jobs(there) == jobs(here)
+    assert bits(there) == bits(here)
 
 
 @pytest.mark.parametrize("case", ASYNCHRONOUS)
@@ -169,6 +148,33 @@ def test_the_lag_of_the_critic_is_bounded(alone: Callable[[str, str], Path]) -> 
     lines = (alone("asynchronous", "aes_rl, bounded") / "metrics.jsonl").read_text().splitlines()
     lags = [line["critic/lag"] for line in map(json.loads, lines) if "critic/lag" in line]
     assert max(lags) <= 200 + 3 * 50
+
+
+TRAINS = ["cem_rl", "p_cem_rl", "aes_rl", "aes_rl, bounded"]
+
+
+@pytest.mark.parametrize("case", TRAINS)
+def test_individuals_follow_the_versions_of_a_critic_that_learns(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {**ASYNCHRONOUS, **SYNCHRONOUS}[case]
+    check_critics(lambda: evolved(tmp_path / "run", *words), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("case", "function", "old", "new"),
+    [
+        ("cem_rl", CriticPopulation._finish_critic, 'answer["state"].items()', "critic.state.items()"),
+        ("aes_rl", CriticPopulation._finish_critic, 'answer["state"].items()', "critic.state.items()"),
+        ("aes_rl, bounded", CriticPopulation._send_individuals, "self.trained % len(self.critics)", "-1"),
+    ],
+)
+def test_a_frozen_critic_is_noticed(
+    case: str, function: Any, old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {**ASYNCHRONOUS, **SYNCHRONOUS}[case]
+    mutate(monkeypatch, function, old, new)
+    check_notices(check_critics, lambda: evolved(tmp_path / "run", *words), monkeypatch)
 
 
 # ------------------------------------------------------------------ what is refused

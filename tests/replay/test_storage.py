@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mutating import check_notices, mutate
 
 from evorl.mdp.core import Box, Discrete, Input, Spec
 from evorl.replay.shared import SharedReader, SharedReplay
@@ -87,19 +88,20 @@ class Twin:
 
 
 def compare(replay: Storage, twin: Twin, oldest: int, length: int, steps: int) -> None:
-    numbers = np.arange(oldest, length)
-    read = replay.read(numbers, length, GAMMA, steps)
+    """All transitions of these numbers, of which there is one at least; next states only where there are any."""
+    assert oldest < length
+    read = replay.read(np.arange(oldest, length), length, GAMMA, steps)
     assert read.inputs[1].dtype == np.uint8 and read.legal is not None and read.next_legal is not None
-    for i, number in enumerate(numbers.tolist()):
-        state, action, reward, discount, following, terminated = twin.read(number, length, steps)
-        for found, expected in zip((*read.inputs, read.legal), state, strict=True):
-            np.testing.assert_array_equal(found[i], expected)
-        np.testing.assert_array_equal(read.action[i], action)
-        np.testing.assert_allclose(read.reward[i], reward, rtol=1e-6)
-        np.testing.assert_allclose(read.discount[i], discount, rtol=1e-6)
-        if not terminated:
-            for found, expected in zip((*read.next_inputs, read.next_legal), following, strict=True):
-                np.testing.assert_array_equal(found[i], expected)
+    rows = [twin.read(number, length, steps) for number in range(oldest, length)]
+    state, action, reward, discount, following, terminated = zip(*rows, strict=True)
+    for found, expected in zip((*read.inputs, read.legal), zip(*state, strict=True), strict=True):
+        np.testing.assert_array_equal(found, np.stack(expected))
+    np.testing.assert_array_equal(read.action, np.stack(action))
+    np.testing.assert_allclose(read.reward, np.stack(reward), rtol=1e-6)
+    np.testing.assert_allclose(read.discount, np.stack(discount), rtol=1e-6)
+    on = ~np.array(terminated)
+    for found, expected in zip((*read.next_inputs, read.next_legal), zip(*following, strict=True), strict=True):
+        np.testing.assert_array_equal(found[on], np.stack(expected)[on])
 
 
 @settings(max_examples=25, deadline=None)
@@ -115,6 +117,11 @@ def compare(replay: Storage, twin: Twin, oldest: int, length: int, steps: int) -
 def test_it_reads_what_a_list_of_transitions_holds(
     seed: int, horizon: int, members: int, slots: int, together: bool, ends: float, capacity: int
 ) -> None:
+    check_ring(seed, horizon, members, slots, together, ends, capacity)
+
+
+def check_ring(seed: int, horizon: int, members: int, slots: int, together: bool, ends: float, capacity: int) -> None:
+    """Members append in any order; some fragments are lost; now and then the run is resumed."""
     rng = np.random.default_rng(seed)
     columns = [Column(i, rng, ends) for i in range(members * slots)]
     replay, twin = Replay(SPEC, Shape(capacity, len(columns))), Twin()
@@ -165,6 +172,10 @@ def test_readers_in_shared_memory_see_what_was_there_when_they_began(
     seed: int, horizon: int, slack: int, ends: float, again: bool
 ) -> None:
     """A reader of an older length reads the same as long as the writer may append, also in a resumed run."""
+    check_readers(seed, horizon, slack, ends, again)
+
+
+def check_readers(seed: int, horizon: int, slack: int, ends: float, again: bool) -> None:
     rng = np.random.default_rng(seed)
     columns, shape = [Column(i, rng, ends) for i in range(2)], Shape(40, 2, slack)
     replay, twin, held = SharedReplay(SPEC, shape), Twin(), 0
@@ -230,3 +241,38 @@ def test_a_fragment_larger_than_half_the_ring_is_refused() -> None:
 def test_box_actions_keep_their_dtype() -> None:
     replay = Replay(Spec((Input("x", (1,)),), Box((-1.0, -2.0), (1.0, 2.0))), Shape(8, 1))
     assert replay.action.dtype == np.float32 and replay.action.shape == (8, 2)
+
+
+# ------------------------------------------------------------------ the checks can fail
+
+RING = (3, 3, 2, 2, False, 0.1, 90)  # arguments of `check_ring`
+CUT = (7, 3, 2, 2, True, 0.6, 90)
+READERS = (7, 2, 40, 0.6, True)  # and of `check_readers`
+MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
+    "across episodes": (check_ring, RING, Replay.append, "np.where(new.done[:-1], NONE, number[:-1])", "number[:-1]"),
+    "across fragments": (check_ring, RING, Replay.append, "np.where(new.done[-1], NONE, number[-1])", "number[-1]"),
+    "across a lost fragment": (check_ring, RING, Replay.append, "& (self.decisions[column] == new.first)", ""),
+    "terminated taken for truncated": (
+        check_ring, RING, Storage.read, "np.where(self.terminated[now][:, None], 0, discount)", "discount"),
+    "truncated taken for terminated": (
+        check_ring, RING, Replay.append, "= new.terminated.reshape(-1)", "= new.done.reshape(-1)"),
+    "the next episode's first state after a cut": (
+        check_ring, RING, Replay.append, "after[cut] =", "after[:0][cut[:0]] ="),
+    "one discount for all steps": (
+        check_ring, RING, Storage.read, "discount * gamma, discount", "discount, discount"),
+    "frames that are overwritten": (
+        check_ring, CUT, Replay.oldest, "max(length - self.capacity, start)", "max(length - self.capacity, 0)"),
+    "links forgotten by a resumed run": (
+        check_ring, (7, *RING[1:]), Replay.load_state_dict, "self._link(numbers)", "pass"),
+    "rewards of later transitions": (check_readers, READERS, Storage.read, "& (following < length)", ""),
+    "a writer that never waits": (check_readers, READERS, Replay.spares, "more <= self.shape.slack", "True"),
+    "slack not counted": (check_readers, READERS, Replay.spares, "self.frames + frames - then", "0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_mutation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check, args, function, old, new = MUTATIONS[name]
+    check(*args)
+    mutate(monkeypatch, function, old, new)
+    check_notices(check, *args)

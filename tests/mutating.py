@@ -1,0 +1,29 @@
+"""Mutations: evorl with one expression changed, for showing that a check can fail."""
+
+from __future__ import annotations
+import __future__
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import pytest
+
+
+def mutate(patch: pytest.MonkeyPatch, function: Any, old: str, new: str) -> None:
+    """Put ``new`` in place of ``old``, which occurs once in the source of the function."""
+    assert isinstance(function, FunctionType)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{function.__qualname__} no longer has one {old!r}: choose another mutation"
+    made: dict[str, Any] = {}
+    code = compile(source.replace(old, new), "mutation", "exec", __future__.annotations.compiler_flag)
+    exec(code, function.__globals__, made)
+    patch.setattr(function, "__code__", made[function.__name__].__code__)  # whoever imported it has it too
+
+
+def check_notices(check: Callable[..., None], *args: Any) -> None:
+    """The check fails, where it passed without a mutation."""
+    with pytest.raises(AssertionError):
+        check(*args)
