@@ -254,7 +254,7 @@ def test_cem_is_also_compared_at_the_end_of_its_longer_runs() -> None:
         return RunRecord(directory=Path("."), config=one.config, series=one.series, choices=choices, seconds=3600.0)
 
     runs = [made("td3", "cem", 60_000, [20_000, 40_000, 60_000]), made("td3", "none", 20_000, [5_000, 20_000])]
-    found = gathered(runs)
+    found = gathered(runs, "ci")
     assert [(name, steps) for _, name, _, steps in cases(found, "ci")] == [
         ("TD3", 20_000), ("CEM", 20_000), (GRADIENT_FREE, 60_000),
     ]  # fmt: skip

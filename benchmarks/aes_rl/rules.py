@@ -5,7 +5,7 @@ over seeds with its 95 % stratified bootstrap interval. D is 2000, and the absol
 
     python benchmarks/aes_rl/rules.py profile=ci|paper [KEY=VALUE ...] [--runs DIR] [--out DIR] [--draw | --print]
 
-``profile=ci`` has a network of 64-64, 2 seeds and 20,000 steps, on 2 cores: it says whether each rule learns, and not
+``profile=ci`` has a network of 64-64, one slot, 2 seeds and 20,000 steps, on 2 cores: it says whether each rule learns, and not
 which is the best. ``profile=paper`` has the published settings, a million steps and 5 seeds, on a Ray cluster with
 hydra.launcher.ray.init.address=auto. A run's final return is that of its last evaluation (ci) or the mean of its last
 ten (paper). More seeds are added by the same command: seed=1,2,3.
@@ -29,11 +29,15 @@ from evorl.ec.aes_rl import AESRL
 MEAN, VARIANCE = (get_type_hints(AESRL)[f"{name}_rule"].__args__ for name in ("mean", "variance"))
 RULES = (f"ec.mean_rule={','.join(MEAN)}", f"ec.variance_rule={','.join(VARIANCE)}")
 SWEEPS = {
-    "ci": [Sweep("rules", ("seed=1,2", "+experiment=aes_rl/halfcheetah", *RULES, "budget.steps=20_000", *SMALL))],
+    "ci": [
+        Sweep("rules", (
+            "seed=1,2", "+experiment=aes_rl/halfcheetah", "ec.slots=1", *RULES, "budget.steps=20_000", *SMALL,
+        )),
+    ],
     "paper": [
         Sweep("rules", ("seed=1,2,3,4,5", "+experiment=aes_rl/as_published/aes_rl_halfcheetah", *RULES), CLUSTER)
     ],
-}
+}  # fmt: skip
 LAST = {"ci": 1, "paper": 10}
 
 

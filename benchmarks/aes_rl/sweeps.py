@@ -27,11 +27,18 @@ TITLES = {
     "one_plus_one_rl": "(1+1)-ES", "aes_rl": "AES-RL",
 }  # fmt: skip
 UNTRAINED = "AES-RL, none trained"
+FIVE_SLOTS = "AES-RL, 5 slots"
 WORLDS = {
     "halfcheetah": "HalfCheetah", "hopper": "Hopper", "walker2d": "Walker2d", "swimmer": "Swimmer", "ant": "Ant",
     "humanoid": "Humanoid",
 }  # fmt: skip
-COLOURS = dict(zip([*TITLES.values(), UNTRAINED], [f"C{n}" for n in (0, 9, 2, 1, 5, 4, 6, 3, 7)], strict=True))
+COLOURS = dict(
+    zip(
+        [*TITLES.values(), FIVE_SLOTS, UNTRAINED],
+        ["C0", "C9", "C2", "C1", "C5", "C4", "C6", "C3", "C8", "C7"],
+        strict=True,
+    )
+)
 TWO_AT_ONCE = ("hydra/launcher=ray", "hydra.launcher.ray.init.num_cpus=2")
 """A launcher for two cores; each job has one thread."""
 CLUSTER = ("hydra/launcher=ray",)
