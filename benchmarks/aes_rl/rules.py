@@ -5,10 +5,10 @@ over seeds with its 95 % stratified bootstrap interval. D is 2000, and the absol
 
     python benchmarks/aes_rl/rules.py profile=ci|paper [KEY=VALUE ...] [--runs DIR] [--out DIR] [--draw | --print]
 
-``profile=ci`` has a network of 64-64, one slot, 2 seeds and 20,000 steps, on 2 cores: it says whether each rule learns, and not
-which is the best. ``profile=paper`` has the published settings, a million steps and 5 seeds, on a Ray cluster with
-hydra.launcher.ray.init.address=auto. A run's final return is that of its last evaluation (ci) or the mean of its last
-ten (paper). More seeds are added by the same command: seed=1,2,3.
+``profile=ci`` has a network of 64-64, one slot, 2 seeds and 20,000 steps, on 2 cores: it says whether each rule learns,
+and not which is the best. ``profile=paper`` has the published settings, a million steps and 5 seeds, on a Ray cluster
+with hydra.launcher.ray.init.address=auto. A run's final return is that of its last evaluation (ci) or the mean of its
+last ten (paper). More seeds are added by the same command: seed=1,2,3.
 """
 
 from __future__ import annotations
