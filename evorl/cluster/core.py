@@ -13,12 +13,23 @@ import logging
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
 log = logging.getLogger("evorl")
 
 Make = Callable[[int], Any]
 """Factory of members: takes an index, returns the member."""
+
+
+send_heartbeat: ContextVar[Callable[[], None]] = ContextVar("send_heartbeat", default=lambda: None)
+"""What `heartbeat` calls in this process; a worker sets it."""
+
+
+def heartbeat() -> None:
+    """Tell the driver that this call goes on. A member does so within calls that may take longer than the deadline
+    after which a silent worker counts as hung; in the driver's process it does nothing."""
+    send_heartbeat.get()()
 
 
 class MemberError(RuntimeError):

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from evorl.cluster.core import heartbeat
 from evorl.cluster.local import Local
 from evorl.ec.core import IndependentEvolution, Individual, unpack
 from evorl.ec.space import Gene, Space
@@ -336,6 +337,7 @@ class TrainEvaluator:
         run.steps = began = one.memory["steps"] if one.memory else 0  # a child's schedules continue its parent's
         _inherit(run.learner, layout, one.weights, one.memory)
         while run.steps < began + e.train_steps:
+            heartbeat()
             run.iterate()
         episodes = _play_fitness_episodes(run.experiment.mdp, run.learner, self.experiment.seed, e, one.id)
         state = run.learner.state_dict()

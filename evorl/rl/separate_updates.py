@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from evorl.cluster.core import heartbeat
 from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.off_policy import CHUNK, OffPolicy, OffPolicyHyper, Reading, finite_means
 from evorl.util.schedule import value as scheduled
@@ -118,6 +119,7 @@ def _steps(take: Step, draw: Draw, first: int, steps: int, chunk: int) -> Found:
     """Take gradient steps, drawn ``chunk`` at a time; return their statistics."""
     found: Found = {}
     for begin in range(first, first + steps, chunk):
+        heartbeat()
         count = min(chunk, first + steps - begin)
         noise, columns = draw(begin, count)
         for i in range(count):

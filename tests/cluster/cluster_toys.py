@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from evorl.cluster.core import heartbeat
+
 
 class Refused(ValueError):
     """An error that a group can raise unchanged in the caller."""
@@ -83,6 +85,13 @@ class Counter:
     def nap(self, seconds: float) -> int:
         time.sleep(seconds)
         return self.index
+
+    def work(self, seconds: float) -> int:
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            heartbeat()
+            time.sleep(0.05)
+        return os.getpid()
 
     def drowse(self, seconds: float) -> int:
         time.sleep(seconds)

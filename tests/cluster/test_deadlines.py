@@ -8,7 +8,9 @@ import time
 from typing import Any
 
 import cluster_toys as toys
+import pytest
 
+from evorl.cluster.core import MemberLost
 from evorl.cluster.processes import Processes
 
 DEADLINE_S = 1.0
@@ -37,6 +39,17 @@ def test_a_worker_is_replaced_between_updates_longer_than_the_deadline() -> None
                 break
         assert group.pool.handles[0].ready
         assert group.pool.replaced == 1
+    finally:
+        group.close()
+
+
+def test_a_call_longer_than_the_deadline_goes_on_while_it_says_so() -> None:
+    group: Any = Processes(workers=1, deadline_s=DEADLINE_S).spawn(toys.Counter, 1)
+    try:
+        assert group.any("work", 3 * DEADLINE_S).result() == group.pool.handles[0].pid
+        assert group.pool.replaced == 0
+        with pytest.raises(MemberLost):
+            group.any("drowse", 3 * DEADLINE_S).result()
     finally:
         group.close()
 

@@ -19,7 +19,7 @@ class Processes(Cluster):
     workers: Count = 2
     """Number of processes, at most one for each member. Results do not depend on it."""
     deadline_s: Positive = 120.0
-    """Seconds without an answer after which a worker counts as hung and is replaced."""
+    """Seconds without a sign after which a worker counts as hung and is replaced."""
 
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
         from evorl.cluster.processes.launcher import ProcessLauncher

@@ -17,7 +17,7 @@ class RayOptions:
     workers: Count = 2
     """Number of processes, at most one for each member. Results do not depend on it."""
     deadline_s: Positive = 120.0
-    """Seconds without an answer after which a worker counts as hung and is replaced."""
+    """Seconds without a sign after which a worker counts as hung and is replaced."""
     address: str | None = None
     """The Ray cluster to join: auto for the one that this machine is part of, or its head's host[:port] (IPv6
     addresses in brackets). null starts a Ray on this machine that ends with the run."""

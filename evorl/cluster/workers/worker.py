@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import zmq
 
-from evorl.cluster.core import Make, public_method
+from evorl.cluster.core import Make, public_method, send_heartbeat
 from evorl.cluster.transport.authentication import connect, present_token
 from evorl.cluster.transport.broadcast_relay import HELD, NO_RELAY, Broadcast, Relay, Route
 from evorl.cluster.transport.connection import Connection, Payload, bulk, dumps, loads, messages
@@ -73,6 +73,7 @@ class Worker:
 
     def run(self, alive: Callable[[], bool]) -> None:
         """Serve until the driver's stop message, or until ``alive`` returns False: the driver has ended."""
+        send_heartbeat.set(self._beat)
         address, secret = (NO_RELAY, b"") if self.relay is None else (self.relay.address, self.relay.secret)
         self._send(Kind.HELLO, [os.getpid(), self.host, address.endpoint, address.key, secret], Payload(None))
         while self.running:
@@ -208,9 +209,12 @@ class Worker:
         except Exception as error:
             outcome = _failure(error)
         self.mark(IDLE)
+        self._beat()
+        return outcome
+
+    def _beat(self) -> None:
         if time.monotonic() - self.last_sent > HEARTBEAT_S:
             self._send(Kind.HEARTBEAT, None, Payload(None))
-        return outcome
 
     def _state(self, index: int) -> tuple[bytes | None, list[Any] | None]:
         """Return a member's serialized state (None without `state_dict`), or the failure to produce it."""
