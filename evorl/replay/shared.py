@@ -21,10 +21,10 @@ from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import Block, Reader
 from evorl.mdp.core import Spec
 from evorl.replay.storage import Append, Replay, Shape, Storage, by_number
-from evorl.util.types import StateDict
+from evorl.util.types import AppendedRows, StateDict
 
 ALIGNMENT = 64  # bytes: arrays begin at cache lines
-PIECE_ROWS = 1 << 14  # rows in one message: a whole ring would be too large for one
+PIECE_BYTES = 1 << 26  # about as many in one message; a whole ring may be too large for one
 
 
 class Address(NamedTuple):
@@ -54,12 +54,12 @@ class SharedReplay(Replay):
         former = known or Append(0, 0)
         frames, transitions = self.held()
         pieces = (
-            {"kind": kind, "first": first, "rows": rows.read(first, end), "count": self.count}
+            {"kind": kind, "count": self.count, **piece.whole()}
             for kind, rows, low in (
                 ("frames", frames, former.frames),
                 ("transitions", transitions, former.transitions),
             )
-            for first, end in _cut(max(rows.first, low), rows.end)
+            for piece in _cut(rows._replace(first=max(rows.first, low)))
         )
         return Append(self.count, self.frames), pieces
 
@@ -97,9 +97,13 @@ class SharedReader:
         return self._storage[1]
 
 
-def _cut(first: int, end: int) -> list[tuple[int, int]]:
-    """Cut a range into pieces of at most `PIECE_ROWS`."""
-    return [(low, min(low + PIECE_ROWS, end)) for low in range(first, end, PIECE_ROWS)]
+def _cut(rows: AppendedRows) -> Iterator[AppendedRows]:
+    """Cut rows into pieces of about `PIECE_BYTES`."""
+    if rows.first < rows.end:
+        bytes_each = sum(x.nbytes for x in rows.read(rows.first, rows.first + 1).values())
+        step = max(PIECE_BYTES // bytes_each, 1)
+        for low in range(rows.first, rows.end, step):
+            yield rows._replace(first=low, end=min(low + step, rows.end))
 
 
 class _Carver:
