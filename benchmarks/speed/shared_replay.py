@@ -1,4 +1,4 @@
-"""What reading the replay costs an evolution with a shared critic: CEM-RL on HalfCheetah, two workers, on 1 and 2 hosts.
+"""What reading the replay costs an evolution with a shared critic: CEM-RL on HalfCheetah, 2 workers on 1 and 2 hosts.
 
 On 1 host both workers map the driver's memory. On 2 hosts one of them follows by the rows that it lacks, which come
 before its next job. The second host is simulated: a process of this machine that does not share memory with the driver
