@@ -23,10 +23,11 @@ import torch
 from evorl.cli import config
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
+from evorl.population.work import new_work
 from evorl.record import checkpoint
 from evorl.training.experiment import Experiment
 from evorl.training.session import OpenRun, run_to_end
-from evorl.training.train import Start, new_run
+from evorl.training.train import Start
 from evorl.util.seed import generator
 
 ROOT = Path(__file__).parent.parent
@@ -78,7 +79,7 @@ def start(*words: str, entry: str = "run", cwd: Path, **env: str) -> subprocess.
 
 
 def train_in(directory: Path, experiment: Experiment, init: Path | None = None) -> dict[str, Any]:
-    """`train` in a directory that is made where it is missing."""
+    """Train or evolve in a directory that is made where it is missing, or go on there."""
 
     @contextmanager
     def opened() -> Iterator[OpenRun]:
@@ -87,7 +88,7 @@ def train_in(directory: Path, experiment: Experiment, init: Path | None = None) 
             found = checkpoint.newest(directory)
             yield directory, None if found is None else found[1]
 
-    return run_to_end(new_run(experiment, None if init is None else Start(init)), opened)
+    return run_to_end(new_work(experiment, None if init is None else Start(init)), opened)
 
 
 def for_a_ray_in_here(patch: pytest.MonkeyPatch) -> None:

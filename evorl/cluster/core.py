@@ -73,6 +73,18 @@ class Future(Protocol):
         ...
 
 
+class Feed(Protocol):
+    """Data that the caller appends to in its own memory, and that members read: see `Group.set_feed`."""
+
+    def since(self, known: Any) -> tuple[Any, Iterable[object]]:
+        """Return what a process knows after these pieces, and the pieces.
+
+        ``known`` is what it knows before, as returned by an earlier call; None: nothing. A piece is plain data and
+        arrays.
+        """
+        ...
+
+
 class Group(Protocol):
     """N members.
 
@@ -130,6 +142,15 @@ class Group(Protocol):
         """Set the function that returns the state for a member that is made again after its process was lost.
 
         For members that have ``load_state_dict`` but no ``state_dict``, because the caller has their state.
+        """
+        ...
+
+    def set_feed(self, feed: Feed) -> None:
+        """Let processes that cannot read the caller's memory follow ``feed``.
+
+        Before its next calls, each of them gets all pieces that it lacks, in order, as calls of the method ``follow``
+        of one of its members. Members of one process must therefore keep them in one place. A process that is
+        replaced gets everything again.
         """
         ...
 

@@ -8,7 +8,7 @@ from functools import cache, partial
 from itertools import count
 from typing import Any, ClassVar
 
-from evorl.cluster.core import Cluster, Future, Make, caller_error, public_method
+from evorl.cluster.core import Cluster, Feed, Future, Make, caller_error, public_method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +102,9 @@ class LocalGroup:
 
     def set_recovery_state(self, state: Callable[[], object]) -> None:
         """Do nothing: no member can be lost."""
+
+    def set_feed(self, feed: Feed) -> None:
+        """Do nothing: members read this process's memory."""
 
     def counters(self) -> dict[str, float]:
         return {}

@@ -2,7 +2,7 @@
 
 Each is a pure function of what it names: weights, critic, what of the replay it may read, gradient steps, and the
 individual's number, which keys its random draws. So it can run in any process, and again after its process was killed.
-The replay lies in shared memory; no message is sent per gradient step.
+The replay lies in shared memory, or follows the driver's on other hosts; no message is sent per gradient step.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evorl.cluster.core import Future
+from evorl.cluster.core import Future, Make
 from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution
 from evorl.mdp.core import Spec
@@ -114,15 +115,27 @@ def replay_shape(hyper: OffPolicyHyper) -> Shape:
     return Shape(hyper.capacity, 1, hyper.capacity // 4)
 
 
+def job_workers(experiment: Experiment, spec: Spec, seed: int, device: torch.device) -> Make:
+    """A factory of members that do the jobs; those of one process share what they see of the replay."""
+    assert isinstance(experiment.rl, OffPolicyHyper)
+    return partial(JobWorker, experiment, spec, seed, device, SharedReader(spec, replay_shape(experiment.rl)))
+
+
 class JobWorker:
     """A member of the group that does the jobs."""
 
-    def __init__(self, experiment: Experiment, spec: Spec, seed: int, device: torch.device, member: int) -> None:
+    def __init__(
+        self, experiment: Experiment, spec: Spec, seed: int, device: torch.device, reader: SharedReader, member: int
+    ) -> None:
         torch.set_num_threads(experiment.rl.threads)
         assert isinstance(experiment.rl, OffPolicyHyper) and isinstance(experiment.ec, SharedCriticEvolution)
         self.experiment, self.evolution = experiment, experiment.ec
         self.learner = cast(AnyLearner, experiment.rl.learner(spec, seed, device))
-        self.reader = SharedReader(spec, replay_shape(experiment.rl))
+        self.reader = reader
+
+    def follow(self, piece: dict[str, Any]) -> None:
+        """Take a piece of a replay that lies on another host."""
+        self.reader.follow(piece)
 
     def train_critic(self, address: Sequence[Any], job: Sequence[Any]) -> dict[str, Any]:
         """Do a `CriticSteps`; return the critic's new state."""

@@ -17,7 +17,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -32,9 +31,9 @@ from evorl.population.critic_jobs import (
     RANDOM,
     CriticSteps,
     Job,
-    JobWorker,
     Lifetime,
     Worked,
+    job_workers,
     packed,
     replay_shape,
     unpacked,
@@ -86,12 +85,13 @@ class CriticPopulation:
         number = worker.critics if self.beside else 1
         self.slots = evolution.slots or evolution.population
         here = device(experiment.device) if experiment.cluster.in_process else torch.device("cpu")
-        make = partial(JobWorker, experiment, self.spec, experiment.seed, here)
+        make = job_workers(experiment, self.spec, experiment.seed, here)
         self.group = experiment.cluster.spawn(make, self.slots + number, (BadRequest, NotFinite, WorldError))
         torch.set_num_threads(experiment.rl.threads)
         try:
             self.replay = SharedReplay(self.spec, replay_shape(self.hyper))
             self.address = self.replay.address(os.getpid())
+            self.group.set_feed(self.replay)
             self.learner = cast(AnyLearner, self.hyper.learner(self.spec, experiment.seed, torch.device("cpu")))
             self.learner.replay = self.replay
             if init is not None:

@@ -1,12 +1,17 @@
-"""A replay in shared memory: one process appends, the other processes of the machine read.
+"""A replay that one process appends to and many read: in shared memory, or as a copy that follows on other hosts.
 
 The arrays lie in one block that only its maker writes (`evorl.cluster.transport.shared_memory`). A reader is told a
 length and the oldest number that it may name. The ring has slack beyond its capacity, and the writer asks
 `Replay.spares` before it appends, so a reader never sees a row overwritten.
+
+A process on another host keeps a copy of the ring. Before a job it gets the rows that were appended since its last one
+(`SharedReplay.since`, `evorl.cluster.core.Feed`), and stores each where the writer has it. It is never ahead of the
+writer, so what holds for a reader of the writer's memory holds for a reader of the copy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +20,11 @@ from numpy.typing import NDArray
 from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import Block, Reader
 from evorl.mdp.core import Spec
-from evorl.replay.storage import Replay, Shape, Storage
+from evorl.replay.storage import Append, Replay, Shape, Storage, by_number
+from evorl.util.types import AppendedRows, StateDict
 
 ALIGNMENT = 64  # bytes: arrays begin at cache lines
+PIECE_BYTES = 1 << 26  # about as many in one message; a whole ring may be too large for one
 
 
 class Address(NamedTuple):
@@ -42,24 +49,61 @@ class SharedReplay(Replay):
         """Its address; ``pid`` is that of the process that made it."""
         return Address(host_id(), pid, self.block.fd, self.size)
 
+    def since(self, known: Append | None) -> tuple[Append, Iterator[StateDict]]:
+        """Return how much there is, and in pieces what a copy lacks that had ``known`` (`evorl.cluster.core.Feed`)."""
+        former = known or Append(0, 0)
+        frames, transitions = self.held()
+        pieces = (
+            {"kind": kind, "count": self.count, **piece.whole()}
+            for kind, rows, low in (
+                ("frames", frames, former.frames),
+                ("transitions", transitions, former.transitions),
+            )
+            for piece in _cut(rows._replace(first=max(rows.first, low)))
+        )
+        return Append(self.count, self.frames), pieces
+
     def close(self) -> None:
         """Free the memory when its last reader is gone."""
         self.block.close()
 
 
 class SharedReader:
-    """Maps the replays of other processes, each once."""
+    """Finds the arrays of another process's replay: mapped once, or a copy that follows it."""
 
     def __init__(self, spec: Spec, shape: Shape) -> None:
         self.spec, self.shape = spec, shape
         self._storage: tuple[Address, Storage] | None = None
+        self._copy: Storage | None = None
+
+    def follow(self, piece: StateDict) -> None:
+        """Store a piece of `SharedReplay.since` in this process's copy."""
+        if self._copy is None:
+            self._copy = Storage(self.spec, self.shape)
+        if piece["kind"] == "frames":
+            self._copy.put_frames(piece["first"], by_number(piece["rows"]))
+        else:
+            self._copy.put_transitions(piece["first"], piece["rows"], piece["count"])
 
     def storage(self, address: Address) -> Storage:
-        """The arrays at an address. Raises OSError or ValueError if this process cannot map them."""
+        """The copy if there is one, else the arrays at an address. Raises OSError, ValueError if it cannot map them."""
+        if self._copy is not None:
+            return self._copy
+        if address.host != host_id():  # the number of a process says nothing on another host
+            raise OSError(f"the replay lies on another host ({address.host}), and this process does not follow it")
         if self._storage is None or self._storage[0] != address:
             view = Reader(address.pid).view(address.fd, address.size)
             self._storage = address, Storage(self.spec, self.shape, _Carver(view))
         return self._storage[1]
+
+
+def _cut(rows: AppendedRows) -> Iterator[AppendedRows]:
+    """Cut rows into pieces of about `PIECE_BYTES`."""
+    if rows.first < rows.end:
+        bytes_each = sum(x.nbytes for x in rows.read(rows.first, rows.first + 1).values())
+        step = max(PIECE_BYTES // bytes_each, 1)
+        for low in range(rows.first, rows.end, step):
+            yield rows._replace(first=low, end=min(low + step, rows.end))
 
 
 class _Carver:

@@ -13,7 +13,7 @@ Letters in shapes: T decisions of a slot in a fragment, B slots, N transitions, 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,6 +134,30 @@ class Storage:
             None if self.legal is None else self.legal[after],
         )
 
+    def frame_stores(self) -> tuple[Array, ...]:
+        """The arrays of frames."""
+        return self.inputs if self.legal is None else (*self.inputs, self.legal)
+
+    def put_frames(self, first: int, rows: Sequence[Array]) -> None:
+        """Store frames with the numbers ``first`` onwards, for each array of `frame_stores`."""
+        at = (first + np.arange(len(rows[0]))) % self.shape.frames
+        for store, x in zip(self.frame_stores(), rows, strict=True):
+            store[at] = x
+
+    def put_transitions(self, first: int, rows: Mapping[str, Array], count: int) -> None:
+        """Store the transitions ``first`` onwards of ``count`` that exist, by name of their arrays."""
+        numbers = first + np.arange(len(rows["previous"]))
+        for name, x in rows.items():
+            getattr(self, name)[numbers % self.shape.rows] = x
+        self.link(numbers, count)
+
+    def link(self, numbers: Numbers, count: int) -> None:
+        """Derive `following` from the ``previous`` of these transitions, of ``count`` that exist."""
+        self.following[numbers % self.shape.rows] = NONE
+        before = self.previous[numbers % self.shape.rows]
+        linked = (before != NONE) & (before >= count - self.shape.rows)
+        self.following[before[linked] % self.shape.rows] = numbers[linked]
+
 
 class Replay(Storage):
     """The newest ``capacity`` transitions of a run.
@@ -182,9 +206,9 @@ class Replay(Storage):
         after[cut] = final + np.arange(np.count_nonzero(cut))
         states = (*new.inputs, *(() if new.legal is None else (new.legal,)))
         finals = (*new.final_inputs, *(() if new.final_legal is None else (new.final_legal,)))
-        self._put_frames(self.frames, [x[0][~stored] for x in states])
-        self._put_frames(self.frames + fresh, [x[1:].reshape(size, *x.shape[2:]) for x in states])
-        self._put_frames(final, [x[cut] for x in finals])
+        self.put_frames(self.frames, [x[0][~stored] for x in states])
+        self.put_frames(self.frames + fresh, [x[1:].reshape(size, *x.shape[2:]) for x in states])
+        self.put_frames(final, [x[cut] for x in finals])
 
         at = number.reshape(-1) % self.shape.rows
         self.action[at] = new.action.reshape(size, -1)
@@ -193,27 +217,11 @@ class Replay(Storage):
         self.frame[at], self.next_frame[at] = place[:-1].reshape(-1), after.reshape(-1)
         self.previous[at] = previous.reshape(-1)
         self.count, self.frames = self.count + size, final + int(np.count_nonzero(cut))
-        self._link(number.reshape(-1))
+        self.link(number.reshape(-1), self.count)
         self.appends.append(Append(self.count, self.frames))
         self.last[column] = np.where(new.done[-1], NONE, number[-1])
         self.last_frame[column], self.decisions[column] = place[-1], new.first + horizon
         self._forget()
-
-    def _put_frames(self, first: int, states: Sequence[Array]) -> None:
-        at = (first + np.arange(len(states[0]))) % self.shape.frames
-        for store, x in zip(self._stores(), states, strict=True):
-            store[at] = x
-
-    def _stores(self) -> tuple[Array, ...]:
-        """The arrays of frames."""
-        return self.inputs if self.legal is None else (*self.inputs, self.legal)
-
-    def _link(self, numbers: Numbers) -> None:
-        """Derive `following` from the ``previous`` of these transitions."""
-        self.following[numbers % self.shape.rows] = NONE
-        before = self.previous[numbers % self.shape.rows]
-        linked = (before != NONE) & (before >= self.count - self.shape.rows)
-        self.following[before[linked] % self.shape.rows] = numbers[linked]
 
     def _forget(self) -> None:
         """Drop the records of appends that no present reader needs."""
@@ -250,18 +258,23 @@ class Replay(Storage):
 
     def state_dict(self) -> StateDict:
         """Return what the ring holds, in order, and what later appends need."""
-        low = self._oldest_of_all() if self.count else 0
-        first = max(self.frames - self.shape.frames, 0)
+        frames, transitions = self.held()
         return {
             "count": self.count, "frames": self.frames, "appends": np.array(self.appends, np.int64).reshape(-1, 2),
-            "states": AppendedRows(first, self.frames, self._read_states),
-            "transitions": AppendedRows(low, self.count, self._read_transitions),
+            "states": frames, "transitions": transitions,
             "columns": {name: getattr(self, name).copy() for name in _COLUMNS},
         }  # fmt: skip
 
+    def held(self) -> tuple[AppendedRows, AppendedRows]:
+        """The frames, by number of their array, and the transitions, by name, that present readers may need."""
+        low = self._oldest_of_all() if self.count else 0
+        first = max(self.frames - self.shape.frames, 0)
+        frames = AppendedRows(first, self.frames, self._read_states)
+        return frames, AppendedRows(low, self.count, self._read_transitions)
+
     def _read_states(self, first: int, end: int) -> dict[str, Array]:
         at = np.arange(first, end) % self.shape.frames
-        return {str(i): x[at] for i, x in enumerate(self._stores())}
+        return {str(i): x[at] for i, x in enumerate(self.frame_stores())}
 
     def _read_transitions(self, first: int, end: int) -> dict[str, Array]:
         at = np.arange(first, end) % self.shape.rows
@@ -273,16 +286,16 @@ class Replay(Storage):
         states, transitions = (
             one.whole() if isinstance(one, AppendedRows) else one for one in (state["states"], state["transitions"])
         )
-        at = np.arange(states["first"], self.frames) % self.shape.frames
-        for name, rows in states["rows"].items():
-            self._stores()[int(name)][at] = rows
-        numbers = np.arange(transitions["first"], self.count)
-        for name, rows in transitions["rows"].items():
-            getattr(self, name)[numbers % self.shape.rows] = rows
+        self.put_frames(states["first"], by_number(states["rows"]))
+        self.put_transitions(transitions["first"], transitions["rows"], self.count)
         if len(state["columns"]["last"]) == len(self.last):  # else another number of slots: no episode continues
             for name in _COLUMNS:
                 getattr(self, name)[:] = state["columns"][name]
-        self._link(numbers)
+
+
+def by_number(rows: Mapping[str, Array]) -> list[Array]:
+    """The arrays of frames, whose names are their numbers, in order."""
+    return [rows[str(i)] for i in range(len(rows))]
 
 
 _STORED = ("action", "reward", "terminated", "frame", "next_frame", "previous")

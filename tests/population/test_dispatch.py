@@ -55,6 +55,9 @@ class Group:
     def set_recovery_state(self, state: Callable[[], object]) -> None:
         pass
 
+    def set_feed(self, feed: object) -> None:
+        pass
+
 
 # ------------------------------------------------------------------ members that fell behind, or went astray
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MAGIC, VERSION = b"EVRL", 5
+MAGIC, VERSION = b"EVRL", 6
 HEADER = struct.Struct("<4sHBB16sIIQQ")
 REFERENCE = 1  # code of the only msgpack extension: an array in the bulk
 ALIGN = 64  # bytes: alignment of arrays in a bulk
@@ -65,6 +65,7 @@ class Kind(IntEnum):
     STORED = 8  # worker: where it has stored broadcast arrays
     MISSING = 9  # worker: the arrays of a call are not at the announced place
     RELAY_COUNTS = 10  # worker: messages that its relay refused and bytes that it forwarded
+    FOLLOW = 11  # driver: a piece of the group's feed
 
 
 class Bulk(IntEnum):

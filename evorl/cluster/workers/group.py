@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from evorl.cluster.core import Future
+from evorl.cluster.core import Feed, Future
 from evorl.cluster.transport.connection import Payload, dumps, loads
 from evorl.cluster.workers.handle import MAX_AHEAD, Call, WorkerHandle
 from evorl.cluster.workers.heartbeats import TICK_S
@@ -160,6 +160,9 @@ class RemoteGroup:
 
     def set_recovery_state(self, state: Callable[[], object]) -> None:
         self.pool.recovery_state = state
+
+    def set_feed(self, feed: Feed) -> None:
+        self.pool.feed = feed
 
     def counters(self) -> dict[str, float]:
         return {

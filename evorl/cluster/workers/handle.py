@@ -90,6 +90,7 @@ class WorkerHandle:
     pid: int = 0
     relay: RelayAddress = NO_RELAY
     secret: bytes = b""  # for the signatures of its broadcasts
+    fed: Any = None  # what its process knows of the feed
     missing_call: int = 0  # number of a call whose arrays were gone from its host before it could read them
     sent: deque[Call] = field(default_factory=deque)  # assigned and not answered, in order
     unsent: deque[Call] = field(default_factory=deque)  # the last of these, not sent yet
@@ -135,6 +136,7 @@ class WorkerHandle:
         self.connection = Connection(self.connection.token, self.number, self.life)
         self.reader, self.host, self.relay, self.secret = None, "", NO_RELAY, b""
         self.overdue, self.released, self.missing_call = False, [], 0
+        self.fed = None
 
     def clear(self) -> None:
         """Drop all calls."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from evorl.cluster.core import MemberError
+from evorl.cluster.core import Feed, MemberError
 from evorl.cluster.transport.connection import Connection, Payload, messages
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import Failure, Header, Kind, ProtocolError, unpack
@@ -42,6 +42,7 @@ class WorkerPool:
         self.replaced = 0  # workers
         self.states: list[bytes | None] = [None] * size  # of each member, serialized
         self.recovery_state: Callable[[], object] = lambda: None  # state for members without `state_dict`
+        self.feed: Feed | None = None
         self.block_pool = BlockPool()
         self.broadcaster = Broadcaster(self.block_pool, self._send_broadcast)
         self.sent = self.relayed = 0  # bytes of arrays to other hosts: by the driver, and by workers
@@ -133,11 +134,21 @@ class WorkerPool:
             calls.append(handle.unsent.popleft())
             if handle.host == self.launcher.host:
                 calls[-1].hold_arguments(self.block_pool)
+        if calls:
+            self._feed(handle)
         parts = (((one.number, one.method, one.members, one.stateful), one.payload) for one in calls)
         for envelopes, payload in messages(parts):
             released, handle.released = handle.released, []
             place = b"" if envelopes[0][0] == handle.missing_call else self.broadcaster.location(handle, payload)
             self._send(handle, Kind.CALL, (released, envelopes), payload, place)
+
+    def _feed(self, handle: WorkerHandle) -> None:
+        """Send a worker on another host what it lacks of the feed; messages to one worker stay in order."""
+        if self.feed is None or handle.host == self.launcher.host:
+            return
+        handle.fed, pieces = self.feed.since(handle.fed)
+        for piece in pieces:
+            self._send(handle, Kind.FOLLOW, None, Payload(piece))
 
     def _is_pending(self, handle: WorkerHandle, call: Call) -> bool:
         return call.number != handle.missing_call and self.broadcaster.is_pending(handle, call.payload)
@@ -252,6 +263,7 @@ class WorkerPool:
 
     def _send_members(self, handle: WorkerHandle) -> None:
         self._mark_not_ready(handle)
+        handle.fed = None
         own = [(member, self.states[member]) for member in handle.members]
         self._send(handle, Kind.MAKE, os.getpid(), Payload([own, self.recovery_state()]))
 

@@ -153,6 +153,8 @@ class Worker:
             made = [self._make_member(index, state, recovery_state) for index, state in own]
             states = [self._state(index)[0] if done else None for (index, _), (done, _) in zip(own, made, strict=True)]
             self._answer([((0, states), self._packed(made))])
+        elif kind == Kind.FOLLOW:
+            next(iter(self.members.values())).follow(content)
         elif kind == Kind.CALL:
             _, calls = envelope
             self.queue.extend(Request._make([*call, args]) for call, args in zip(calls, content, strict=True))

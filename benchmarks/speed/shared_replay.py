@@ -1,0 +1,163 @@
+"""What reading the replay costs an evolution with a shared critic: CEM-RL on HalfCheetah, 2 workers on 1 and 2 hosts.
+
+On 1 host both workers map the driver's memory. On 2 hosts one of them follows by the rows that it lacks, which come
+before its next job. The second host is simulated: a process of this machine that does not share memory with the driver
+and connects over loopback with CURVE, so its waits leave out the network. Rows of the replay and all other messages
+(weights, critics, episodes) are counted apart, each with its arrays and its plain data. Arrays that a process of the
+same host maps do not cross.
+
+A job that reads the replay waits from the moment when the driver begins to send it until it begins. That includes
+reading the rows, encryption, storing them, and the job's own message. In the reference, a process that holds the replay
+answers a call for each gradient step with a minibatch of 256: its wait is the time of such a call.
+
+    python benchmarks/speed/shared_replay.py [--steps 10_000] [--calls 300] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from common import ROOT, arguments, machine, median, page, save
+
+sys.path += [str(ROOT / "tests" / "cluster"), str(ROOT / "tests")]
+from islands import IslandLauncher, Islands
+from ours import experiment
+from replay import BATCH, SPEC, fragment
+
+from evorl.cluster.transport.wire import Header, Kind
+from evorl.cluster.workers.pool import WorkerPool
+from evorl.population.critic_loop import CriticPopulation
+from evorl.replay.storage import Replay, Shape
+from evorl.replay.uniform import uniform
+
+HERE = IslandLauncher.host
+HOSTS = {"1 host": (HERE, HERE), "2 hosts": (HERE, "b")}
+WORDS = (
+    *("mdp=halfcheetah", "rl=td3", "ec=cem_rl", "ec.population=4", "ec.trained=2", "rl.net.hidden=[64,64]"),
+    *("rl.warm_up=2000", "rl.capacity=100000", f"rl.batch={BATCH}", "eval.every=0", "record.tensorboard=false"),
+)
+
+
+class Sampler:
+    """A process that holds a replay and answers with minibatches: the reference."""
+
+    def __init__(self, member: int) -> None:
+        self.replay = Replay(SPEC, Shape(10_000, 1))
+        for number in range(200):
+            self.replay.append(fragment(number))
+
+    def sample(self, update: int) -> list[Any]:
+        count = self.replay.count
+        numbers = uniform(5, update, 1, BATCH, self.replay.oldest(count), count)
+        found = self.replay.read(numbers.reshape(-1), count, np.array([0.99]))
+        return [*found.inputs, found.action, found.reward, found.discount, *found.next_inputs]
+
+
+class Traffic:
+    """Bytes of messages by what they carry, and when jobs were sent to each process."""
+
+    def __init__(self) -> None:
+        self.bytes: Counter[str] = Counter()
+        self.sent: defaultdict[int, list[float]] = defaultdict(list)
+
+
+@contextmanager
+def watched() -> Iterator[Traffic]:
+    """Count what the driver of a group sends and receives."""
+    send, feed, handled, found = WorkerPool._send, WorkerPool._feed, WorkerPool._handle_message, Traffic()
+
+    def sends(self: Any, handle: Any, kind: Kind, envelope: object, payload: Any, place: bytes = b"") -> None:
+        crosses = payload.size if handle.host != self.launcher.host or payload.block is None else 0
+        found.bytes["replay" if kind == Kind.FOLLOW else "others"] += len(payload.body) + crosses
+        send(self, handle, kind, envelope, payload, place)
+
+    def feeds(self: Any, handle: Any) -> None:
+        found.sent[handle.pid].append(time.time())
+        feed(self, handle)
+
+    def handles(self: Any, identity: bytes, frames: list[bytes]) -> None:
+        if Header.unpack(frames[0]).kind == Kind.ANSWER:
+            found.bytes["others"] += sum(map(len, frames))
+        handled(self, identity, frames)
+
+    with patch.multiple(WorkerPool, _send=sends, _feed=feeds, _handle_message=handles):
+        yield found
+
+
+def evolution(hosts: tuple[str, ...], steps: int) -> dict[str, Any]:
+    """Bytes and waits of a run over these hosts, one worker on each."""
+    whole: Any = replace(experiment(WORDS), cluster=Islands(workers=len(hosts), hosts=hosts))
+    waits: list[float] = []
+    gradient_steps = 0
+    with watched() as traffic:
+        run: Any = CriticPopulation(whole, whole.ec)
+        account = run._account
+
+        def accounts(job: Any, worked: Any) -> None:
+            if job.reads:
+                # the process may have got its next job before the answer to this one was taken
+                waits.append(min(worked.began - at for at in traffic.sent[worked.process] if at <= worked.began))
+            account(job, worked)
+
+        run._account = accounts
+        try:
+            while run.steps < steps:
+                gradient_steps += sum(row["gradient_steps"] for row in run.iterate().jobs)
+        finally:
+            run.close()
+    return {"transitions": run.steps, "gradient steps": gradient_steps, "waits": waits, "bytes": dict(traffic.bytes)}
+
+
+def reference(calls: int) -> dict[str, Any]:
+    """Bytes and waits of a call for each gradient step."""
+    with watched() as traffic:
+        group = Islands(workers=1, hosts=("b",)).spawn(Sampler, 1)
+        try:
+            group.any("sample", 0).result()
+            traffic.bytes.clear()
+            waits = []
+            for update in range(calls):
+                began = time.perf_counter()
+                group.any("sample", update).result()
+                waits.append(time.perf_counter() - began)
+        finally:
+            group.close()
+    return {"bytes": traffic.bytes["others"] / calls, "waits": waits}
+
+
+def row(name: str, one: dict[str, Any]) -> list[str]:
+    steps, transitions, found = one["gradient steps"], one["transitions"], one["bytes"]
+    wait, replay, others = sum(one["waits"]), found.get("replay", 0), found["others"]
+    figures = (
+        replay / transitions, replay / steps, others / steps, 1e3 * median(one["waits"]),
+        1e6 * wait / transitions, 1e6 * wait / steps,
+    )  # fmt: skip
+    return [name, *(f"{x:,.1f}" for x in figures)]
+
+
+def main() -> None:
+    args = arguments(__doc__, steps=10_000, calls=300)
+    header = [
+        "", "replay, B per transition", "replay, B per gradient step", "other messages, B per gradient step",
+        "wait of a job, ms", "wait, us per transition", "wait, us per gradient step",
+    ]  # fmt: skip
+    theirs = reference(args.calls)
+    asked = 1e6 * median(theirs["waits"])
+    lines, data = [["a call per gradient step", "", f"{theirs['bytes']:,.1f}", "", "", "", f"{asked:,.1f}"]], {}
+    for name, hosts in HOSTS.items():
+        data[name] = evolution(hosts, args.steps)
+        lines.append(row(name, data[name]))
+        text = page("The replay of an evolution with a shared critic", __doc__, header, lines)
+        save(args.out, machine(), text, {"reference": theirs, **data})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A copy of a replay that follows by pieces, against the list of all transitions."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_storage import SPEC, Column, Twin, compare, fragment
+
+from evorl.cluster.transport.connection import dumps, loads
+from evorl.replay import shared
+from evorl.replay.shared import Address, SharedReader, SharedReplay
+from evorl.replay.storage import Append, Shape
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    horizon=st.integers(1, 4),
+    slack=st.integers(20, 60),
+    ends=st.sampled_from([0.0, 0.1, 0.6]),
+    follows=st.sampled_from([0.1, 0.5, 1.0]),
+    piece=st.sampled_from([1, 200, 1 << 20]),
+)
+def test_a_copy_reads_what_the_writer_has(
+    seed: int, horizon: int, slack: int, ends: float, follows: float, piece: int
+) -> None:
+    """Also when the ring has wrapped since it followed last, with older readers, and when it begins late."""
+    rng, shape = np.random.default_rng(seed), Shape(40, 2, slack)
+    columns, replay, twin = [Column(i, rng, ends) for i in range(2)], SharedReplay(SPEC, shape), Twin()
+    reader, known, readers = SharedReader(SPEC, shape), None, dict[int, int]()
+    elsewhere = replay.address(os.getpid())._replace(host="elsewhere")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared, "PIECE_BYTES", piece)
+        for _ in range(60):
+            told = fragment(columns, horizon)
+            before = {length: replay.spares(length, 2 * horizon, 3 * 2 * horizon) for length in readers}
+            replay.append(told[0])
+            twin.append(*told)
+            readers = {length: one for length, one in readers.items() if before[length]}
+            readers[replay.count] = replay.oldest(replay.count)
+            if rng.random() < 0.05:
+                reader, known = SharedReader(SPEC, shape), None
+            if rng.random() < follows:
+                known, pieces = replay.since(known)
+                for one in pieces:
+                    reader.follow(loads(dumps(one)))
+            served = [length for length in readers if known is not None and length <= known.transitions]
+            for length in {*served[:1], *served[-1:]}:
+                compare(reader.storage(elsewhere), twin, readers[length], length, 2)
+    assert known is None or known.transitions <= replay.count
+    replay.close()
+
+
+def test_nothing_is_sent_twice_and_no_more_than_the_ring() -> None:
+    rng, shape = np.random.default_rng(1), Shape(40, 1, 10)
+    columns, replay = [Column(0, rng, 0.1)], SharedReplay(SPEC, shape)
+    try:
+        assert [*replay.since(None)[1]] == []
+        for _ in range(50):
+            replay.append(fragment(columns, 4)[0])
+        known, pieces = replay.since(None)
+        rows = {one["kind"]: len(next(iter(one["rows"].values()))) for one in pieces}
+        assert known == Append(replay.count, replay.frames)
+        assert rows["transitions"] <= shape.rows and rows["frames"] <= shape.frames
+        assert [*replay.since(known)[1]] == []
+        replay.append(fragment(columns, 4)[0])
+        pieces = replay.since(known)[1]
+        assert {one["kind"]: one["first"] for one in pieces} == {"frames": known.frames, "transitions": 200}
+    finally:
+        replay.close()
+
+
+def test_an_address_of_another_host_is_not_mapped() -> None:
+    replay = SharedReplay(SPEC, Shape(40, 1))
+    try:
+        here: Address = replay.address(os.getpid())
+        reader = SharedReader(SPEC, Shape(40, 1))
+        with pytest.raises(OSError, match="lies on another host"):
+            reader.storage(here._replace(host="another boot 4026531836 0"))
+        reader.storage(here)
+    finally:
+        replay.close()
