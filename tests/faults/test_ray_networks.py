@@ -53,11 +53,18 @@ def cut_off(networks: Networks, node: Node) -> None:
     networks.cut()
 
 
-@pytest.mark.parametrize("lose", [killed, cut_off])
+PONG = (*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=24000")
+SHARED_CRITIC = (
+    *("mdp=pendulum", "mdp.time_limit=50", "record.tensorboard=false", "eval.episodes=2", "eval.every=0"),
+    *("rl=td3", "rl.net.hidden=[8]", "rl.batch=16", "rl.warm_up=200", "rl.capacity=500", "ec=cem_rl"),
+    *("ec.population=4", "ec.trained=2", "ec.critic_ratio=0.2", "ec.actor_ratio=0.1", "budget.steps=3000"),
+)  # the other machine follows the replay
+
+
+@pytest.mark.parametrize(("words", "lose"), [(PONG, killed), (PONG, cut_off), (SHARED_CRITIC, killed)])
 def test_a_run_over_two_machines_outlives_one(
-    networks: Networks, lose: Callable[[Networks, Node], None], tmp_path: Path
+    networks: Networks, words: tuple[str, ...], lose: Callable[[Networks, Node], None], tmp_path: Path
 ) -> None:
-    words = [*QUICK, *WORLDS["pong"], "rl.members=3", "budget.steps=24000"]
     train_in(tmp_path / "alone", experiment_of(*words))
     here, there = networks.addresses
     with surroundings(tmp_path) as environment, ExitStack() as processes:
