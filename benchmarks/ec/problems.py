@@ -75,12 +75,14 @@ def problems() -> list[Problem]:
 
 
 def ours() -> dict[str, type[IndependentEvolution]]:
-    """The evolvers of conf/ec."""
+    """The evolvers of conf/ec whose individuals need no critic."""
     found = {}
     for path in sorted((ROOT / "conf" / "ec").glob("*.yaml")):
         if path.stem != "none":
             module, _, name = yaml.safe_load(path.read_text())["_target_"].rpartition(".")
-            found[path.stem] = getattr(import_module(module), name)
+            kind = getattr(import_module(module), name)
+            if issubclass(kind, IndependentEvolution):
+                found[path.stem] = kind
     return found
 
 
