@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorl.ec.cem import elite_weights, refit
-from evorl.ec.core import Evaluation, Metrics
+from evorl.ec.cem import elite_of, elite_weights, refit
+from evorl.ec.core import Metrics
 from evorl.ec.shared_critic import TRAINED, SteadyState, SteadyStateEvolution
 from evorl.ec.space import Coordinates, Space
-from evorl.ec.vectors import fitness, vectors
+from evorl.ec.vectors import vectors
 from evorl.util.types import Fraction, NonNegative, StateDict
 
 
@@ -51,19 +51,13 @@ class Strategy(SteadyState):
         if len(self.population) < size or f == -np.inf:  # a failed individual is no step
             return {}
         self.noise = h.noise_end + h.noise_decay ** (1 / size) * (self.noise - h.noise_end)
-        best = self.best()
+        best = elite_of(self.population, h.elite)
         if not best:
             return {}
         elite = vectors(self.space, best)
         mean, variance = refit(elite, elite_weights(len(elite), "log"), self.mean, self.noise, h.divide)
         self.mean, self.variance = self.mean + (mean - self.mean) / size, variance
         return {"population/elites_trained": sum(one.individual.role == TRAINED for one in best) / len(best)}
-
-    def best(self) -> list[Evaluation]:
-        """The elite of the window, the best first; failed individuals are never among them."""
-        f = fitness(self.population)
-        places = min(max(round(self.hyper.elite * len(f)), 1), int(np.isfinite(f).sum()))
-        return [self.population[i] for i in np.argsort(-f, kind="stable")[:places]]
 
     def state_dict(self) -> StateDict:
         return {**super().state_dict(), "noise": self.noise}

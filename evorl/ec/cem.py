@@ -13,6 +13,7 @@ A failed individual is never in the elite. The elite is smaller where too few in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,8 +75,9 @@ def refit(
     """Equations 1 and 2: mean and variance [D] of the elite [N, D], around ``old`` or, where it is None, their own.
 
     ``divide`` divides the spread by N."""
-    mean = weights @ z
-    spread = weights @ (z - (mean if old is None else old)) ** 2
+    share = weights[:, None]  # not a product of BLAS, whose last bits depend on its threads
+    mean = (share * z).sum(0)
+    spread = (share * (z - (mean if old is None else old)) ** 2).sum(0)
     return mean, (spread / len(z) if divide else spread) + noise
 
 
@@ -85,6 +87,13 @@ def normal(generator: np.random.Generator, number: int, size: int, antithetic: b
         return generator.standard_normal((number, size))
     half = generator.standard_normal((-(-number // 2), size))
     return np.concatenate([half, -half])[:number]
+
+
+def elite_of(evaluations: Sequence[Evaluation], share: float) -> list[Evaluation]:
+    """The best share of some evaluations, rounded down, at least one; the best first, and none that failed."""
+    f = fitness(evaluations)
+    places = min(max(int(share * len(f) + 1e-9), 1), int(np.isfinite(f).sum()))
+    return [evaluations[i] for i in np.argsort(-f, kind="stable")[:places]]
 
 
 class CrossEntropy(Generational):
@@ -105,13 +114,12 @@ class CrossEntropy(Generational):
         return [self.new(genes=genes, weights=weights, role="sampled", memory=memory) for genes, weights in pairs]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
-        h, f = self.sampling, fitness(evaluations)
-        places = min(max(round(h.elite * len(f)), 1), int(np.isfinite(f).sum()))
-        self.population = [evaluations[i] for i in np.argsort(-f, kind="stable")[:places]]
+        h = self.sampling
+        self.population = elite_of(evaluations, h.elite)
         self.noise = h.noise_end + h.noise_decay * (self.noise - h.noise_end)
-        if places:
+        if self.population:
             old = self.mean if h.around == "old" else None
-            weights = elite_weights(places, h.weighting)
+            weights = elite_weights(len(self.population), h.weighting)
             self.mean, self.variance = refit(vectors(self.space, self.population), weights, old, self.noise, h.divide)
         return {"population/sigma": float(np.sqrt(self.variance).mean())}
 

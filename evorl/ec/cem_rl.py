@@ -33,6 +33,8 @@ class CEMRL(Sampling, SharedCriticEvolution):
         super().__post_init__()
         if self.trained > self.population:
             raise BadRequest(f"is at most ec.population, {self.population}; got {self.trained}", "trained")
+        if self.slots is not None and self.slots < self.trained and self.critic_order != "beside":
+            raise BadRequest(f"is at least ec.trained, {self.trained}, which the critic learns for at once", "slots")
 
     @property
     def asynchronous(self) -> bool:
@@ -41,6 +43,11 @@ class CEMRL(Sampling, SharedCriticEvolution):
     @property
     def critic_order(self) -> CriticOrder:
         return "each"
+
+    @property
+    def trained_in_one_job(self) -> int:
+        """Individuals that one job trains; here each follows a version of the critic of its own."""
+        return 1
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)

@@ -43,6 +43,8 @@ class Strategy(SteadyState):
 
     def update(self, x: Coordinates, f: float, mean_fitness: float) -> Metrics:
         h, better = self.hyper, f > mean_fitness
+        if not np.isfinite(mean_fitness):  # nothing to compare with
+            return {}
         if better:
             self.mean = x
         if h.sliding or len(self.outcomes) < h.window:

@@ -36,5 +36,9 @@ class PCEMRL(CEMRL, CriticWorker):
             raise BadRequest("with a critic beside them, individuals do not begin together", "train_together")
 
     @property
+    def trained_in_one_job(self) -> int:
+        return self.train_together
+
+    @property
     def critic_order(self) -> CriticOrder:
         return "beside" if self.parallel_critic else "before"

@@ -24,6 +24,7 @@ from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution
 from evorl.mdp.core import Spec
 from evorl.population.critics import arrays
 from evorl.population.results import IndividualResult, failed_result, result_of_episodes
+from evorl.population.warm_start import JobEntry
 from evorl.replay.shared import Address, SharedReader
 from evorl.replay.storage import Shape
 from evorl.rl.core import NotFinite
@@ -33,6 +34,7 @@ from evorl.rl.recorded_episodes import record_episodes
 from evorl.rl.separate_updates import AnyLearner, Trained, load_critic, train_actors, train_critic
 from evorl.training.experiment import Experiment
 from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
 RANDOM = "random"
@@ -108,6 +110,15 @@ def unpacked(state: StateDict) -> tuple[int, str, Sequence[Individual], Lifetime
     critic = state["kind"] == CRITIC
     given: Lifetime | CriticSteps = CriticSteps(**state["given"]) if critic else Lifetime(**state["given"])
     return state["number"], state["kind"], unpack(state["individuals"]), given, state["version"]
+
+
+def job_of(in_flight: Sequence[Job], entry: JobEntry, line: int) -> Job:
+    """The job in flight that a line of jobs.jsonl names. Raises `BadRequest` if there is none."""
+    for job in in_flight:
+        if job.number == entry.job and job.kind == entry.kind:
+            return job
+    name = f"line {line} of jobs.jsonl is job {entry.job} ({entry.kind})"
+    raise BadRequest(f"{name}, which is not in flight: the journal is of another run or version", "replay")
 
 
 def replay_shape(hyper: OffPolicyHyper) -> Shape:

@@ -22,6 +22,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from evorl.ec.cem_rl import CEMRL
 from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.shared_critic import MEAN, TRAINED, CriticWorker, SharedCriticEvolution, SharedCriticEvolver
 from evorl.ec.space import Space
@@ -33,6 +34,7 @@ from evorl.population.critic_jobs import (
     Job,
     Lifetime,
     Worked,
+    job_of,
     job_workers,
     packed,
     replay_shape,
@@ -82,6 +84,7 @@ class CriticPopulation:
         self.beside = evolution.follows_arrival
         worker = evolution if isinstance(evolution, CriticWorker) else CriticWorker()
         self.critic_job, self.max_lag = worker.critic_job, worker.max_critic_lag
+        self.generation = evolution if isinstance(evolution, CEMRL) else CEMRL()
         number = worker.critics if self.beside else 1
         self.slots = evolution.slots or evolution.population
         here = device(experiment.device) if experiment.cluster.in_process else torch.device("cpu")
@@ -108,9 +111,7 @@ class CriticPopulation:
             raise
         self.steps = self.evaluations = self.failed = 0
         self.uncounted = 0  # environment steps of evaluations of the mean
-        self.jobs = 0  # given out
-        self.trained = 0  # individuals
-        self.warm_up_episodes = 0  # proposed
+        self.jobs = self.trained = self.warm_up_episodes = 0  # jobs and individuals to train given out; proposed
         self.lengths: deque[int] = deque(maxlen=evolution.population)  # of the last individuals' lives
         self.best: tuple[float, int] | None = None
         self.waiting: list[Individual] = []  # for the critic, in a generation
@@ -129,7 +130,11 @@ class CriticPopulation:
 
     @property
     def due(self) -> bool:
-        """Whether a replay still has jobs to repeat."""
+        """Whether a replay still has jobs to repeat that add no environment step."""
+        return self._repeats and self._order[self._done].step <= self.steps
+
+    @property
+    def _repeats(self) -> bool:
         return self._done < len(self._order)
 
     # -------------------------------------------------------------- the loop
@@ -229,8 +234,7 @@ class CriticPopulation:
         """CEM-RL: the critic learns for the next trained individual; P-CEM-RL: for all of them."""
         each = self.evolution.critic_order == "each"
         targets = [one.weights for one in self.waiting if one.weights is not None]
-        number = getattr(self.evolution, "trained", len(targets))
-        steps = int((self.evolution.critic_ratio or 1.0) * sum(self.lengths) / number)
+        steps = int((self.critics.ratio or 0) * sum(self.lengths) / self.generation.trained)
         self._send_critic(0, targets[:1] if each else targets, steps)
 
     def _send_critic(self, chain: int, targets: Sequence[Any], steps: int) -> None:
@@ -250,8 +254,8 @@ class CriticPopulation:
 
     def _next(self) -> Job:
         """The job whose answer is taken next."""
-        if self.due:
-            return self._job_of(self._order[self._done])
+        if self._repeats:
+            return job_of(self.in_flight, self._order[self._done], self._done + 1)
         if critics := self._training_critics():
             if not self.beside or self.experiment.cluster.in_process:
                 return critics[0]
@@ -262,13 +266,6 @@ class CriticPopulation:
         ready = self.group.first([job.future for job in self.in_flight])
         return next(job for job in self.in_flight if job.future is ready)
 
-    def _job_of(self, entry: JobEntry) -> Job:
-        for job in self.in_flight:
-            if job.number == entry.job and job.kind == entry.kind:
-                return job
-        line = f"line {self._done + 1} of jobs.jsonl is job {entry.job} ({entry.kind})"
-        raise BadRequest(f"{line}, which is not in flight: the journal is of another run or version", "replay")
-
     # -------------------------------------------------------------- answers
 
     def _finish_critic(self, job: Job, answer: dict[str, Any]) -> None:
@@ -278,7 +275,7 @@ class CriticPopulation:
         critic.gradient_steps += job.given.gradient_steps * len(job.given.targets)
         critic.version += 1
         if not self.beside:
-            number, together = len(job.given.targets), getattr(self.evolution, "train_together", 1)
+            number, together = len(job.given.targets), self.generation.trained_in_one_job
             for first in range(0, number, together):
                 self._send_individuals(self.waiting[first : min(first + together, number)])
             self.waiting = self.waiting[number:]
@@ -291,15 +288,18 @@ class CriticPopulation:
         else:
             self._append([Fragment(*x) for x in fragments])
             self.steps += one.cost
-            self.lengths.append(one.cost)
+            if not reason:
+                self.lengths.append(one.cost)
         if reason:
             log.warning("individual %d failed and has no fitness: %s", one.individual.id, reason)
             self.failed += 1
+            if not self.lengths and self.failed >= self.evolution.population:
+                raise WorldError(f"every individual so far failed; the last one: {reason}")
         self.evaluations += role not in (MEAN, RANDOM)
         staleness = self.evolver.generation - one.individual.birth
         if role != RANDOM:
             self.metrics |= self.evolver.tell([one])
-        if role not in (MEAN, RANDOM) and self.beside:
+        if role not in (MEAN, RANDOM) and self.evolution.asynchronous:
             self.metrics["population/staleness"] = staleness
         return population_row(one, self.space, objective_names(self.evolution), self.steps, seconds)
 
@@ -327,7 +327,8 @@ class CriticPopulation:
         }  # fmt: skip
 
     def top_individuals(self) -> list[dict[str, Any]]:
-        return top_rows(self.evolver.population, self.space, objective_names(self.evolution), self.evolver.generation)
+        now = self.evolver.generation if self.evolution.asynchronous else self.evaluations  # what births count
+        return top_rows(self.evolver.population, self.space, objective_names(self.evolution), now)
 
     # -------------------------------------------------------------- the session's interface
 
