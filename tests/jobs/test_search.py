@@ -29,7 +29,9 @@ from evorl.util.files import write_json
 
 SWEEPER = "hydra/sweeper=evorl"
 LR = "rl.lr=tag(log,interval(1e-4,1e-2))"
-EVOLVERS = sorted(path.stem for path in (config.CONF / "ec").glob("*.yaml") if path.stem != "none")
+EVOLVERS = sorted(
+    path.stem for path in (config.CONF / "ec").glob("*.yaml") if path.stem != "none" and not path.stem.endswith("_rl")
+)
 
 
 @pytest.fixture(scope="module")
