@@ -23,7 +23,7 @@ from evorl.cli import config
 from evorl.cli.hydra_internals import HasConfigLoader
 from evorl.cli.overrides import parse, quote
 from evorl.cluster.local import Local
-from evorl.ec.core import IndependentEvolution, Individual, Objective, objective_weights
+from evorl.ec.core import Evolution, IndependentEvolution, Individual, Objective, objective_weights
 from evorl.ec.space import Gene, Space, Value
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
@@ -152,8 +152,12 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
         raise BadRequest("stays false: the evolver is made of its keys by evorl, not by Hydra", f"{KEY}._recursive_")
     keys = {str(key): value for key, value in node.items() if key not in ("_target_", "_recursive_", "evolver")}
     evolution = config.group_object(
-        node["evolver"], IndependentEvolution, f"{KEY}.evolver", config.trusted_packages(base.hydra.overrides.task, {})
+        node["evolver"], Evolution, f"{KEY}.evolver", config.trusted_packages(base.hydra.overrides.task, {})
     )
+    if not isinstance(evolution, IndependentEvolution):
+        raise BadRequest(
+            "its individuals share a critic, which jobs cannot; choose another, such as pbt", f"{KEY}.evolver"
+        )
     _check(evolution)
     genes = tuple(_gene(one) for one in given.values() if one.is_sweep_override())
     if not genes:

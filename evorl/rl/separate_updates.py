@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,7 +36,7 @@ def load_critic(learner: AnyLearner, state: Mapping[str, Any]) -> None:
     """Take over a `OffPolicy.critic_state`, or the part of it that is an actor's `OffPolicy.guide`."""
     mine = learner.critic_state()
     for name, x in state.items():
-        mine[name].copy_(torch.as_tensor(x))
+        mine[name].copy_(torch.from_numpy(np.array(x)))  # a copy: torch warns of arrays that it may not write
 
 
 def train_critic(

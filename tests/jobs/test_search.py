@@ -162,6 +162,10 @@ NSGA2 = "hydra.sweeper.evolver=nsga2"
             [LR, "hydra.sweeper.evolver=map_elites"],
             "hydra.sweeper.evolver.descriptors: map_elites needs at least one, as {name: [low, high, cells]}",
         ),
+        (
+            [LR, "hydra.sweeper.evolver=aes_rl"],
+            "hydra.sweeper.evolver: its individuals share a critic, which jobs cannot; choose another, such as pbt",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_refused(

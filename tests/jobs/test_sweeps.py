@@ -12,6 +12,7 @@ from harness import QUICK, fingerprint, go, start
 from sweeping import Sweep, trained_once
 
 from evorl.analysis import sweeps
+from evorl.cli.config import experiment_of_run
 from evorl.cluster.ray import Ray
 from evorl.jobs.sweep import _show
 from evorl.record import checkpoint
@@ -162,6 +163,18 @@ def test_the_table_at_its_end_is_of_the_jobs_that_can_be_read(
     assert line.startswith(f"evorl: left out: {place / '0'} (")
     _show(place, [place / "0"])
     assert capsys.readouterr().out == ""
+
+
+def test_keys_of_choices_that_vary_may_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """rl.batch is no key of rl=ppo, the default that Hydra composes the sweep with."""
+    words = ("--multirun", "mdp=pendulum", "rl=td3,sac", "rl.batch=16", "rl.net.hidden=[8]", "budget.steps=32")
+    words = (*words, "eval.every=0", "eval.episodes=1", "record.tensorboard=false")
+    assert go(*words, f"hydra.sweep.dir={tmp_path / 'sweep'}") == 0
+    assert [experiment_of_run(tmp_path / "sweep" / str(n)).rl.batch for n in range(2)] == [16, 16]
+    capsys.readouterr()
+    assert go(*words, "rl.bach=16", f"hydra.sweep.dir={tmp_path / 'wrong'}") == 2
+    assert "rl.bach: unknown key" in capsys.readouterr().err
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
