@@ -68,7 +68,7 @@ def test_a_run(finished: Path) -> None:
         (["run_dir=x"], "evorl: run_dir: unknown key; did you mean hydra.run.dir?"),
         (["output_dir=x"], "evorl: output_dir: unknown key; did you mean hydra.run.dir?"),
         (["rl.zzz=1"], "evorl: rl.zzz: unknown key; there are: members, slots, "),
-        (["ec.population=3"], "evorl: ec.population: unknown key of ec=none; it belongs to ec=cem, ec=cma_es, "),
+        (["ec.population=3"], "evorl: ec.population: unknown key of ec=none; it belongs to ec=acem_rl, ec=aes_rl, "),
         (["cluster.cpus=2"], "evorl: cluster.cpus: unknown key of cluster=local; it belongs to cluster=ray\n"),
         (
             ["mdp=pong", "mdp.vector=x"],
@@ -78,7 +78,7 @@ def test_a_run(finished: Path) -> None:
         (["ec.shiny=3"], "evorl: ec.shiny: unknown key; this ec has none, another may: --help lists them"),
         (
             ["ec.populatoin=3"],
-            "evorl: ec.populatoin: unknown key of ec=none; did you mean ec.population of ec=cem, ec=cma_es, ",
+            "evorl: ec.populatoin: unknown key of ec=none; did you mean ec.population of ec=acem_rl, ec=aes_rl, ",
         ),
         (
             ["cluster.worker=2"],

@@ -18,7 +18,16 @@ from evorl.util.typed import typed, unknown
 
 GROUPS = ("mdp", "rl")
 """The config groups whose keys may evolve; all other keys belong to the run, not to an individual."""
-FIXED = ("rl.net", "rl.normalize_inputs", "rl.members", "rl.threads", "rl.compile", "rl.capacity", "mdp.budget")
+FIXED = (
+    "rl.net",
+    "rl.critic_activation",
+    "rl.normalize_inputs",
+    "rl.members",
+    "rl.threads",
+    "rl.compile",
+    "rl.capacity",
+    "mdp.budget",
+)
 """Keys that must be the same for all individuals: inherited weights must fit, and bits must not change."""
 FROZEN = (
     "rl.slots", "rl.horizon", "rl.minibatch", "rl.clip", "rl.value_clip", "rl.max_grad_norm", "rl.adam_epsilon",

@@ -36,7 +36,8 @@ def load_critic(learner: AnyLearner, state: Mapping[str, Any]) -> None:
     """Take over a `OffPolicy.critic_state`, or the part of it that is an actor's `OffPolicy.guide`."""
     mine = learner.critic_state()
     for name, x in state.items():
-        mine[name].copy_(torch.from_numpy(np.array(x)))  # a copy: torch warns of arrays that it may not write
+        # a copy: torch warns of arrays that it may not write
+        mine[name].copy_(x if isinstance(x, Tensor) else torch.from_numpy(np.array(x)))
 
 
 def train_critic(

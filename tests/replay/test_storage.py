@@ -263,7 +263,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "frames that are overwritten": (
         check_ring, CUT, Replay.oldest, "max(length - self.capacity, start)", "max(length - self.capacity, 0)"),
     "links forgotten by a resumed run": (
-        check_ring, (7, *RING[1:]), Replay.load_state_dict, "self._link(numbers)", "pass"),
+        check_ring, (7, *RING[1:]), Storage.put_transitions, "self.link(numbers, count)", "pass"),
     "rewards of later transitions": (check_readers, READERS, Storage.read, "& (following < length)", ""),
     "a writer that never waits": (check_readers, READERS, Replay.spares, "more <= self.shape.slack", "True"),
     "slack not counted": (check_readers, READERS, Replay.spares, "self.frames + frames - then", "0"),
