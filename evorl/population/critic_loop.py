@@ -54,12 +54,12 @@ from evorl.population.warm_start import JobEntry
 from evorl.replay.shared import SharedReplay
 from evorl.replay.storage import Fragment
 from evorl.rl.core import Metrics, NotFinite
-from evorl.rl.evaluation import evaluate_policy, fitness
+from evorl.rl.evaluation import fitness
 from evorl.rl.off_policy import OffPolicyHyper
 from evorl.rl.separate_updates import AnyLearner, load_critic
 from evorl.training.experiment import Experiment
 from evorl.training.session import Progress
-from evorl.training.train import Start, device, load_policy, spec
+from evorl.training.train import Start, device, evaluated, load_policy, spec
 from evorl.util.errors import BadRequest
 
 log = logging.getLogger("evorl")
@@ -334,12 +334,8 @@ class CriticPopulation:
 
     def evaluate(self) -> Metrics:
         """Evaluate the mean. Raises `NotFinite`, which names the step."""
-        e = self.experiment
         self._load_mean()
-        try:
-            metrics = evaluate_policy(self.learner, e.mdp, e.seed, e.eval.episodes)
-        except NotFinite as error:
-            raise NotFinite(f"{error} (in the evaluation after {self.steps} environment steps)") from None
+        metrics = evaluated(self.learner, self.experiment, self.steps)
         if self.best is None or fitness(metrics) > self.best[0]:
             self.best = (fitness(metrics), self.steps)
         return metrics

@@ -100,11 +100,7 @@ class Run:
 
     def evaluate(self) -> Metrics:
         """Evaluate the present policy on the same seeds every time. Raises `NotFinite`, which names the step."""
-        e = self.experiment
-        try:
-            metrics = evaluate_policy(self.learner, e.mdp, e.seed, e.eval.episodes)
-        except NotFinite as error:
-            raise NotFinite(f"{error} (in the evaluation after {self.steps} environment steps)") from None
+        metrics = evaluated(self.learner, self.experiment, self.steps)
         if self.best is None or fitness(metrics) > self.best[0]:
             self.best = (fitness(metrics), self.steps)
         return metrics
@@ -188,6 +184,14 @@ def new_run(experiment: Experiment, init: Start | None = None) -> Run:
         run.close()
         raise
     return run
+
+
+def evaluated(learner: Learner, experiment: Experiment, steps: int) -> Metrics:
+    """Evaluate a policy after so many environment steps. Raises `NotFinite`, which names them."""
+    try:
+        return evaluate_policy(learner, experiment.mdp, experiment.seed, experiment.eval.episodes)
+    except NotFinite as error:
+        raise NotFinite(f"{error} (in the evaluation after {steps} environment steps)") from None
 
 
 def _load_start(run: Run, init: Start) -> None:
