@@ -204,8 +204,12 @@ class Actor:
                 store.put_outcome(*_index(t, rows), player)
                 t[rows] += 1
             ended += [(int(t[slot]), slot, episode) for slot, episode in over]
-        store.put_last(ALL if not closed.any() else ~closed, player, player.decide(torch.zeros_like(noise[0])))
+        store.put_last(ALL if not closed.any() else ~closed, player, self._last_decision(noise))
         return cost, [episode for *_, episode in sorted(ended, key=itemgetter(0, 1))]  # not in order of arrival
+
+    def _last_decision(self, noise: Tensor) -> Decision | None:
+        """The decision whose value a batch is bootstrapped with; a replay needs none."""
+        return None if self.batch.terminated is not None else self.player.decide(torch.zeros_like(noise[0]))
 
     def _noise(self, iteration: int, horizon: int, slots: int) -> Tensor:
         generator = seeds.generator(self.seed, "act", self.member, iteration)
@@ -281,11 +285,12 @@ class _Columns:
         if self.final_legal is not None and final_legal is not None:
             self.final_legal[at] = final_legal[sel]
 
-    def put_last(self, sel: Any, player: Player, decision: Decision) -> None:
+    def put_last(self, sel: Any, player: Player, decision: Decision | None) -> None:
         """Store the bootstrap states of the selected rows, and their values."""
         at = -1 if sel is ALL else (-1, sel)
         self._see(at, sel, player)
-        self.value[at] = decision.value.numpy()[sel]
+        if decision is not None:
+            self.value[at] = decision.value.numpy()[sel]
 
     def _see(self, at: Any, sel: Any, player: Player) -> None:
         for store, seen in zip(self.inputs, player.now.inputs, strict=True):

@@ -6,9 +6,11 @@ K action components, L legal-mask entries.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
@@ -39,6 +41,8 @@ class Learned(NamedTuple):
 
     steps: int  # optimiser steps
     metrics: Metrics
+    statistics: Mapping[str, Sequence[Tensor]] = MappingProxyType({})
+    """Numbers [] of the optimiser steps, still on the device; a row of metrics holds their means (`finite_means`)."""
 
 
 class Episode(NamedTuple):
@@ -136,6 +140,8 @@ class Hyper(ABC):
     """Episodes at once in each member."""
     horizon: Count = 128
     """Decisions of each slot in a batch (T)."""
+    rounds: Count = 1
+    """Batches to collect and learn from in an iteration, which writes one row of metrics."""
     gamma: Fraction | dict[str, Fraction] = 0.99
     """Discount per decision; one number, or one for each named reward."""
     lr: Schedule = 3e-4
@@ -238,3 +244,12 @@ class Learner(Acting, Protocol):
 
 class NotFinite(ArithmeticError):
     """A NaN or an infinity; the message names what, where and at which step."""
+
+
+def finite_means(found: Mapping[str, Sequence[Tensor]], steps: int) -> Metrics:
+    """The mean of each statistic. Raises `NotFinite`, which names the number of gradient steps."""
+    means = {name: float(torch.stack(list(numbers)).mean()) for name, numbers in found.items()}
+    for name, mean in means.items():
+        if not math.isfinite(mean):
+            raise NotFinite(f"{name} is {mean} in gradient steps up to {steps}")
+    return means

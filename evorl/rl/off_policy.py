@@ -23,7 +23,7 @@ from evorl.nets.policy import Activation, Net, Output, Policy, uniform_weights
 from evorl.nets.q_functions import QFunctions
 from evorl.replay.storage import Fragment, Replay, Shape, Storage
 from evorl.replay.uniform import uniform
-from evorl.rl.core import Batch, Hyper, Learned, Metrics, NotFinite
+from evorl.rl.core import Batch, Hyper, Learned, Metrics
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -150,19 +150,18 @@ class OffPolicy(NetworkLearner[H]):
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         metrics: Metrics = {"optimizer/lr": rate, "replay/size": float(min(self.replay.count, self.hyper.capacity))}
         due = self._steps_due()
-        if due:
-            metrics |= self._learn(due)
+        found = self._learn(due)
         taken = self.gradient_steps * self.hyper.batch
         metrics["replay/samples_per_step"] = taken / max(self.replay.count - self.hyper.warm_up, 1)
-        return Learned(due, metrics)
+        return Learned(due, metrics, found)
 
     def _steps_due(self) -> int:
         """The limiter: gradient steps that the collected transitions allow and that were not taken yet."""
         h = self.hyper
         return max(int((self.replay.count - h.warm_up) * h.samples_per_step / h.batch) - self.gradient_steps, 0)
 
-    def _learn(self, due: int) -> Metrics:
-        """Take ``due`` gradient steps; return the means of their statistics. Raises `NotFinite`."""
+    def _learn(self, due: int) -> dict[str, list[Tensor]]:
+        """Take ``due`` gradient steps; return their statistics."""
         found: dict[str, list[Tensor]] = {}
         while due:
             count = min(due, CHUNK)
@@ -174,7 +173,7 @@ class OffPolicy(NetworkLearner[H]):
                     found.setdefault(name, []).append(x)
                 self.gradient_steps += 1
             due -= count
-        return finite_means(found, self.gradient_steps)
+        return found
 
     def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
         """The columns of the minibatches of gradient steps ``first`` and later, each [count, batch, ...]: inputs,
@@ -350,15 +349,6 @@ class OffPolicy(NetworkLearner[H]):
         for x, name in ((self.phi, "q"), (self.phi_target, "target")):
             named = {k: torch.as_tensor(v) for k, v in state["critic"][name].items()}
             x.copy_(self.critic_layout.flatten(named))
-
-
-def finite_means(found: dict[str, list[Tensor]], steps: int) -> Metrics:
-    """The mean of each statistic. Raises `NotFinite`, which names the number of gradient steps."""
-    means = {name: float(torch.stack(numbers).mean()) for name, numbers in found.items()}
-    for name, mean in means.items():
-        if not np.isfinite(mean):
-            raise NotFinite(f"{name} is {mean} in gradient steps up to {steps}")
-    return means
 
 
 def follow(target: Tensor, source: Tensor, tau: float) -> None:

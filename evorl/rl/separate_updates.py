@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from evorl.cluster.core import heartbeat
-from evorl.rl.core import Metrics, NotFinite
-from evorl.rl.off_policy import CHUNK, OffPolicy, OffPolicyHyper, Reading, finite_means
+from evorl.rl.core import Metrics, NotFinite, finite_means
+from evorl.rl.off_policy import CHUNK, OffPolicy, OffPolicyHyper, Reading
 from evorl.util.schedule import value as scheduled
 
 Drawn = tuple[Tensor, list[Tensor]]  # noise, and what is read of the replay, of some gradient steps

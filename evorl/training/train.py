@@ -13,11 +13,12 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.nets.compiled import require_compiler
 from evorl.record import checkpoint
-from evorl.rl.core import Episode, Learner, Metrics, NotFinite
+from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means
 from evorl.rl.evaluation import evaluate_policy, fitness
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import source
@@ -63,29 +64,39 @@ class Run:
         return []
 
     def iterate(self) -> Progress:
-        """Collect one batch and learn from it. Raises `NotFinite`, which names the step."""
-        started = time.monotonic()
+        """Collect batches and learn from them, for `Hyper.rounds` times. Raises `NotFinite`, which names the step."""
+        began, clock = self.steps, Clock()
+        statistics: dict[str, list[Tensor]] = {}
         try:
-            taken = self.source.take(self.learner, self.steps, self.iteration)
-            sampled = time.monotonic()
-            learned = self.learner.update(taken.update_input, self.steps, self.iteration)
+            for _ in range(self.experiment.rl.rounds):
+                metrics = self._collect_and_learn(clock, statistics)
+            metrics |= finite_means(statistics, self.updates)
         except NotFinite as error:
             raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from None
-        ended = time.monotonic()
-        self.steps += taken.cost
-        self.iteration += 1
-        self.updates += learned.steps
-        self._remember(taken.episodes)
-        metrics = learned.metrics | taken.metrics | self.group.counters()
+        clock.lap("speed/update_seconds")
+        metrics |= self.group.counters()
         metrics |= {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
         metrics |= {
             "train/episodes": self.episodes,
             "optimizer/updates": self.updates,
-            "speed/steps_per_second": taken.cost / (ended - started),
-            "speed/sample_seconds": sampled - started,
-            "speed/update_seconds": ended - sampled,
+            "speed/steps_per_second": (self.steps - began) / sum(clock.laps.values()),
+            **clock.laps,
         }
         return Progress(metrics)
+
+    def _collect_and_learn(self, clock: Clock, statistics: dict[str, list[Tensor]]) -> Metrics:
+        """Collect one batch and learn from it; add the statistics of the gradient steps."""
+        taken = self.source.take(self.learner, self.steps, self.iteration)
+        clock.lap("speed/sample_seconds")
+        learned = self.learner.update(taken.update_input, self.steps, self.iteration)
+        clock.lap("speed/update_seconds")
+        self.steps += taken.cost
+        self.iteration += 1
+        self.updates += learned.steps
+        self._remember(taken.episodes)
+        for name, numbers in learned.statistics.items():
+            statistics.setdefault(name, []).extend(numbers)
+        return {**learned.metrics, **taken.metrics}
 
     def _remember(self, episodes: list[Episode]) -> None:
         names = self.spec.rewards
@@ -132,6 +143,20 @@ class Run:
     def close(self) -> None:
         self.group.close()
         self.experiment.mdp.close()
+
+
+class Clock:
+    """Seconds by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        """Count the time since the lap before under this name."""
+        now = time.monotonic()
+        self.laps[name] = self.laps.get(name, 0.0) + now - self._last
+        self._last = now
 
 
 def spec(world: World) -> Spec:

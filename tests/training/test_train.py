@@ -115,7 +115,7 @@ SHARED: dict[str, Any] = {
 MEMORY: dict[str, Any] = {
     "batch": 8, "samples_per_step": 2, "warm_up": 16, "warm_up_actions": "policy", "n_step": 2, "tau": 0.1,
 }  # fmt: skip
-NOT_SEARCHED = {"asynchronous", "max_lag", "correction", *(key.removeprefix("rl.") for key in genes.FIXED)}
+NOT_SEARCHED = {"asynchronous", "max_lag", "correction", "rounds", *(key.removeprefix("rl.") for key in genes.FIXED)}
 """Keys that are the same for all individuals, or that change how a run samples and not what a step does."""
 REPLAYED: Any = {"horizon": 16, "batch": 16, "warm_up": 8, "samples_per_step": 4}
 PENDULUM = Gymnasium(id="Pendulum-v1")
