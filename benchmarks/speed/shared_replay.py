@@ -34,6 +34,8 @@ from replay import BATCH, SPEC, fragment
 
 from evorl.cluster.transport.wire import Header, Kind
 from evorl.cluster.workers.pool import WorkerPool
+from evorl.ec.shared_critic import TRAINED
+from evorl.population.critic_jobs import CRITIC
 from evorl.population.critic_loop import CriticPopulation
 from evorl.replay.storage import Replay, Shape
 from evorl.replay.uniform import uniform
@@ -99,15 +101,15 @@ def evolution(hosts: tuple[str, ...], steps: int) -> dict[str, Any]:
     gradient_steps = 0
     with watched() as traffic:
         run: Any = CriticPopulation(whole, whole.ec)
-        account = run._account
+        add = run.seconds.add
 
-        def accounts(job: Any, worked: Any) -> None:
-            if job.reads:
+        def adds(kind: str, worked: Any) -> None:
+            if kind in (TRAINED, CRITIC):
                 # the process may have got its next job before the answer to this one was taken
                 waits.append(min(worked.began - at for at in traffic.sent[worked.process] if at <= worked.began))
-            account(job, worked)
+            add(kind, worked)
 
-        run._account = accounts
+        run.seconds.add = adds
         try:
             while run.steps < steps:
                 gradient_steps += sum(row["gradient_steps"] for row in run.iterate().jobs)
