@@ -73,25 +73,20 @@ class Elite(Part):
             return super().insert(rollouts, step, key, encode)
         new = len(rollouts["features"])
         room = min(self.capacity - self.held, new)
-        places = np.concatenate([self.held + np.arange(room), self._evicted(new - room, room, key, encode)])
+        places = np.concatenate([self.held + np.arange(room), self._evicted(new - room, key, encode)])
         self._put(places, rollouts, step)
 
-    def _evicted(self, count: int, before: int, key: int, encode: Encode) -> Numbers:
-        """The places of ``count`` rollouts that make room for those with the numbers after the next ``before`` ones.
+    def _evicted(self, count: int, key: int, encode: Encode) -> Numbers:
+        """The places [count] of the rollouts that leave: the most distant one of some drawn for each that arrives.
 
-        Each is the most distant of some drawn for it. One that arrives in the same call counts as the nearest.
+        None is drawn for two of them, so where many arrive at once fewer may be drawn for each.
         """
         if count == 0:
             return np.arange(0)
-        numbers = self.count + before + np.arange(count)
-        size = min(self.keys.insertion_candidates, self.held)
-        drawn = [seeds.generator(key, "insert", int(n)).choice(self.held, size, replace=False) for n in numbers]
-        asked, index = np.unique(np.concatenate(drawn), return_inverse=True)
-        far, places = self.distances(asked, encode), np.empty(count, np.int64)
-        for i, row in enumerate(index.reshape(count, size)):
-            worst = row[far[row].argmax()]
-            places[i], far[worst] = asked[worst], -1.0
-        return places
+        wanted = min(self.keys.insertion_candidates * count, self.held)
+        drawn = draw(seeds.generator(key, "insert", self.count), self.held, wanted)
+        groups = zip(np.array_split(drawn, count), np.array_split(self.distances(drawn, encode), count), strict=True)
+        return np.array([places[far.argmax()] for places, far in groups])
 
     def metrics(self, step: int) -> dict[str, float]:
         own = {f"replay/candidates_{self.name}": self.factor(step)}
