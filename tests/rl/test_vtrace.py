@@ -12,7 +12,7 @@ from rl_toys import Chain, Games, Memory, Pushing, Scripted, Wandering, episodes
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
 
-from evorl.mdp.core import Box, Discrete, heads
+from evorl.mdp.core import Box, Discrete, Input, heads
 from evorl.nets.policy import Net, Policy
 from evorl.record.metrics import check
 from evorl.replay.mixture import Parts
@@ -262,6 +262,15 @@ def test_features_of_a_projection_are_fixed_and_random() -> None:
 def test_other_learners_batches_hold_no_policy() -> None:
     plain = VTrace(**SMALL).storage(Chain.spec, 2)
     assert plain.features is None and plain.policy is not None and plain.policy.shape == (6, 2, 2)
+
+
+def test_bytes_of_a_rollout_are_those_of_the_page() -> None:
+    """Of CartPole's shapes: four numbers seen, two actions."""
+    spec = replace(Chain.spec, inputs=(Input("state", (4,)),))
+    for parts, wanted in ((Parts(), 1021), (ELITE, 1021 + 5120)):
+        learner = VTrace(slots=8, replay=parts).learner(spec, 0, CPU)
+        (part,) = [one for name, one in learner.replay.parts.items() if name != "queue"]
+        assert part.rollouts.bytes_each == wanted
 
 
 # ------------------------------------------------------------------ runs
