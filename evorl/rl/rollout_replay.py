@@ -38,6 +38,7 @@ class RolloutHyper(Hyper):
     """Hyper-parameters of every learner with a replay of rollouts."""
 
     horizon: Count = 20
+    lr: Schedule = 1e-3
     asynchronous: bool = True
     batch: Count = 32
     """Rollouts in a gradient step."""
