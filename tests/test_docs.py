@@ -9,7 +9,9 @@ import re
 import shlex
 import subprocess
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -104,7 +106,17 @@ def test_links_lead_somewhere() -> None:
 SHARED = {
     **dict.fromkeys(("ppo", "a2c", "a3c", "reinforce"), "algorithms"),
     **dict.fromkeys(("td3", "sac", "ddpg"), "off_policy"),
+    "vtrace": "vtrace",
 }
+
+
+def flat(node: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key of nested ones, dotted."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -113,7 +125,7 @@ def test_the_defaults_on_an_algorithms_page(name: str) -> None:
     text = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in (SHARED[name], name))
     told = {key: yaml.safe_load(value) for key, value in re.findall(r"^\| `([\w.]+)` \| (.*?) \|", text, re.MULTILINE)}
     conf = yaml.safe_load((ROOT / "conf" / "rl" / f"{name}.yaml").read_text())
-    conf |= {f"net.{key}": value for key, value in conf.pop("net").items()}
+    conf = dict(flat(conf))
     optional = {"_target_", "net.lstm", "net.std"}
     assert {key: str(value) for key, value in told.items()} == {
         key: str(value) for key, value in conf.items() if key not in optional

@@ -45,6 +45,36 @@ def draw_noise(action: Action, generator: np.random.Generator, shape: tuple[int,
     return -np.log(np.maximum(exponential, np.float32(1e-30)))  # -log E is Gumbel for E ~ Exp(1)
 
 
+def parameter_count(action: Action) -> int:
+    """How many numbers describe a policy in a state (`parameters`): L logits, or 2K of a Gaussian."""
+    return 2 * len(action.low) if isinstance(action, Box) else sum(heads(action))
+
+
+def parameters(action: Action, raw: Tensor, log_std: Tensor | None) -> Tensor:
+    """The policy itself as numbers [..., P]: the logits, or means and log standard deviations."""
+    return torch.cat(_gaussian(action, raw, log_std), -1) if isinstance(action, Box) else raw
+
+
+def kl(action: Action, p: Tensor, q: Tensor, legal: Tensor | None) -> Tensor:
+    """KL(p || q) [...] of two policies by their `parameters` [..., P]; the sum over heads or components."""
+    if isinstance(action, Box):
+        (mean_p, log_p), (mean_q, log_q) = p.chunk(2, -1), q.chunk(2, -1)
+        distance = (mean_p - mean_q).square() * (-2 * log_q).exp()
+        return (log_q - log_p + ((2 * (log_p - log_q)).exp() + distance - 1) / 2).sum(-1)
+    parts = zip(_masked(p, legal).split(heads(action), -1), _masked(q, legal).split(heads(action), -1), strict=True)
+    logs = [(one.log_softmax(-1), other.log_softmax(-1)) for one, other in parts]
+    return torch.stack([(one.exp() * (one - other)).sum(-1) for one, other in logs]).sum(0)
+
+
+def implied(pi: Tensor, mu: Tensor, legal: Tensor | None, clip_rho: float) -> Tensor:
+    """The policy whose values V-trace estimates, as logits [..., L] from those of pi and mu, one categorical head.
+
+    It is min(clip_rho mu, pi), normalised (Espeholt et al. 2018, eq. 2).
+    """
+    log_pi, log_mu = _masked(pi, legal).log_softmax(-1), _masked(mu, legal).log_softmax(-1)
+    return torch.minimum(log_mu + math.log(clip_rho), log_pi)
+
+
 def _masked(logits: Tensor, legal: Tensor | None) -> Tensor:
     return logits if legal is None else logits.masked_fill(~legal, MASKED)
 

@@ -72,6 +72,7 @@ class Output(NamedTuple):
     log_std: Tensor | None  # [K] when free
     value: Tensor  # [..., R]
     carry: Tensor | None  # [2, B, H] after the last step
+    features: Tensor  # [..., F]: what the policy head sees
 
 
 class Layer(nn.Module):
@@ -225,24 +226,25 @@ class Policy(nn.Module):
             x = x.flatten(0, 1)
         for layer in self.hidden:
             x = self.activation(layer(x))
-        raw, value = self._heads(x)
+        raw, value, features = self._heads(x)
         if self.net.output == "tanh":
             raw = torch.tanh(raw)
         if len(lead) > 1:
-            raw, value = raw.view(*lead, -1), value.view(*lead, -1)
-        return Output(raw, self.log_std, value, carry)
+            raw, value, features = (one.view(*lead, -1) for one in (raw, value, features))
+        return Output(raw, self.log_std, value, carry, features)
 
-    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Raw outputs and values, of one product where actor and critic share what they are computed from."""
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Raw outputs, values and features; of one product where actor and critic share what they are computed from."""
         if self.value is None:
-            return self.policy(x), x.new_zeros(len(x), len(self.spec.rewards))
+            return self.policy(x), x.new_zeros(len(x), len(self.spec.rewards)), x
         if x.dim() == 3:
-            return self.policy(x[0]), self.value(x[-1])
+            features = x[0]
+            return self.policy(features), self.value(x[-1]), features
         heads = (self.policy, self.value)
         weight = torch.cat([head.weight for head in heads])
         bias = torch.cat([head.bias for head in heads]) if self.net.bias else None
         raw, value = nn.functional.linear(x, weight, bias).split([len(head.weight) for head in heads], -1)
-        return raw, value
+        return raw, value, x
 
 
 def uniform_weights(module: nn.Module, generator: torch.Generator) -> None:

@@ -70,10 +70,12 @@ def vtrace(
     lam: Discount = 1.0,
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
+    clip_pg: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Off-policy targets of the critic and advantages of the policy, both shaped as ``reward``.
 
     ``log_ratio`` [T, B] is log π(a|s) - log μ(a|s): of the policy that learns, less that of the one that acted.
+    ``lam`` [T, B, R] may differ from step to step; without ``clip_pg`` the policy gradient's ratio is clipped as ρ is.
     Espeholt et al. 2018, arXiv 1802.01561: eq. 1 with λ of remark 2, and the policy gradient of section 4.2.
     """
     _check(reward, done, value=value, next_value=next_value)
@@ -84,7 +86,8 @@ def vtrace(
     delta = rho * (reward + gamma * next_value - value)
     correction = _accumulate(delta, gamma * c * goes_on)  # v_s - V(x_s), as in remark 1
     next_target = next_value + goes_on * torch.cat((correction[1:], torch.zeros_like(correction[:1])))
-    return value + correction, rho * (reward + gamma * next_target - value)
+    rho_pg = rho if clip_pg is None else ratio.clamp(max=clip_pg)
+    return value + correction, rho_pg * (reward + gamma * next_target - value)
 
 
 def _accumulate(x: Tensor, decay: Tensor) -> Tensor:

@@ -46,10 +46,14 @@ METRICS: dict[str, Metric] = {
     # Updates: means over the minibatches of an update.
     "loss/policy": Metric("-", "negated objective of the policy"),
     "loss/value": Metric("reward²", "loss of the value function, without its coefficient"),
+    "loss/clone_policy": Metric("nats", "KL divergence from the policy that acted, without its coefficient"),
+    "loss/clone_value": Metric("reward²", "distance to the values of the critic that acted, without its coefficient"),
     "loss/total": Metric("-", "loss given to the optimiser: the sum of all terms with their coefficients"),
     "policy/entropy": Metric("nats", "mean entropy of the action distribution"),
     "policy/kl": Metric("nats", "KL(old ‖ new), estimated by the mean of r - 1 - ln r"),
     "policy/clip_fraction": Metric("fraction", "actions whose probability ratio is outside the clip range"),
+    "policy/ratio": Metric("-", "mean probability ratio of the present policy to the one that acted"),
+    "policy/rejected": Metric("fraction", "decisions that the KL mask excludes"),
     "policy/temperature": Metric("reward per nat", "weight of the entropy in SAC's objective"),
     "policy/lag": Metric("updates", "asynchronous: age of the acting weights, mean over the last 100 batches"),
     "policy/lag_max": Metric("updates", "asynchronous: maximum over the last 100 batches"),
@@ -62,6 +66,22 @@ METRICS: dict[str, Metric] = {
     "value/q": Metric("reward", "mean of the critics' values of the sampled actions"),
     "value/target_gap": Metric("fraction", "norm of critic weights minus target weights, divided by the first"),
     "replay/size": Metric("transitions", "transitions in the replay"),
+    "replay/size_<part>": Metric("rollouts", "vtrace: rollouts in a part of the replay"),
+    "replay/waiting": Metric("rollouts", "vtrace: rollouts that wait in the queue for the next gradient step"),
+    "replay/dropped": Metric("rollouts", "vtrace: rollouts that left a full queue unused, since the start of the run"),
+    "replay/age_<part>": Metric(
+        "gradient steps", "vtrace: age of the rollouts of a part in the last minibatch, since their arrival"
+    ),
+    "replay/ratio_<part>": Metric(
+        "-", "vtrace: mean probability ratio, of the present policy to the one that acted, in a part of the minibatches"
+    ),
+    "replay/kl_<part>": Metric("nats", "vtrace: as policy/kl, for a part of the minibatches"),
+    "replay/candidates_<part>": Metric(
+        "-", "vtrace: rollouts that elite or attentive draws for each one that it chooses (lambda)"
+    ),
+    "replay/distance_<part>": Metric(
+        "defined by the distance", "vtrace: mean distance of the rollouts that elite or attentive chose last"
+    ),
     "replay/samples_per_step": Metric(
         "transitions", "transitions learned from for each one collected after the warm-up"
     ),
@@ -121,6 +141,7 @@ METRICS: dict[str, Metric] = {
     "speed/steps_per_second": Metric("env steps/s", "since the previous row, without evaluation and saving"),
     "speed/sample_seconds": Metric("s", "time spent on sampling since the previous row"),
     "speed/update_seconds": Metric("s", "time spent on updates since the previous row"),
+    "speed/encode_seconds": Metric("s", "time spent on the features of replayed rollouts in the last update"),
     "speed/learner_wait": Metric("s", "asynchronous: time the learner waited for a batch, mean per batch"),
     "speed/actor_wait": Metric("s", "asynchronous: time an actor waited before it continued to play, mean per batch"),
     "cluster/replaced": Metric("workers", "worker processes that died or hung and were replaced, since the start"),

@@ -209,7 +209,8 @@ class Actor:
 
     def _last_decision(self, noise: Tensor) -> Decision | None:
         """The decision whose value a batch is bootstrapped with; a replay needs none."""
-        return None if self.batch.terminated is not None else self.player.decide(torch.zeros_like(noise[0]))
+        replayed = self.batch.terminated is not None or self.batch.policy is not None
+        return None if replayed else self.player.decide(torch.zeros_like(noise[0]))
 
     def _noise(self, iteration: int, horizon: int, slots: int) -> Tensor:
         generator = seeds.generator(self.seed, "act", self.member, iteration)
@@ -258,6 +259,8 @@ class _Columns:
         self.terminated = None if batch.terminated is None else batch.terminated.numpy()
         self.final_inputs = None if batch.final_inputs is None else [x.numpy() for x in batch.final_inputs]
         self.final_legal = None if batch.final_legal is None else batch.final_legal.numpy()
+        self.policy = None if batch.policy is None else batch.policy.numpy()
+        self.features = None if batch.features is None else batch.features.numpy()
 
     def put(self, at: Any, sel: Any, player: Player, decision: Decision) -> None:
         """Store inputs and decisions of the selected rows at their places in the batch (see `_index`)."""
@@ -265,6 +268,9 @@ class _Columns:
         self.action[at] = decision.action.numpy()[sel]
         self.log_prob[at] = decision.log_prob.numpy()[sel]
         self.value[at] = decision.value.numpy()[sel]
+        for store, described in ((self.policy, decision.policy), (self.features, decision.features)):
+            if store is not None and described is not None:
+                store[at] = described.numpy()[sel]
 
     def put_outcome(self, at: Any, sel: Any, player: Player) -> None:
         """Store the rewards and episode ends that followed the decisions."""

@@ -34,6 +34,8 @@ class Decision(NamedTuple):
     log_prob: Tensor  # [B]
     value: Tensor  # [B, R]
     carry: Tensor | None  # [2, B, H]
+    policy: Tensor | None = None  # [B, P] the policy itself, where the learner's batches hold it
+    features: Tensor | None = None  # [B, F] what the policy's head saw, likewise
 
 
 class Learned(NamedTuple):
@@ -77,10 +79,16 @@ class Batch:
     final_inputs: tuple[Tensor, ...] | None = None  # each [T, B, ...]: where truncated, the state it was cut at
     final_legal: Tensor | None = None  # bool [T, B, L]
     origin: Tensor | None = None  # int64 [2, B]: number of the slot in the run, decisions that it had made before
+    # for a replay of whole rollouts only:
+    policy: Tensor | None = None  # [T, B, P] the policy that acted (`evorl.nets.distributions.parameters`)
+    features: Tensor | None = None  # [T, B, F] its features
 
     @classmethod
-    def empty(cls, spec: Spec, horizon: int, slots: int, lstm: int, replay: bool = False) -> Batch:
-        """Storage for T = horizon and B = slots; ``replay`` adds what a replay needs."""
+    def empty(
+        cls, spec: Spec, horizon: int, slots: int, lstm: int, replay: bool = False, policy: int = 0, features: int = 0
+    ) -> Batch:
+        """Storage for T = horizon and B = slots; ``replay`` adds what a replay needs, ``policy`` and ``features`` what
+        a replay of rollouts needs: P and F."""
         t, b, r = horizon, slots, len(spec.rewards)
         legal = sum(heads(spec.action))
         action = (
@@ -107,6 +115,8 @@ class Batch:
             final_inputs=states(t) if replay else None,
             final_legal=torch.ones(t, b, legal, dtype=torch.bool) if replay and spec.masked else None,
             origin=torch.zeros(2, b, dtype=torch.int64) if replay else None,
+            policy=torch.zeros(t, b, policy) if policy else None,
+            features=torch.zeros(t, b, features) if features else None,
         )
 
     def fill(self, parts: Sequence[Batch]) -> Batch:
@@ -168,6 +178,10 @@ class Hyper(ABC):
         if not self.compile:
             return ""
         return "rl.compile: half a minute for the compiler, unless this machine has kept what it makes"
+
+    def storage(self, spec: Spec, slots: int) -> Batch:
+        """Return empty storage for a batch of so many slots."""
+        return Batch.empty(spec, self.horizon, slots, self.net.lstm, self.replays)
 
     @abstractmethod
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:

@@ -85,8 +85,9 @@ class NetworkLearner(Generic[H]):
             given = [x.to(self.device, non_blocking=True) for x in given]
         arguments = (self.theta, *self.extra, *self._statistics(), *given)
         with torch.inference_mode():
-            out = [x.cpu() for x in self._acts.replay(self._act, *arguments)]
-        return Decision(out[0], out[1], out[2], out[3], out[4] if carry is not None else None)
+            action, played, log_prob, value, *rest = (x.cpu() for x in self._acts.replay(self._act, *arguments))
+        following = rest.pop(0) if carry is not None else None
+        return Decision(action, played, log_prob, value, following, *rest)
 
     def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
         own, count = 0 if self.moments is None else self.moments.count_tensors, len(self.spec.inputs)
@@ -98,12 +99,16 @@ class NetworkLearner(Generic[H]):
         with torch.no_grad():
             if carry is not None and start is not None:
                 out = self.forward(theta, statistics, tuple(x[None] for x in inputs), carry, start[None])
-                out = Output(out.raw[0], out.log_std, out.value[0], out.carry)
+                out = Output(out.raw[0], out.log_std, out.value[0], out.carry, out.features[0])
             else:
                 out = self.forward(theta, statistics, inputs)
             action, log_prob = self._decide(out, legal, noise, extra)
             result = (action, to_world(self.spec.action, action), log_prob, out.value)
-        return result if out.carry is None else (*result, out.carry)
+        return (*result, *(() if out.carry is None else (out.carry,)), *self._described(out))
+
+    def _described(self, out: Output) -> tuple[Tensor, ...]:
+        """What else of a decision the learner's batches hold: the policy, and the features."""
+        return ()
 
     def _decide(
         self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
@@ -153,11 +158,16 @@ class NetworkLearner(Generic[H]):
 
         Of stacked networks, gradient, theta, m, v [K, D], each has its own norm [K]; they share the step count t [].
         """
-        norm: Tensor = gradient.norm(dim=-1)
-        if self.hyper.max_grad_norm is not None:
-            gradient = gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)[..., None]
+        norm, gradient = self._clipped(gradient)
         adam(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
         return norm
+
+    def _clipped(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the norm of a gradient [..., D], and the gradient within ``max_grad_norm``."""
+        norm: Tensor = gradient.norm(dim=-1)
+        if self.hyper.max_grad_norm is None:
+            return norm, gradient
+        return norm, gradient * (self.hyper.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)[..., None]
 
     # -------------------------------------------------------------- state
 

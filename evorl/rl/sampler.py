@@ -30,8 +30,7 @@ class Sampler:
             self.learner = hyper.learner(self.arena.spec, seed, device)
             if hyper.compile and self.learner.update_input is not Batch:  # it makes the gradients here
                 require_compiler(device)
-            batch = Batch.empty(self.arena.spec, hyper.horizon, hyper.slots, hyper.net.lstm, hyper.replays)
-            self.actor = Actor(self.arena, self.learner, seed, member, batch)
+            self.actor = Actor(self.arena, self.learner, seed, member, hyper.storage(self.arena.spec, hyper.slots))
         except BaseException:
             self.arena.close()
             raise

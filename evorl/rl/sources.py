@@ -47,8 +47,7 @@ def source(group: Group, hyper: Hyper, spec: Spec) -> Source:
     """Build a `Stream` if ``hyper.asynchronous``, else a `Lockstep`."""
     if hyper.asynchronous:
         return Stream(group, 4 * hyper.members if hyper.max_lag is None else hyper.max_lag)
-    slots = hyper.members * hyper.slots
-    return Lockstep(group, Batch.empty(spec, hyper.horizon, slots, hyper.net.lstm, hyper.replays))
+    return Lockstep(group, hyper.storage(spec, hyper.members * hyper.slots))
 
 
 class Lockstep:

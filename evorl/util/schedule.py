@@ -1,6 +1,6 @@
 """Numbers that change as a run goes on.
 
-A schedule is a config value: a plain number is constant, ``{start, end, steps, kind}`` anneals. Its length
+A schedule is a config value: a plain number is constant, ``{start, end, steps, kind, power}`` anneals. Its length
 is given in environment steps; a larger budget does not stretch it.
 """
 
@@ -21,6 +21,8 @@ class Anneal:
     end: NonNegative
     steps: Positive
     kind: Literal["linear", "cosine"] = "linear"
+    power: Positive = 1.0
+    """Exponent of what is left of the way: 2 with ``linear`` is quadratic decay."""
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (self.start, self.end, self.steps))):
@@ -37,4 +39,6 @@ def value(schedule: Schedule, step: float) -> float:
     progress = min(max(step / schedule.steps, 0.0), 1.0)
     if schedule.kind == "cosine":
         progress = (1 - math.cos(math.pi * progress)) / 2  # Loshchilov & Hutter 2017, eq. 5, a single period
+    if schedule.power != 1:
+        progress = 1 - (1 - progress) ** schedule.power
     return (1 - progress) * schedule.start + progress * schedule.end

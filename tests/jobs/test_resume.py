@@ -24,6 +24,11 @@ from evorl.util.errors import BadRequest
 
 N = 1100
 MEMORY = ("rl.batch=16", "rl.samples_per_step=4", "rl.warm_up=200")
+ROLLOUTS = ("rl=vtrace", "rl.horizon=8", "rl.batch=4", "rl.fill_in=8", "rl.replay.uniform.capacity=30")
+ELITE = ("rl.replay.uniform.share=0", "rl.replay.elite.share=0.5", "rl.replay.elite.insertion=elite",
+         "rl.replay.elite.capacity=20", "rl.replay.elite.anneal=60")  # fmt: skip
+OTHERS = ("rl.replay.queue.share=0", "rl.replay.attentive.share=0.25", "rl.replay.prioritized.share=0.25",
+          "rl.optimizer=rmsprop")  # fmt: skip
 CASES = {
     **MINDS,
     "cartpole-members": (*WORLDS["cartpole"], "rl.members=2", "rl.slots=4"),
@@ -36,6 +41,9 @@ CASES = {
     "reinforce": (*WORLDS["pendulum"], "rl=reinforce"),
     "td3": ("mdp=pendulum", *MEMORY, "rl=td3", "rl.capacity=1500", "rl.members=2", "rl.normalize_inputs=true"),
     "sac": ("mdp=pendulum", *MEMORY, "rl=sac", "rl.n_step=2"),
+    "vtrace": (*WORLDS["cartpole"], *ROLLOUTS, "rl.members=2", "rl.slots=3", "rl.normalize_inputs=true"),
+    "vtrace-lockstep": (*WORLDS["pong"], *ROLLOUTS, *ELITE, "rl.slots=4", "rl.asynchronous=false"),
+    "vtrace-parts": (*WORLDS["duel"], *ROLLOUTS, *OTHERS, *LSTM, "rl.slots=4"),
     "ddpg-asynchronous": ("mdp=pendulum", *MEMORY, "rl=ddpg", "rl.asynchronous=true", "rl.members=2"),
     "asynchronous": (*WORLDS["cartpole"], "rl.asynchronous=true", "rl.members=2"),  # stops where member 1 is next
 }
@@ -44,7 +52,7 @@ CASES = {
 def words_of(case: str) -> list[str]:
     """Later words win, and an algorithm has only some of the quick settings."""
     words = [*QUICK, *CASES[case]]
-    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg")):
+    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg", "vtrace")):
         words = [word for word in words if not word.startswith(("rl.minibatch", "rl.passes"))]
     return list({word.partition("=")[0]: word for word in words}.values())
 

@@ -31,6 +31,12 @@ def test_cartpole(tmp_path: Path) -> None:
     assert learned(tmp_path, "mdp=cartpole", "budget.fitness=475", "eval.every=5000")["fitness"] >= 475
 
 
+def test_cartpole_by_vtrace(tmp_path: Path) -> None:
+    """With half of each minibatch replayed, within 25,000 steps."""
+    words = ("rl=vtrace", "budget.fitness=475", "budget.steps=100000", "eval.every=10000", "eval.episodes=20")
+    assert learned(tmp_path, "mdp=cartpole", *words)["fitness"] >= 475
+
+
 def test_pendulum(tmp_path: Path) -> None:
     """Untrained it returns -1200."""
     words = ("mdp=pendulum", "budget.fitness=-250", "eval.every=10000", "budget.steps=100000")
@@ -91,6 +97,8 @@ def test_duel_by_the_default_command_on_either_side(seed: int, tmp_path: Path) -
 LONG = {
     "a2c": (475, "mdp=cartpole", "rl=a2c", "budget.steps=500000", "eval.every=20000"),
     "reinforce": (475, "mdp=cartpole", "rl=reinforce", "budget.steps=800000", "eval.every=20000"),
+    "vtrace, pong": (15, "mdp=pong", "rl=vtrace", "eval.every=4000000"),
+    "vtrace, duel": (0.9, "mdp=duel", "rl=vtrace", "rl.slots=128", "rl.batch=64", "rl.fill_in=128"),
     "lunarlander": (200, "mdp=lunarlander", "eval.every=100000"),
     "halfcheetah": (1500, "mdp=halfcheetah"),
     "td3": (1500, "mdp=halfcheetah", "rl=td3", "budget.steps=50000", "eval.every=10000", "eval.episodes=5"),

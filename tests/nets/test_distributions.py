@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical, Independent, Normal
 
 from evorl.mdp.core import Action, Box, Discrete, MultiDiscrete, heads
-from evorl.nets.distributions import draw_noise, log_prob_entropy, noise_size, outputs, sample, to_world
+from evorl.nets.distributions import (
+    draw_noise,
+    implied,
+    kl,
+    log_prob_entropy,
+    noise_size,
+    outputs,
+    parameter_count,
+    parameters,
+    sample,
+    to_world,
+)
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
@@ -207,3 +218,43 @@ def test_probabilities_of_all_actions_sum_to_one(logits: list[float], data: st.D
     assert log_prob.double().exp().sum().item() == pytest.approx(1, abs=1e-5)
     assert (log_prob.exp()[~legal[0]] == 0).all()
     assert 0 <= entropy[0].item() + 1e-6 <= math.log(sum(mask)) + 2e-6
+
+
+# ------------------------------------------------------------------ whole policies
+
+
+@pytest.mark.parametrize("action", CATEGORICAL, ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_kl_of_categorical_policies_is_torch_s(action: Action, masked: bool) -> None:
+    p, q = (normals("kl", n, shape=(7, outputs(action, False))) for n in range(2))
+    legal = random_mask(action, 7, 1) if masked else None
+    first, second = (parameters(action, raw, None) for raw in (p, q))
+    assert first.shape == (7, parameter_count(action))
+    pairs = zip(categorical_oracle(action, p, legal), categorical_oracle(action, q, legal), strict=True)
+    wanted = torch.zeros(7, dtype=torch.float64)
+    for one, other in pairs:
+        share = torch.where(one.probs > 0, one.probs * (one.probs / other.probs).log(), 0.0)
+        wanted += share.sum(-1)
+    torch.testing.assert_close(kl(action, first, second, legal).double(), wanted, rtol=1e-5, atol=1e-6)
+    assert kl(action, first, first, legal).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("state_std", [False, True])
+def test_kl_of_gaussian_policies_is_torch_s(state_std: bool) -> None:
+    p, q = (normals("kl", n, shape=(7, outputs(BOX, state_std))) for n in range(2))
+    log_stds = [None if state_std else normals("std", n, shape=(2,)) for n in range(2)]
+    first, second = (parameters(BOX, raw, log_std) for raw, log_std in zip((p, q), log_stds, strict=True))
+    assert first.shape == (7, parameter_count(BOX))
+    normal = [Independent(Normal(x[:, :2].double(), x[:, 2:].double().exp()), 1) for x in (first, second)]
+    wanted = torch.distributions.kl_divergence(*normal)
+    torch.testing.assert_close(kl(BOX, first, second, None).double(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("clip", [0.5, 1.0, 3.0])
+def test_the_implied_policy_is_the_smaller_of_two_normalised(clip: float) -> None:
+    action = Discrete(5)
+    pi, mu, legal = normals("pi", shape=(9, 5)), normals("mu", shape=(9, 5)), random_mask(action, 9, 2)
+    (p,), (m,) = categorical_oracle(action, pi, legal), categorical_oracle(action, mu, legal)
+    smaller = torch.minimum(clip * m.probs, p.probs)
+    got = implied(pi, mu, legal, clip).masked_fill(~legal, -1e9).softmax(-1)
+    torch.testing.assert_close(got.double(), smaller / smaller.sum(-1, keepdim=True), rtol=1e-5, atol=1e-6)

@@ -92,12 +92,14 @@ def vtrace_at(f: list[list], gamma: float, lam: float, clip_rho: float, clip_c: 
     )
 
 
-def vtrace_advantage_at(f: list[list], gamma: float, lam: float, clip_rho: float, clip_c: float, s: int) -> float:
+def vtrace_advantage_at(
+    f: list[list], gamma: float, lam: float, clip_rho: float, clip_c: float, clip_pg: float, s: int
+) -> float:
     """Section 4.2, where v_{s+1} is the critic's value once the episode is over."""
     reward, value, following, done, log_ratio = f
     last = length(done, s) == 1
     target = following[s] if last else vtrace_at(f, gamma, lam, clip_rho, clip_c, s + 1)
-    return min(clip_rho, math.exp(log_ratio[s])) * (reward[s] + gamma * target - value[s])
+    return min(clip_pg, math.exp(log_ratio[s])) * (reward[s] + gamma * target - value[s])
 
 
 def importance_at(f: list[list], gamma: float, s: int) -> float:
@@ -143,12 +145,27 @@ def test_n_step_returns_are_their_definition(f: Fragment, gamma: float, n: int |
 
 
 @shapes
-@given(fragments, fractions, fractions, st.floats(0.5, 2), st.floats(0.5, 2))
-def test_vtrace_is_its_definition(f: Fragment, gamma: float, lam: float, clip_rho: float, clip_c: float) -> None:
-    hyper = (gamma, lam, clip_rho, clip_c)
-    targets, advantage = vtrace(f.log_ratio, *f.trace, gamma, lam=lam, clip_rho=clip_rho, clip_c=clip_c)
+@given(fragments, fractions, fractions, st.floats(0.5, 2), st.floats(0.5, 2), st.none() | st.floats(0.5, 2))
+def test_vtrace_is_its_definition(
+    f: Fragment, gamma: float, lam: float, clip_rho: float, clip_c: float, clip_pg: float | None
+) -> None:
+    """Each clip on its own; that of the policy gradient is the first one's unless it is given."""
+    hyper, clips = (gamma, lam, clip_rho, clip_c), {"clip_rho": clip_rho, "clip_c": clip_c, "clip_pg": clip_pg}
+    targets, advantage = vtrace(f.log_ratio, *f.trace, gamma, lam=lam, **clips)
     close(targets, by_definition(f, lambda x, t: vtrace_at(x, *hyper, t)))
-    close(advantage, by_definition(f, lambda x, t: vtrace_advantage_at(x, *hyper, t)))
+    third = clip_rho if clip_pg is None else clip_pg
+    close(advantage, by_definition(f, lambda x, t: vtrace_advantage_at(x, *hyper, third, t)))
+
+
+def test_a_trace_factor_of_zero_cuts_the_trace_there() -> None:
+    """As a KL mask does: what is after a rejected decision reaches no decision before it."""
+    f = fragment(3, 9, 2, (1,))
+    trusted = torch.ones_like(f.log_ratio)
+    trusted[4] = 0
+    cut, _ = vtrace(f.log_ratio, *f.trace, 0.9, lam=trusted.unsqueeze(-1))
+    f.reward[5:] += 100
+    changed, _ = vtrace(f.log_ratio, *f.trace, 0.9, lam=trusted.unsqueeze(-1))
+    assert torch.equal(cut[:5], changed[:5]) and not torch.isclose(cut[5:], changed[5:]).any()
 
 
 @shapes

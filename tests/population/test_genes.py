@@ -33,6 +33,7 @@ PLACES = {
     "a2c": (*TINY, "mdp=cartpole", "rl=a2c"),
     "a3c": (*TINY, "mdp=cartpole", "rl=a3c"),
     "reinforce": (*TINY, "mdp=cartpole", "rl=reinforce"),
+    "vtrace": (*TINY, "mdp=cartpole", "rl=vtrace", "rl.batch=8", "rl.fill_in=4"),
     "td3": (*TINY, *MEMORY, "mdp=pendulum", "rl=td3"),
     "sac": (*TINY, *MEMORY, "mdp=pendulum", "rl=sac"),
     "gymnasium": (*TINY, *PPO, "mdp=cartpole"),

@@ -37,6 +37,7 @@ from evorl.rl.sac import SAC
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import Lockstep
 from evorl.rl.td3 import TD3
+from evorl.rl.vtrace import VTrace
 from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.training.train import Run, Start, new_run
 from evorl.util import files
@@ -118,11 +119,21 @@ MEMORY: dict[str, Any] = {
 NOT_SEARCHED = {"asynchronous", "max_lag", "correction", "rounds", *(key.removeprefix("rl.") for key in genes.FIXED)}
 """Keys that are the same for all individuals, or that change how a run samples and not what a step does."""
 REPLAYED: Any = {"horizon": 16, "batch": 16, "warm_up": 8, "samples_per_step": 4}
+ROLLOUTS: Any = VTrace(
+    slots=8, horizon=8, batch=4, fill_in=0, asynchronous=False, clone_policy=0.1, clone_value=0.1, kl_mask=0.3,
+    net=Net(hidden=(8,)),
+)  # fmt: skip
 PENDULUM = Gymnasium(id="Pendulum-v1")
 COMPILED: dict[str, tuple[Any, World, dict[str, Any]]] = {
     "ppo": (SMALL, CPU.mdp, SHARED | {
         "lam": 0.9, "critic_coef": 0.3, "entropy_coef": 0.1, "normalize_advantage": False,
         "normalize_rewards": True, "clip": 0.1, "passes": 1, "minibatch": 16, "value_clip": 0.2, "target_kl": 0.1,
+    }),
+    "vtrace": (ROLLOUTS, CPU.mdp, {
+        **SHARED, "horizon": 16, "batch": 8, "fill_in": 8, "lam": 0.9, "critic_coef": 0.3, "entropy_coef": 0.1,
+        "reduction": "sum", "optimizer": "rmsprop", "rmsprop_epsilon": 0.1, "rmsprop_decay": 0.9, "correction": "none",
+        "rho_bar": 2.0, "c_bar": 0.5, "rho_pg_bar": 3.0, "clone_policy": 0.2, "clone_value": 0.2, "clone_kl": "policy",
+        "clone_error": "norm", "clone_on": "all", "kl_mask": 0.4, "kl_mask_to": "behaviour",
     }),
     "td3": (TD3(**REPLAYED, net=Net(hidden=(8,), output="tanh")), PENDULUM, SHARED | MEMORY | {
         "exploration": 0.3, "target_noise": 0.3, "target_clip": 0.2, "delay": 3,
@@ -132,8 +143,12 @@ COMPILED: dict[str, tuple[Any, World, dict[str, Any]]] = {
     }),
 }  # fmt: skip
 """For each learner: settings, a world, and another value for each key that may be a gene."""
-BESIDE_A_REPLAY = {"rl.slots", "rl.horizon"}
-"""Keys that shape the minibatch of a policy gradient, and not that of a learner with a replay."""
+OUTSIDE = {
+    "td3": {"rl.slots", "rl.horizon"},
+    "sac": {"rl.slots", "rl.horizon"},
+    "vtrace": {"rl.slots", "rl.rmsprop_epsilon", "rl.rmsprop_decay"},
+}
+"""Keys that shape the minibatch of a policy gradient, and not that of a learner with a replay; and RMSProp's."""
 
 
 @pytest.mark.parametrize("name", COMPILED)
@@ -163,7 +178,7 @@ def test_genes_refused_beside_a_compiled_step_are_those_that_its_code_holds(
     before = code()
     held = {f"rl.{key}" for key, value in others.items() if code(**{key: value}) != before}
     frozen = {*genes.FROZEN} & {f"rl.{key}" for key in others}
-    assert held == (frozen - BESIDE_A_REPLAY if usual.replays else frozen)
+    assert held == frozen - OUTSIDE.get(name, set())
     assert {*genes.FROZEN} <= {f"rl.{key}" for _, _, keys in COMPILED.values() for key in keys}
 
 

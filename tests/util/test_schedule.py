@@ -53,6 +53,14 @@ def test_the_shape_of_an_annealing(kind: Literal["linear", "cosine"], quarter: f
     assert value(schedule, 500) == pytest.approx(half)
 
 
+@pytest.mark.parametrize(("kind", "half"), [("linear", 1 + 3 / 8), ("cosine", 1 + 3 / 8)])
+def test_a_power_bends_an_annealing(kind: Literal["linear", "cosine"], half: float) -> None:
+    """Polynomial decay: (1 - x)^3 of the way is left."""
+    schedule = Anneal(start=4, end=1, steps=1000, kind=kind, power=3)
+    assert value(schedule, 500) == pytest.approx(half)
+    assert (value(schedule, 0), value(schedule, 1000)) == (4, 1)
+
+
 @pytest.mark.parametrize(
     ("given_value", "expected"),
     [

@@ -1,0 +1,179 @@
+"""A replay of rollouts, made of parts: each new rollout goes into every part, each gives its share of a minibatch.
+
+The queue sets the pace. With a share q of minibatches of N rollouts, a gradient step is due for every q N new rollouts;
+without a queue, for every N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from evorl.replay.parts.attentive import Attentive, AttentiveKeys
+from evorl.replay.parts.core import Encode, Part, PartKeys
+from evorl.replay.parts.elite import Elite, EliteKeys
+from evorl.replay.parts.prioritized import Prioritized, PrioritizedKeys
+from evorl.replay.parts.queue import Queue, QueueKeys
+from evorl.replay.parts.uniform import Uniform, UniformKeys
+from evorl.replay.rollouts import Array, Columns, Numbers
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.types import StateDict
+
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The parts of a replay, and their shares of each minibatch, which sum to 1."""
+
+    queue: QueueKeys = field(default_factory=QueueKeys)
+    uniform: UniformKeys = field(default_factory=UniformKeys)
+    elite: EliteKeys = field(default_factory=EliteKeys)
+    attentive: AttentiveKeys = field(default_factory=AttentiveKeys)
+    prioritized: PrioritizedKeys = field(default_factory=PrioritizedKeys)
+
+    def __post_init__(self) -> None:
+        total = sum(keys.share for _, keys in self.used())
+        if abs(total - 1) > TOLERANCE:
+            said = " + ".join(f"{name} {keys.share:g}" for name, keys in self.used()) or "no part has one"
+            raise BadRequest(f"the shares of its parts must sum to 1, and not to {total:g} ({said})")
+
+    def used(self) -> Iterator[tuple[str, QueueKeys | PartKeys]]:
+        """The parts that have a share, by name."""
+        named = ((one.name, getattr(self, one.name)) for one in fields(self))
+        return ((name, keys) for name, keys in named if keys.share > 0)
+
+    def sizes(self, batch: int) -> dict[str, int]:
+        """Rollouts of each part in a minibatch. Raises `BadRequest` for a share that is no whole number of them."""
+        found = {name: round(keys.share * batch) for name, keys in self.used()}
+        for name, keys in self.used():
+            if abs(keys.share * batch - found[name]) > TOLERANCE * batch or not found[name]:
+                nearest = max(found[name], 1) / batch
+                raise BadRequest(
+                    f"{keys.share:g} of {batch} rollouts in a minibatch is {keys.share * batch:g}, which is not whole; "
+                    f"the nearest share is {nearest:g}",
+                    f"{name}.share",
+                )
+        return found
+
+    @property
+    def features(self) -> bool:
+        """Whether a part compares feature vectors."""
+        return self.elite.share > 0 or self.attentive.share > 0
+
+    def check(self, batch: int, fragment: int) -> None:
+        """Raise `BadRequest` where a minibatch, or a fragment of so many rollouts, does not fit."""
+        sizes = self.sizes(batch)
+        for name, keys in self.used():
+            needed = fragment + (sizes[name] - 1 if name == "queue" else 0)
+            if keys.capacity is not None and keys.capacity < needed:
+                raise BadRequest(f"must be at least {needed}: {fragment} rollouts arrive at once", f"{name}.capacity")
+
+
+class Minibatch(NamedTuple):
+    """Rollouts to learn from, those of each part side by side."""
+
+    rollouts: dict[str, Array]  # each [N, ...]
+    places: dict[str, Numbers]  # of each part
+    ages: dict[str, float]  # of each part: gradient steps since its rollouts arrived, on average
+    weights: Array | None  # [N] where a part corrects for its choice
+
+
+class Mixture:
+    """The parts of a replay in use, and what is due."""
+
+    def __init__(self, parts: Parts, batch: int, fragment: int, fill_in: int, like: Columns, seed: int) -> None:
+        """``fragment``: rollouts that arrive at once. ``fill_in``: those that must be there before a step is due."""
+        self.sizes, self.batch, self.fill_in = parts.sizes(batch), batch, fill_in
+        self.parts: dict[str, Part] = {}
+        self.keys = {name: seeds.key(seed, "replay", name) for name in self.sizes}
+        if "queue" in self.sizes:
+            room = parts.queue.capacity or fragment + self.sizes["queue"]
+            self.parts["queue"] = Queue(room, like)
+        if "uniform" in self.sizes:
+            self.parts["uniform"] = Uniform(parts.uniform.capacity, like)
+        if "elite" in self.sizes:
+            self.parts["elite"] = Elite(parts.elite, like)
+        if "attentive" in self.sizes:
+            self.parts["attentive"] = Attentive(parts.attentive, like)
+        if "prioritized" in self.sizes:
+            self.parts["prioritized"] = Prioritized(parts.prioritized, like)
+        self.columns = [name for name in like if name != "features"]  # what a gradient step reads
+        self.count = 0  # rollouts that arrived
+        self.owed = 0  # of them, those that no gradient step was taken for; decides where there is no queue
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Where in a minibatch the rollouts of each part are."""
+        ends = np.cumsum([self.sizes[name] for name in self.parts]).tolist()
+        return {name: slice(end - self.sizes[name], end) for name, end in zip(self.parts, ends, strict=True)}
+
+    def insert(self, rollouts: Columns, step: int, encode: Encode) -> None:
+        """Take new rollouts [N] after ``step`` gradient steps."""
+        for name, part in self.parts.items():
+            part.insert(rollouts, step, self.keys[name], encode)
+        new = len(next(iter(rollouts.values())))
+        self.count += new
+        self.owed = 0 if self.count < self.fill_in else self.owed + new
+
+    def due(self) -> bool:
+        """Whether a gradient step may be taken now."""
+        queue = self.parts.get("queue")
+        waiting, needed = (queue.waiting, self.sizes["queue"]) if isinstance(queue, Queue) else (self.owed, self.batch)
+        return self.count >= self.fill_in and waiting >= needed
+
+    def sample(self, step: int, encode: Encode) -> Minibatch:
+        """Return the minibatch of gradient step ``step``: a function of the seed, the step and what the parts hold."""
+        self.owed -= self.sizes.get("queue", self.batch)
+        places = {
+            name: part.sample(self.sizes[name], step, self.keys[name], encode) for name, part in self.parts.items()
+        }
+        taken = [part.rollouts.take(places[name], self.columns) for name, part in self.parts.items()]
+        ages = {name: float(step - part.born[places[name]].mean()) for name, part in self.parts.items()}
+        return Minibatch(_side_by_side(taken, self.columns), places, ages, self._weights(places))
+
+    def learned(self, places: dict[str, Numbers], error: Array) -> None:
+        """Tell the parts how wrong the values of a minibatch's rollouts were: errors [N, T]."""
+        for name, where in self.slices.items():
+            self.parts[name].learned(places[name], error[where])
+
+    def metrics(self, step: int) -> dict[str, float]:
+        return {name: x for part in self.parts.values() for name, x in part.metrics(step).items()}
+
+    @property
+    def prioritized(self) -> bool:
+        return "prioritized" in self.parts
+
+    def _weights(self, places: dict[str, Numbers]) -> Array | None:
+        part = self.parts.get("prioritized")
+        if not isinstance(part, Prioritized):
+            return None
+        weights = np.ones(self.batch, np.float32)
+        weights[self.slices[part.name]] = part.weights(places[part.name])
+        return weights
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        return {
+            "count": self.count, "owed": self.owed,
+            "parts": {name: part.state_dict() for name, part in self.parts.items()},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore a state. Parts that it lacks, or that held rollouts of other shapes, begin empty."""
+        for name, part in self.parts.items():
+            if name in state["parts"]:
+                part.load_state_dict(state["parts"][name])
+        if all(part.count for part in self.parts.values()):
+            self.count, self.owed = state["count"], state["owed"]
+
+
+def _side_by_side(parts: Sequence[Columns], names: Sequence[str]) -> dict[str, Array]:
+    if len(parts) == 1:
+        return dict(parts[0])
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}

@@ -1,0 +1,123 @@
+"""What every part of a replay of rollouts has: places, a ring by default, and its state.
+
+Letters in shapes: N rollouts, T decisions of a rollout, F numbers of a feature vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorl.replay.rollouts import Array, Columns, Numbers, Rollouts
+from evorl.util.types import AppendedRows, Count, Fraction, StateDict
+
+Encode = Callable[[Columns], Array]
+"""The present network's features [N, T, F] of rollouts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartKeys:
+    """Keys of every part but the queue."""
+
+    share: Fraction = 0.0
+    """Share of each minibatch; 0 leaves the part out."""
+    capacity: Count = 1000
+    """Rollouts that it holds."""
+
+
+class Part:
+    """The newest ``capacity`` rollouts of a run. A subclass says how it chooses, or keeps others."""
+
+    name = "part"
+
+    def __init__(self, capacity: int, like: Columns) -> None:
+        self.rollouts = Rollouts(like, capacity)
+        self.capacity = capacity
+        self.count = 0  # rollouts that arrived so far
+        self.number = np.zeros(capacity, np.int64)  # of the rollout in each place, in the order of arrival
+        self.born = np.zeros(capacity, np.int64)  # gradient steps that had been taken when it arrived
+        self.chosen = np.zeros(capacity, np.int64)  # how often it was sampled
+
+    @property
+    def held(self) -> int:
+        """Rollouts in the part: those in the places below this number."""
+        return min(self.count, self.capacity)
+
+    # -------------------------------------------------------------- keeping and choosing
+
+    def insert(self, rollouts: Columns, step: int, key: int, encode: Encode) -> None:
+        """Take the next rollouts [N], which arrive after ``step`` gradient steps."""
+        self._put(self._next(_length(rollouts)) % self.capacity, rollouts, step)
+
+    def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
+        """Return the places [size] of the rollouts for gradient step ``step``: a pure function of key, step and what
+        the part holds."""
+        raise NotImplementedError
+
+    def learned(self, places: Numbers, error: Array) -> None:
+        """Learn how wrong the values of sampled rollouts [N] were: errors [N, T]."""
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """Numbers about the part's state, by the names of metrics."""
+        return {f"replay/size_{self.name}": float(self.held)}
+
+    def sampled(self, places: Numbers) -> Numbers:
+        """Note that these places were sampled; return them."""
+        np.add.at(self.chosen, places, 1)
+        return places
+
+    def _next(self, count: int) -> Numbers:
+        """The numbers of so many rollouts that arrive now."""
+        return self.count + np.arange(count)
+
+    def _put(self, places: Numbers, rollouts: Columns, step: int) -> None:
+        self.rollouts.put(places, rollouts)
+        self.number[places], self.born[places], self.chosen[places] = self._next(len(places)), step, 0
+        self.count += len(places)
+
+    # -------------------------------------------------------------- state
+
+    append_only = True
+    """Whether a rollout stays where it is until the oldest ones leave."""
+
+    def state_dict(self) -> StateDict:
+        """Return what the part holds, by number in a ring, and what its choices depend on."""
+        oldest = self.count - self.held if self.append_only else 0
+        rows = AppendedRows(oldest, oldest + self.held, self._read)
+        held = slice(0, self.held)
+        return {
+            "count": self.count, "rollouts": rows if self.append_only else rows.whole(),
+            **{name: getattr(self, name)[held].copy() for name in self._tables()},
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restore a state. A part of rollouts with other shapes begins empty."""
+        given = state["rollouts"].whole() if isinstance(state["rollouts"], AppendedRows) else state["rollouts"]
+        if not given["rows"] or not self.rollouts.fits(given["rows"]):
+            return
+        size = _length(given["rows"])
+        if size > self.capacity:
+            return
+        self.count = state["count"]
+        self.rollouts.put((given["first"] + np.arange(size)) % self.capacity, given["rows"])
+        for name in self._tables():
+            getattr(self, name)[:size] = state[name]
+
+    def _tables(self) -> tuple[str, ...]:
+        """The names of arrays [capacity] that a state holds."""
+        return ("number", "born", "chosen")
+
+    def _read(self, first: int, end: int) -> dict[str, Array]:
+        return self.rollouts.take(np.arange(first, end) % self.capacity)
+
+
+def draw(generator: np.random.Generator, held: int, size: int) -> Numbers:
+    """Draw places [size] below ``held``, each as often as the others or once more: without replacement if possible."""
+    whole, rest = divmod(size, held)
+    return np.concatenate([np.tile(np.arange(held), whole), generator.choice(held, rest, replace=False)])
+
+
+def _length(rollouts: Columns) -> int:
+    return len(next(iter(rollouts.values())))

@@ -1,0 +1,108 @@
+"""Elite sampling: of more rollouts than are asked for, those that the present policy sees most like the one that acted.
+
+The rule and its four strategies are those of the public platform "elite_buffer_vtrace". Features of a rollout come from
+the network that acted, and from the present one when it may be sampled. Their distance says how off-policy it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from evorl.replay.parts.core import Encode, Part, PartKeys, draw
+from evorl.replay.parts.distances import Distance, distance
+from evorl.replay.rollouts import Array, Columns, Numbers
+from evorl.util import seed as seeds
+from evorl.util.types import AtLeastOne, Count
+
+Strategy = Literal[1, 2, 3, 4]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EliteKeys(PartKeys):
+    distance: Distance = "p_norm"
+    """How far features are apart: p_norm, cosine (1 - similarity) or kl (as logits)."""
+    p: AtLeastOne = 2.0
+    """Of the p-norm."""
+    strategy: Strategy = 3
+    """1: the nearest. 2: the nearest of each of equal subsets. 3: the least sampled, then the nearest. 4: the least
+    sampled of each subset."""
+    candidates: AtLeastOne = 6.0
+    """Rollouts drawn for each one that is chosen, at first (lambda); falls to 1, where sampling is uniform."""
+    anneal: Count = 20_000
+    """Gradient steps until then."""
+    insertion: Literal["ring", "elite"] = "ring"
+    """What leaves a full part for a new rollout: the oldest, or the most distant of some drawn ones."""
+    insertion_candidates: Count = 20
+    """How many are drawn then."""
+
+
+class Elite(Part):
+    name = "elite"
+
+    def __init__(self, keys: EliteKeys, like: Columns) -> None:
+        super().__init__(keys.capacity, like)
+        self.keys, self.append_only = keys, keys.insertion == "ring"
+        self.distance = distance(keys.distance, keys.p)
+        self.last_distance: float | None = None  # mean of the last rollouts that were chosen, since any arrived
+
+    def factor(self, step: int) -> float:
+        """Candidates for each rollout at a gradient step: linear from ``candidates`` to 1."""
+        return max(self.keys.candidates - (self.keys.candidates - 1) * step / self.keys.anneal, 1.0)
+
+    def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
+        generator, wanted = seeds.generator(key, "sample", step), int(self.factor(step) * size)
+        drawn = draw(generator, self.held, min(max(wanted, size), max(self.held, size)))
+        if self.factor(step) == 1 or len(drawn) == size:
+            return self.sampled(drawn)
+        distances = self.distances(drawn, encode)
+        picked = pick(distances, self.chosen[drawn], size, self.keys.strategy)
+        self.last_distance = float(distances[picked].mean())
+        return self.sampled(drawn[picked])
+
+    def distances(self, places: Numbers, encode: Encode) -> Array:
+        """How far [N] these rollouts are from the present policy."""
+        found = self.rollouts.take(places)
+        return self.distance(encode(found), found["features"])
+
+    def insert(self, rollouts: Columns, step: int, key: int, encode: Encode) -> None:
+        self.last_distance = None
+        if self.append_only:
+            return super().insert(rollouts, step, key, encode)
+        new = len(rollouts["features"])
+        room = min(self.capacity - self.held, new)
+        places = np.concatenate([self.held + np.arange(room), self._evicted(new - room, key, encode)])
+        self._put(places, rollouts, step)
+
+    def _evicted(self, count: int, key: int, encode: Encode) -> Numbers:
+        """The places [count] of the rollouts that leave: the most distant one of some drawn for each that arrives.
+
+        None is drawn for two of them, so where many arrive at once fewer may be drawn for each.
+        """
+        if count == 0:
+            return np.arange(0)
+        wanted = min(self.keys.insertion_candidates * count, self.held)
+        drawn = draw(seeds.generator(key, "insert", self.count), self.held, wanted)
+        groups = zip(np.array_split(drawn, count), np.array_split(self.distances(drawn, encode), count), strict=True)
+        return np.array([places[far.argmax()] for places, far in groups])
+
+    def metrics(self, step: int) -> dict[str, float]:
+        own = {f"replay/candidates_{self.name}": self.factor(step)}
+        if self.last_distance is not None:
+            own[f"replay/distance_{self.name}"] = self.last_distance
+        return {**super().metrics(step), **own}
+
+
+def pick(distances: Array, chosen: Array, size: int, strategy: Strategy) -> Numbers:
+    """Return the indices [size] of the candidates that a strategy picks, by their distances and how often they were
+    sampled before; equal ones in the order in which they were drawn."""
+    nearest = distances.argsort(kind="stable")
+    if strategy in (1, 3):
+        order = nearest if strategy == 1 else np.lexsort((distances, chosen))
+        return order[:size]
+    subsets = np.array_split(nearest, size)
+    if strategy == 2:
+        return np.array([subset[0] for subset in subsets])
+    return np.array([subset[chosen[subset].argmin()] for subset in subsets])

@@ -1,0 +1,55 @@
+"""First in, first out: each new rollout is learned from once, as the learner of IMPALA does (Espeholt et al. 2018)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorl.replay.parts.core import Encode, Part
+from evorl.replay.rollouts import Columns, Numbers
+from evorl.util.types import Count, Fraction, StateDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueKeys:
+    share: Fraction = 0.5
+    """Share of each minibatch: new rollouts, each learned from once; 0 leaves the part out."""
+    capacity: Count | None = None
+    """Rollouts that may wait; null: a fragment and what a gradient step takes. The oldest ones leave a full queue."""
+
+
+class Queue(Part):
+    name = "queue"
+
+    def __init__(self, capacity: int, like: Columns) -> None:
+        super().__init__(capacity, like)
+        self.taken = 0  # number of the oldest rollout that waits
+        self.dropped = 0  # rollouts that nobody learned from
+
+    @property
+    def waiting(self) -> int:
+        return self.count - self.taken
+
+    def insert(self, rollouts: Columns, step: int, key: int, encode: Encode) -> None:
+        super().insert(rollouts, step, key, encode)
+        late = max(self.waiting - self.capacity, 0)
+        self.taken, self.dropped = self.taken + late, self.dropped + late
+
+    def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
+        """Take the oldest rollouts out. Raises ValueError if fewer wait."""
+        if size > self.waiting:
+            raise ValueError(f"{size} rollouts asked of a queue of {self.waiting}")
+        self.taken += size
+        return self.sampled((self.taken - size + np.arange(size)) % self.capacity)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        return {"replay/waiting": float(self.waiting), "replay/dropped": float(self.dropped)}
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "taken": self.taken, "dropped": self.dropped}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        if self.count:
+            self.taken, self.dropped = state["taken"], state["dropped"]

@@ -1,0 +1,223 @@
+"""What learners with a replay of rollouts share: batches in, minibatches out, features of the present network.
+
+`Learner.update` splits the new batch into rollouts, one of each slot, and puts them into the replay. Then it takes the
+gradient steps that are due. So such a learner runs in every loop that a policy gradient runs in. The file of an
+algorithm gives its loss.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Spec, StateDict
+from evorl.nets.distributions import parameter_count, parameters
+from evorl.nets.policy import Output, encoders
+from evorl.ops.rmsprop import rmsprop
+from evorl.replay.mixture import Minibatch, Mixture, Parts
+from evorl.replay.rollouts import Array, Columns
+from evorl.rl.core import Batch, Hyper, Learned, Metrics
+from evorl.rl.network_learner import NetworkLearner
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.schedule import Schedule
+from evorl.util.schedule import value as scheduled
+from evorl.util.types import Averaging, Count, Fraction, Natural, NonNegative, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutHyper(Hyper):
+    """Hyper-parameters of every learner with a replay of rollouts."""
+
+    horizon: Count = 20
+    lr: Schedule = 1e-3
+    asynchronous: bool = True
+    batch: Count = 32
+    """Rollouts in a gradient step."""
+    fill_in: Natural = 64
+    """Rollouts before the first gradient step."""
+    lam: Fraction | dict[str, Fraction] = 1.0
+    """Lambda of the value targets; one number, or one for each named reward."""
+    critic_coef: NonNegative = 0.5
+    entropy_coef: Schedule = 0.01
+    """Weight of the entropy bonus, or its schedule over environment steps."""
+    reduction: Literal["mean", "sum"] = "mean"
+    """Losses are averaged, or summed, over the decisions of a minibatch."""
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    rmsprop_epsilon: Positive = 0.01
+    rmsprop_decay: Averaging = 0.99
+    """Share of the past in the mean of squared gradients."""
+    projection: Natural = 0
+    """Width of a fixed random projection of feature vectors; 0: they are the policy's last hidden layer itself."""
+    replay: Parts = field(default_factory=Parts)
+
+    def __post_init__(self) -> None:
+        try:
+            self.replay.check(self.batch, self._fragment)
+        except BadRequest as error:
+            raise error.under("replay") from None
+
+    @property
+    def _fragment(self) -> int:
+        """Rollouts that arrive at once, at most."""
+        return self.members * self.slots
+
+    def storage(self, spec: Spec, slots: int) -> Batch:
+        policy, features = parameter_count(spec.action), self._features(spec)
+        return Batch.empty(spec, self.horizon, slots, self.net.lstm, policy=policy, features=features)
+
+    def _features(self, spec: Spec) -> int:
+        """Numbers of a feature vector; 0 where no part of the replay compares any."""
+        if not self.replay.features:
+            return 0
+        return self.projection or (self.net.hidden[-1] if self.net.hidden else self.net.lstm or encoders(spec)[1])
+
+
+H = TypeVar("H", bound=RolloutHyper, covariant=True)
+
+
+class RolloutLearner(NetworkLearner[H]):
+    """A policy with a critic that learns from a replay of whole rollouts."""
+
+    def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
+        super().__init__(hyper, spec, seed, device)
+        self.gamma, self.lam = self.gamma.to(device), hyper.per_reward("lam", spec.rewards).to(device)
+        self.entropy_coef, self.critic_coef = torch.zeros(2, device=device)  # entropy_coef follows its schedule
+        self.critic_coef.fill_(hyper.critic_coef)
+        self.gradient_steps = 0
+        self.encoding = 0.0  # seconds
+        width = self.policy.policy.in_features
+        drawn = seeds.generator(seed, "projection").standard_normal((width, hyper.projection), np.float32)
+        self.projection = torch.from_numpy(drawn / width**0.5).to(device) if hyper.projection else None
+
+    @cached_property
+    def replay(self) -> Mixture:
+        """Made when it is first needed: learners that only act have none."""
+        h, like = self.hyper, rollouts(self.hyper.storage(self.spec, 1))
+        return Mixture(h.replay, h.batch, h._fragment, h.fill_in, like, self.seed)
+
+    # -------------------------------------------------------------- acting
+
+    def _described(self, out: Output) -> tuple[Tensor, ...]:
+        policy = parameters(self.spec.action, out.raw, out.log_std)
+        return (policy, self._project(out.features)) if self.hyper.replay.features else (policy,)
+
+    def _project(self, features: Tensor) -> Tensor:
+        return features if self.projection is None else features @ self.projection
+
+    @torch.no_grad()
+    def encode(self, columns: Columns) -> Array:
+        """Return the present network's features [N, T, F] of the states of N rollouts in which a decision was made."""
+        began = time.monotonic()
+        given = {name: torch.from_numpy(x).to(self.device).transpose(0, 1) for name, x in columns.items()}
+        inputs = tuple(given[f"input {i}"][:-1] for i in range(len(self.spec.inputs)))
+        rest = (given["carry"], given["start"][:-1]) if "carry" in given else ()
+        out = self.forward(self.theta, self._statistics(), inputs, *rest)
+        found: Array = self._project(out.features).transpose(0, 1).cpu().numpy()
+        self.encoding += time.monotonic() - began
+        return found
+
+    # -------------------------------------------------------------- learning
+
+    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+        rate, self.encoding = scheduled(self.hyper.lr, step), 0.0
+        self.lr.fill_(rate)
+        self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
+        if self.moments is not None:
+            self.moments.update(tuple(x[:-1] for x in batch.inputs))
+        self.replay.insert(rollouts(batch), self.gradient_steps, self.encode)
+        found: dict[str, list[Tensor]] = {}
+        ages: Metrics = {}
+        began = self.gradient_steps
+        while self.replay.due():
+            minibatch = self.replay.sample(self.gradient_steps, self.encode)
+            for name, x in self._learn(minibatch).items():
+                found.setdefault(name, []).append(x)
+            ages = {f"replay/age_{name}": age for name, age in minibatch.ages.items()}
+            self.gradient_steps += 1
+        metrics = {"optimizer/lr": rate, **ages, **self.replay.metrics(self.gradient_steps)}
+        if self.hyper.replay.features:
+            metrics["speed/encode_seconds"] = self.encoding
+        return Learned(self.gradient_steps - began, metrics, found)
+
+    def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
+        """Take a gradient step; return its statistics."""
+        columns = [self._tensor(name, x) for name, x in minibatch.rollouts.items()]
+        if minibatch.weights is not None:
+            columns.append(torch.from_numpy(minibatch.weights).to(self.device))
+        coefficients = (self.entropy_coef, self.critic_coef, self.gamma, self.lam)
+        given = (self.theta, *self.adam.values(), self.lr, *coefficients, *self._statistics(), *columns)
+        light = self.policy.light  # a trace unrolled through time takes longer to capture than to run
+        stats = self._updates.replay(self._optimise, *given) if light else self._optimise(*given)
+        if self.replay.prioritized:
+            self.replay.learned(minibatch.places, stats.pop("error").T.cpu().numpy())
+        return stats
+
+    def _tensor(self, name: str, x: Array) -> Tensor:
+        """A column [N, ...] of rollouts as a gradient step takes it, with time first: [T, N, ...]; carry [2, N, H]."""
+        return torch.from_numpy(np.ascontiguousarray(x.swapaxes(0, 1))).to(self.device)
+
+    def _optimise(
+        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
+    ) -> dict[str, Tensor]:
+        """Take one optimiser step, in place; return its statistics."""
+        own = 0 if self.moments is None else self.moments.count_tensors
+        coefficients, statistics, columns = given[:4], given[4 : 4 + own], given[4 + own :]
+        names = [*self.replay.columns, "weight"] if self.replay.prioritized else self.replay.columns
+        leaf = theta.detach().requires_grad_()
+        total, stats = self.loss(leaf, coefficients, statistics, dict(zip(names, columns, strict=True)))
+        (gradient,) = torch.autograd.grad(total, leaf)
+        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
+        return {name: x.detach() for name, x in {**stats, "loss/total": total, "optimizer/grad_norm": norm}.items()}
+
+    @abstractmethod
+    def loss(
+        self,
+        theta: Tensor,
+        coefficients: tuple[Tensor, ...],
+        statistics: tuple[Tensor, ...],
+        columns: Mapping[str, Tensor],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss [] of flat parameters [D] on a minibatch, and statistics of it.
+
+        ``coefficients``: of the entropy and of the value error, and gamma and lambda [R]. ``columns``: fields of
+        `Batch` by name, each [T, N, ...]. With a prioritized part, "weight" [N] is among them, and the value errors
+        [T, N] among the statistics, as "error".
+        """
+
+    def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
+        if self.hyper.optimizer == "adam":
+            return super()._apply_gradient(gradient, theta, m, v, t, lr)
+        norm, gradient = self._clipped(gradient)
+        rmsprop(theta, gradient, v, lr, self.hyper.rmsprop_decay, self.hyper.rmsprop_epsilon)
+        return norm
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        return {**super().state_dict(), "gradient_steps": self.gradient_steps, "replay": self.replay.state_dict()}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.gradient_steps = state["gradient_steps"]
+        self.replay.load_state_dict(state["replay"])
+
+
+FIELDS = ("start", "action", "log_prob", "value", "final_value", "reward", "done", "policy")
+
+
+def rollouts(batch: Batch) -> dict[str, Array]:
+    """The slots of a batch as rollouts: its fields by name, each [B, ...], without a copy."""
+    found = {f"input {i}": x for i, x in enumerate(batch.inputs)}
+    found |= {name: getattr(batch, name) for name in FIELDS}
+    optional = ("legal", "carry", "features")
+    found |= {name: getattr(batch, name) for name in optional if getattr(batch, name) is not None}
+    return {name: x.numpy().swapaxes(0, 1) for name, x in found.items()}

@@ -1,0 +1,181 @@
+"""IMPALA's V-trace actor-critic (Espeholt et al. 2018, arXiv 1802.01561) with a replay of rollouts.
+
+Beyond the paper, each on request: the policy and value cloning of CLEAR (Rolnick et al. 2019, arXiv 1811.11682) and
+the KL mask of LASER (Schmitt et al. 2020, arXiv 1909.11583).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Discrete, Spec
+from evorl.nets.distributions import implied, kl, log_prob_entropy, parameters
+from evorl.ops.losses import approximate_kl
+from evorl.ops.returns import vtrace
+from evorl.rl.rollout_replay import RolloutHyper, RolloutLearner
+from evorl.util.errors import BadRequest
+from evorl.util.types import NonNegative, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class VTrace(RolloutHyper):
+    correction: Literal["vtrace", "none"] = "vtrace"
+    """none: as if the present policy had acted (the ratio is 1)."""
+    rho_bar: Positive = 1.0
+    """Clip of the ratio in temporal differences: decides which policy's values are learned."""
+    c_bar: Positive = 1.0
+    """Clip of the ratio in traces: decides how far back a difference reaches."""
+    rho_pg_bar: Positive = 1.0
+    """Clip of the ratio in the policy gradient."""
+    clone_policy: NonNegative = 0.0
+    """Weight of the KL divergence from the policy that acted; 0: none."""
+    clone_value: NonNegative = 0.0
+    """Weight of the squared distance to the values of the critic that acted; 0: none."""
+    clone_kl: Literal["behaviour", "policy"] = "behaviour"
+    """KL(behaviour || policy), or KL(policy || behaviour)."""
+    clone_error: Literal["squared", "norm"] = "squared"
+    """Of values: the squared error, or the Euclidean norm of all errors of a minibatch."""
+    clone_on: Literal["replayed", "all"] = "replayed"
+    """Which rollouts are cloned: all but those of the queue, or all."""
+    kl_mask: Positive | None = None
+    """Learn only from decisions in states where the KL divergence from the mask's policy is below this; null: all."""
+    kl_mask_to: Literal["implied", "behaviour"] = "implied"
+    """That policy: the one whose values V-trace estimates, or the one that acted."""
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        return Learner(self, spec, seed, device)
+
+
+class Decided(NamedTuple):
+    """The decisions of a minibatch, as the present policy sees them."""
+
+    policy: Tensor  # [T, N, P] its `parameters`
+    log_prob: Tensor  # [T, N]
+    entropy: Tensor  # [T, N]
+    value: Tensor  # [T+1, N, R]
+    legal: Tensor | None
+
+
+class Learner(RolloutLearner[VTrace]):
+    def __init__(self, hyper: VTrace, spec: Spec, seed: int, device: torch.device) -> None:
+        if hyper.kl_mask is not None and hyper.kl_mask_to == "implied" and not isinstance(spec.action, Discrete):
+            raise BadRequest(
+                "the implied policy is known for a single discrete action only; take rl.kl_mask_to=behaviour",
+                "rl.kl_mask",
+            )
+        super().__init__(hyper, spec, seed, device)
+
+    def loss(
+        self,
+        theta: Tensor,
+        coefficients: tuple[Tensor, ...],
+        statistics: tuple[Tensor, ...],
+        columns: Mapping[str, Tensor],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        entropy_coef, critic_coef, gamma, lam = coefficients
+        now = self._decided(theta, statistics, columns)
+        trusted = self._trusted(now, columns)
+        target, advantage = self._targets(now, trusted, columns, gamma, lam)
+        error = target - now.value[:-1]
+        weight = columns.get("weight")
+        policy = -self._total(now.log_prob * advantage.sum(-1), weight, trusted)  # section 4.2
+        value = self._total(self._over_rewards(error.square()), weight, trusted)
+        entropy = self._total(now.entropy, weight)
+        stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": now.entropy.mean()}
+        loss = policy + critic_coef * value - entropy_coef * entropy
+        for name, coefficient, cloned in self._cloned(now, trusted, columns):
+            loss, stats[name] = loss + coefficient * cloned, cloned
+        stats |= self._described_ratios(now, columns)
+        if trusted is not None:
+            stats["policy/rejected"] = 1 - trusted.mean()
+        if weight is not None:
+            stats["error"] = error.sum(-1)
+        return loss, stats
+
+    def _decided(self, theta: Tensor, statistics: tuple[Tensor, ...], columns: Mapping[str, Tensor]) -> Decided:
+        """One forward pass over all states of the rollouts."""
+        inputs = tuple(columns[f"input {i}"] for i in range(len(self.spec.inputs)))
+        rest = (columns["carry"], columns["start"]) if "carry" in columns else ()
+        out = self.forward(theta, statistics, inputs, *rest)
+        raw, legal = out.raw[:-1], columns["legal"][:-1] if "legal" in columns else None
+        log_prob, entropy = log_prob_entropy(self.spec.action, raw, out.log_std, legal, columns["action"])
+        return Decided(parameters(self.spec.action, raw, out.log_std), log_prob, entropy, out.value, legal)
+
+    @torch.no_grad()
+    def _targets(
+        self, now: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor], gamma: Tensor, lam: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """V-trace targets and advantages [T, N, R]. A state that the mask rejects cuts the trace."""
+        log_ratio = now.log_prob - columns["log_prob"]
+        if self.hyper.correction == "none":
+            log_ratio = torch.zeros_like(log_ratio)
+        done = columns["done"]
+        following = torch.where(done.unsqueeze(-1), columns["final_value"], now.value[1:])
+        return vtrace(
+            log_ratio, columns["reward"], now.value[:-1], following, done, gamma,
+            lam=lam if trusted is None else lam * trusted.unsqueeze(-1),
+            clip_rho=self.hyper.rho_bar, clip_c=self.hyper.c_bar, clip_pg=self.hyper.rho_pg_bar,
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def _trusted(self, now: Decided, columns: Mapping[str, Tensor]) -> Tensor | None:
+        """LASER's mask [T, N]: one in states where the policy is near the mask's, zero elsewhere, whatever was done."""
+        h, acted = self.hyper, columns["policy"]
+        if h.kl_mask is None:
+            return None
+        other = implied(now.policy, acted, now.legal, h.rho_bar) if h.kl_mask_to == "implied" else acted
+        return (kl(self.spec.action, now.policy, other, now.legal) < h.kl_mask).to(now.log_prob.dtype)
+
+    def _cloned(
+        self, now: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor]
+    ) -> list[tuple[str, float, Tensor]]:
+        """CLEAR's losses of cloning, each with its name and weight, over decisions of all or of replayed rollouts."""
+        h, fresh = self.hyper, self.replay.sizes.get("queue", 0)  # those of the queue come first
+        first = fresh if h.clone_on == "replayed" else 0
+        weight = columns["weight"][first:] if "weight" in columns else None
+        factors = (weight, None if trusted is None else trusted[:, first:])
+        found = []
+        if h.clone_policy and first < h.batch:
+            pair = (columns["policy"], now.policy) if h.clone_kl == "behaviour" else (now.policy, columns["policy"])
+            far = kl(self.spec.action, *pair, now.legal)[:, first:]
+            found.append(("loss/clone_policy", h.clone_policy, self._total(far, *factors)))
+        if h.clone_value and first < h.batch:
+            error = (now.value - columns["value"])[:-1, first:]
+            squared = self._total(self._over_rewards(error.square()), *factors)
+            norm = _product(error.movedim(-1, 0), *factors).norm()
+            found.append(("loss/clone_value", h.clone_value, squared if h.clone_error == "squared" else norm))
+        return found
+
+    def _total(self, x: Tensor, *factors: Tensor | None) -> Tensor:
+        """The mean or sum [] of numbers [T, N] of decisions, each times the factors that there are."""
+        x = _product(x, *factors)
+        return x.mean() if self.hyper.reduction == "mean" else x.sum()
+
+    def _over_rewards(self, x: Tensor) -> Tensor:
+        """The mean or sum [T, N] over named rewards of numbers [T, N, R]."""
+        return x.mean(-1) if self.hyper.reduction == "mean" else x.sum(-1)
+
+    @torch.no_grad()
+    def _described_ratios(self, now: Decided, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """How far the policy is from those that acted, over the minibatch and over each of its parts."""
+        old = columns["log_prob"]
+        ratio = (now.log_prob - old).exp()
+        stats = {
+            "policy/ratio": ratio.mean(), "policy/kl": approximate_kl(now.log_prob, old),
+            "policy/clip_fraction": (ratio > self.hyper.rho_bar).mean(dtype=ratio.dtype),
+        }  # fmt: skip
+        for name, where in self.replay.slices.items():
+            stats[f"replay/ratio_{name}"] = ratio[:, where].mean()
+            stats[f"replay/kl_{name}"] = approximate_kl(now.log_prob[:, where], old[:, where])
+        return stats
+
+
+def _product(x: Tensor, *factors: Tensor | None) -> Tensor:
+    for factor in factors:
+        x = x if factor is None else x * factor
+    return x

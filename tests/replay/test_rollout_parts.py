@@ -1,0 +1,290 @@
+"""Parts of a replay of rollouts: one conformance check for all, and the rules of each on hand-made tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mutating import check_notices, mutate
+
+from evorl.replay.mixture import Mixture, Parts
+from evorl.replay.parts import core, elite, prioritized
+from evorl.replay.parts.attentive import Attentive, AttentiveKeys
+from evorl.replay.parts.conformance import check, encode, toy_rollouts
+from evorl.replay.parts.distances import cosine, kl, p_norm
+from evorl.replay.parts.elite import Elite, EliteKeys, pick
+from evorl.replay.parts.prioritized import Prioritized, PrioritizedKeys
+from evorl.replay.parts.queue import Queue, QueueKeys
+from evorl.replay.parts.uniform import Uniform, UniformKeys
+from evorl.util.errors import BadRequest
+
+FAST: dict[str, Any] = {"capacity": 12, "anneal": 30, "candidates": 3.0, "insertion_candidates": 5}
+KINDS: dict[str, Any] = {
+    "queue": lambda like: Queue(30, like),
+    "uniform": lambda like: Uniform(12, like),
+    "prioritized": lambda like: Prioritized(PrioritizedKeys(capacity=12), like),
+    **{
+        f"{name}, {distance}, strategy {strategy}, {insertion}": lambda like, k=kind, keys=keys, d=distance, s=strategy,
+        i=insertion: k(keys(**FAST, distance=d, strategy=s, insertion=i), like)
+        for name, kind, keys in (("elite", Elite, EliteKeys), ("attentive", Attentive, AttentiveKeys))
+        for distance, strategy, insertion in (
+            ("p_norm", 1, "ring"), ("cosine", 2, "elite"), ("kl", 3, "elite"), ("cosine", 4, "ring"),
+        )
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_conforms(kind: str) -> None:
+    check(KINDS[kind])
+
+
+CHOSEN = "elite, kl, strategy 3, elite"
+BROKEN: dict[str, tuple[str, Any, str, str]] = {
+    "arrivals are miscounted": ("queue", core.Part._put, "self.count += len(places)", "self.count += 1"),
+    "samples are not counted": ("uniform", core.Part.sampled, "np.add.at(self.chosen, places, 1)", "pass"),
+    "fewer than asked": (CHOSEN, elite.pick, "return order[:size]", "return order[: max(size - 1, 1)]"),
+    "one leaves for two": (CHOSEN, elite.Elite._evicted, "places[far.argmax()]", "drawn[0]"),
+    "a draw of its own": ("prioritized", prioritized.Prioritized.sample, '"sample", step', '"sample", id(self)'),
+    "numbers are not saved": ("uniform", core.Part._tables, '("number", "born", "chosen")', '("born", "chosen")'),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_check_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, function, old, new = BROKEN[name]
+    mutate(monkeypatch, function, old, new)
+    check_notices(check, KINDS[kind])
+
+
+# ------------------------------------------------------------------ strategies
+
+DISTANCES = np.array([5.0, 1.0, 4.0, 2.0, 3.0, 6.0])
+TIMES = np.array([0, 2, 0, 1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "size", "picked"),
+    [
+        (1, 3, [1, 3, 4]),
+        (2, 3, [1, 4, 0]),  # of (1, 2), (3, 4), (5, 6)
+        (3, 4, [2, 0, 5, 3]),  # never sampled: 4, 5, 6; then once: 2
+        (4, 3, [3, 2, 0]),  # 2 was sampled less than 1; 4 less than 3; 5 and 6 equally often: the nearer
+        (4, 4, [3, 2, 0, 5]),  # subsets of (1, 2), (3, 4), 5, 6
+        (2, 6, [1, 3, 4, 2, 0, 5]),
+    ],
+)
+def test_strategies_on_a_table(strategy: Any, size: int, picked: list[int]) -> None:
+    assert pick(DISTANCES, TIMES, size, strategy).tolist() == picked
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.sampled_from([1, 2, 3, 4]), st.integers(0, 99))
+def test_a_strategy_picks_as_many_as_asked_and_none_twice(size: int, more: int, strategy: Any, seed: int) -> None:
+    draw = np.random.Generator(np.random.Philox(seed))
+    candidates = size + more - 1
+    picked = pick(draw.integers(0, 4, candidates) / 2, draw.integers(0, 3, candidates), size, strategy)
+    assert len(picked) == len({*picked.tolist()}) == size
+
+
+def part_of(count: int, **keys: Any) -> Elite:
+    part = Elite(EliteKeys(**{**FAST, "capacity": 8, **keys}), toy_rollouts(0, 1))
+    part.insert(toy_rollouts(0, count), 0, 1, encode)
+    return part
+
+
+def test_no_rollout_is_drawn_twice_while_there_are_enough() -> None:
+    part = part_of(8, strategy=1)
+    for step in range(30):
+        assert len({*part.sample(8, step, 1, encode).tolist()}) == 8
+
+
+@pytest.mark.parametrize("strategy", [1, 2, 3, 4])
+def test_a_part_with_fewer_rollouts_gives_all_of_them_and_as_many_as_asked(strategy: Any) -> None:
+    places = part_of(3, strategy=strategy).sample(7, 0, 1, encode)
+    assert sorted(np.bincount(places).tolist()) == [2, 2, 3]
+
+
+def test_the_nearest_are_chosen_at_first_and_any_at_the_end() -> None:
+    part = part_of(8, strategy=1, candidates=4.0, anneal=10)
+    wanted = part.distances(np.arange(8), encode).argsort()[:2]
+    assert {*part.sample(2, 0, 1, encode).tolist()} == {*wanted.tolist()}
+    assert part.last_distance is not None
+
+    def never(_: Any) -> Any:
+        raise AssertionError("nothing is encoded for a uniform draw")
+
+    seen = {place for step in range(10, 60) for place in part.sample(2, step, 1, never).tolist()}
+    assert seen == {*range(8)}
+
+
+def test_the_factor_falls_to_one_after_the_documented_number_of_steps() -> None:
+    part = part_of(4, candidates=6.0, anneal=20_000)
+    assert [part.factor(step) for step in (0, 10_000, 20_000, 90_000)] == [6.0, 3.5, 1.0, 1.0]
+    assert part.factor(19_999) > 1
+
+
+# ------------------------------------------------------------------ insertion
+
+
+def moved(by: dict[int, float]) -> Any:
+    """A network whose features of the rollouts with these numbers are so far from those stored."""
+    return lambda found: (
+        found["features"] + np.array([by.get(int(n), 0.0) for n in found["input 0"][:, 0]])[:, None, None]
+    )
+
+
+def test_elite_insertion_evicts_the_most_distant() -> None:
+    part = part_of(8, insertion="elite", insertion_candidates=8)
+    far = moved({2: 3.0, 5: 2.0, 7: 1.0})
+    for number, evicted in ((8, 2), (9, 5), (10, 7)):
+        part.insert(toy_rollouts(number, 1), 0, 1, far)
+        assert evicted not in part.number and number in part.number
+    assert {*part.number.tolist()} == {0, 1, 3, 4, 6, 8, 9, 10}
+
+
+def test_a_ring_evicts_the_oldest() -> None:
+    part = part_of(8)
+    part.insert(toy_rollouts(8, 3), 0, 1, moved({7: 9.0}))
+    assert {*part.number.tolist()} == {3, 4, 5, 6, 7, 8, 9, 10}
+
+
+def test_insertion_draws_as_many_as_documented() -> None:
+    part, asked = part_of(8, insertion="elite", insertion_candidates=3), []
+
+    def counted(found: Any) -> Any:
+        asked.append(len(found["features"]))
+        return encode(found)
+
+    part.insert(toy_rollouts(8, 1), 0, 1, counted)
+    part.insert(toy_rollouts(9, 2), 0, 1, counted)
+    part.insert(toy_rollouts(11, 4), 0, 1, counted)
+    assert asked == [3, 6, 8]  # of eight, none is drawn twice
+
+
+# ------------------------------------------------------------------ distances
+
+
+def features(seed: int, count: int = 5) -> Any:
+    return np.random.Generator(np.random.Philox(seed)).standard_normal((count, 3, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("distance", [p_norm, cosine, kl])
+def test_a_distance_is_zero_for_an_unchanged_network_and_positive_for_another(distance: Any) -> None:
+    assert np.abs(distance(features(1), features(1))).max() < 1e-6
+    assert distance(features(1), features(2)).min() > 0.01
+
+
+def test_distances_by_their_definitions() -> None:
+    a, b = features(1).astype(float), features(2).astype(float)
+    for i in range(5):
+        difference = (a[i] - b[i]).reshape(-1)
+        assert p_norm(a, b, 3.0)[i] == pytest.approx((np.abs(difference) ** 3).sum() ** (1 / 3))
+        x, y = a[i].reshape(-1), b[i].reshape(-1)
+        assert cosine(a, b)[i] == pytest.approx(1 - x @ y / np.sqrt((x @ x) * (y @ y)))
+        p, q = (np.exp(z[i]) / np.exp(z[i]).sum(-1, keepdims=True) for z in (a, b))
+        assert kl(a, b)[i] == pytest.approx((p * np.log(p / q)).sum())
+
+
+def test_the_cosine_distance_is_smallest_for_the_most_similar() -> None:
+    one = np.ones((1, 1, 2))
+    far = [cosine(np.array([[[x, y]]]), one)[0] for x, y in ((1, 1), (1, 0), (-1, -1), (0, 0))]
+    assert far == pytest.approx([0, 1 - 0.5**0.5, 2, 1])
+
+
+def test_attentive_compares_with_the_last_state_of_the_newest_rollout() -> None:
+    part = Attentive(AttentiveKeys(**FAST, distance="p_norm"), toy_rollouts(0, 1))
+    part.insert(toy_rollouts(0, 6), 0, 1, encode)
+    now = encode(toy_rollouts(0, 6))
+    wanted = [np.sqrt(np.square(now[i] - now[5, -1]).sum()) for i in range(6)]
+    np.testing.assert_allclose(part.distances(np.arange(6), encode), wanted, rtol=1e-5)
+
+
+# ------------------------------------------------------------------ prioritized
+
+
+def test_prioritized_samples_in_proportion_and_weighs_against_it() -> None:
+    part = Prioritized(PrioritizedKeys(capacity=4, alpha=0.5, beta=1.0, eta=0.9), toy_rollouts(0, 1))
+    part.insert(toy_rollouts(0, 4), 0, 1, encode)
+    part.learned(np.arange(4), np.array([[1.0, -1.0], [4.0, 4.0], [9.0, -9.0], [1.0, 11.0]]))
+    assert part.priority.tolist() == pytest.approx([1, 4, 9, 0.9 * 11 + 0.1 * 6])
+    part.priority[3] = 16
+    wanted = np.array([1, 2, 3, 4]) / 10
+    np.testing.assert_allclose(part.probabilities(), wanted)
+    drawn = np.concatenate([part.sample(50, step, 1, encode) for step in range(100)])
+    np.testing.assert_allclose(np.bincount(drawn) / len(drawn), wanted, atol=0.01)
+    np.testing.assert_allclose(part.weights(np.arange(4)), 0.1 / wanted, rtol=1e-6)
+    part.insert(toy_rollouts(4, 1), 0, 1, encode)
+    assert part.priority[0] == part.largest == pytest.approx(10.5)
+
+
+# ------------------------------------------------------------------ shares and what is due
+
+
+def parts(**shares: float) -> Parts:
+    kinds = {"queue": QueueKeys, "uniform": UniformKeys, "elite": EliteKeys, "attentive": AttentiveKeys}
+    usual = {name: shares.get(name, 0.0) for name in kinds}
+    return Parts(**{name: kinds[name](share=share) for name, share in usual.items()})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("shares", "line"),
+    [
+        (
+            {"queue": 0.5, "uniform": 0.4},
+            "must sum to 1, and not to 0.9 (queue 0.5 + uniform 0.4)",
+        ),
+        ({"elite": 1.0, "uniform": 0.5}, "must sum to 1, and not to 1.5"),
+        ({}, "must sum to 1, and not to 0 (no part has one)"),
+    ],
+)
+def test_shares_that_do_not_sum_to_one(shares: dict[str, float], line: str) -> None:
+    with pytest.raises(BadRequest) as raised:
+        parts(**shares)
+    assert line in str(raised.value)
+
+
+def test_shares_sum_within_a_tolerance() -> None:
+    third = parts(queue=0.1, uniform=0.2, elite=0.7)  # 0.1 + 0.2 + 0.7 is 0.9999999999999999
+    assert third.sizes(20) == {"queue": 2, "uniform": 4, "elite": 14}
+    with pytest.raises(BadRequest, match=r"^uniform\.share: 0\.2 of 12 rollouts .* is 2\.4.*nearest share is 0\.1666"):
+        parts(queue=0.5, uniform=0.2, elite=0.3).sizes(12)
+
+
+def test_a_part_too_small_for_what_arrives_is_refused() -> None:
+    small = Parts(uniform=UniformKeys(capacity=7))
+    small.check(4, 7)
+    with pytest.raises(BadRequest, match=r"^uniform\.capacity: must be at least 8"):
+        small.check(4, 8)
+
+
+@pytest.mark.parametrize(
+    ("shares", "due"),
+    [
+        ({"queue": 0.5, "uniform": 0.5}, [0, 0, 4, 3, 3]),
+        ({"queue": 1.0}, [0, 0, 2, 2, 1]),
+        ({"uniform": 1.0}, [0, 0, 1, 2, 1]),
+    ],
+)
+def test_the_queue_sets_the_pace(shares: dict[str, float], due: list[int]) -> None:
+    """Six rollouts arrive at once, minibatches have four, and nothing is due before 14 are there."""
+    mixture = Mixture(parts(**shares), 4, 6, 14, toy_rollouts(0, 1), 0)
+    found, fresh = [], []
+    for _ in due:
+        mixture.insert(toy_rollouts(mixture.count, 6), 0, encode)
+        found.append(0)
+        while mixture.due():
+            minibatch = mixture.sample(sum(found), encode)
+            assert len(minibatch.rollouts["input 0"]) == 4
+            where = mixture.slices.get("queue", slice(0, 0))
+            fresh += minibatch.rollouts["input 0"][where, 0].tolist()
+            found[-1] += 1
+    assert found == due
+    assert fresh == sorted({*fresh})  # each new rollout once, in order
+
+
+def test_bytes_of_a_rollout() -> None:
+    """Four states in bytes, and three feature vectors of four numbers."""
+    assert Uniform(5, toy_rollouts(0, 1)).rollouts.bytes_each == 4 * 1 + 3 * 4 * 4

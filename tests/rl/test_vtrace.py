@@ -1,0 +1,336 @@
+"""V-trace with replays: gradient steps against a slow float64 oracle, what a rollout holds, and learning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rl_toys import Chain, Games, Memory, Pushing, Scripted, Wandering, episodes
+from torch import Tensor, nn
+from torch.distributions import Categorical, Normal
+
+from evorl.mdp.core import Box, Discrete, Input, heads
+from evorl.nets.policy import Net, Policy
+from evorl.record.metrics import check
+from evorl.replay.mixture import Parts
+from evorl.replay.parts.attentive import AttentiveKeys
+from evorl.replay.parts.elite import EliteKeys
+from evorl.replay.parts.prioritized import PrioritizedKeys
+from evorl.replay.parts.queue import QueueKeys
+from evorl.replay.parts.uniform import UniformKeys
+from evorl.rl.actor import Actor
+from evorl.rl.rollout_replay import rollouts
+from evorl.rl.vtrace import VTrace
+from evorl.util.errors import BadRequest
+from evorl.util.schedule import Anneal
+from evorl.util.seed import generator
+
+torch.set_num_threads(1)
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {"slots": 4, "horizon": 6, "batch": 4, "fill_in": 8, "net": Net(hidden=(8, 6)), "lr": 1e-2}
+PRIORITIZED = Parts(
+    uniform=UniformKeys(share=0.25), prioritized=PrioritizedKeys(share=0.25, capacity=20), queue=QueueKeys(share=0.5)
+)
+ELITE = Parts(uniform=UniformKeys(share=0), elite=EliteKeys(share=0.5, capacity=10, insertion="elite"))
+
+
+def playing(hyper: Any, game: Any, seed: int = 3) -> tuple[Any, Actor]:
+    learner, member = (hyper.learner(game.spec, seed, CPU) for _ in range(2))
+    arena = Games(game, hyper.slots, episodes(seed))
+    return learner, Actor(arena, member, seed, 0, hyper.storage(game.spec, hyper.slots))
+
+
+def advance(learner: Any, actor: Actor, iteration: int) -> Any:
+    """One iteration of a run: the member gets the weights, the learner its batch."""
+    actor.player.learner.load_weights(learner.weights())
+    actor.collect(iteration)
+    return learner.update(actor.batch, iteration, iteration)
+
+
+# ------------------------------------------------------------------ the oracle
+
+
+class Oracle:
+    """The gradient step in float64: one rollout after another, torch.distributions, torch's clipping and optimisers."""
+
+    def __init__(self, learner: Any) -> None:
+        self.h, self.spec = learner.hyper, learner.spec
+        self.policy = Policy(self.spec, self.h.net).double()
+        self.policy.encoders = nn.ModuleList(nn.Flatten(1) for _ in self.spec.inputs)  # ours casts to float32
+        self.policy.load_state_dict({k: x.double() for k, x in learner.layout.unflatten(learner.theta).items()})
+        parameters = self.policy.parameters()
+        self.optimizer = (
+            torch.optim.Adam(parameters, lr=self.h.lr, eps=self.h.adam_epsilon)
+            if self.h.optimizer == "adam"
+            else torch.optim.RMSprop(parameters, lr=self.h.lr, alpha=self.h.rmsprop_decay, eps=self.h.rmsprop_epsilon)
+        )
+
+    def of(self, name: str) -> Tensor:
+        given = getattr(self.h, name)
+        return torch.tensor([given[r] if isinstance(given, dict) else given for r in self.spec.rewards]).double()
+
+    def distributions(self, numbers: Tensor, legal: Tensor | None) -> list[Any]:
+        """Of each head or component, from the numbers of a policy in one state."""
+        action = self.spec.action
+        if isinstance(action, Box):
+            mean, log_std = numbers.double().chunk(2)
+            return [Normal(m, s) for m, s in zip(mean, log_std.exp(), strict=True)]
+        masked = numbers.double() if legal is None else numbers.double().masked_fill(~legal, -1e30)
+        return [Categorical(logits=part) for part in masked.split(heads(action))]
+
+    def numbers(self, out: Any, t: int) -> Tensor:
+        if not isinstance(self.spec.action, Box):
+            return out.raw[t]
+        return torch.cat([out.raw[t], out.log_std]) if out.log_std is not None else out.raw[t]
+
+    def step(self, rows: dict[str, np.ndarray], fresh: int, weights: Any) -> dict[str, Tensor]:
+        size = len(rows["reward"])
+        weights = np.ones(size) if weights is None else weights
+        terms = [self.rollout({k: torch.from_numpy(x[i]) for k, x in rows.items()}) for i in range(size)]
+        found = {
+            name: self.over([(w, t[name]) for w, t in zip(weights, terms, strict=True)])
+            for name in ("loss/policy", "loss/value", "entropy")
+        }
+        cloned = [pair for i, pair in enumerate(zip(weights, terms, strict=True))
+                  if self.h.clone_on == "all" or i >= fresh]  # fmt: skip
+        found["loss/clone_policy"] = self.over([(w, t["clone_policy"]) for w, t in cloned])
+        errors, mean = [(w, t["clone_value"]) for w, t in cloned], self.h.reduction == "mean"
+        found["loss/clone_value"] = (
+            self.over([(w, e.square().mean(-1) if mean else e.square().sum(-1)) for w, e in errors])
+            if self.h.clone_error == "squared"
+            else torch.cat([(w * e).reshape(-1) for w, e in errors]).norm()
+        )
+        found["loss/total"] = (
+            found["loss/policy"] + self.h.critic_coef * found["loss/value"] - self.h.entropy_coef * found["entropy"]
+            + self.h.clone_policy * found["loss/clone_policy"] + self.h.clone_value * found["loss/clone_value"]
+        )  # fmt: skip
+        self.optimizer.zero_grad()
+        found["loss/total"].backward()
+        found["optimizer/grad_norm"] = nn.utils.clip_grad_norm_(self.policy.parameters(), self.h.max_grad_norm)
+        self.optimizer.step()
+        return found
+
+    def over(self, terms: list[tuple[float, Tensor]]) -> Tensor:
+        """The mean or sum of numbers [T] of each rollout, weighted."""
+        every = torch.cat([weight * x for weight, x in terms])
+        return every.mean() if self.h.reduction == "mean" else every.sum()
+
+    def rollout(self, row: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The terms [T] of one rollout."""
+        inputs = tuple(row[f"input {i}"].double() for i in range(len(self.spec.inputs)))
+        h = self.h
+        if "carry" not in row:
+            out = self.policy(inputs)
+        else:
+            out = self.policy(tuple(x[:, None] for x in inputs), row["carry"][:, None].double(), row["start"][:, None])
+            out = out._replace(raw=out.raw[:, 0], value=out.value[:, 0])
+        length, terms = len(row["reward"]), []
+        log_probs, trusted = [], []
+        for t in range(length):
+            legal = row["legal"][t] if "legal" in row else None
+            now, then = (self.distributions(x, legal) for x in (self.numbers(out, t), row["policy"][t]))
+            chosen = row["action"][t].double() if isinstance(self.spec.action, Box) else row["action"][t]
+            log_probs.append(sum(one.log_prob(x) for one, x in zip(now, chosen, strict=True)))
+            pairs = [(q, p) if h.clone_kl == "behaviour" else (p, q) for p, q in zip(now, then, strict=True)]
+            clone = sum(torch.distributions.kl_divergence(*pair) for pair in pairs)
+            trusted.append(self.trusts(now, then))
+            terms.append((clone, sum(one.entropy() for one in now)))
+        target, advantage = self.targets(row, out.value.detach(), [x.detach() for x in log_probs], trusted)
+        keep, error = torch.tensor(trusted).double(), target - out.value[:-1]
+        return {
+            "loss/policy": -torch.stack(log_probs) * advantage.sum(-1) * keep,
+            "loss/value": (error.square().mean(-1) if h.reduction == "mean" else error.square().sum(-1)) * keep,
+            "entropy": torch.stack([x[1] for x in terms]),
+            "clone_policy": torch.stack([x[0] for x in terms]) * keep,
+            "clone_value": (out.value[:-1] - row["value"][:-1].double()) * keep[:, None],
+        }
+
+    def trusts(self, now: list[Any], then: list[Any]) -> float:
+        if self.h.kl_mask is None:
+            return 1.0
+        if self.h.kl_mask_to == "implied":
+            (p,), (q,) = now, then
+            then = [Categorical(probs=torch.minimum(self.h.rho_bar * q.probs, p.probs))]
+        far = sum(torch.distributions.kl_divergence(p, q) for p, q in zip(now, then, strict=True))
+        return float(far < self.h.kl_mask)
+
+    def targets(
+        self, row: dict[str, Tensor], value: Tensor, log_probs: list[Tensor], trusted: list[float]
+    ) -> tuple[Tensor, Tensor]:
+        """Eq. 1 and section 4.2 from the end of the rollout to its start, [T, R]."""
+        h, gamma, lam = self.h, self.of("gamma"), self.of("lam")
+        length = len(row["reward"])
+        target, advantage = torch.zeros(2, length, len(gamma), dtype=torch.float64)
+        for t in reversed(range(length)):
+            ratio = 1.0 if h.correction == "none" else float((log_probs[t] - row["log_prob"][t].double()).exp())
+            over, last = bool(row["done"][t]), t == length - 1
+            following = row["final_value"][t].double() if over else value[t + 1]
+            later = torch.zeros_like(gamma) if over or last else target[t + 1] - value[t + 1]
+            reward = row["reward"][t].double()
+            delta = min(h.rho_bar, ratio) * (reward + gamma * following - value[t])
+            target[t] = value[t] + delta + gamma * lam * trusted[t] * min(h.c_bar, ratio) * later
+            advantage[t] = min(h.rho_pg_bar, ratio) * (reward + gamma * (following + later) - value[t])
+        return target, advantage
+
+
+EVERY: dict[str, Any] = {"rho_bar": 1.1, "c_bar": 0.9, "rho_pg_bar": 1.3, "lam": 0.8, "entropy_coef": 0.1}
+CLEAR: dict[str, Any] = {"clone_policy": 0.3, "clone_value": 0.2}
+PLATFORM: dict[str, Any] = {**CLEAR, "clone_kl": "policy", "clone_error": "norm", "clone_on": "all"}
+CASES: dict[str, tuple[VTrace, Any]] = {
+    "plain": (VTrace(**SMALL), Chain),
+    "each clip": (VTrace(**SMALL, **EVERY), Wandering),
+    "sums": (VTrace(**SMALL, **EVERY, reduction="sum", max_grad_norm=40.0), Wandering),
+    "per reward": (VTrace(**SMALL, gamma={"b": 0.5, "a": 0.9}, critic_coef=0.3), Wandering),
+    "rmsprop": (VTrace(**SMALL, **EVERY, optimizer="rmsprop", rmsprop_epsilon=0.1, rmsprop_decay=0.9), Chain),
+    "cloning": (VTrace(**SMALL, **EVERY, **CLEAR), Wandering),
+    "cloning, box": (VTrace(**SMALL, **EVERY, **CLEAR), Pushing),
+    "the platform's cloning": (VTrace(**SMALL, **EVERY, **PLATFORM, reduction="sum"), Chain),
+    "mask": (VTrace(**SMALL, **{**EVERY, "rho_bar": 0.95}, **CLEAR, kl_mask=0.001), Chain),
+    "mask, heads": (VTrace(**SMALL, **PLATFORM, kl_mask=0.01, kl_mask_to="behaviour"), Wandering),
+    "no correction": (VTrace(**SMALL, correction="none"), Chain),
+    "lstm": (VTrace(**{**SMALL, "net": Net(hidden=(6,), lstm=5)}, **EVERY), Wandering),
+    "prioritized": (VTrace(**SMALL, **EVERY, **CLEAR, replay=PRIORITIZED), Wandering),
+    "state deviation": (VTrace(**{**SMALL, "net": Net(hidden=(6,), std="state")}, **CLEAR), Pushing),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradient_steps_equal_the_oracle(case: str) -> None:
+    hyper, game = CASES[case]
+    learner, actor = playing(hyper, game)
+    oracle: Any = None
+    seen: list[Any] = []
+
+    def learn(minibatch: Any, usual: Any = learner._learn) -> Any:
+        nonlocal oracle
+        oracle = oracle or Oracle(learner)
+        learner.entropy_coef.fill_(hyper.entropy_coef)
+        want = oracle.step(minibatch.rollouts, learner.replay.sizes["queue"], minibatch.weights)
+        got = usual(minibatch)
+        for name in {*want} & {*got}:
+            assert float(got[name]) == pytest.approx(float(want[name].detach()), rel=1e-3, abs=1e-5), name
+        seen.append(got)
+        return got
+
+    learner._learn = learn
+    learner.theta.add_(torch.from_numpy(generator("moved").standard_normal(len(learner.theta))).float() * 0.1)
+    for iteration in range(6):
+        actor.collect(iteration)  # under weights that the learner has left
+        check(learner.update(actor.batch, 0, iteration).metrics)
+    assert len(seen) >= 8 and learner.gradient_steps == len(seen)
+    assert max(float(x["policy/kl"]) for x in seen) > 1e-5  # replayed decisions are off-policy
+    if hyper.kl_mask is not None:
+        assert any(0 < float(x["policy/rejected"]) < 1 for x in seen)
+    for name, x in oracle.policy.named_parameters():
+        mine = learner.layout.unflatten(learner.theta)[name].double()
+        torch.testing.assert_close(mine, x.detach(), rtol=2e-3, atol=2e-4, msg=f"{name} of {case}")
+
+
+# ------------------------------------------------------------------ what a rollout holds
+
+
+@pytest.mark.parametrize("lstm", [0, 5])
+@pytest.mark.parametrize("game", [Wandering, Pushing, Scripted])
+def test_the_stored_policy_is_the_one_that_acted(game: Any, lstm: int) -> None:
+    """The present network, which has not changed since, gives the same log-probabilities, values and features."""
+    hyper = VTrace(**{**SMALL, "net": Net(hidden=(8, 6), lstm=lstm)}, replay=ELITE)
+    learner, actor = playing(hyper, game)
+    actor.collect(0)
+    rows = rollouts(actor.batch)
+    np.testing.assert_allclose(learner.encode(rows), rows["features"], atol=1e-6)
+    columns = {name: learner._tensor(name, x) for name, x in rows.items()}
+    now = learner._decided(learner.theta, learner._statistics(), columns)
+    torch.testing.assert_close(now.policy, columns["policy"])
+    torch.testing.assert_close(now.log_prob, columns["log_prob"])
+    torch.testing.assert_close(now.value[:-1], columns["value"][:-1])
+
+
+def test_features_of_a_projection_are_fixed_and_random() -> None:
+    hyper = VTrace(**SMALL, replay=ELITE, projection=3)
+    learner, actor = playing(hyper, Chain)
+    actor.collect(0)
+    rows = rollouts(actor.batch)
+    assert rows["features"].shape == (4, 6, 3)
+    np.testing.assert_allclose(learner.encode(rows), rows["features"], atol=1e-6)
+    assert torch.equal(learner.projection, hyper.learner(Chain.spec, 3, CPU).projection)
+    assert not torch.equal(learner.projection, hyper.learner(Chain.spec, 4, CPU).projection)
+
+
+def test_other_learners_batches_hold_no_policy() -> None:
+    plain = VTrace(**SMALL).storage(Chain.spec, 2)
+    assert plain.features is None and plain.policy is not None and plain.policy.shape == (6, 2, 2)
+
+
+def test_bytes_of_a_rollout_are_those_of_the_page() -> None:
+    """Of CartPole's shapes: four numbers seen, two actions."""
+    spec = replace(Chain.spec, inputs=(Input("state", (4,)),))
+    for parts, wanted in ((Parts(), 1021), (ELITE, 1021 + 5120)):
+        learner = VTrace(slots=8, replay=parts).learner(spec, 0, CPU)
+        (part,) = [one for name, one in learner.replay.parts.items() if name != "queue"]
+        assert part.rollouts.bytes_each == wanted
+
+
+# ------------------------------------------------------------------ runs
+
+
+def test_states_go_on_exactly() -> None:
+    attentive = Parts(
+        queue=QueueKeys(share=0.25), uniform=UniformKeys(share=0.25), elite=replace(ELITE.elite, share=0.25),
+        attentive=AttentiveKeys(share=0.25, capacity=9),
+    )  # fmt: skip
+    hyper = VTrace(**SMALL, replay=attentive, normalize_inputs=True)
+    learner, actor = playing(hyper, Wandering)
+    for iteration in range(5):
+        advance(learner, actor, iteration)
+    twin, other = playing(hyper, Wandering)
+    twin.load_state_dict(learner.state_dict())
+    other.load_state_dict(actor.state_dict())
+    for iteration in range(5, 8):
+        assert advance(learner, actor, iteration).steps == advance(twin, other, iteration).steps > 0
+    assert torch.equal(learner.theta, twin.theta)
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "line"),
+    [
+        ({"batch": 5}, "replay.queue.share", "0.5 of 5 rollouts in a minibatch is 2.5"),
+        ({"slots": 4000}, "replay.uniform.capacity", "must be at least 4000: 4000 rollouts arrive at once"),
+    ],
+)
+def test_what_does_not_fit_is_refused(words: dict[str, Any], key: str, line: str) -> None:
+    with pytest.raises(BadRequest) as raised:
+        VTrace(**{**SMALL, **words})
+    assert raised.value.key == key and line in str(raised.value)
+
+
+def test_a_mask_by_the_implied_policy_needs_one_discrete_action() -> None:
+    assert isinstance(Chain.spec.action, Discrete)
+    VTrace(**SMALL, kl_mask=0.1).learner(Chain.spec, 0, CPU)
+    for game in (Wandering, Pushing):
+        with pytest.raises(BadRequest, match=r"^rl\.kl_mask: .*take rl\.kl_mask_to=behaviour"):
+            VTrace(**SMALL, kl_mask=0.1).learner(game.spec, 0, CPU)
+
+
+@pytest.mark.parametrize(
+    ("game", "net", "parts", "reached"),
+    [
+        (Chain, Net(hidden=(16,)), Parts(), 9.0),
+        (Chain, Net(hidden=(16,)), ELITE, 9.0),
+        (Memory, Net(hidden=(16,), lstm=16), Parts(), 0.9),
+    ],
+    ids=["chain", "chain, elite", "memory"],
+)
+def test_it_learns(game: Any, net: Net, parts: Parts, reached: float) -> None:
+    lr, small = Anneal(start=1e-2, end=1e-3, steps=200, power=2), {"capacity": 100}
+    parts = replace(parts, elite=replace(parts.elite, **small), uniform=replace(parts.uniform, **small))
+    hyper = VTrace(slots=16, horizon=10, batch=32, fill_in=32, lr=lr, net=net, entropy_coef=0.05, replay=parts)
+    learner, actor = playing(hyper, game)
+    returns: list[float] = []
+    for iteration in range(150):
+        actor.player.learner.load_weights(learner.weights())
+        returns += [one.ret for one in actor.collect(iteration)[1]]
+        learner.update(actor.batch, iteration, iteration)
+    assert np.mean(returns[-50:]) > reached
