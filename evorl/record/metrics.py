@@ -51,6 +51,7 @@ METRICS: dict[str, Metric] = {
     "policy/kl": Metric("nats", "KL(old ‖ new), estimated by the mean of r - 1 - ln r"),
     "policy/clip_fraction": Metric("fraction", "actions whose probability ratio is outside the clip range"),
     "policy/temperature": Metric("reward per nat", "weight of the entropy in SAC's objective"),
+    "policy/epsilon": Metric("fraction", "dqn: probability of a random action in training episodes"),
     "policy/lag": Metric("updates", "asynchronous: age of the acting weights, mean over the last 100 batches"),
     "policy/lag_max": Metric("updates", "asynchronous: maximum over the last 100 batches"),
     "policy/dropped_fragments": Metric(
@@ -65,6 +66,7 @@ METRICS: dict[str, Metric] = {
     "replay/samples_per_step": Metric(
         "transitions", "transitions learned from for each one collected after the warm-up"
     ),
+    "replay/beta": Metric("-", "prioritised replay: exponent of the weights that undo its bias"),
     "optimizer/lr": Metric("-", "current learning rate"),
     "optimizer/grad_norm": Metric("-", "mean global norm of the gradient, before clipping"),
     "optimizer/updates": Metric("gradient steps", "gradient steps since the start of the run"),
