@@ -104,6 +104,7 @@ def test_links_lead_somewhere() -> None:
 SHARED = {
     **dict.fromkeys(("ppo", "a2c", "a3c", "reinforce"), "algorithms"),
     **dict.fromkeys(("td3", "sac", "ddpg"), "off_policy"),
+    "dqn": "dqn",
 }
 
 

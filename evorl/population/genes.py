@@ -26,13 +26,19 @@ FIXED = (
     "rl.threads",
     "rl.compile",
     "rl.capacity",
+    "rl.dueling",
+    "rl.noisy",
+    "rl.distribution",
+    "rl.atoms",
+    "rl.support",
+    "rl.prioritized",
     "mdp.budget",
 )
-"""Keys that must be the same for all individuals: inherited weights must fit, and bits must not change."""
+"""Keys that must be the same for all individuals: what they inherit must fit, and bits must not change."""
 FROZEN = (
     "rl.slots", "rl.horizon", "rl.minibatch", "rl.clip", "rl.value_clip", "rl.max_grad_norm", "rl.adam_epsilon",
     "rl.normalize_advantage", "rl.batch", "rl.tau", "rl.target_noise", "rl.target_clip", "rl.target_entropy",
-    "rl.learn_alpha",
+    "rl.learn_alpha", "rl.double", "rl.huber",
 )  # fmt: skip
 """Keys that a compiled gradient step holds in its code."""
 LEAF = {"low", "high", "log", "choices"}

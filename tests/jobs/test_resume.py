@@ -37,6 +37,11 @@ CASES = {
     "td3": ("mdp=pendulum", *MEMORY, "rl=td3", "rl.capacity=1500", "rl.members=2", "rl.normalize_inputs=true"),
     "sac": ("mdp=pendulum", *MEMORY, "rl=sac", "rl.n_step=2"),
     "ddpg-asynchronous": ("mdp=pendulum", *MEMORY, "rl=ddpg", "rl.asynchronous=true", "rl.members=2"),
+    "dqn": ("mdp=cartpole", *MEMORY, "rl=dqn", "rl.members=2", "rl.rounds=2"),
+    "dqn-rainbow": (
+        *("mdp=cartpole", *MEMORY, "rl=dqn", "rl.capacity=600", "rl.double=true", "rl.dueling=true", "rl.noisy=true"),
+        *("rl.prioritized=true", "rl.distribution=c51", "rl.n_step=3", "rl.epsilon=0.1"),
+    ),
     "asynchronous": (*WORLDS["cartpole"], "rl.asynchronous=true", "rl.members=2"),  # stops where member 1 is next
 }
 
@@ -44,7 +49,7 @@ CASES = {
 def words_of(case: str) -> list[str]:
     """Later words win, and an algorithm has only some of the quick settings."""
     words = [*QUICK, *CASES[case]]
-    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg")):
+    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg", "dqn")):
         words = [word for word in words if not word.startswith(("rl.minibatch", "rl.passes"))]
     return list({word.partition("=")[0]: word for word in words}.values())
 

@@ -35,6 +35,7 @@ PLACES = {
     "reinforce": (*TINY, "mdp=cartpole", "rl=reinforce"),
     "td3": (*TINY, *MEMORY, "mdp=pendulum", "rl=td3"),
     "sac": (*TINY, *MEMORY, "mdp=pendulum", "rl=sac"),
+    "dqn": (*TINY, *MEMORY, "mdp=cartpole", "rl=dqn"),
     "gymnasium": (*TINY, *PPO, "mdp=cartpole"),
     "pong": (*TINY, *PPO, *PONG),
     "duel": (*TINY, *PPO, *DUEL),
