@@ -31,8 +31,8 @@ from evorl.record import checkpoint
 from evorl.record.core import Record
 from evorl.record.terminal import Terminal
 from evorl.rl import network_learner
-from evorl.rl.dqn import DQN
 from evorl.rl.core import NotFinite
+from evorl.rl.dqn import DQN
 from evorl.rl.ppo import PPO
 from evorl.rl.sac import SAC
 from evorl.rl.sampler import Sampler
