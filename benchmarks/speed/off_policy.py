@@ -3,8 +3,9 @@
 TD3 and SAC play HalfCheetah-v5, DQN plays CartPole-v1 and, with the Nature CNN, a world of pictures of Atari's shape
 that costs nothing to step (pictures.py). Ours and Stable-Baselines3's alternate in one run, with the same network,
 minibatch and one gradient step for each environment step; CleanRL's TD3, unchanged, is beside them where these are its
-own. We run as we come and, beside it, with rl.compile=true where it is for such networks. Each contestant runs with 1 and
-with 2 threads (--threads N: up to N), and its better median counts. Start-up and the warm-up of the replay are left out.
+own. We run as we come and, beside it, with rl.compile=true where it is for such networks. Each contestant runs with 1
+and with 2 threads (--threads N: up to N), and its better median counts. Start-up and the warm-up of the replay are left
+out.
 
     python benchmarks/speed/off_policy.py [--samples 5] [--seconds 4] [--out DIR]
 """

@@ -61,7 +61,10 @@ METRICS: dict[str, Metric] = {
         "fraction", "1 - Var(target - value) / Var(target); 1 is perfect, 0 is a constant"
     ),
     "value/q": Metric("reward", "mean of the critics' values of the sampled actions"),
-    "value/target_gap": Metric("fraction", "norm of critic weights minus target weights, divided by the first"),
+    "value/target_gap": Metric(
+        "fraction",
+        "norm of critic weights minus target weights, divided by the first; dqn: just before the target follows",
+    ),
     "replay/size": Metric("transitions", "transitions in the replay"),
     "replay/samples_per_step": Metric(
         "transitions", "transitions learned from for each one collected after the warm-up"

@@ -217,6 +217,7 @@ class Learner(ReplayLearner[DQN]):
 
     def _step_and_follow(self, theta: Tensor, theta_target: Tensor, *given: Tensor) -> dict[str, Tensor]:
         stats = self._step(theta, theta_target, *given)
+        stats["value/target_gap"] = gap(theta, theta_target)
         follow(theta_target, theta, self.hyper.tau)
         return stats
 
@@ -236,7 +237,7 @@ class Learner(ReplayLearner[DQN]):
         (gradient,) = torch.autograd.grad((loss if weight is None else weight * loss).mean(), leaf)
         norm = self._apply_gradient(gradient, theta, m, v, t, lr)
         stats = {"loss/value": loss.detach().mean(), "value/q": self.mean(predicted.detach()).mean()}
-        stats |= {"optimizer/grad_norm": norm, "value/target_gap": gap(theta, theta_target)}
+        stats["optimizer/grad_norm"] = norm
         return stats if weight is None else {**stats, "error": error}
 
     def target(
