@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def experiment(words: Sequence[str]) -> Experiment:
     """What the command line ``evorl.run WORD...`` trains."""
     with config.opened() as hydra:
-        return config.experiment(config.resolved(config.compose(hydra, words)))
+        composed = config.resolved(config.compose(hydra, words))
+        return config.experiment(composed, config.trusted_packages(words, composed))
 
 
 def learn(whole: Experiment, playing: bool = False) -> None:

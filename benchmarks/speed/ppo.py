@@ -46,6 +46,13 @@ class Case:
     words: str
     """Ours."""
     peers: dict[str, Peer]
+    compiles: bool = True
+    """Whether rl.compile is for such a network."""
+
+    @property
+    def own(self) -> dict[str, str]:
+        """Ours, and the words that each adds."""
+        return OWN if self.compiles else {"evorl": ""}
 
 
 def defaults(world: str) -> dict[str, Any]:
@@ -84,7 +91,7 @@ def measure(case: Case, threads: int, samples: int, seconds: float) -> tuple[Rat
     with ExitStack() as stack:
         workers: dict[tuple[str, str], Worker] = {}
         for count in map(str, range(1, threads + 1)):
-            for name, more in OWN.items():
+            for name, more in case.own.items():
                 ours = Worker(OURS, "ours.py", *case.words.split(), *more.split(), f"rl.threads={count}")
                 workers[name, count] = stack.enter_context(ours)
             for name, peer in case.peers.items():
@@ -108,7 +115,7 @@ def best(rates: dict[str, list[float]]) -> tuple[float, str]:
 
 def summary(case: Case, found: Rates) -> dict[str, Any]:
     ratios = {
-        name: {ours: round(best(found[ours])[0] / best(found[name])[0], 3) for ours in OWN} for name in case.peers
+        name: {ours: round(best(found[ours])[0] / best(found[name])[0], 3) for ours in case.own} for name in case.peers
     }
     settings = {name: peer.settings for name, peer in case.peers.items()}
     return {"ours": case.words, "peers": settings, "rates": found, "ratios": ratios}
@@ -120,7 +127,8 @@ def rows(case: Case, result: dict[str, Any]) -> list[list[str]]:
         threads = best(rates)[1]
         medians = [f"{median(samples):,.0f}" for samples in rates.values()]
         spread = f"{min(rates[threads]):,.0f} to {max(rates[threads]):,.0f}"
-        ratios = [f"{ratio:.2f}" for ratio in result["ratios"].get(name, {}).values()] or [""] * len(OWN)
+        ratios = [f"{ratio:.2f}" for ratio in result["ratios"].get(name, {}).values()]
+        ratios += [""] * (len(OWN) - len(ratios))
         aim = f"{case.peers[name].aim:g}" if name in case.peers else ""
         lines.append([f"{case.name}: {name}", *medians, spread, *ratios, aim])
     return lines

@@ -3,7 +3,8 @@
 Runs in the peers' environment: python sb3.py rate|solve SETTINGS, where SETTINGS is JSON: world (a gymnasium id or
 "pong"), envs, threads, seed, ppo (keyword arguments of its PPO; "lin_X" falls linearly from X to 0), hidden and
 activation (of the policy; its own defaults if not given), and for ``solve`` budget (steps) and threshold.
-With ``algorithm`` (TD3 or SAC) the settings are world, threads, seed, hidden and ``arguments`` of that class.
+With ``algorithm`` (TD3, SAC or DQN) the settings are world, threads, seed, hidden and ``arguments`` of that class, for
+DQN with its ``policy``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from common import say, serve
 from gymnasium.spaces import Box, Discrete
-from stable_baselines3 import PPO, SAC, TD3
+from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
@@ -122,9 +123,11 @@ def scheduled(value: Any) -> Any:
 def off_policy(
     world: str, threads: int, algorithm: str, arguments: dict[str, Any], hidden: list[int], seed: int = 0
 ) -> BaseAlgorithm:
-    """TD3 or SAC, one gradient step for each environment step."""
+    """TD3, SAC or DQN, one gradient step for each environment step."""
     torch.set_num_threads(threads)
     env, policy = make_vec_env(world, 1, seed), {"net_arch": hidden}
+    if algorithm == "DQN":
+        return DQN(arguments.pop("policy"), env, policy_kwargs=policy, seed=seed, device="cpu", **arguments)
     if algorithm == "SAC":
         return SAC("MlpPolicy", env, policy_kwargs=policy, seed=seed, device="cpu", **arguments)
     size = env.action_space.shape

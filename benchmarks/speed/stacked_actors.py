@@ -20,7 +20,7 @@ from common import alternate, arguments, machine, median, page, save
 from replay import HORIZON, SPEC, fragment
 
 from evorl.nets.policy import Net
-from evorl.rl.off_policy import Reading
+from evorl.rl.replay_learner import Reading
 from evorl.rl.sac import SAC
 from evorl.rl.separate_updates import AnyLearner, train_actor, train_actors
 from evorl.rl.td3 import TD3

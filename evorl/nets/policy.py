@@ -96,19 +96,25 @@ class Layer(nn.Module):
 
 
 class NatureCNN(nn.Module):
-    """Image encoder of Mnih et al. 2015 (Methods, "Model architecture"): uint8 [N, C, H, W] -> [N, 512]."""
+    """Image encoder of Mnih et al. 2015 (Methods, "Model architecture"): uint8 [N, C, H, W] -> [N, width].
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    Its last layer has 512 units. Without ``dense`` it ends with the convolutions.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dense: bool = True) -> None:
         channels, height, width = shape
         for size, stride in ((8, 4), (4, 2), (3, 1)):
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
         if min(height, width) < 1:
             raise BadRequest(f"images of {shape} are too small for the Nature CNN, which needs at least 36 x 36", "mdp")
         super().__init__()
+        found = 64 * height * width
+        last = (nn.Linear(found, 512), nn.ReLU()) if dense else ()
         self.layers = nn.Sequential(
             nn.Conv2d(channels, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 1),
-            nn.ReLU(), nn.Flatten(), nn.Linear(64 * height * width, 512), nn.ReLU(),
+            nn.ReLU(), nn.Flatten(), *last,
         )  # fmt: skip
+        self.width = 512 if dense else found
 
     def forward(self, image: Tensor) -> Tensor:
         out: Tensor = self.layers(image.float() / 255.0)
@@ -209,7 +215,7 @@ class Policy(nn.Module):
     @property
     def light(self) -> bool:
         """Whether an update is few and small operations, so that their overhead is most of its time."""
-        return self.core is None and not any(_is_image(one) for one in self.spec.inputs)
+        return self.core is None and not any(is_image(one) for one in self.spec.inputs)
 
     def carry(self, rows: int) -> Tensor | None:
         """The recurrent state of episodes about to begin, [2, B, H]; None without a core."""
@@ -218,8 +224,7 @@ class Policy(nn.Module):
     def forward(self, inputs: tuple[Tensor, ...], carry: Tensor | None = None, start: Tensor | None = None) -> Output:
         """Rows [N, ...]; with a recurrent core [T, B, ...] with carry [2, B, H] and start bool [T, B]."""
         lead = inputs[0].shape[: inputs[0].dim() - len(self.spec.inputs[0].shape)]
-        rows = [encode(x.flatten(0, len(lead) - 1)) for encode, x in zip(self.encoders, inputs, strict=True)]
-        x = rows[0] if len(rows) == 1 else torch.cat(rows, -1)
+        x = encode_inputs(self.encoders, tuple(x.flatten(0, len(lead) - 1) for x in inputs))
         if self.core is not None:
             assert carry is not None and start is not None
             x, carry = self.core(x.view(*lead, -1), carry, start)
@@ -257,20 +262,27 @@ def uniform_weights(module: nn.Module, generator: torch.Generator) -> None:
                     nn.init.uniform_(x, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs), generator=generator)
 
 
-def encoders(spec: Spec) -> tuple[nn.ModuleList, int]:
+def encoders(spec: Spec, dense: bool = True) -> tuple[nn.ModuleList, int]:
     """Return an encoder for each input, and the width of their outputs together."""
-    width = sum(512 if _is_image(one) else math.prod(one.shape) for one in spec.inputs)
-    return nn.ModuleList(_encoder(one) for one in spec.inputs), width
+    found = [NatureCNN(one.shape, dense) if is_image(one) else _Flatten(one.shape) for one in spec.inputs]
+    return nn.ModuleList(found), sum(one.width for one in found)
 
 
-def _is_image(one: Input) -> bool:
+def encode_inputs(encoders: nn.ModuleList, inputs: tuple[Tensor, ...]) -> Tensor:
+    """The encoded rows [N, width] of ``inputs``, each [N, ...]."""
+    rows = [encode(x) for encode, x in zip(encoders, inputs, strict=True)]
+    return rows[0] if len(rows) == 1 else torch.cat(rows, -1)
+
+
+def is_image(one: Input) -> bool:
+    """Whether an input is a picture, which convolutions encode."""
     return len(one.shape) == 3 and one.dtype == "uint8"
 
 
-def _encoder(one: Input) -> nn.Module:
-    return NatureCNN(one.shape) if _is_image(one) else _Flatten()
-
-
 class _Flatten(nn.Module):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.width = math.prod(shape)
+
     def forward(self, x: Tensor) -> Tensor:
         return x.reshape(len(x), -1).float()

@@ -12,10 +12,13 @@ BETA1, BETA2 = 0.9, 0.999
 
 
 def adam(theta: Tensor, gradient: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, epsilon: float) -> None:
-    """One step, in place, on theta, m, v [D] and the step count t []; ``lr`` is a tensor []."""
+    """One step, in place, on theta, m, v [D] and the step count t []; ``lr`` is a tensor [].
+
+    Temporaries are reused: for a million weights, new memory takes as long as the arithmetic.
+    """
     t.add_(1)
     m.lerp_(gradient, 1 - BETA1)  # m_t = b1 m + (1 - b1) g
     v.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)  # v_t = b2 v + (1 - b2) g^2
     rate = lr / (1 - BETA1**t)
     scale = (1 - BETA2**t).sqrt()
-    theta.sub_(rate * m / (v.sqrt() / scale + epsilon))  # theta -= lr m^ / (sqrt(v^) + eps)
+    theta.sub_((rate * m).div_(v.sqrt().div_(scale).add_(epsilon)))  # theta -= lr m^ / (sqrt(v^) + eps)

@@ -29,8 +29,9 @@ from evorl.replay.shared import Address, SharedReader
 from evorl.replay.storage import Shape
 from evorl.rl.core import NotFinite
 from evorl.rl.evaluation import EvaluationNoise
-from evorl.rl.off_policy import OffPolicyHyper, Reading
+from evorl.rl.off_policy import OffPolicyHyper
 from evorl.rl.recorded_episodes import record_episodes
+from evorl.rl.replay_learner import Reading
 from evorl.rl.separate_updates import AnyLearner, Trained, load_critic, train_actors, train_critic
 from evorl.training.experiment import Experiment
 from evorl.util import seed as seeds

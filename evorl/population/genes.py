@@ -28,13 +28,20 @@ FIXED = (
     "rl.capacity",
     "rl.replay",
     "rl.projection",
+    "rl.dueling",
+    "rl.noisy",
+    "rl.distribution",
+    "rl.atoms",
+    "rl.support",
+    "rl.prioritized",
     "mdp.budget",
 )
-"""Keys that must be the same for all individuals: inherited weights must fit, and bits must not change."""
+"""Keys that must be the same for all individuals: what they inherit must fit, and bits must not change."""
 FROZEN = (
     "rl.slots", "rl.horizon", "rl.minibatch", "rl.clip", "rl.value_clip", "rl.max_grad_norm", "rl.adam_epsilon",
     "rl.normalize_advantage", "rl.batch", "rl.tau", "rl.target_noise", "rl.target_clip", "rl.target_entropy",
-    "rl.learn_alpha", "rl.reduction", "rl.optimizer", "rl.rmsprop_epsilon", "rl.rmsprop_decay", "rl.correction",
+    "rl.learn_alpha", "rl.double", "rl.huber", "rl.reduction", "rl.optimizer",
+    "rl.rmsprop_epsilon", "rl.rmsprop_decay", "rl.correction",
     "rl.rho_bar", "rl.c_bar", "rl.rho_pg_bar", "rl.clone_policy", "rl.clone_value", "rl.clone_kl", "rl.clone_error",
     "rl.clone_on", "rl.kl_mask", "rl.kl_mask_to",
 )  # fmt: skip

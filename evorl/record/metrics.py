@@ -55,6 +55,7 @@ METRICS: dict[str, Metric] = {
     "policy/ratio": Metric("-", "mean probability ratio of the present policy to the one that acted"),
     "policy/rejected": Metric("fraction", "decisions that the KL mask excludes"),
     "policy/temperature": Metric("reward per nat", "weight of the entropy in SAC's objective"),
+    "policy/epsilon": Metric("fraction", "dqn: probability of a random action in training episodes"),
     "policy/lag": Metric("updates", "asynchronous: age of the acting weights, mean over the last 100 batches"),
     "policy/lag_max": Metric("updates", "asynchronous: maximum over the last 100 batches"),
     "policy/dropped_fragments": Metric(
@@ -64,7 +65,10 @@ METRICS: dict[str, Metric] = {
         "fraction", "1 - Var(target - value) / Var(target); 1 is perfect, 0 is a constant"
     ),
     "value/q": Metric("reward", "mean of the critics' values of the sampled actions"),
-    "value/target_gap": Metric("fraction", "norm of critic weights minus target weights, divided by the first"),
+    "value/target_gap": Metric(
+        "fraction",
+        "norm of critic weights minus target weights, divided by the first; dqn: just before the target follows",
+    ),
     "replay/size": Metric("transitions", "transitions in the replay"),
     "replay/size_<part>": Metric("rollouts", "vtrace: rollouts in a part of the replay"),
     "replay/waiting": Metric("rollouts", "vtrace: rollouts that wait in the queue for the next gradient step"),
@@ -85,6 +89,7 @@ METRICS: dict[str, Metric] = {
     "replay/samples_per_step": Metric(
         "transitions", "transitions learned from for each one collected after the warm-up"
     ),
+    "replay/beta": Metric("-", "prioritised replay: exponent of the weights that undo its bias"),
     "optimizer/lr": Metric("-", "current learning rate"),
     "optimizer/grad_norm": Metric("-", "mean global norm of the gradient, before clipping"),
     "optimizer/updates": Metric("gradient steps", "gradient steps since the start of the run"),

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
-from evorl.rl.off_policy import OffPolicy, OffPolicyHyper, follow, gap
+from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
+from evorl.rl.replay_learner import follow, gap
 from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from evorl.mdp.core import Spec, StateDict
+from evorl.nets.action_values import ActionValues
 from evorl.nets.capture import TraceCache, capture
 from evorl.nets.compiled import compiled
 from evorl.nets.distributions import log_prob_entropy, sample, to_world
@@ -37,7 +38,7 @@ class NetworkLearner(Generic[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         self._hyper, self.spec, self.seed, self.device = hyper, spec, seed, device
-        self.policy = self._build_policy(spec)
+        self.policy: Policy | ActionValues = self._build_policy(spec)
         if hyper.compile and not self.policy.light:
             raise BadRequest("is for networks without an LSTM and without images, whose steps are short", "rl.compile")
         self._initialise(torch.Generator().manual_seed(seeds.key(seed, "weights") >> 1))
@@ -60,7 +61,7 @@ class NetworkLearner(Generic[H]):
         """Constant: the captured updates hold its numbers."""
         return self._hyper
 
-    def _build_policy(self, spec: Spec) -> Policy:
+    def _build_policy(self, spec: Spec) -> Policy | ActionValues:
         return Policy(spec, self.hyper.net)
 
     def _initialise(self, generator: torch.Generator) -> None:

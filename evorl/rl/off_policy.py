@@ -1,19 +1,16 @@
-"""The base of DDPG, TD3 and SAC: a replay, critics Q(s, a) with slowly following targets, and the gradient steps.
+"""The base of DDPG, TD3 and SAC: an actor, and critics Q(s, a) with slowly following targets.
 
-`Learner.update` appends the new fragment to the replay. Then it takes as many gradient steps as the limiter allows,
-so the learner runs in every loop that a policy gradient runs in. The file of an algorithm gives its targets and losses.
+What they do with their replay is in `evorl.rl.replay_learner`. The file of an algorithm gives its targets and losses.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call, vmap
 
@@ -21,69 +18,30 @@ from evorl.mdp.core import Box, Spec, StateDict
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Activation, Net, Output, Policy, uniform_weights
 from evorl.nets.q_functions import QFunctions
-from evorl.replay.storage import Fragment, Replay, Shape, Storage
-from evorl.replay.uniform import uniform
-from evorl.rl.core import Batch, Hyper, Learned, Metrics
-from evorl.rl.network_learner import NetworkLearner
+from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
-from evorl.util.schedule import Schedule
-from evorl.util.schedule import value as scheduled
-from evorl.util.types import Count, Fraction, Natural, Positive
-
-CHUNK = 64  # gradient steps whose minibatches are drawn and gathered at once
+from evorl.util.types import Fraction
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicyHyper(Hyper):
-    """Hyper-parameters of every learner with a replay of transitions."""
+class OffPolicyHyper(ReplayHyper):
+    """Hyper-parameters of every learner with an actor and critics."""
 
-    replays: ClassVar[bool] = True
-
-    slots: Count = 1
-    horizon: Count = 32
-    lr: Schedule = 1e-3
-    adam_epsilon: Positive = 1e-8
-    max_grad_norm: Positive | None = None
-    capacity: Count = 1_000_000
-    """Transitions that the replay holds."""
-    batch: Count = 256
-    """Transitions in a gradient step."""
-    samples_per_step: Positive = 256.0
-    """Transitions to learn from for each one that is collected; the batch size gives one gradient step per decision."""
-    warm_up: Natural = 10_000
-    """Decisions before the first gradient step."""
-    warm_up_actions: Literal["uniform", "policy"] = "uniform"
-    """Actions of training episodes during the warm-up."""
-    n_step: Count = 1
-    """Rewards that a target sums before it bootstraps."""
     tau: Fraction = 0.005
     """Share of the critics that their targets take over after a gradient step."""
     critic_activation: Activation | None = None
     """Activation of the critics' hidden layers; null is that of ``net``."""
     net: Net = field(default_factory=lambda: Net(hidden=(256, 256), activation="relu", output="tanh"))
 
-    def __post_init__(self) -> None:
-        if self.members * self.slots * self.horizon > self.capacity // 2:
-            raise BadRequest("members x slots x horizon must be at most half of it", "capacity")
-        if self.net.lstm:
-            raise BadRequest("a replay of single transitions cannot train a recurrent network", "net.lstm")
-
 
 H = TypeVar("H", bound=OffPolicyHyper, covariant=True)
 
 
-class Reading(NamedTuple):
-    """What a gradient step may read of a replay."""
-
-    storage: Storage
-    length: int  # transitions that existed
-    oldest: int  # number of the oldest one
-
-
-class OffPolicy(NetworkLearner[H]):
+class OffPolicy(ReplayLearner[H]):
     """An actor, ``critics`` stacked critics with their targets, and a replay."""
 
+    policy: Policy
     critics: ClassVar[int] = 2
     noises: ClassVar[int] = 1
     """Noises for an action that a gradient step needs."""
@@ -107,7 +65,6 @@ class OffPolicy(NetworkLearner[H]):
         }
         self.random = torch.tensor(False, device=device)  # true in members' copies during the warm-up
         self.extra = (self.random,)
-        self.gradient_steps = 0
 
     def _build_policy(self, spec: Spec) -> Policy:
         return Policy(spec, self.hyper.net, critic=False)
@@ -115,17 +72,11 @@ class OffPolicy(NetworkLearner[H]):
     def _initialise(self, generator: torch.Generator) -> None:
         self.policy.initialise_uniformly(generator)
 
-    @cached_property
-    def replay(self) -> Replay:
-        """Made when it is first needed: learners that only act have none."""
-        return Replay(self.spec, Shape(self.hyper.capacity, self.hyper.members * self.hyper.slots))
-
     # -------------------------------------------------------------- acting
 
     def weights(self) -> list[Tensor]:
         theta, _, *statistics = super().weights()
-        uniform = self.hyper.warm_up > 0 and self.hyper.warm_up_actions == "uniform"
-        return [theta, torch.tensor(uniform and self.gradient_steps == 0), *statistics]
+        return [theta, torch.tensor(self.plays_uniformly), *statistics]
 
     def _decide(
         self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
@@ -142,59 +93,10 @@ class OffPolicy(NetworkLearner[H]):
 
     # -------------------------------------------------------------- learning
 
-    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
-        rate = scheduled(self.hyper.lr, step)
-        self.lr.fill_(rate)
-        self.replay.append(_fragment(batch))
-        if self.moments is not None:
-            self.moments.update(tuple(x[:-1] for x in batch.inputs))
-        metrics: Metrics = {"optimizer/lr": rate, "replay/size": float(min(self.replay.count, self.hyper.capacity))}
-        due = self._steps_due()
-        found = self._learn(due)
-        taken = self.gradient_steps * self.hyper.batch
-        metrics["replay/samples_per_step"] = taken / max(self.replay.count - self.hyper.warm_up, 1)
-        return Learned(due, metrics, found)
-
-    def _steps_due(self) -> int:
-        """The limiter: gradient steps that the collected transitions allow and that were not taken yet."""
-        h = self.hyper
-        return max(int((self.replay.count - h.warm_up) * h.samples_per_step / h.batch) - self.gradient_steps, 0)
-
-    def _learn(self, due: int) -> dict[str, list[Tensor]]:
-        """Take ``due`` gradient steps; return their statistics."""
-        found: dict[str, list[Tensor]] = {}
-        while due:
-            count = min(due, CHUNK)
-            reading = Reading(self.replay, self.replay.count, self.replay.oldest(self.replay.count))
-            columns = self.minibatches(reading, self.gradient_steps, count)
-            noise = self.draw_noise(self.gradient_steps, count)
-            for i in range(count):
-                for name, x in self.gradient_step(self.gradient_steps, noise[i], [x[i] for x in columns]).items():
-                    found.setdefault(name, []).append(x)
-                self.gradient_steps += 1
-            due -= count
-        return found
-
-    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
-        """The columns of the minibatches of gradient steps ``first`` and later, each [count, batch, ...]: inputs,
-        action, reward, discount, next inputs.
-
-        A minibatch is a function of the seed, what it is for (``words``), the number of its gradient step, and what of
-        the replay it may read.
-        """
-        numbers, gamma = self._numbers(reading, first, count, *words), self.gamma.numpy().astype(np.float64)
-        found = reading.storage.read(numbers, reading.length, gamma, self.hyper.n_step)
-        columns = (*found.inputs, found.action, found.reward, found.discount, *found.next_inputs)
-        return [torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in columns]
-
     def states(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
         """The inputs of the same `minibatches` alone, each [count, batch, ...]: all that an actor's step needs."""
         found = reading.storage.states(self._numbers(reading, first, count, *words))
         return [torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in found]
-
-    def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> NDArray[np.int64]:
-        key = seeds.key(self.seed, "replay", *words)
-        return uniform(key, first, count, self.hyper.batch, reading.oldest, reading.length).reshape(-1)
 
     def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
         """Standard normal noise [count, noises, batch, K] for gradient steps from ``first`` on, keyed one by one."""
@@ -208,10 +110,6 @@ class OffPolicy(NetworkLearner[H]):
         """Components of an action, K."""
         assert isinstance(self.spec.action, Box)
         return len(self.spec.action.low)
-
-    @abstractmethod
-    def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        """Take the gradient step ``number`` on a minibatch; return its statistics, each []."""
 
     # -------------------------------------------------------------- critics and actors apart (`separate_updates`)
 
@@ -243,28 +141,6 @@ class OffPolicy(NetworkLearner[H]):
         return {**self.guide(), "target": self.phi_target, **self.critic_adam}
 
     # -------------------------------------------------------------- parts of a gradient step
-
-    def split(
-        self, columns: tuple[Tensor, ...]
-    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """Inputs, actions, rewards, discounts and next inputs of a minibatch, with normalised inputs."""
-        own, count = self._own, len(self.spec.inputs)
-        action, reward, discount, *rest = columns[own + count :]
-        following = tuple(rest)
-        if self.moments is not None:
-            following = self.moments.normalize(columns[:own], following)
-        return self.now(columns), action, reward, discount, following
-
-    @property
-    def _own(self) -> int:
-        """Tensors of the inputs' statistics."""
-        return 0 if self.moments is None else self.moments.count_tensors
-
-    def now(self, columns: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The first part of `split`, which needs no more than statistics and inputs."""
-        own, count = self._own, len(self.spec.inputs)
-        statistics, inputs = columns[:own], columns[own : own + count]
-        return inputs if self.moments is None else self.moments.normalize(statistics, inputs)
 
     def q_values(self, phi: Tensor, inputs: tuple[Tensor, ...], action: Tensor) -> Tensor:
         """Values [G, N, R] of all critics under flat parameters."""
@@ -330,16 +206,12 @@ class OffPolicy(NetworkLearner[H]):
                 "q": named(self.phi), "target": named(self.phi_target),
                 "optimizer": {k: v.cpu().clone() for k, v in self.critic_adam.items()},
             },
-            "gradient_steps": self.gradient_steps,
-            "replay": self.replay.state_dict(),
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         for name, x in self.critic_adam.items():
             x.copy_(torch.as_tensor(state["critic"]["optimizer"][name]))
-        self.gradient_steps = state["gradient_steps"]
-        self.replay.load_state_dict(state["replay"])
 
     def load_policy(self, state: StateDict) -> None:
         """Load the actor, the critics with their targets, and the input statistics. Raises ValueError."""
@@ -349,31 +221,3 @@ class OffPolicy(NetworkLearner[H]):
         for x, name in ((self.phi, "q"), (self.phi_target, "target")):
             named = {k: torch.as_tensor(v) for k, v in state["critic"][name].items()}
             x.copy_(self.critic_layout.flatten(named))
-
-
-def follow(target: Tensor, source: Tensor, tau: float) -> None:
-    """target <- (1 - tau) target + tau source, in place (Lillicrap et al. 2016, algorithm 1)."""
-    target.lerp_(source, tau)
-
-
-def gap(phi: Tensor, target: Tensor) -> Tensor:
-    """Norm of the difference between critics and targets, in units of the critics' norm, []."""
-    distance: Tensor = (target - phi).norm() / phi.norm()
-    return distance
-
-
-def _fragment(batch: Batch) -> Fragment:
-    assert batch.origin is not None and batch.terminated is not None and batch.final_inputs is not None
-    column, first = batch.origin.numpy()
-    return Fragment(
-        [x.numpy() for x in batch.inputs],
-        None if batch.legal is None else batch.legal.numpy(),
-        batch.action.numpy(),
-        batch.reward.numpy(),
-        batch.done.numpy(),
-        batch.terminated.numpy(),
-        [x.numpy() for x in batch.final_inputs],
-        None if batch.final_legal is None else batch.final_legal.numpy(),
-        column,
-        first,
-    )

@@ -16,7 +16,8 @@ from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import LOG_STD
 from evorl.nets.policy import Net
 from evorl.ops.adam import adam
-from evorl.rl.off_policy import OffPolicy, OffPolicyHyper, follow, gap
+from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
+from evorl.rl.replay_learner import follow, gap
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.types import Positive

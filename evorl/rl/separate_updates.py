@@ -16,7 +16,8 @@ from torch import Tensor
 
 from evorl.cluster.core import heartbeat
 from evorl.rl.core import Metrics, NotFinite, finite_means
-from evorl.rl.off_policy import CHUNK, OffPolicy, OffPolicyHyper, Reading
+from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
+from evorl.rl.replay_learner import CHUNK, Reading
 from evorl.util.schedule import value as scheduled
 
 Drawn = tuple[Tensor, list[Tensor]]  # noise, and what is read of the replay, of some gradient steps

@@ -45,6 +45,11 @@ CASES = {
     "vtrace-lockstep": (*WORLDS["pong"], *ROLLOUTS, *ELITE, "rl.slots=4", "rl.asynchronous=false"),
     "vtrace-parts": (*WORLDS["duel"], *ROLLOUTS, *OTHERS, *LSTM, "rl.slots=4"),
     "ddpg-asynchronous": ("mdp=pendulum", *MEMORY, "rl=ddpg", "rl.asynchronous=true", "rl.members=2"),
+    "dqn": ("mdp=cartpole", *MEMORY, "rl=dqn", "rl.members=2", "rl.rounds=2"),
+    "dqn-rainbow": (
+        *("mdp=cartpole", *MEMORY, "rl=dqn", "rl.capacity=600", "rl.double=true", "rl.dueling=true", "rl.noisy=true"),
+        *("rl.prioritized=true", "rl.distribution=c51", "rl.n_step=3", "rl.epsilon=0.1"),
+    ),
     "asynchronous": (*WORLDS["cartpole"], "rl.asynchronous=true", "rl.members=2"),  # stops where member 1 is next
 }
 
@@ -52,7 +57,7 @@ CASES = {
 def words_of(case: str) -> list[str]:
     """Later words win, and an algorithm has only some of the quick settings."""
     words = [*QUICK, *CASES[case]]
-    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg", "vtrace")):
+    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg", "dqn", "vtrace")):
         words = [word for word in words if not word.startswith(("rl.minibatch", "rl.passes"))]
     return list({word.partition("=")[0]: word for word in words}.values())
 

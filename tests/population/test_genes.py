@@ -36,6 +36,7 @@ PLACES = {
     "vtrace": (*TINY, "mdp=cartpole", "rl=vtrace", "rl.batch=8", "rl.fill_in=4"),
     "td3": (*TINY, *MEMORY, "mdp=pendulum", "rl=td3"),
     "sac": (*TINY, *MEMORY, "mdp=pendulum", "rl=sac"),
+    "dqn": (*TINY, *MEMORY, "mdp=cartpole", "rl=dqn"),
     "gymnasium": (*TINY, *PPO, "mdp=cartpole"),
     "pong": (*TINY, *PPO, *PONG),
     "duel": (*TINY, *PPO, *DUEL),

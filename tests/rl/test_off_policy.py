@@ -17,7 +17,7 @@ from evorl.nets.policy import Net
 from evorl.rl.actor import Actor
 from evorl.rl.core import Batch, NotFinite
 from evorl.rl.ddpg import DDPG
-from evorl.rl.off_policy import Reading
+from evorl.rl.replay_learner import Reading
 from evorl.rl.sac import SAC, squashed
 from evorl.rl.separate_updates import copied, load_critic, train_actor, train_actors, train_critic
 from evorl.rl.td3 import TD3

@@ -32,6 +32,7 @@ from evorl.record.core import Record
 from evorl.record.terminal import Terminal
 from evorl.rl import network_learner
 from evorl.rl.core import NotFinite
+from evorl.rl.dqn import DQN
 from evorl.rl.ppo import PPO
 from evorl.rl.sac import SAC
 from evorl.rl.sampler import Sampler
@@ -140,6 +141,10 @@ COMPILED: dict[str, tuple[Any, World, dict[str, Any]]] = {
     }),
     "sac": (SAC(**REPLAYED, net=Net(hidden=(8,), std="state")), PENDULUM, SHARED | MEMORY | {
         "alpha": 0.5, "target_entropy": -2.0, "learn_alpha": False,
+    }),
+    "dqn": (DQN(**REPLAYED, net=Net(hidden=(8,)), target_every=2), CPU.mdp, SHARED | MEMORY | {
+        "epsilon": 0.2, "epsilon_spread": 2.0, "target_every": 3, "huber": 0.5, "double": True, "noisy_std": 0.1,
+        "alpha": 0.4, "beta": 0.2,
     }),
 }  # fmt: skip
 """For each learner: settings, a world, and another value for each key that may be a gene."""

@@ -1,0 +1,296 @@
+"""Deep Q-network (Mnih et al. 2015, doi 10.1038/nature14236, algorithm 1), and the parts that Rainbow joins.
+
+The network Q(s, .; theta) learns by targets from a copy theta^- of itself, and acts epsilon-greedily. Each part of
+Rainbow (Hessel et al. 2018, arXiv 1710.02298) is a key: ``double`` (van Hasselt et al. 2016), ``dueling`` (Wang et al.
+2016), ``n_step`` (Sutton 1988), ``prioritized`` (Schaul et al. 2016), ``distribution`` (c51: Bellemare et al. 2017; qr:
+Dabney et al. 2018) and ``noisy`` (Fortunato et al. 2018). ``epsilon_spread`` is from Ape-X (Horgan et al. 2018).
+
+Letters in shapes: N transitions, R named rewards, A actions, M atoms of a value's distribution (1 for a number).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from evorl.mdp.core import Discrete, Spec, StateDict
+from evorl.nets.action_values import ActionValues, noise_size, perturbed
+from evorl.nets.distributions import MASKED
+from evorl.nets.policy import Net, Output
+from evorl.ops.value_distributions import cross_entropy, huber, project, quantile_huber
+from evorl.replay.prioritized import Drawn, Priorities
+from evorl.rl.core import Batch, Learned
+from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner, follow, gap
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.schedule import Anneal, Schedule
+from evorl.util.schedule import value as scheduled
+from evorl.util.types import Count, Fraction, Natural, NonNegative, Positive
+
+LEAST_PRIORITY = 1e-6  # of a transition without an error (Schaul et al. 2016, section 3.3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DQN(ReplayHyper):
+    horizon: Count = 4
+    lr: Schedule = 5e-4
+    max_grad_norm: Positive | None = 10.0
+    capacity: Count = 100_000
+    batch: Count = 64
+    samples_per_step: Positive = 16.0
+    warm_up: Natural = 1_000
+    epsilon: Schedule = field(default_factory=lambda: Anneal(start=1.0, end=0.05, steps=20_000))
+    """Probability of a uniform random action in training episodes, over environment steps."""
+    epsilon_spread: NonNegative = 0.0
+    """The last slot of a member acts with epsilon^(1 + this), the slots before it in between (Ape-X: 7)."""
+    target_every: Count = 500
+    """Gradient steps between updates of the target network."""
+    tau: Fraction = 1.0
+    """Share of the network that the target takes over at each update; 1 copies it."""
+    huber: Positive = 1.0
+    """Error beyond which the loss is linear (its gradient is clipped)."""
+    double: bool = False
+    """The network chooses the action that the target network values."""
+    dueling: bool = False
+    """Separate hidden layers for the state's value and the actions' advantages."""
+    noisy: bool = False
+    """Noisy layers, which explore by themselves (then epsilon may be 0)."""
+    noisy_std: Positive = 0.5
+    """Initial deviation of their noise, sigma_0."""
+    distribution: Literal["c51", "qr"] | None = None
+    """What is learned of returns: null their mean, c51 their probabilities on a support, qr their quantiles."""
+    atoms: Count = 51
+    """Places of the support, or quantiles."""
+    support: tuple[float, float] = (-10.0, 10.0)
+    """Lowest and highest return of c51."""
+    prioritized: bool = False
+    """Draw transitions in proportion to their last errors."""
+    alpha: NonNegative = 0.6
+    """Exponent of priorities; 0 draws evenly."""
+    beta: Schedule = field(default_factory=lambda: Anneal(start=0.4, end=1.0, steps=100_000))
+    """Exponent of the weights that undo the bias of priorities, over environment steps."""
+    net: Net = field(default_factory=lambda: Net(hidden=(128, 128), activation="relu"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for step in (0.0, math.inf):
+            if scheduled(self.epsilon, step) > 1:
+                raise BadRequest("is a probability, at most 1", "epsilon")
+        if self.distribution == "c51" and (self.atoms < 2 or self.support[0] >= self.support[1]):
+            raise BadRequest("c51 needs at least 2 atoms and a support [low, high] with low < high", "support")
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        return Learner(self, spec, seed, device)
+
+
+class Learner(ReplayLearner[DQN]):
+    policy: ActionValues
+
+    def __init__(self, hyper: DQN, spec: Spec, seed: int, device: torch.device) -> None:
+        if not isinstance(spec.action, Discrete):
+            raise BadRequest("this learner needs one choice among several (a Discrete action); rl=ppo takes any", "mdp")
+        super().__init__(hyper, spec, seed, device)
+        self.theta_target = self.theta.clone()
+        self.support = torch.linspace(*hyper.support, hyper.atoms, device=device)
+        self.noise_size = noise_size(self.policy)
+        # evaluations of the stochastic policy explore as training does in the end
+        self.epsilon = torch.tensor(scheduled(hyper.epsilon, math.inf), device=device)
+        self.spread = torch.zeros((), device=device)
+        self.extra = (self.epsilon, self.spread)
+        self.exploration, self.beta = scheduled(hyper.epsilon, 0), scheduled(hyper.beta, 0)
+        self.drawn = Drawn(np.zeros((0, 0), np.int64), np.zeros((0, 0)))  # of the gradient steps being taken
+
+    def _build_policy(self, spec: Spec) -> ActionValues:
+        h = self.hyper
+        atoms = 1 if h.distribution is None else h.atoms
+        return ActionValues(spec, h.net, h.dueling, h.noisy_std if h.noisy else None, atoms)
+
+    @cached_property
+    def priorities(self) -> Priorities:
+        """Made when it is first needed, as the replay is."""
+        return Priorities(self.replay.shape.rows, self.hyper.alpha)
+
+    # -------------------------------------------------------------- acting
+
+    def weights(self) -> list[Tensor]:
+        """With noisy layers, those under one noise until the next gradient step (Fortunato et al. 2018, section 3)."""
+        theta = self.theta
+        if self.noise_size:
+            noise = self._noise((self.noise_size,), "acting noise", self.gradient_steps).to(self.device)
+            theta = self.layout.flatten(perturbed(self.policy, self.layout.unflatten(theta), noise))
+        epsilon = 1.0 if self.plays_uniformly else self.exploration
+        return [theta, torch.tensor(epsilon), torch.tensor(self.hyper.epsilon_spread), *self._statistics()]
+
+    def _decide(
+        self, out: Output, legal: Tensor | None, noise: Tensor, extra: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Epsilon-greedy under Gumbel noise: the largest noise names an action evenly, and how large it is decides,
+        independently of that, whether to take it."""
+        epsilon, spread = extra
+        epsilon = epsilon ** (1 + spread * torch.linspace(0, 1, len(noise), device=noise.device))  # Horgan et al. 2018
+        q, drawn, count = out.raw, noise, torch.tensor(noise.shape[-1])
+        if legal is not None:
+            q, drawn, count = q.masked_fill(~legal, MASKED), noise.masked_fill(~legal, -math.inf), legal.sum(-1)
+        largest, at_random = drawn.max(-1)
+        uniform = torch.exp(-count * torch.exp(-largest))  # the distribution function of the largest of so many
+        explore = (uniform < epsilon) & (noise != 0).any(-1)  # no noise asks for the greedy policy
+        action = torch.where(explore, at_random, q.argmax(-1))
+        return action[:, None], noise.new_zeros(len(noise))
+
+    def _network(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
+        q = self.mean(self.values(theta, theta[:0], inputs)).sum(1)
+        return Output(q, None, q.new_zeros(len(q), len(self.spec.rewards)), None)
+
+    # -------------------------------------------------------------- values
+
+    def values(self, theta: Tensor, noise: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Outputs [N, R, A, M] of the network under noise [Z], for normalised inputs."""
+        named = self.layout.unflatten(theta)
+        if len(noise):
+            named = perturbed(self.policy, named, noise)
+        values: Tensor = functional_call(self.policy, named, (inputs,))
+        return values
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Expected returns [...] of outputs [..., M]."""
+        match self.hyper.distribution:
+            case None:
+                return values.squeeze(-1)
+            case "c51":
+                return values.softmax(-1) @ self.support
+            case "qr":
+                return values.mean(-1)
+
+    # -------------------------------------------------------------- learning
+
+    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+        self.exploration, self.beta = scheduled(self.hyper.epsilon, step), scheduled(self.hyper.beta, step)
+        learned = super().update(batch, step, iteration)
+        metrics = {**learned.metrics, "policy/epsilon": 1.0 if self.plays_uniformly else self.exploration}
+        if self.hyper.prioritized:
+            metrics["replay/beta"] = self.beta
+        return learned._replace(metrics=metrics)
+
+    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
+        """With priorities there is one more column, the weights [count, batch]."""
+        if not self.hyper.prioritized:
+            return super().minibatches(reading, first, count, *words)
+        self.priorities.follow(reading.oldest, reading.length)
+        key = seeds.key(self.seed, "replay", *words)
+        self.drawn = self.priorities.draw(key, first, count, self.hyper.batch)
+        weight = torch.from_numpy(self.priorities.weights(self.drawn, self.beta)).to(self.device)
+        return [*self._columns(reading, self.drawn.numbers.reshape(-1), count), weight]
+
+    def _take_steps(self, count: int) -> dict[str, list[Tensor]]:
+        """Priorities change when the gradient steps that were drawn by them have been taken."""
+        found = super()._take_steps(count)
+        if self.hyper.prioritized:
+            error = torch.stack(found.pop("error")).cpu().numpy().astype(np.float64)
+            self.priorities.update(self.drawn.numbers, error + LEAST_PRIORITY)
+        return found
+
+    def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
+        """Standard normal noise [count, 3, Z] of noisy layers: of the network, of the target, and where the network
+        chooses the target's action."""
+        shape = (3, self.noise_size)
+        if not self.noise_size:
+            return torch.zeros(count, *shape, device=self.device)
+        drawn = [self._noise(shape, "weight noise", *words, u) for u in range(first, first + count)]
+        return torch.stack(drawn).to(self.device)
+
+    def _noise(self, shape: tuple[int, ...], *words: int | str) -> Tensor:
+        return torch.from_numpy(seeds.generator(self.seed, *words).standard_normal(shape, np.float32))
+
+    def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+        step = self._step_and_follow if (number + 1) % self.hyper.target_every == 0 else self._step
+        given = (self.theta, self.theta_target, *self.adam.values(), self.lr, noise, *self._statistics(), *columns)
+        if not self.policy.light:  # convolutions take longer than handing over what they do
+            return step(*given)
+        return self._updates.replay(step, *given)
+
+    def _step_and_follow(self, theta: Tensor, theta_target: Tensor, *given: Tensor) -> dict[str, Tensor]:
+        stats = self._step(theta, theta_target, *given)
+        stats["value/target_gap"] = gap(theta, theta_target)
+        follow(theta_target, theta, self.hyper.tau)
+        return stats
+
+    def _step(
+        self, theta: Tensor, theta_target: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, noise: Tensor,
+        *columns: Tensor,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        rest = list(columns)
+        weight = rest.pop() if self.hyper.prioritized else None
+        legal = rest.pop() if self.spec.masked else None
+        inputs, action, reward, discount, following = self.split(tuple(rest))
+        with torch.no_grad():
+            target = self.target(theta, theta_target, noise, reward, discount, following, legal)
+        leaf = theta.detach().requires_grad_()
+        predicted = _of_action(self.values(leaf, noise[0], inputs), action)
+        loss, error = self.losses(predicted, target)
+        (gradient,) = torch.autograd.grad((loss if weight is None else weight * loss).mean(), leaf)
+        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
+        stats = {"loss/value": loss.detach().mean(), "value/q": self.mean(predicted.detach()).mean()}
+        stats["optimizer/grad_norm"] = norm
+        return stats if weight is None else {**stats, "error": error}
+
+    def target(
+        self, theta: Tensor, theta_target: Tensor, noise: Tensor, reward: Tensor, discount: Tensor,
+        following: tuple[Tensor, ...], legal: Tensor | None,
+    ) -> Tensor:  # fmt: skip
+        """What the values of the actions taken learn from, [N, R, M]: a number, probabilities, or samples."""
+        values = self.values(theta_target, noise[1], following)
+        chooser = self.values(theta, noise[2], following) if self.hyper.double else values  # van Hasselt 2016, eq. 4
+        q = self.mean(chooser).sum(1)
+        if legal is not None:
+            q = q.masked_fill(~legal, MASKED)
+        then = _of_action(values, q.argmax(-1, keepdim=True))
+        reward, discount = reward[..., None], discount[..., None]
+        if self.hyper.distribution == "c51":
+            return project(reward + discount * self.support, then.softmax(-1), self.support)
+        return reward + discount * then  # y_j of Mnih et al. 2015
+
+    def losses(self, predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss [N] of each transition, a mean over rewards, and the error [N] that its priority follows."""
+        match self.hyper.distribution:
+            case None:
+                error = (target - predicted).squeeze(-1)
+                return huber(error, self.hyper.huber).mean(-1), error.detach().abs().mean(-1)
+            case "c51":
+                loss = cross_entropy(predicted, target).mean(-1)
+            case "qr":
+                loss = quantile_huber(predicted, target, self.hyper.huber).mean(-1)
+        return loss, loss.detach()  # Hessel et al. 2018: prioritised by the loss
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        target = {k: v.cpu().clone() for k, v in self.layout.unflatten(self.theta_target).items()}
+        found = {**super().state_dict(), "policy_target": target, "exploration": self.exploration}
+        return {**found, "priorities": self.priorities.state_dict()} if self.hyper.prioritized else found
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.exploration = state["exploration"]
+        if self.hyper.prioritized:
+            self.priorities.load_state_dict(state["priorities"])
+
+    def load_policy(self, state: StateDict) -> None:
+        """Load the network, its target and the input statistics. Raises ValueError."""
+        super().load_policy(state)
+        if "policy_target" not in state:
+            raise ValueError("it has no target network of action values")
+        named = {k: torch.as_tensor(v) for k, v in state["policy_target"].items()}
+        self.theta_target.copy_(self.layout.flatten(named))
+
+
+def _of_action(values: Tensor, action: Tensor) -> Tensor:
+    """The values [N, R, M] of the actions [N, 1] among values [N, R, A, M]."""
+    rows, rewards, _, atoms = values.shape
+    return values.gather(2, action[:, :, None, None].expand(rows, rewards, 1, atoms)).squeeze(2)

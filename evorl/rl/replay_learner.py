@@ -1,0 +1,225 @@
+"""The base of learners with a replay: what is appended, how many gradient steps are due, and their minibatches.
+
+`Learner.update` appends the new fragment to the replay. Then it takes as many gradient steps as the limiter allows,
+so the learner runs in every loop that a policy gradient runs in. Actors with critics (`evorl.rl.off_policy`) and
+learners of action values (`evorl.rl.dqn`) build on it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from evorl.mdp.core import Spec, StateDict
+from evorl.replay.storage import Fragment, Replay, Shape, Storage
+from evorl.replay.uniform import uniform
+from evorl.rl.core import Batch, Hyper, Learned, Metrics
+from evorl.rl.network_learner import NetworkLearner
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.schedule import Schedule
+from evorl.util.schedule import value as scheduled
+from evorl.util.types import Count, Natural, Positive
+
+CHUNK = 64  # gradient steps whose minibatches are drawn and gathered at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayHyper(Hyper):
+    """Hyper-parameters of every learner with a replay of transitions."""
+
+    replays: ClassVar[bool] = True
+
+    slots: Count = 1
+    horizon: Count = 32
+    lr: Schedule = 1e-3
+    adam_epsilon: Positive = 1e-8
+    max_grad_norm: Positive | None = None
+    capacity: Count = 1_000_000
+    """Transitions that the replay holds."""
+    batch: Count = 256
+    """Transitions in a gradient step."""
+    samples_per_step: Positive = 256.0
+    """Transitions to learn from for each one that is collected; the batch size gives one gradient step per decision."""
+    warm_up: Natural = 10_000
+    """Decisions before the first gradient step."""
+    warm_up_actions: Literal["uniform", "policy"] = "uniform"
+    """Actions of training episodes during the warm-up."""
+    n_step: Count = 1
+    """Rewards that a target sums before it bootstraps."""
+
+    def __post_init__(self) -> None:
+        if self.members * self.slots * self.horizon > self.capacity // 2:
+            raise BadRequest("members x slots x horizon must be at most half of it", "capacity")
+        if self.net.lstm:
+            raise BadRequest("a replay of single transitions cannot train a recurrent network", "net.lstm")
+
+
+H = TypeVar("H", bound=ReplayHyper, covariant=True)
+
+
+class Reading(NamedTuple):
+    """What a gradient step may read of a replay."""
+
+    storage: Storage
+    length: int  # transitions that existed
+    oldest: int  # number of the oldest one
+
+
+class ReplayLearner(NetworkLearner[H]):
+    """A network, and a replay that its gradient steps sample."""
+
+    def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
+        super().__init__(hyper, spec, seed, device)
+        self.gradient_steps = 0
+
+    @cached_property
+    def replay(self) -> Replay:
+        """Made when it is first needed: learners that only act have none."""
+        return Replay(self.spec, Shape(self.hyper.capacity, self.hyper.members * self.hyper.slots))
+
+    @property
+    def plays_uniformly(self) -> bool:
+        """Whether training episodes have uniform random actions now."""
+        h = self.hyper
+        return h.warm_up > 0 and h.warm_up_actions == "uniform" and self.gradient_steps == 0
+
+    # -------------------------------------------------------------- learning
+
+    def update(self, batch: Batch, step: int, iteration: int) -> Learned:
+        rate = scheduled(self.hyper.lr, step)
+        self.lr.fill_(rate)
+        self.replay.append(_fragment(batch))
+        if self.moments is not None:
+            self.moments.update(tuple(x[:-1] for x in batch.inputs))
+        metrics: Metrics = {"optimizer/lr": rate, "replay/size": float(min(self.replay.count, self.hyper.capacity))}
+        due = self._steps_due()
+        found = self._learn(due)
+        taken = self.gradient_steps * self.hyper.batch
+        metrics["replay/samples_per_step"] = taken / max(self.replay.count - self.hyper.warm_up, 1)
+        return Learned(due, metrics, found)
+
+    def _steps_due(self) -> int:
+        """The limiter: gradient steps that the collected transitions allow and that were not taken yet."""
+        h = self.hyper
+        return max(int((self.replay.count - h.warm_up) * h.samples_per_step / h.batch) - self.gradient_steps, 0)
+
+    def _learn(self, due: int) -> dict[str, list[Tensor]]:
+        """Take ``due`` gradient steps; return their statistics."""
+        found: dict[str, list[Tensor]] = {}
+        while due:
+            count = min(due, CHUNK)
+            for name, numbers in self._take_steps(count).items():
+                found.setdefault(name, []).extend(numbers)
+            due -= count
+        return found
+
+    def _take_steps(self, count: int) -> dict[str, list[Tensor]]:
+        """Take gradient steps whose minibatches are drawn at once; return their statistics."""
+        found: dict[str, list[Tensor]] = {}
+        reading = Reading(self.replay, self.replay.count, self.replay.oldest(self.replay.count))
+        columns = self.minibatches(reading, self.gradient_steps, count)
+        noise = self.draw_noise(self.gradient_steps, count)
+        for i in range(count):
+            for name, x in self.gradient_step(self.gradient_steps, noise[i], [x[i] for x in columns]).items():
+                found.setdefault(name, []).append(x)
+            self.gradient_steps += 1
+        return found
+
+    def minibatches(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
+        """The columns of the minibatches of gradient steps ``first`` and later, each [count, batch, ...]: inputs,
+        action, reward, discount, next inputs, and where the world has them the next legal masks.
+
+        A minibatch is a function of the seed, what it is for (``words``), the number of its gradient step, and what of
+        the replay it may read.
+        """
+        return self._columns(reading, self._numbers(reading, first, count, *words), count)
+
+    def _columns(self, reading: Reading, numbers: NDArray[np.int64], count: int) -> list[Tensor]:
+        gamma = self.gamma.numpy().astype(np.float64)
+        found = reading.storage.read(numbers, reading.length, gamma, self.hyper.n_step)
+        legal = () if found.next_legal is None else (found.next_legal,)
+        columns = (*found.inputs, found.action, found.reward, found.discount, *found.next_inputs, *legal)
+        return [torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in columns]
+
+    def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> NDArray[np.int64]:
+        key = seeds.key(self.seed, "replay", *words)
+        return uniform(key, first, count, self.hyper.batch, reading.oldest, reading.length).reshape(-1)
+
+    @abstractmethod
+    def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
+        """Noise [count, ...] for gradient steps from ``first`` on, keyed one by one."""
+
+    @abstractmethod
+    def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
+        """Take the gradient step ``number`` on a minibatch; return its statistics, each []."""
+
+    # -------------------------------------------------------------- parts of a gradient step
+
+    def split(
+        self, columns: tuple[Tensor, ...]
+    ) -> tuple[tuple[Tensor, ...], Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """Inputs, actions, rewards, discounts and next inputs of a minibatch, with normalised inputs."""
+        own, count = self._own, len(self.spec.inputs)
+        action, reward, discount, *rest = columns[own + count :]
+        following = tuple(rest[:count])
+        if self.moments is not None:
+            following = self.moments.normalize(columns[:own], following)
+        return self.now(columns), action, reward, discount, following
+
+    @property
+    def _own(self) -> int:
+        """Tensors of the inputs' statistics."""
+        return 0 if self.moments is None else self.moments.count_tensors
+
+    def now(self, columns: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The first part of `split`, which needs no more than statistics and inputs."""
+        own, count = self._own, len(self.spec.inputs)
+        statistics, inputs = columns[:own], columns[own : own + count]
+        return inputs if self.moments is None else self.moments.normalize(statistics, inputs)
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        own = {"gradient_steps": self.gradient_steps, "replay": self.replay.state_dict()}
+        return {**super().state_dict(), **own}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        self.gradient_steps = state["gradient_steps"]
+        self.replay.load_state_dict(state["replay"])
+
+
+def follow(target: Tensor, source: Tensor, tau: float) -> None:
+    """target <- (1 - tau) target + tau source, in place (Lillicrap et al. 2016, algorithm 1)."""
+    target.lerp_(source, tau)
+
+
+def gap(phi: Tensor, target: Tensor) -> Tensor:
+    """Norm of the difference between networks and their targets, in units of the networks' norm, []."""
+    distance: Tensor = (target - phi).norm() / phi.norm()
+    return distance
+
+
+def _fragment(batch: Batch) -> Fragment:
+    assert batch.origin is not None and batch.terminated is not None and batch.final_inputs is not None
+    column, first = batch.origin.numpy()
+    return Fragment(
+        [x.numpy() for x in batch.inputs],
+        None if batch.legal is None else batch.legal.numpy(),
+        batch.action.numpy(),
+        batch.reward.numpy(),
+        batch.done.numpy(),
+        batch.terminated.numpy(),
+        [x.numpy() for x in batch.final_inputs],
+        None if batch.final_legal is None else batch.final_legal.numpy(),
+        column,
+        first,
+    )
