@@ -38,7 +38,8 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
         self._opening = codes[1:3] if world.fire_reset and codes[1] == FIRE and len(codes) > 2 else ()
         picture = (world.stack, world.size, world.size)
         self.spec = Spec(inputs=(Input("observation", picture, "uint8"),), action=Discrete(len(codes)))
-        self._shrink = Shrink(*start.frame.shape, world.size)
+        height, width = start.frame.shape
+        self._shrink = Shrink(height, width, world.size)
         self._consoles = [take_console(world.game) for _ in range(slots)]
         self._decisions = empty_decisions(self.spec, slots)
         self._decisions.slots = np.arange(slots)

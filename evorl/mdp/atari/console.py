@@ -18,8 +18,9 @@ from evorl.mdp.core import Array
 
 NOOP, FIRE = 0, 1
 """Two of ale-py's 18 actions. A game's own actions are numbers among these."""
-WARM_UP = 4
-"""Frames until an emulator has drawn every line of both of its pictures: some games leave lines as they were."""
+WARM_UP = 5
+"""Frames until an emulator has drawn both of its pictures anew, since some games leave lines as they were. The number
+is odd, because some draw a line in every other frame only: the next frame then covers one in which it was drawn."""
 
 
 class Console:
@@ -31,7 +32,9 @@ class Console:
         self.ale = ALEInterface()
         self.ale.setInt("random_seed", 0)
         self.ale.setFloat("repeat_action_probability", 0.0)
-        self.ale.loadROM(roms.get_rom_path(game))
+        rom = roms.get_rom_path(game)
+        assert rom is not None
+        self.ale.loadROM(rom)
         self.ale.reset_game()
         self.act = self.ale.act
         self.lives = self.ale.lives
@@ -77,7 +80,7 @@ def start_of(game: str) -> Start:
 
 
 _IDLE: defaultdict[str, list[Console]] = defaultdict(list)
-"""Consoles of closed arenas, by game: loading a cartridge takes as long as 300 steps, and evaluations need new arenas."""
+"""Consoles of closed arenas, by game. Loading a cartridge takes as long as 300 steps, and evaluations open arenas."""
 
 
 def take_console(game: str) -> Console:

@@ -1,7 +1,7 @@
-"""From frames of the emulator to pictures: the maximum of two frames, scaled down by areas (Mnih et al. 2015, Methods).
+"""From frames of the emulator to pictures: the maximum of two frames, scaled down (Mnih et al. 2015, Methods).
 
-Areas are whole numbers in units of a common divisor, and so are their sums with pixels. They stay below 2^24, so float32
-products are exact: a picture has the same bits on every machine, with any number of threads and of other pictures.
+Areas are whole numbers in units of a common divisor, and so are their sums with pixels. They stay below 2^24, so
+products in float32 are exact: a picture has the same bits on every machine, whatever pictures are made beside it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Shrink:
         wide = newest.reshape(-1, len(self._columns)).astype(np.float32) @ self._columns
         blocks = wide.reshape(-1, self._rows.shape[1], self._size)
         sums = np.matmul(self._rows, blocks).reshape(len(frames), self._size, self._size)
-        return np.rint(sums / self._total).astype(np.uint8)
+        pictures: Array = np.rint(sums / self._total).astype(np.uint8)
+        return pictures
 
 
 def areas(long: int, short: int) -> Array:

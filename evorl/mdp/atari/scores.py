@@ -1,7 +1,7 @@
 """Scores of random play and of a human tester in 57 games, and scores relative to them.
 
-Source: DeepMind's dqn_zoo/atari_data.py. Means over at least three games, which begin with 1 to 30 no-ops and last at most
-108 000 frames.
+Source: DeepMind's dqn_zoo/atari_data.py. Means over at least three games, which begin with 1 to 30 no-ops and last at
+most 108 000 frames.
 """
 
 from __future__ import annotations

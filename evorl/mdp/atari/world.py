@@ -1,7 +1,8 @@
 """The config of Atari games from images.
 
-`conf/mdp/atari.yaml` is the protocol of Machado et al. 2018 (gymnasium's ids ``ALE/...-v5``): sticky actions, full games.
-`conf/mdp/atari_noframeskip.yaml` is that of Mnih et al. 2015 and OpenAI's baselines (``...NoFrameskip-v4``).
+Two files name a protocol. `conf/mdp/atari.yaml` is that of Machado et al. 2018 (gymnasium's ids ``ALE/...-v5``): sticky
+actions, full games. `conf/mdp/atari_noframeskip.yaml` is that of Mnih et al. 2015 and OpenAI's baselines
+(``...NoFrameskip-v4``).
 """
 
 from __future__ import annotations
