@@ -2,7 +2,7 @@
 
 ale-py's `AtariVectorEnv` plays 16 games with random actions, on one thread and on one for each core. Our actors have 8
 games each, with random actions or with those of PPO's Nature CNN; there is one of them, or one for each core, in
-processes as under cluster=processes. All games begin with no-ops and fire. ale-py's are not seeded one by one, for which
+processes as under cluster=processes. All games begin with no-ops and fire. ale-py's are not seeded one by one: for that
 it would load the cartridge again. Medians over the rounds; everybody is measured in each round, in turn.
 
     python benchmarks/speed/atari.py [--seconds 4.0] [--rounds 7] [--out DIR]
