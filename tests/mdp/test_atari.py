@@ -264,11 +264,21 @@ def test_areas_are_those_of_the_definition(long: int, short: int) -> None:
             assert given_ == overlap * long * len(whole) and repeats * whole.shape[1] == long
 
 
+@pytest.mark.parametrize("size", [36, 50, 83, 210])
+def test_pictures_of_any_size_are_means_of_areas(size: int) -> None:
+    frames = generator("frames", size).integers(0, 256, (3, 2, 210, 160)).astype(np.uint8)
+    rows, columns = (np.kron(np.eye(size // len(area)), area) for area in (areas(210, size), areas(160, size)))
+    total = rows[0].sum() * columns[0].sum()
+    expected = np.rint(rows @ frames.max(1).astype(float) @ columns.T / total)
+    assert (Shrink(210, 160, size)(frames) == expected).all()
+
+
 def test_the_largest_sums_of_pixels_are_exact() -> None:
     for size in (36, 83, 84, 209, 210):
         white = np.full((1, 2, 250, 160), 255, np.uint8)
         assert (Shrink(250, 160, size)(white) == 255).all()
-        assert 255 * areas(250, size)[0].sum() * areas(160, size)[0].sum() < 2**24
+        tall, wide = (255 * areas(length, size)[0].sum() for length in (250, 160))
+        assert tall < 2**16 and tall * wide / 255 < 2**24
 
 
 # ------------------------------------------------------------------ keys of the config

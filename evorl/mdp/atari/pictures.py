@@ -1,7 +1,8 @@
 """From frames of the emulator to pictures: the maximum of two frames, scaled down (Mnih et al. 2015, Methods).
 
-Areas are whole numbers in units of a common divisor, and so are their sums with pixels. They stay below 2^24, so
-products in float32 are exact: a picture has the same bits on every machine, whatever pictures are made beside it.
+Areas are whole numbers in units of a common divisor. Their sums with pixels stay below 2^16 in height alone and below
+2^24 in both directions, so uint16 and float32 hold them exactly: a picture has the same bits on every machine, whatever
+pictures are made beside it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ class Shrink:
 
     def __init__(self, height: int, width: int, size: int) -> None:
         self._size = size
-        self._rows = areas(height, size)
+        rows = areas(height, size).astype(np.uint16)
+        self._block = rows.shape[1]
+        self._rows = [[(int(source), row[source]) for source in np.flatnonzero(row)] for row in rows]
         self._columns = areas(width, size).T.copy()
-        self._total = np.float32(self._rows[0].sum() * self._columns[:, 0].sum())
+        self._total = np.float32(rows[0].sum() * self._columns[:, 0].sum())
 
     def __call__(self, frames: Array) -> Array:
         """Return uint8 [B, size, size] of the pixelwise maxima of frames [B, 2, H, W]."""
         newest = np.maximum(frames[:, 0], frames[:, 1])
-        wide = newest.reshape(-1, len(self._columns)).astype(np.float32) @ self._columns
-        blocks = wide.reshape(-1, self._rows.shape[1], self._size)
-        sums = np.matmul(self._rows, blocks).reshape(len(frames), self._size, self._size)
-        pictures: Array = np.rint(sums / self._total).astype(np.uint8)
+        width = newest.shape[-1]
+        blocks = newest.reshape(-1, self._block, width)
+        low = np.empty((len(blocks), len(self._rows), width), np.float32)
+        for number, row in enumerate(self._rows):
+            low[:, number] = sum(blocks[:, source] * area for source, area in row)
+        sums = low.reshape(-1, len(self._columns)) @ self._columns
+        pictures: Array = np.rint(sums.reshape(-1, self._size, self._size) / self._total).astype(np.uint8)
         return pictures
 
 
