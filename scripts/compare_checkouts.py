@@ -58,7 +58,7 @@ class Case:
 TINY = "run +debug=tiny record.tensorboard=false checkpoint.every=700"
 EVOLVE = f"{TINY} rl.slots=4 rl.horizon=16 rl.minibatch=32 rl.passes=2 rl.net.hidden=[8] ec.population=6 ec.episodes=3"
 PONG = "mdp=pong mdp.rounds=2 mdp.round_steps=60"
-ATARI = "mdp=atari mdp.kwargs.size=36 mdp.time_limit=40 rl.slots=2"
+ATARI = "mdp=atari mdp.size=36 mdp.time_limit=40 rl.slots=2"
 TRAIN = "ec.lifetime=train ec.train_steps=128 '+ec.genes.rl.lr={low:1e-4,high:1e-2,log:true}'"
 SEARCH = "mdp=cartpole budget.steps=600 hydra/sweeper=evorl 'rl.lr=tag(log,interval(1e-4,1e-2))'"
 SWEEP = f"{TINY} --multirun hydra.sweep.dir=sweep"

@@ -41,7 +41,9 @@ class Nonconformity(AssertionError):
     """The world breaks a rule of the interface; the message says which, and where."""
 
 
-def check(world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, varied: bool = True) -> None:
+def check(
+    world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, varied: bool = True, lives: bool = False
+) -> None:
     """Raise `Nonconformity`, with one sentence, unless the world follows evorl's interface.
 
     Plays random legal actions, keyed by ``seed``, until each of ``slots`` slots has made ``decisions`` decisions and
@@ -54,11 +56,12 @@ def check(world: World, *, slots: int = 4, decisions: int = 100, seed: int = 0, 
     * a saved state continues bit for bit in a new arena;
     * closed arenas leave no threads or processes behind.
 
+    With ``lives`` an episode of the learner may be part of a game; then only the game's last one has results.
     An invalid spec raises `WorldError` itself.
     """
 
     def playthrough(same_actions: bool = False, run: int = seed) -> _Playthrough:
-        return _Playthrough(world.arena(slots, Episodes(run, "conformance")), seed, same_actions)
+        return _Playthrough(world.arena(slots, Episodes(run, "conformance")), seed, same_actions, lives)
 
     with _no_leaks():
         if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)):
@@ -89,8 +92,8 @@ class _Record(NamedTuple):
 class _Playthrough:
     """An arena played with random legal actions; ``same_actions``: the same ones in every slot."""
 
-    def __init__(self, arena: Arena, seed: int, same_actions: bool) -> None:
-        self.arena, self.seed, self.same_actions = arena, seed, same_actions
+    def __init__(self, arena: Arena, seed: int, same_actions: bool, lives: bool) -> None:
+        self.arena, self.seed, self.same_actions, self.lives = arena, seed, same_actions, lives
         self.rows: list[list[_Record]] = [[] for _ in range(arena.slots)]
         self.restored = False  # its first rows go on from another playthrough
         self.waiting: set[int] = set()
@@ -143,7 +146,8 @@ class _Playthrough:
             )
         _require(over or result is None, f"slot {slot} has an entry in results though its episode did not end")
         why = "its battle raised (see the log), or they are missing"
-        _require(not over or result is not None, f"slot {slot} ended an episode without results: {why}")
+        reported = result is not None or self.lives
+        _require(not over or reported, f"slot {slot} ended an episode without results: {why}")
         if result is not None:
             self.reported = set(result) if self.reported is None else self.reported
             odd = sorted(self.reported ^ set(result))

@@ -1,6 +1,6 @@
 """Networks of action values Q(s, .) for worlds with one choice among several.
 
-    inputs -> encoder (image: convolutions of the Nature CNN; else flattened) -> hidden layers -> values of all actions
+    inputs -> encoder (image: convolutions; else flattened) -> hidden layers -> values of all actions
 
 A *dueling* network (Wang et al. 2016) has two stacks of hidden layers, computed as one: for the state's value and for
 the actions' advantages. A *noisy* one (Fortunato et al. 2018) has layers whose weights are perturbed by given noise.
@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from evorl.mdp.core import Discrete, Spec
-from evorl.nets.policy import ACTIVATIONS, Layer, Net, encode_inputs, encoders, is_image, uniform_weights
+from evorl.nets.encoders import encode_inputs, encoders, is_image
+from evorl.nets.policy import ACTIVATIONS, Layer, Net, uniform_weights
 
 
 class ActionValues(nn.Module):
@@ -29,7 +30,7 @@ class ActionValues(nn.Module):
         super().__init__()
         assert isinstance(spec.action, Discrete)
         self.light = not any(is_image(one) for one in spec.inputs)  # as `Policy.light`
-        self.encoders, width = encoders(spec, dense=False)
+        self.encoders, width = encoders(spec, net.encoder, dense=False)
         layer = Layer if noisy_std is None else partial(NoisyLayer, std=noisy_std)
         widths, self.shape = (width, *net.hidden), (len(spec.rewards), spec.action.n, atoms)
         self.hidden = nn.ModuleList(layer(2 if dueling else 1, i, o, net.bias) for i, o in pairwise(widths))

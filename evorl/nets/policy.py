@@ -1,6 +1,6 @@
 """Policy and value networks built from a world's Spec.
 
-    inputs -> encoder (image: Nature CNN; else flattened) -> [LSTM] -> hidden layers -> policy head, value head
+    inputs -> encoder (image: convolutions; else flattened) -> [LSTM] -> hidden layers -> policy head, value head
 
 Actor and critic have their own hidden layers unless ``shared``; they still cost one product per layer,
 since their weights are stacked: at small widths a network's time is the number of its operations.
@@ -18,8 +18,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from evorl.mdp.core import Box, Input, Spec
+from evorl.mdp.core import Box, Spec
 from evorl.nets.distributions import LOG_STD, outputs
+from evorl.nets.encoders import Encoder, encode_inputs, encoders, is_image
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Natural
 
@@ -30,6 +31,8 @@ Activation = Literal["tanh", "relu", "leaky_relu", "silu"]
 class Net:
     """Shape of the network."""
 
+    encoder: Encoder = "nature"
+    """Network of images: Mnih et al. 2015, the ResNet of IMPALA, or that of elite_buffer_vtrace."""
     hidden: tuple[Count, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic."""
     activation: Activation = "tanh"
@@ -95,32 +98,6 @@ class Layer(nn.Module):
         return wide.view(-1, groups, width).transpose(0, 1)
 
 
-class NatureCNN(nn.Module):
-    """Image encoder of Mnih et al. 2015 (Methods, "Model architecture"): uint8 [N, C, H, W] -> [N, width].
-
-    Its last layer has 512 units. Without ``dense`` it ends with the convolutions.
-    """
-
-    def __init__(self, shape: tuple[int, ...], dense: bool = True) -> None:
-        channels, height, width = shape
-        for size, stride in ((8, 4), (4, 2), (3, 1)):
-            height, width = (height - size) // stride + 1, (width - size) // stride + 1
-        if min(height, width) < 1:
-            raise BadRequest(f"images of {shape} are too small for the Nature CNN, which needs at least 36 x 36", "mdp")
-        super().__init__()
-        found = 64 * height * width
-        last = (nn.Linear(found, 512), nn.ReLU()) if dense else ()
-        self.layers = nn.Sequential(
-            nn.Conv2d(channels, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 1),
-            nn.ReLU(), nn.Flatten(), *last,
-        )  # fmt: skip
-        self.width = 512 if dense else found
-
-    def forward(self, image: Tensor) -> Tensor:
-        out: Tensor = self.layers(image.float() / 255.0)
-        return out
-
-
 class LSTM(nn.Module):
     """A long short-term memory (Hochreiter & Schmidhuber 1997; forget gate of Gers et al. 2000).
 
@@ -170,7 +147,7 @@ class Policy(nn.Module):
     def __init__(self, spec: Spec, net: Net, critic: bool = True) -> None:
         super().__init__()
         self.spec, self.net = spec, net
-        self.encoders, width = encoders(spec)
+        self.encoders, width = encoders(spec, net.encoder)
         self.core = LSTM(width, net.lstm) if net.lstm else None
         width = net.lstm or width
         groups = 2 if critic and not net.shared else 1
@@ -260,29 +237,3 @@ def uniform_weights(module: nn.Module, generator: torch.Generator) -> None:
             for x in (layer.weight, layer.bias):
                 if x is not None:
                     nn.init.uniform_(x, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs), generator=generator)
-
-
-def encoders(spec: Spec, dense: bool = True) -> tuple[nn.ModuleList, int]:
-    """Return an encoder for each input, and the width of their outputs together."""
-    found = [NatureCNN(one.shape, dense) if is_image(one) else _Flatten(one.shape) for one in spec.inputs]
-    return nn.ModuleList(found), sum(one.width for one in found)
-
-
-def encode_inputs(encoders: nn.ModuleList, inputs: tuple[Tensor, ...]) -> Tensor:
-    """The encoded rows [N, width] of ``inputs``, each [N, ...]."""
-    rows = [encode(x) for encode, x in zip(encoders, inputs, strict=True)]
-    return rows[0] if len(rows) == 1 else torch.cat(rows, -1)
-
-
-def is_image(one: Input) -> bool:
-    """Whether an input is a picture, which convolutions encode."""
-    return len(one.shape) == 3 and one.dtype == "uint8"
-
-
-class _Flatten(nn.Module):
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.width = math.prod(shape)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.reshape(len(x), -1).float()

@@ -1,6 +1,6 @@
 """Action-value networks: several critics Q(s, a) at once.
 
-    inputs -> encoder (image: Nature CNN; else flattened), with the action -> hidden layers -> value of each reward
+    inputs -> encoder (image: convolutions; else flattened), with the action -> hidden layers -> value of each reward
 
 The critics' layers are stacked, so that each layer is one batched product. They share the encoder of an image.
 """
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from evorl.mdp.core import Box, Spec
+from evorl.nets.encoders import encoders
 from evorl.nets.flat import Layout
-from evorl.nets.policy import ACTIVATIONS, Activation, Layer, Net, encoders
+from evorl.nets.policy import ACTIVATIONS, Activation, Layer, Net
 
 
 class QFunctions(nn.Module):
@@ -24,7 +25,7 @@ class QFunctions(nn.Module):
     def __init__(self, spec: Spec, net: Net, critics: int, activation: Activation | None = None) -> None:
         super().__init__()
         assert isinstance(spec.action, Box)
-        self.encoders, width = encoders(spec)
+        self.encoders, width = encoders(spec, net.encoder)
         widths = (width + len(spec.action.low), *net.hidden, len(spec.rewards))
         self.layers = nn.ModuleList(Layer(critics, i, o) for i, o in pairwise(widths))
         self.activation = ACTIVATIONS[activation or net.activation]

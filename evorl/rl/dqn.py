@@ -146,7 +146,7 @@ class Learner(ReplayLearner[DQN]):
 
     def _network(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
         q = self.mean(self.values(theta, theta[:0], inputs)).sum(1)
-        return Output(q, None, q.new_zeros(len(q), len(self.spec.rewards)), None)
+        return Output(q, None, q.new_zeros(len(q), len(self.spec.rewards)), None, q[:, :0])
 
     # -------------------------------------------------------------- values
 

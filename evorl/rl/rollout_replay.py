@@ -20,7 +20,8 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import parameter_count, parameters
-from evorl.nets.policy import Output, encoders
+from evorl.nets.encoders import encoders
+from evorl.nets.policy import Output, Policy
 from evorl.ops.rmsprop import rmsprop
 from evorl.replay.mixture import Minibatch, Mixture, Parts
 from evorl.replay.rollouts import Array, Columns
@@ -78,7 +79,9 @@ class RolloutHyper(Hyper):
         """Numbers of a feature vector; 0 where no part of the replay compares any."""
         if not self.replay.features:
             return 0
-        return self.projection or (self.net.hidden[-1] if self.net.hidden else self.net.lstm or encoders(spec)[1])
+        return self.projection or (
+            self.net.hidden[-1] if self.net.hidden else self.net.lstm or encoders(spec, self.net.encoder)[1]
+        )
 
 
 H = TypeVar("H", bound=RolloutHyper, covariant=True)
@@ -86,6 +89,8 @@ H = TypeVar("H", bound=RolloutHyper, covariant=True)
 
 class RolloutLearner(NetworkLearner[H]):
     """A policy with a critic that learns from a replay of whole rollouts."""
+
+    policy: Policy
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)

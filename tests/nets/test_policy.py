@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from evorl.mdp.core import Action, Box, Discrete, Input, MultiDiscrete, Spec
 from evorl.nets.distributions import log_prob_entropy
-from evorl.nets.policy import LSTM, Layer, NatureCNN, Net, Policy
+from evorl.nets.policy import LSTM, Layer, Net, Policy
 from evorl.util.errors import BadRequest
 from evorl.util.seed import generator
 
@@ -239,30 +239,6 @@ def test_acting_step_by_step_equals_the_trace() -> None:
 
 
 # ------------------------------------------------------------------ inputs
-
-
-def test_nature_cnn_is_the_published_network() -> None:
-    encoder = NatureCNN((4, 84, 84))
-    shapes = [tuple(p.shape) for p in encoder.parameters() if p.dim() > 1]
-    assert shapes == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136)]
-    image = torch.from_numpy(generator("image").integers(0, 256, (2, 4, 84, 84)).astype("uint8"))
-    x = image.float() / 255
-    convolutions = [layer for layer in encoder.modules() if isinstance(layer, nn.Conv2d)]
-    for convolution, stride in zip(convolutions, (4, 2, 1), strict=True):
-        x = nn.functional.conv2d(x, convolution.weight, convolution.bias, stride).relu()
-    (linear,) = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)]
-    torch.testing.assert_close(encoder(image), linear(x.flatten(1)).relu())
-
-
-@pytest.mark.parametrize("shape", [(1, 36, 36), (3, 36, 80), (4, 84, 84)])
-def test_images_down_to_36_pixels_fit(shape: tuple[int, ...]) -> None:
-    assert NatureCNN(shape)(torch.zeros(2, *shape, dtype=torch.uint8)).shape == (2, 512)
-
-
-@pytest.mark.parametrize("shape", [(1, 35, 84), (1, 84, 35), (3, 4, 4)])
-def test_a_smaller_image_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="at least 36 x 36"):
-        NatureCNN(shape)
 
 
 @pytest.mark.parametrize("lstm", [0, 5])

@@ -1,0 +1,133 @@
+"""Encoders of a world's inputs. Images, uint8 [N, C, H, W], go through one of three convolutional networks.
+
+All see pixels scaled to [0, 1]. With ``dense`` a linear layer follows the convolutions. Other inputs are flattened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from evorl.mdp.core import Input, Spec
+from evorl.util.errors import BadRequest
+
+Encoder = Literal["nature", "impala", "elite"]
+
+
+class Convolutions(nn.Module):
+    """Convolutions without padding and a linear layer, each followed by a ReLU: uint8 [N, C, H, W] -> [N, width].
+
+    ``convolutions``: channels, kernel and stride of each.
+    """
+
+    convolutions: Sequence[tuple[int, int, int]]
+
+    def __init__(self, shape: tuple[int, ...], dense: bool = True) -> None:
+        super().__init__()
+        channels, height, width = shape
+        modules: list[nn.Module] = []
+        for planes, kernel, stride in self.convolutions:
+            modules += [nn.Conv2d(channels, planes, kernel, stride), nn.ReLU()]
+            channels, height, width = planes, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        if min(height, width) < 1:
+            raise BadRequest(f"images of {shape} are too small for the network, which needs at least 36 x 36", "mdp")
+        found = channels * height * width
+        last = (nn.Linear(found, 512), nn.ReLU()) if dense else ()
+        self.layers = nn.Sequential(*modules, nn.Flatten(), *last)
+        self.width = 512 if dense else found
+
+    def forward(self, image: Tensor) -> Tensor:
+        out: Tensor = self.layers(image.float() / 255.0)
+        return out
+
+
+class NatureCNN(Convolutions):
+    """Mnih et al. 2015 (Methods, "Model architecture")."""
+
+    convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+
+
+class EliteCNN(Convolutions):
+    """The network of github.com/parralplex/elite_buffer_vtrace, which does not scale pixels."""
+
+    convolutions = ((64, 3, 3), (64, 3, 2), (128, 3, 2))
+
+
+class ImpalaResNet(nn.Module):
+    """The deep network of Espeholt et al. 2018 (figure 3, right) without its LSTM: 15 convolutions, 256 features."""
+
+    def __init__(self, shape: tuple[int, ...], dense: bool = True) -> None:
+        super().__init__()
+        channels, height, width = shape
+        planes = (16, 32, 32)
+        self.sections = nn.Sequential(*(_section(i, o) for i, o in pairwise((channels, *planes))))
+        for _ in planes:
+            height, width = (height + 1) // 2, (width + 1) // 2
+        found = planes[-1] * height * width
+        last = (nn.Linear(found, 256), nn.ReLU()) if dense else ()
+        self.head = nn.Sequential(nn.ReLU(), nn.Flatten(), *last)
+        self.width = 256 if dense else found
+
+    def forward(self, image: Tensor) -> Tensor:
+        out: Tensor = self.head(self.sections(image.float() / 255.0))
+        return out
+
+
+def _section(channels: int, planes: int) -> nn.Module:
+    """A convolution, a pooling that halves the image, and two residual blocks."""
+    convolution, pooling = nn.Conv2d(channels, planes, 3, padding=1), nn.MaxPool2d(3, 2, padding=1)
+    return nn.Sequential(convolution, pooling, Residual(planes), Residual(planes))
+
+
+class Residual(nn.Module):
+    """x plus two convolutions of it, with a ReLU before each (He et al. 2016, identity mappings)."""
+
+    def __init__(self, planes: int) -> None:
+        super().__init__()
+        first, second = (nn.Conv2d(planes, planes, 3, padding=1) for _ in range(2))
+        self.branch = nn.Sequential(nn.ReLU(), first, nn.ReLU(), second)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.branch(x)
+        return out
+
+
+class Flatten(nn.Module):
+    """Any input as a float vector: [N, ...] -> [N, I]."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.width = math.prod(shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(len(x), -1).to(torch.float32)
+
+
+IMAGE_ENCODERS: dict[Encoder, type[NatureCNN | EliteCNN | ImpalaResNet]] = {
+    "nature": NatureCNN,
+    "impala": ImpalaResNet,
+    "elite": EliteCNN,
+}
+
+
+def encoders(spec: Spec, kind: Encoder, dense: bool = True) -> tuple[nn.ModuleList, int]:
+    """Return an encoder for each input, and the width of their outputs together."""
+    image = IMAGE_ENCODERS[kind]
+    found = [image(one.shape, dense) if is_image(one) else Flatten(one.shape) for one in spec.inputs]
+    return nn.ModuleList(found), sum(one.width for one in found)
+
+
+def encode_inputs(encoders: nn.ModuleList, inputs: tuple[Tensor, ...]) -> Tensor:
+    """The encoded rows [N, width] of ``inputs``, each [N, ...]."""
+    rows = [encode(x) for encode, x in zip(encoders, inputs, strict=True)]
+    return rows[0] if len(rows) == 1 else torch.cat(rows, -1)
+
+
+def is_image(one: Input) -> bool:
+    """Whether an input is a picture, which convolutions encode."""
+    return len(one.shape) == 3 and one.dtype == "uint8"
