@@ -74,8 +74,8 @@ def test_with_its_lstm_the_resnet_has_the_papers_number_of_parameters() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(1, 36, 36), (3, 36, 80), (4, 84, 84)])
 def test_images_down_to_36_pixels_fit(kind: Encoder, shape: tuple[int, ...]) -> None:
-    encoder = IMAGE_ENCODERS[kind]
-    assert encoder(shape)(torch.zeros(2, *shape, dtype=torch.uint8)).shape == (2, encoder.width)
+    encoder = IMAGE_ENCODERS[kind](shape)
+    assert encoder(torch.zeros(2, *shape, dtype=torch.uint8)).shape == (2, encoder.width)
 
 
 @pytest.mark.parametrize("shape", [(1, 35, 84), (1, 84, 35), (3, 4, 4)])
