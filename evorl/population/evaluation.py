@@ -143,6 +143,8 @@ class FunctionEvaluator:
 
 
 def _play_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
+    if not experiment.rl.policy_head:
+        raise BadRequest("plays the weights of a policy, and this learner has action values; rl=ppo has one", "ec")
     found = genes(evolution.genes, experiment)
     for gene in found:
         if gene.name.startswith("rl."):

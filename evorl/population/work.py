@@ -40,7 +40,7 @@ def check(experiment: Experiment, evolution: SharedCriticEvolution) -> None:
         raise BadRequest("a function has no transitions for a critic to learn from; ec=cem takes any", "ec")
     hyper = experiment.rl
     if not isinstance(hyper, OffPolicyHyper):
-        raise BadRequest("trains with a learner that has a replay: rl=td3, rl=sac or rl=ddpg", "ec")
+        raise BadRequest("trains with a learner that has an actor and critics: rl=td3, rl=sac or rl=ddpg", "ec")
     if hyper.normalize_inputs:
         raise BadRequest("individuals that share a critic share no input statistics", "rl.normalize_inputs")
     if hyper.compile:

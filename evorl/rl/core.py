@@ -144,6 +144,8 @@ class Hyper(ABC):
 
     replays: ClassVar[bool] = False
     """Whether its learners keep experience in a replay."""
+    policy_head: ClassVar[bool] = True
+    """Whether their network is a policy, whose weights alone can be played (``ec.lifetime=play``)."""
     members: Count = 1
     """Logical shards of the sampling; they decide results, unlike the number of workers."""
     slots: Count = 16

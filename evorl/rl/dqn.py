@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ LEAST_PRIORITY = 1e-6  # of a transition without an error (Schaul et al. 2016, s
 
 @dataclass(frozen=True, kw_only=True)
 class DQN(ReplayHyper):
+    policy_head: ClassVar[bool] = False
+
     horizon: Count = 4
     lr: Schedule = 5e-4
     max_grad_norm: Positive | None = 10.0

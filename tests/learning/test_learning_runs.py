@@ -102,6 +102,12 @@ LONG = {
     "lunarlander": (200, "mdp=lunarlander", "eval.every=100000"),
     "halfcheetah": (1500, "mdp=halfcheetah"),
     "td3": (1500, "mdp=halfcheetah", "rl=td3", "budget.steps=50000", "eval.every=10000", "eval.episodes=5"),
+    "dqn": (475, "mdp=cartpole", "rl=dqn", "budget.steps=60000", "eval.every=4000", "eval.episodes=10"),
+    "dqn, lunarlander": (200, "mdp=lunarlander", "rl=dqn", "eval.every=20000", "eval.episodes=20"),
+    "rainbow": (
+        *(475, "mdp=cartpole", "rl=dqn", "rl.dueling=true", "rl.noisy=true", "rl.prioritized=true"),
+        *("rl.distribution=c51", "rl.support=[0,100]", "budget.steps=60000", "eval.every=4000", "eval.episodes=10"),
+    ),
     "td3, inverted pendulum": (
         *(1000, "mdp=gymnasium", "mdp.id=InvertedPendulum-v5", "rl=td3", "rl.warm_up=1000"),
         *("budget.steps=30000", "eval.every=2500", "eval.episodes=10"),

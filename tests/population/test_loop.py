@@ -271,6 +271,7 @@ def test_genes_that_cannot_be(word: str, tmp_path: Path, capsys: pytest.CaptureF
         (("ec=openai_es", "ec.cap=2", "mdp=problem"), "ec.cap: is for episodes that weights play"),
         (("ec=openai_es", "ec.cap=2", "mdp=pong"), "ec.cap: episodes of Pong have no limit in environment steps"),
         (("ec=sga", "+ec.genes.rl.lr=[0,1]"), "lifetime=play learns nothing"),
+        (("ec=openai_es", "rl=dqn"), "ec: plays the weights of a policy, and this learner has action values; rl=ppo"),
         (("ec=map_elites",), "evorl: ec.descriptors: map_elites needs at least one"),
         (("ec=map_elites", "+ec.descriptors.lazy=[1,0,5]"), "evorl: ec.descriptors.lazy: needs low < high"),
         (("ec=sga", "mdp=problem", "+ec.genes.mdp.dimensions=[1,5]"), "a problem's numbers are the genes"),

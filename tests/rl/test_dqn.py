@@ -436,6 +436,22 @@ def test_images_have_the_network_of_the_paper() -> None:
     assert decision.action.shape == (2, 1)
 
 
+def test_it_learns_from_images() -> None:
+    """Convolutions are not captured: their gradient steps are taken as they are."""
+    spec = Spec((Input("image", (1, 36, 36), "uint8"),), Discrete(2))
+    hyper = DQN(**SMALL | RAINBOW | {"gamma": 0.9, "slots": 2, "warm_up": 8})
+    learner = hyper.learner(spec, 0, CPU)
+    batch = Batch.empty(spec, 4, 2, 0, replay=True)
+    batch.inputs[0].copy_(torch.randint(0, 256, (5, 2, 1, 36, 36), generator=torch.Generator().manual_seed(0)))
+    batch.reward.fill_(0.5)
+    ends = []
+    for _ in range(3):
+        learned = learner.update(batch, 0, 0)
+        ends.append(learner.theta.clone())
+    assert torch.isfinite(ends[-1]).all() and not torch.equal(ends[0], ends[1])
+    assert learned.steps == 8 and len(learned.statistics["loss/value"]) == 8
+
+
 # ------------------------------------------------------------------ refusals
 
 
