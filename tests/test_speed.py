@@ -30,6 +30,14 @@ def test_what_is_measured_composes() -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("kind", "number"), [("vector", 1), ("random", 0), ("network", 0)])
+def test_everybody_who_plays_atari_counts_his_steps(kind: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import atari
+
+    monkeypatch.setattr(atari, "GAMES", 2)
+    assert atari.WORK[kind](number)() == 2 * atari.STEPS
+
+
 def test_contestants_take_turns_and_every_other_round_turns_back() -> None:
     from common import alternate
 

@@ -1,7 +1,7 @@
 """Speed of Atari's Pong: environment steps (4 frames) per second of our actors and of ale-py's vector environment.
 
-ale-py's `AtariVectorEnv` plays 16 games with random actions, on one thread and on one for each core. Our actors have 8
-games each, with random actions or with those of PPO's Nature CNN; there is one of them, or one for each core, in
+ale-py's `AtariVectorEnv` plays 16 games with random actions, on one thread and on one for each core. Our actors have as
+many each, with random actions or with those of PPO's Nature CNN; there is one of them, or one for each core, in
 processes as under cluster=processes. All games begin with no-ops and fire. ale-py's are not seeded one by one: for that
 it would load the cartridge again. Medians over the rounds; everybody is measured in each round, in turn.
 
@@ -27,7 +27,7 @@ from evorl.rl.actor import Player
 from evorl.rl.ppo import PPO
 from evorl.util.seed import Episodes
 
-GAME, THEIR_GAMES, OUR_GAMES, STEPS = "pong", 16, 8, 32
+GAME, GAMES, STEPS = "pong", 16, 32
 CORES = os.cpu_count() or 1
 
 
@@ -35,9 +35,9 @@ def vector_environment(threads: int) -> Callable[[], float]:
     """Return a function that takes steps in a bare vector environment, with random actions, and counts them."""
     from ale_py.vector_env import AtariVectorEnv
 
-    env = AtariVectorEnv(GAME, THEIR_GAMES, num_threads=threads, repeat_action_probability=0.25)
-    env.reset(seed=np.arange(1, THEIR_GAMES + 1))
-    actions = np.random.default_rng(0).integers(env.single_action_space.n, size=(STEPS, THEIR_GAMES))
+    env = AtariVectorEnv(GAME, GAMES, num_threads=threads, repeat_action_probability=0.25)
+    env.reset(seed=np.arange(1, GAMES + 1))
+    actions = np.random.default_rng(0).integers(env.single_action_space.n, size=(STEPS, GAMES))
 
     def steps() -> float:
         for row in actions:
@@ -49,14 +49,14 @@ def vector_environment(threads: int) -> Callable[[], float]:
 
 def actor(seed: int, decides: bool) -> Callable[[], float]:
     """Return a function that takes steps in one of our arenas and counts them; ``decides``: with PPO's network."""
-    arena = Atari(game=GAME, noop_max=30, fire_reset=True).arena(OUR_GAMES, Episodes(seed))
+    arena = Atari(game=GAME, noop_max=30, fire_reset=True).arena(GAMES, Episodes(seed))
     hyper = PPO(net=Net(hidden=(), activation="relu", shared=True))
     player = Player(arena, hyper.learner(arena.spec, 0, torch.device("cpu")))
-    slots, draw = np.arange(OUR_GAMES), np.random.default_rng(seed)
+    slots, draw = np.arange(GAMES), np.random.default_rng(seed)
 
     def steps() -> float:
-        noise = torch.from_numpy(draw.gumbel(size=(STEPS, OUR_GAMES, 6)).astype(np.float32))
-        actions = draw.integers(6, size=(STEPS, OUR_GAMES, 1))
+        noise = torch.from_numpy(draw.gumbel(size=(STEPS, GAMES, 6)).astype(np.float32))
+        actions = draw.integers(6, size=(STEPS, GAMES, 1))
         for step in range(STEPS):
             if decides:
                 player.send(slots, player.decide(noise[step]))

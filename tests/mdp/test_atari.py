@@ -165,11 +165,11 @@ class Stacked:
     ("world", "decisions"),
     [
         (replace(NO_FRAMESKIP, game="breakout"), 500),
-        (replace(NO_FRAMESKIP, game="seaquest", sticky=0.25), 400),
+        (replace(NO_FRAMESKIP, game="qbert", sticky=0.25), 400),
         (Atari(game="breakout"), 250),
         (Atari(game="pong", full_action_space=True, noop_max=5), 60),
     ],
-    ids=["v4-breakout", "v4-seaquest-sticky", "v5-breakout", "v5-pong-all-actions"],
+    ids=["v4-breakout", "v4-qbert-sticky", "v5-breakout", "v5-pong-all-actions"],
 )
 def test_a_game_is_that_of_the_published_wrappers(world: Atari, decisions: int) -> None:
     episodes = Episodes(3)
@@ -244,7 +244,10 @@ def test_games_are_their_keys_beside_any_others() -> None:
 
 @pytest.mark.parametrize(
     "world",
-    [replace(NO_FRAMESKIP, game="breakout"), Atari(frame_skip=1, stack=2, size=40, noop_max=9, time_limit=99)],
+    [
+        replace(NO_FRAMESKIP, game="breakout"),
+        Atari(sticky=0.9, frame_skip=1, stack=2, size=40, noop_max=9, time_limit=99),
+    ],
     ids=["lives", "every frame"],
 )
 def test_it_conforms_in_other_shapes(world: Atari) -> None:
@@ -326,6 +329,15 @@ def test_a_game_is_cut_at_its_limit_and_evaluated_whole() -> None:
         now = step(arena, 0, 1)
         assert now.truncated.all() and not now.terminated.any() and (now.final[0][:, :-1] == last).all()
         assert [(slot, result["length"]) for slot, result in now.results] == [(0, 3), (1, 3)]
+
+
+def test_a_game_without_lives_left_has_not_lost_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some games show none for a few frames before they are over."""
+    with playing(replace(NO_FRAMESKIP, game="breakout")) as arena:
+        for left, lost in ((4, True), (0, False)):
+            with monkeypatch.context() as patch:
+                patch.setattr(arena._consoles[0], "lives", lambda left=left: left)
+                assert step(arena, 0).terminated.tolist() == [lost]
 
 
 def test_a_stopped_slot_keeps_its_row() -> None:

@@ -80,7 +80,7 @@ def start_of(game: str) -> Start:
 
 
 _IDLE: defaultdict[str, list[Console]] = defaultdict(list)
-"""Consoles of closed arenas, by game. Loading a cartridge takes as long as 300 steps, and evaluations open arenas."""
+"""Consoles of closed arenas, by game. Loading a cartridge takes as long as 270 steps, and evaluations open arenas."""
 
 
 def take_console(game: str) -> Console:
