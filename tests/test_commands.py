@@ -99,7 +99,10 @@ def test_a_run(finished: Path) -> None:
         (["~seed"], "evorl: seed: every run has one\n"),
         (["seed=${rl.gama}"], "evorl: seed: Interpolation key 'rl.gama' not found\n"),
         (["hydra.run.dir=${mine}", *TINY], "evorl: hydra.run.dir: Interpolation key 'mine' not found\n"),
-        (["rl.lr=x"], "evorl: rl.lr: expected float or a mapping with the keys start, end, steps, kind, got 'x'"),
+        (
+            ["rl.lr=x"],
+            "evorl: rl.lr: expected float or a mapping with the keys start, end, steps, kind, power, got 'x'",
+        ),
         (["seed=x"], "evorl: seed: expected int, got 'x'"),
         (["mdp=gymnasium", "mdp.id=CartPole-v11"], "evorl: mdp.id: "),
         (["--multirun", "seed=1,x"], "evorl: seed: expected int, got 'x'"),

@@ -126,7 +126,7 @@ def test_the_defaults_on_an_algorithms_page(name: str) -> None:
     text = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in (SHARED[name], name))
     told = {key: yaml.safe_load(value) for key, value in re.findall(r"^\| `([\w.]+)` \| (.*?) \|", text, re.MULTILINE)}
     conf = yaml.safe_load((ROOT / "conf" / "rl" / f"{name}.yaml").read_text())
-    conf = dict(flat(conf))
+    told, conf = dict(flat(told)), dict(flat(conf))
     optional = {"_target_", "net.lstm", "net.std"}
     assert {key: str(value) for key, value in told.items()} == {
         key: str(value) for key, value in conf.items() if key not in optional

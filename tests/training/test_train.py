@@ -151,6 +151,7 @@ COMPILED: dict[str, tuple[Any, World, dict[str, Any]]] = {
 OUTSIDE = {
     "td3": {"rl.slots", "rl.horizon"},
     "sac": {"rl.slots", "rl.horizon"},
+    "dqn": {"rl.slots", "rl.horizon"},
     "vtrace": {"rl.slots", "rl.rmsprop_epsilon", "rl.rmsprop_decay"},
 }
 """Keys that shape the minibatch of a policy gradient, and not that of a learner with a replay; and RMSProp's."""
