@@ -149,7 +149,7 @@ JOBS = [
 def test_what_workers_did_is_read_from_the_journal() -> None:
     from time_efficiency import measured, stages_of
 
-    assert measured(JOBS, workers=2) == (200 / 7, (2 + 4 + 2 + 5) / 14)
+    assert measured(JOBS, workers=2) == (100 / 5, (4 + 5) / 10, 100 / 100)
     assert stages_of(JOBS, length=100.0, population=10) == (30.0, 1.5, 1.0, 5.0)
 
 
@@ -159,9 +159,9 @@ def test_the_table_of_time_has_a_row_for_each_number_of_workers(tmp_path: Path) 
 
     simulate = {"synchronous": synchronous, "asynchronous": asynchronous}
     outcomes = {(mode, n): f(REFERENCE, Shape(), n) for mode, f in simulate.items() for n in SIMULATED}
-    found = {("synchronous", 1): Measured(10.0, 0.5)}
+    found = {("synchronous", 1): Measured(10.0, 0.5, 6.0)}
     shown = rows(found, outcomes, 200.0)
-    assert shown[0] == ["1", "10", "50%", "-", "-", "57", "100%", "57", "100%"]
+    assert shown[0] == ["1", "10", "50%", "6.0", "-", "-", "-", "57", "100%", "57", "100%"]
     assert [row[0] for row in shown] == [str(n) for n in SIMULATED]
     draw(found, outcomes, 200.0, tmp_path / "time.png")
     assert (tmp_path / "time.png").stat().st_size > 0

@@ -362,14 +362,18 @@ def _layout(learner: Learner) -> Layout:
 def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Mapping[str, Any] | None) -> None:
     """Load an individual's weights and the rest of its memory into a learner.
 
-    Parts that the memory lacks keep their initial state. Episodes begin anew, so running returns are not taken over.
+    Parts that the memory lacks keep their initial state, but a target network begins as a copy. Episodes begin anew, so
+    running returns are not taken over.
     """
     assert weights is not None
     known = {name: part for name, part in (memory["learner"] if memory else {}).items() if part is not None}
     if "reward_scale" in known:
         known["reward_scale"] = {**known["reward_scale"], "returns": None}
-    state = {**learner.state_dict(), **known}
-    learner.load_state_dict({**state, "policy": layout.unflatten(torch.tensor(weights))})
+    policy = layout.unflatten(torch.tensor(weights))
+    state = {**learner.state_dict(), **known, "policy": policy}
+    if "policy_target" in state and "policy_target" not in known:
+        state["policy_target"] = policy
+    learner.load_state_dict(state)
 
 
 def _play_fitness_episodes(

@@ -91,18 +91,19 @@ class Mixture:
         self.sizes, self.batch, self.fill_in = parts.sizes(batch), batch, fill_in
         self.parts: dict[str, Part] = {}
         self.keys = {name: seeds.key(seed, "replay", name) for name in self.sizes}
+        plain = {name: x for name, x in like.items() if name != "features"}  # which only nearness needs
         if "queue" in self.sizes:
             room = parts.queue.capacity or fragment + self.sizes["queue"]
-            self.parts["queue"] = Queue(room, like)
+            self.parts["queue"] = Queue(room, plain)
         if "uniform" in self.sizes:
-            self.parts["uniform"] = Uniform(parts.uniform.capacity, like)
+            self.parts["uniform"] = Uniform(parts.uniform.capacity, plain)
         if "elite" in self.sizes:
             self.parts["elite"] = Elite(parts.elite, like)
         if "attentive" in self.sizes:
             self.parts["attentive"] = Attentive(parts.attentive, like)
         if "prioritized" in self.sizes:
-            self.parts["prioritized"] = Prioritized(parts.prioritized, like)
-        self.columns = [name for name in like if name != "features"]  # what a gradient step reads
+            self.parts["prioritized"] = Prioritized(parts.prioritized, plain)
+        self.columns = [*plain]  # what a gradient step reads
         self.count = 0  # rollouts that arrived
         self.owed = 0  # of them, those that no gradient step was taken for; decides where there is no queue
 

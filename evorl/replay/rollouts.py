@@ -28,9 +28,9 @@ class Rollouts:
         self.arrays = {name: np.zeros((capacity, *x.shape[1:]), x.dtype) for name, x in like.items()}
 
     def put(self, places: Numbers, rollouts: Columns) -> None:
-        """Store rollouts [N] in these places [N]; where a place is named twice the last one stays."""
-        for name, x in rollouts.items():
-            self.arrays[name][places] = x
+        """Store the columns that there are of rollouts [N] in these places [N]; of a place named twice the last stays."""
+        for name, x in self.arrays.items():
+            x[places] = rollouts[name]
 
     def take(self, places: Numbers, names: Sequence[str] | None = None) -> dict[str, Array]:
         """Return copies of the rollouts in these places [N], of some columns only if ``names`` are given."""

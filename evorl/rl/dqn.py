@@ -69,7 +69,7 @@ class DQN(ReplayHyper):
     distribution: Literal["c51", "qr"] | None = None
     """What is learned of returns: null their mean, c51 their probabilities on a support, qr their quantiles."""
     atoms: Count = 51
-    """Places of the support, or quantiles."""
+    """Atoms of the support, or quantiles."""
     support: tuple[float, float] = (-10.0, 10.0)
     """Lowest and highest return of c51."""
     prioritized: bool = False

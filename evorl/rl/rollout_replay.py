@@ -100,7 +100,8 @@ class RolloutLearner(NetworkLearner[H]):
         self.gradient_steps = 0
         self.encoding = 0.0  # seconds
         width = self.policy.policy.in_features
-        drawn = seeds.generator(seed, "projection").standard_normal((width, hyper.projection), np.float32)
+        # of no seed: the features in a replay that another run hands on must stay comparable
+        drawn = seeds.generator("projection").standard_normal((width, hyper.projection), np.float32)
         self.projection = torch.from_numpy(drawn / width**0.5).to(device) if hyper.projection else None
 
     @cached_property

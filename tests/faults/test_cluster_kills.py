@@ -91,6 +91,7 @@ def test_helpers_are_killed_and_no_bit_changes(run: Callable[..., Run], tmp_path
 # ------------------------------------------------------------------ a driver that stands still
 
 
+@pytest.mark.fault
 def test_who_was_stopped_with_the_driver_or_without_it_is_not_killed(run: Callable[..., Run]) -> None:
     it = run(*settings("pendulum", 40_000, "cluster.deadline_s=1"))
     assert it.until_rows(3)

@@ -69,6 +69,7 @@ def killed(sweep: Sweep, jobs: int, kills: int, poisoned: set[str]) -> None:
     assert sweep.run("hydra/launcher=basic")[0] == 1 and sweep.kept() == kept
 
 
+@pytest.mark.fault
 def test_a_killed_sweep_goes_on(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, "+mdp.poisonous=[2]", "mdp.dose=2,1", "seed=1,2", "budget.steps=4000")
     killed(sweep, jobs=4, kills=1, poisoned={"0", "1"})

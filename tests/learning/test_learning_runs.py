@@ -43,12 +43,14 @@ def test_pendulum(tmp_path: Path) -> None:
     assert learned(tmp_path, *words)["fitness"] >= -250
 
 
+@pytest.mark.learn
 def test_pong_against_the_rule_player(tmp_path: Path) -> None:
     """Untrained it scores -15 and less; here it gets to +4 to +13, by seed."""
     result = learned(tmp_path, "mdp=pong", "eval.every=0", "eval.episodes=30", "budget.steps=2500000")
     assert result["eval"]["score_mean"] > 0
 
 
+@pytest.mark.learn
 def test_duel_against_the_rule_player(tmp_path: Path) -> None:
     """Untrained it never wins; here it wins nine fights of ten, some as knight and some as archer."""
     result = learned(tmp_path, "mdp=duel", "eval.every=0", "eval.episodes=100", "budget.steps=600000")

@@ -38,7 +38,9 @@ def growth(words: tuple[str, ...], warm: int, steps: int) -> int:
 @pytest.mark.parametrize(
     ("world", "words", "steps"),
     [
-        ("pong", ("mdp=pong", "rl.slots=128", "rl.horizon=16", "rl.passes=1"), 1_600_000),
+        pytest.param(
+            *("pong", ("mdp=pong", "rl.slots=128", "rl.horizon=16", "rl.passes=1"), 1_600_000), marks=pytest.mark.fault
+        ),
         ("cartpole", ("mdp=cartpole", "rl.slots=64", "rl.passes=1"), 200_000),
         ("duel", (*WORLDS["duel"], "rl.slots=32", "rl.horizon=32", "rl.passes=1"), 120_000),
     ],

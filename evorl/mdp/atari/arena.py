@@ -193,6 +193,7 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
     # -------------------------------------------------------------- pictures, states
 
     def render(self, slot: int = 0) -> Array:
+        """Return the screen. Before a game's first action it is that of a moment of the start that nobody played."""
         return self._consoles[slot].frame()
 
     def state_dict(self) -> StateDict:
@@ -230,7 +231,7 @@ def learner_reward(clip: RewardClip | None, points: Array) -> Array:
     """Return what the learner receives of the points of a step.
 
     sign: Mnih et al. 2015. clamp: to [-1, 1]; points are whole numbers, so it equals sign. soft_asymmetric: about the
-    points if they are few, at most 5, and 0.3 times that for losses (Espeholt et al. 2018, appendix D).
+    points if they are few, at most 5, and 0.3 times that for losses (as in the code of Espeholt et al. 2018).
     """
     match clip:
         case None:

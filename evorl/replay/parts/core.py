@@ -93,12 +93,12 @@ class Part:
         }  # fmt: skip
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restore a state. A part of rollouts with other shapes begins empty."""
+        """Restore a state. A part of rollouts with other shapes, or of another capacity that was full, begins empty."""
         given = state["rollouts"].whole() if isinstance(state["rollouts"], AppendedRows) else state["rollouts"]
         if not given["rows"] or not self.rollouts.fits(given["rows"]):
             return
         size = _length(given["rows"])
-        if size > self.capacity:
+        if size != min(state["count"], self.capacity):
             return
         self.count = state["count"]
         self.rollouts.put((given["first"] + np.arange(size)) % self.capacity, given["rows"])

@@ -79,7 +79,7 @@ class Elite(Part):
     def _evicted(self, count: int, key: int, encode: Encode) -> Numbers:
         """The places [count] of the rollouts that leave: the most distant one of some drawn for each that arrives.
 
-        None is drawn for two of them, so where many arrive at once fewer may be drawn for each.
+        No rollout is drawn for two of them, so where many arrive at once fewer may be drawn for each.
         """
         if count == 0:
             return np.arange(0)
