@@ -35,9 +35,7 @@ class Convolutions(nn.Module):
             modules += [nn.Conv2d(channels, planes, kernel, stride), nn.ReLU()]
             channels, height, width = planes, (height - kernel) // stride + 1, (width - kernel) // stride + 1
         if min(height, width) < 1:
-            raise BadRequest(
-                f"images of {shape} are too small for this network; the Nature CNN needs at least 36 x 36", "mdp"
-            )
+            raise BadRequest(f"images of {shape} are too small for this network; nature needs at least 36 x 36", "mdp")
         found = channels * height * width
         last = (nn.Linear(found, 512), nn.ReLU()) if dense else ()
         self.layers = nn.Sequential(*modules, nn.Flatten(), *last)

@@ -28,7 +28,7 @@ class Rollouts:
         self.arrays = {name: np.zeros((capacity, *x.shape[1:]), x.dtype) for name, x in like.items()}
 
     def put(self, places: Numbers, rollouts: Columns) -> None:
-        """Store the columns that there are of rollouts [N] in these places [N]; of a place named twice the last stays."""
+        """Store rollouts [N] in these places [N], the columns that there are; of a place named twice the last stays."""
         for name, x in self.arrays.items():
             x[places] = rollouts[name]
 

@@ -288,3 +288,14 @@ def test_the_queue_sets_the_pace(shares: dict[str, float], due: list[int]) -> No
 def test_bytes_of_a_rollout() -> None:
     """Four states in bytes, and three feature vectors of four numbers."""
     assert Uniform(5, toy_rollouts(0, 1)).rollouts.bytes_each == 4 * 1 + 3 * 4 * 4
+
+
+@pytest.mark.parametrize(("arrived", "kept"), [(9, 9), (15, 0)])
+def test_a_full_part_of_another_capacity_begins_empty(arrived: int, kept: int) -> None:
+    """Its places are numbers modulo the capacity."""
+    like = toy_rollouts(0, 1)
+    small, large = Uniform(10, like), Uniform(16, like)
+    for number in range(arrived):
+        small.insert(toy_rollouts(number, 1), 0, 1, encode)
+    large.load_state_dict(small.state_dict())
+    assert (large.count, large.held) == (kept, kept)

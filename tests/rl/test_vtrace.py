@@ -335,3 +335,11 @@ def test_it_learns(game: Any, net: Net, parts: Parts, reached: float) -> None:
         returns += [one.ret for one in actor.collect(iteration)[1]]
         learner.update(actor.batch, iteration, iteration)
     assert np.mean(returns[-50:]) > reached
+
+
+def test_cloning_needs_replayed_rollouts() -> None:
+    """Else it would be without effect."""
+    parts = Parts(queue=QueueKeys(share=1.0), uniform=UniformKeys(share=0.0))
+    VTrace(**SMALL, replay=parts, clone_policy=0.1, clone_on="all").learner(Chain.spec, 0, CPU)
+    with pytest.raises(BadRequest, match=r"^rl\.clone_on: "):
+        VTrace(**SMALL, replay=parts, clone_policy=0.1).learner(Chain.spec, 0, CPU)
