@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import gcd
 
 import numpy as np
+import torch
 
 from evorl.mdp.core import Array
 
@@ -22,8 +23,9 @@ class Shrink:
         rows = areas(height, size).astype(np.uint16)
         self._block = rows.shape[1]
         self._rows = [[(int(source), row[source]) for source in np.flatnonzero(row)] for row in rows]
-        self._columns = areas(width, size).T.copy()
-        self._total = np.float32(rows[0].sum() * self._columns[:, 0].sum())
+        columns = areas(width, size).T.copy()
+        self._total = np.float32(rows[0].sum() * columns[:, 0].sum())
+        self._columns = torch.from_numpy(columns)
 
     def __call__(self, frames: Array) -> Array:
         """Return uint8 [B, size, size] of the pixelwise maxima of frames [B, 2, H, W]."""
@@ -33,7 +35,8 @@ class Shrink:
         low = np.empty((len(blocks), len(self._rows), width), np.float32)
         for number, row in enumerate(self._rows):
             low[:, number] = sum(blocks[:, source] * area for source, area in row)
-        sums = low.reshape(-1, len(self._columns)) @ self._columns
+        # torch's product: NumPy's takes a thread for each core, which then wait for those of other processes
+        sums = (torch.from_numpy(low).view(-1, len(self._columns)) @ self._columns).numpy()
         pictures: Array = np.rint(sums.reshape(-1, self._size, self._size) / self._total).astype(np.uint8)
         return pictures
 
