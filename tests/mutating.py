@@ -23,6 +23,14 @@ def mutate(patch: pytest.MonkeyPatch, function: Any, old: str, new: str) -> None
     patch.setattr(function, "__code__", made[function.__name__].__code__)  # whoever imported it has it too
 
 
+def check_mutation(
+    patch: pytest.MonkeyPatch, check: Callable[..., None], args: tuple[Any, ...], function: Any, old: str, new: str
+) -> None:
+    """The check fails with the mutation."""
+    mutate(patch, function, old, new)
+    check_notices(check, *args)
+
+
 def check_notices(check: Callable[..., None], *args: Any) -> None:
     """The check fails, where it passed without a mutation."""
     with pytest.raises(AssertionError):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mutating import check_notices, mutate
+from mutating import check_mutation
 from scipy.stats import chi2
 
 from evorl.replay.prioritized import Drawn, Priorities
@@ -161,6 +161,4 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_mutation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check, args, function, old, new = MUTATIONS[name]
-    mutate(monkeypatch, function, old, new)
-    check_notices(check, *args)
+    check_mutation(monkeypatch, *MUTATIONS[name])

@@ -224,9 +224,8 @@ def test_prioritized_samples_in_proportion_and_weighs_against_it() -> None:
 
 
 def parts(**shares: float) -> Parts:
-    kinds = {"queue": QueueKeys, "uniform": UniformKeys, "elite": EliteKeys, "attentive": AttentiveKeys}
-    usual = {name: shares.get(name, 0.0) for name in kinds}
-    return Parts(**{name: kinds[name](share=share) for name, share in usual.items()})  # type: ignore[arg-type]
+    kinds: dict[str, Any] = {"queue": QueueKeys, "uniform": UniformKeys, "elite": EliteKeys, "attentive": AttentiveKeys}
+    return Parts(**{name: kind(share=shares.get(name, 0.0)) for name, kind in kinds.items()})
 
 
 @pytest.mark.parametrize(

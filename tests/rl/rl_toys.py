@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from evorl.mdp.core import Array, Box, Decisions, Discrete, Input, MultiDiscrete, Spec, State, StateDict, Step, World
 from evorl.mdp.decision_arrays import empty_decisions, write_final_state, write_state
+from evorl.rl.actor import Actor
 from evorl.util.seed import Episodes, generator, uniform
 
 
@@ -257,3 +259,20 @@ class Memory(Game):
         self.t += 1
         right = (self.draw(0) < 0.5) == (action[0] == 1)
         return Step(np.array([float(right and self.t == 9)], np.float32), terminated=self.t == 9)
+
+
+def collected_from(game: type[Game], hyper: Any, updates: int, seed: int = 3) -> tuple[Any, Actor]:
+    """A learner with a replay after so many iterations, and what collects for it."""
+    learner, member = (hyper.learner(game.spec, seed, torch.device("cpu")) for _ in range(2))
+    arena = Games(game, hyper.slots, Episodes(seed))
+    actor = Actor(arena, member, seed, 0, hyper.storage(game.spec, hyper.slots))
+    for iteration in range(updates):
+        advance(learner, actor, iteration)
+    return learner, actor
+
+
+def advance(learner: Any, actor: Actor, iteration: int) -> None:
+    """One iteration of a run: the member gets the weights, the learner its batch."""
+    actor.player.learner.load_weights(learner.weights())
+    actor.collect(iteration)
+    learner.update(actor.batch, iteration * actor.batch.done.numel(), iteration)

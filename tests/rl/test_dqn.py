@@ -5,26 +5,26 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rl_toys import Chain, Game, Games, GameWorld
+from rl_toys import Chain, Game, GameWorld, advance, collected_from
 from torch import Tensor
 
 from evorl.mdp.core import Array, Box, Discrete, Input, MultiDiscrete, Spec, State, Step
 from evorl.nets.action_values import noise_size, perturbed
 from evorl.nets.distributions import draw_noise
 from evorl.nets.policy import Net
-from evorl.rl.actor import Actor
 from evorl.rl.core import Batch
 from evorl.rl.dqn import DQN
 from evorl.rl.evaluation import evaluate_policy
 from evorl.rl.replay_learner import Reading
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal
-from evorl.util.seed import Episodes, generator
+from evorl.util.seed import generator
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
@@ -61,19 +61,7 @@ class Choosing(Game):
         return Step(reward, terminated=bool(self.x[0] > 0.6), truncated=self.t >= 7)
 
 
-def collected(hyper: DQN, updates: int, seed: int = 3, game: type[Game] = Choosing) -> tuple[Any, Actor]:
-    learner, member = (hyper.learner(game.spec, seed, CPU) for _ in range(2))
-    batch = Batch.empty(game.spec, hyper.horizon, hyper.slots, 0, replay=True)
-    actor = Actor(Games(game, hyper.slots, Episodes(seed)), member, seed, 0, batch)
-    for iteration in range(updates):
-        advance(learner, actor, iteration)
-    return learner, actor
-
-
-def advance(learner: Any, actor: Actor, iteration: int) -> None:
-    actor.player.learner.load_weights(learner.weights())
-    actor.collect(iteration)
-    learner.update(actor.batch, 12 * iteration, iteration)
+collected = partial(collected_from, Choosing)
 
 
 # ------------------------------------------------------------------ a slow twin
@@ -392,7 +380,7 @@ CHAIN: dict[str, Any] = {
 @pytest.mark.parametrize("more", [{}, RAINBOW | {"support": (0.0, 10.0), "atoms": 21}], ids=["", "rainbow"])
 def test_a_chain_that_pays_at_its_far_end(more: dict[str, Any]) -> None:
     """Always right gives 11; a fair coin about 2; always left 1.5."""
-    learner, _ = collected(DQN(**CHAIN | more), 40, game=Chain)
+    learner, _ = collected_from(Chain, DQN(**CHAIN | more), 40)
     metrics = evaluate_policy(learner, GameWorld(game=Chain), 0, 64)
     assert metrics["eval/return_mean"] == pytest.approx(11) and metrics["eval/stochastic_return_mean"] > 6
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import test_dqn as oracles
-from mutating import check_notices, mutate
+from mutating import check_mutation
 
 from evorl.nets import action_values
 from evorl.ops import value_distributions
@@ -55,6 +55,4 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_mutation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check, args, function, old, new = MUTATIONS[name]
-    mutate(monkeypatch, function, old, new)
-    check_notices(check, *args)
+    check_mutation(monkeypatch, *MUTATIONS[name])

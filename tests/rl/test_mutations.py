@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import test_off_policy as oracles
 import test_recorded_episodes as recorded
-from mutating import check_notices, mutate
+from mutating import check_mutation
 
 from evorl.replay.storage import Replay, Storage
 from evorl.rl import ddpg, off_policy, recorded_episodes, sac, separate_updates, td3
@@ -54,6 +54,4 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_mutation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check, args, function, old, new = MUTATIONS[name]
-    mutate(monkeypatch, function, old, new)
-    check_notices(check, *args)
+    check_mutation(monkeypatch, *MUTATIONS[name])

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rl_toys import Game, Games
+from rl_toys import Game, advance, collected_from
 from torch import Tensor
 
 from evorl.mdp.core import Array, Box, Discrete, Input, Spec, State, Step
 from evorl.nets.policy import Net
-from evorl.rl.actor import Actor
-from evorl.rl.core import Batch, NotFinite
+from evorl.rl.core import NotFinite
 from evorl.rl.ddpg import DDPG
 from evorl.rl.replay_learner import Reading
 from evorl.rl.sac import SAC, squashed
 from evorl.rl.separate_updates import copied, load_critic, train_actor, train_actors, train_critic
 from evorl.rl.td3 import TD3
 from evorl.util.errors import BadRequest
-from evorl.util.seed import Episodes
 
 torch.set_num_threads(1)  # more only wait for each other over tensors as small as these
 CPU = torch.device("cpu")
@@ -51,21 +50,7 @@ class Drift(Game):
         return Step(reward, terminated=bool(self.x[0] > 0.4), truncated=self.t >= 7)
 
 
-def collected(hyper: Any, updates: int, seed: int = 3) -> tuple[Any, Actor]:
-    learner = hyper.learner(Drift.spec, seed, CPU)
-    batch = Batch.empty(Drift.spec, hyper.horizon, hyper.slots, 0, replay=True)
-    member = hyper.learner(Drift.spec, seed, CPU)
-    actor = Actor(Games(Drift, hyper.slots, Episodes(seed)), member, seed, 0, batch)
-    for iteration in range(updates):
-        advance(learner, actor, iteration)
-    return learner, actor
-
-
-def advance(learner: Any, actor: Actor, iteration: int) -> None:
-    """One iteration of a run: the member gets the weights, the learner its batch."""
-    actor.player.learner.load_weights(learner.weights())
-    actor.collect(iteration)
-    learner.update(actor.batch, iteration, iteration)
+collected = partial(collected_from, Drift)
 
 
 # ------------------------------------------------------------------ slow twins

@@ -5,6 +5,7 @@ Letters in shapes: N rollouts, T decisions of a rollout, F numbers of a feature 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ class PartKeys:
     """Rollouts that it holds."""
 
 
-class Part:
+class Part(ABC):
     """The newest ``capacity`` rollouts of a run. A subclass says how it chooses, or keeps others."""
 
     name = "part"
@@ -51,13 +52,14 @@ class Part:
         """Take the next rollouts [N], which arrive after ``step`` gradient steps."""
         self._put(self._next(_length(rollouts)) % self.capacity, rollouts, step)
 
+    @abstractmethod
     def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
         """Return the places [size] of the rollouts for gradient step ``step``: a pure function of key, step and what
         the part holds."""
-        raise NotImplementedError
 
     def learned(self, places: Numbers, error: Array) -> None:
-        """Learn how wrong the values of sampled rollouts [N] were: errors [N, T]."""
+        """Learn how wrong the values of sampled rollouts [N] were: errors [N, T]. Most parts do not mind."""
+        return
 
     def metrics(self, step: int) -> dict[str, float]:
         """Numbers about the part's state, by the names of metrics."""
