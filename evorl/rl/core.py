@@ -153,7 +153,8 @@ class Hyper(ABC):
     horizon: Count = 128
     """Decisions of each slot in a batch (T)."""
     rounds: Count = 1
-    """Batches to collect and learn from in an iteration, which writes one row of metrics."""
+    """Batches to collect and learn from in an iteration, which writes one row of metrics: means over the gradient steps
+    of a learner with a replay of transitions, else the numbers of the last batch."""
     gamma: Fraction | dict[str, Fraction] = 0.99
     """Discount per decision; one number, or one for each named reward."""
     lr: Schedule = 3e-4
