@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from evorl.mdp.core import Box, Spec, StateDict
@@ -189,7 +189,7 @@ class OffPolicy(ReplayLearner[H]):
         """Step all critics towards their common target [N, R]: the sum over critics of mean squared errors."""
         leaf = phi.detach().requires_grad_()
         values = self.q_values(leaf, inputs, action)
-        loss = (values - target).square().mean((1, 2)).sum()
+        loss = nn.functional.mse_loss(values, target.expand_as(values), reduction="sum") / target.numel()
         (gradient,) = torch.autograd.grad(loss, leaf)
         self._apply_gradient(gradient, phi, m, v, t, lr)
         return {"loss/value": loss.detach() / len(values), "value/q": values.detach().mean()}
