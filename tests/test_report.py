@@ -27,7 +27,14 @@ from evorl.report import main
 T975 = {1: 12.706204736, 2: 4.302652730}
 FILES = {
     *(f"{name}.{kind}" for name in ("train_return", "eval_return_mean", "metrics") for kind in ("png", "svg")),
-    *("train_return_by_time.png", "train_return_by_time.svg", "groups.csv", "runs.csv", "table.md", "index.html"),
+    *(
+        "train_return_by_time.png",
+        "train_return_by_time.svg",
+        "groups.csv",
+        "runs.csv",
+        "table.md",
+        "index.html",
+    ),
     "report.json",
 }
 
@@ -92,7 +99,7 @@ def snapshot(place: Path) -> dict[str, bytes]:
 
 def test_the_files_of_a_report(reported: tuple[Path, Path]) -> None:
     _, out = reported
-    assert {path.name for path in out.iterdir()} == FILES
+    assert {path.name for path in out.iterdir()} == FILES | {"comparison.csv"}
     for name in FILES:
         if name.endswith(".png"):
             with Image.open(out / name) as picture:
@@ -175,9 +182,16 @@ def test_the_page_stands_alone(reported: tuple[Path, Path]) -> None:
     links.feed(text)
     assert all(link.startswith("#") for link in links.fetched)
     assert not re.search(r"@import|url\((?!#)|<script|<link", text)
-    assert links.tags.count("svg") == 6 and links.tags.count("table") == 5
+    assert links.tags.count("svg") == 6 and links.tags.count("table") == 6
     assert "prefers-color-scheme:dark" in text and 'name="viewport"' in text
-    for said in ("rl.lr=0.001 (n=3)", "1 of 6 runs not finished", "1 damaged line left out", "abc123", "seed=2"):
+    for said in (
+        "rl.lr=0.001 (n=3)",
+        "1 of 6 runs not finished",
+        "1 damaged line left out",
+        "abc123",
+        "seed=2",
+        "too few runs",
+    ):
         assert said in text
     assert "record.every_s" not in text
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +12,20 @@ from typing import Any
 from matplotlib.figure import Figure
 
 import evorl
+from evorl.analysis.comparison import comparison_rows, comparison_text
 from evorl.analysis.figures import metrics_figure, panel_figure, render, render_inset
 from evorl.analysis.groups import Group, differences, format_value, group_runs, runs_by_world
 from evorl.analysis.html_page import HEADINGS, Page, PopulationSection, Section, to_html
 from evorl.analysis.job_figures import distribution_figure, work_figures
 from evorl.analysis.jobs import JobLog, read_job_log, work_rows
+from evorl.analysis.notes import count, warnings
 from evorl.analysis.panels import Panel, make_panel
 from evorl.analysis.population import TABLE_ROWS, PopulationLog, individual_rows, population_logs, sampled_rows
 from evorl.analysis.population_figures import population_figures
 from evorl.analysis.runs import RunRecord, flatten, is_number
 from evorl.analysis.sweep_figure import SweepFitness, sweep_figure, sweep_fitness
 from evorl.analysis.sweeps import PendingJob, pending_by_world, short_names
-from evorl.analysis.tables import format_rows, group_rows, run_rows, to_csv, to_markdown
+from evorl.analysis.tables import Row, format_rows, group_rows, run_rows, to_csv, to_markdown
 
 MAIN_METRICS = ("train/return", "eval/return_mean", "population/best")
 PREFIXES = (("train/", "eval/"), ("loss/", "policy/", "value/", "optimizer/"), ("population/",), ("",))
@@ -36,6 +37,7 @@ MAX_NAMES = 40
 MAX_SEEDS = 6
 """Most seeds that a subtitle lists."""
 GROUPS = "Groups: means over runs"
+COMPARISON = "Comparison of groups by fitness"
 RUNS = "Runs"
 CAPTION = (
     "Each line is the mean over the runs of a group, each smoothed by a moving mean over 1/40 of its length. "
@@ -69,6 +71,7 @@ class WorldReport:
     stem: str
     """Prefix of the file names of its figures; empty if it is the only world."""
     groups: Sequence[Group]
+    comparison: Sequence[Row]
     main: Mapping[str, Panel]
     others: Mapping[str, Sequence[Panel]]
     """Panels of the other metrics, by section."""
@@ -126,7 +129,8 @@ def _world_reports(
         shown = {title: list(_population_figures(log, work.get(title))) for title, log in found.items()}
         parts.append(
             WorldReport(
-                name=name, stem=stem, groups=groups, main=main, others=others, sweep=sweep_fitness(groups),
+                name=name, stem=stem, groups=groups, comparison=comparison_rows(groups), main=main, others=others,
+                sweep=sweep_fitness(groups),
                 populations=found, pictures=shown, work=work, pending=apart[name],
             )
         )  # fmt: skip
@@ -159,6 +163,9 @@ def _tables(parts: Sequence[WorldReport]) -> dict[str, bytes]:
     by_group = [{"world": part.name} | row for part in parts for row in group_rows(part.groups)]
     by_run = [{"world": part.name} | row for part in parts for row in run_rows(part.groups, part.pending)]
     tables = {"groups.csv": to_csv(by_group).encode(), "runs.csv": to_csv(by_run).encode()}
+    compared = [{"world": part.name} | row for part in parts for row in part.comparison]
+    if compared:
+        tables["comparison.csv"] = to_csv(compared).encode()
     known = [log for part in parts for log in part.populations.values() if log.table_rows]
     if known:
         best = [{"run": str(log.run.directory)} | row for log in known for row in individual_rows(log)]
@@ -176,10 +183,15 @@ def _tables(parts: Sequence[WorldReport]) -> dict[str, bytes]:
 
 def _markdown(part: WorldReport) -> str:
     """Return the tables of a world in Markdown."""
-    tables = {GROUPS: group_rows(part.groups), RUNS: run_rows(part.groups, part.pending)}
+    tables: dict[str, Sequence[Row]] = {GROUPS: group_rows(part.groups), **_comparison(part)}
+    tables[RUNS] = run_rows(part.groups, part.pending)
     tables |= {_table_title(title, log): sampled_rows(log) for title, log in part.populations.items() if log.table_rows}
     tables |= {f"{title}: {WORK.lower()}": work_rows(log) for title, log in part.work.items()}
     return f"# {part.name}\n\n" + "\n".join(f"## {title}\n\n{to_markdown(table)}" for title, table in tables.items())
+
+
+def _comparison(part: WorldReport) -> dict[str, list[dict[str, str]]]:
+    return {COMPARISON: comparison_text(part.comparison)} if part.comparison else {}
 
 
 def _table_title(title: str, log: PopulationLog) -> str:
@@ -217,7 +229,7 @@ def _describe(runs: Sequence[RunRecord], world: str) -> str:
 def _describe_log(log: PopulationLog, world: str) -> str:
     """Describe the run of a population, or the search and its jobs."""
     if log.is_search:
-        return f"{world} · search {log.run.directory.name} · {_count(len(log.individuals), 'job')}"
+        return f"{world} · search {log.run.directory.name} · {count(len(log.individuals), 'job')}"
     return _describe([log.run], world)
 
 
@@ -271,9 +283,9 @@ def _page(runs: Sequence[RunRecord], parts: Sequence[WorldReport], notes: Sequen
     pending = [job for part in parts for job in part.pending]
     where, names = short_names([*runs, *pending])
     groups = sum(len(part.groups) for part in parts)
-    counts = [_count(len(runs), "run"), _count(groups, "group")]
-    counts += [_count(len(parts), "world")] if several else []
-    counts += [f"{_count(len(pending), 'job')} to come"] if pending else []
+    counts = [count(len(runs), "run"), count(groups, "group")]
+    counts += [count(len(parts), "world")] if several else []
+    counts += [f"{count(len(pending), 'job')} to come"] if pending else []
     facts = [_seeds(runs), _budget(runs), *counts, where, time.strftime("%Y-%m-%d %H:%M"), f"evorl {evorl.__version__}"]
     return Page(
         title=_title(runs, parts),
@@ -281,7 +293,7 @@ def _page(runs: Sequence[RunRecord], parts: Sequence[WorldReport], notes: Sequen
         sections=[_section(part, names, part.name if several else "") for part in parts],
         caption=CAPTION_OF_ONE if len(runs) == 1 else CAPTION,
         folded={title: table for title, table in folded.items() if table},
-        notes=[*notes, *(note for part in parts for note in _warnings(part.groups))],
+        notes=[*notes, *(note for part in parts for note in warnings(part.groups))],
     )
 
 
@@ -298,7 +310,7 @@ def _section(part: WorldReport, names: Mapping[Path, str], title: str) -> Sectio
         whole=found,
         main=[_panel_picture(shown) for shown in part.main.values()],
         others={title: [_panel_picture(shown) for shown in panels] for title, panels in part.others.items()},
-        tables=by_group | {RUNS: by_run},
+        tables=by_group | _comparison(part) | {RUNS: by_run},
         populations=[
             _population_section(title, log, part.pictures[title], part.work.get(title))
             for title, log in part.populations.items()
@@ -309,9 +321,9 @@ def _section(part: WorldReport, names: Mapping[Path, str], title: str) -> Sectio
 def _population_section(
     title: str, log: PopulationLog, shown: Sequence[tuple[str, str, Figure]], work: JobLog | None
 ) -> PopulationSection:
-    damaged = f" {_count(log.damaged, 'damaged line')} of its file left out." if log.damaged else ""
+    damaged = f" {count(log.damaged, 'damaged line')} of its file left out." if log.damaged else ""
     if work is not None:
-        damaged += OF_WORK + (f" {_count(work.damaged, 'damaged line')} of jobs left out." if work.damaged else "")
+        damaged += OF_WORK + (f" {count(work.damaged, 'damaged line')} of jobs left out." if work.damaged else "")
     return PopulationSection(
         title=_table_title(title, log),
         pictures=[(words, render_inset(figure)) for _, words, figure in shown],
@@ -331,10 +343,6 @@ def _title(runs: Sequence[RunRecord], parts: Sequence[WorldReport]) -> str:
     shared: list[set[str]] = [{part.name for part in parts}, *chosen]
     names = [next(iter(choice)) for choice in shared if len(choice) == 1]
     return " · ".join(name for name in names if name != "none") or "Report"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _differences(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
@@ -361,36 +369,3 @@ def _provenance(runs: Sequence[RunRecord]) -> tuple[list[dict[str, str]], list[d
 
 def _as_text(provenance: Mapping[str, Any]) -> dict[str, str]:
     return {key: " ".join(map(str, v)) if isinstance(v, list) else str(v) for key, v in flatten(provenance).items()}
-
-
-def _warnings(groups: Sequence[Group]) -> list[str]:
-    """Return warnings that affect how the numbers can be read."""
-    runs = [run for group in groups for run in group.runs]
-    open_ends = sum(run.state != "finished" for run in runs)
-    known = f"{open_ends} of {_count(len(runs), 'run')} not finished: their newest values are shown."
-    return [
-        *(
-            f"{group.label}: {again}, so its interval is too narrow."
-            for group in groups
-            if (again := _repeated_seeds(group))
-        ),
-        *(
-            f"{group.label}: means over runs of unlike {keys}."
-            for group in groups
-            if (keys := _differing_budget_keys(group))
-        ),
-        *([known] if open_ends else []),
-        *(f"{run.directory}: {_count(run.damaged, 'damaged line')} left out." for run in runs if run.damaged),
-        *(f"{run.directory}: failed: {run.reason}" for run in runs if run.state == "failed"),
-        *(f"{run.directory}: no metrics yet." for run in runs if not run.series),
-    ]
-
-
-def _repeated_seeds(group: Group) -> str:
-    twice = [str(seed) for seed, n in Counter(run.seed for run in group.runs).items() if n > 1]
-    return f"seed {', '.join(twice)} counts more than once" if twice else ""
-
-
-def _differing_budget_keys(group: Group) -> str:
-    """Return the keys of the budget in which the runs of a group differ."""
-    return ", ".join(key for key in differences(group.runs) if key.startswith("budget."))

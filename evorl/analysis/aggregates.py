@@ -1,0 +1,97 @@
+"""Aggregates of scores with stratified bootstrap intervals, as rliable defines them (Agarwal et al. 2021, 2108.13264).
+
+Scores are those of runs on K tasks, one array [..., N] for each task; the number of runs N may differ. An interval of
+95 % lies between percentiles of the aggregates of resampled scores. Runs are drawn anew within each task (stratified).
+
+Two algorithms on one task are compared by the test of Mann and Whitney (1947), which is exact for few runs. Bootstrap
+intervals are not: three runs that are all higher than three others give [1, 1] as the probability of improvement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import PermutationMethod, bootstrap, mannwhitneyu, trim_mean
+
+from evorl.analysis.statistics import Floats
+
+CUT = 0.25
+"""Share of the scores that the interquartile mean drops at either end, rounded down."""
+RESAMPLES = 2000
+
+
+class Estimate(NamedTuple):
+    """A statistic and its 95 % interval, which is NaN where a task has a single run."""
+
+    value: float
+    low: float
+    high: float
+
+
+def iqm(*tasks: Floats) -> Any:
+    """The interquartile mean of the scores of all tasks together, [...]."""
+    return trim_mean(np.concatenate(tasks, axis=-1), CUT, axis=-1)
+
+
+def mean(*tasks: Floats) -> Any:
+    """The mean over tasks of the mean over runs, [...]."""
+    return np.mean([task.mean(-1) for task in tasks], axis=0)
+
+
+def median(*tasks: Floats) -> Any:
+    """The median over tasks of the mean over runs, [...]."""
+    return np.median([task.mean(-1) for task in tasks], axis=0)
+
+
+def optimality_gap(target: float) -> Callable[..., Any]:
+    """How far scores fall short of a target: the target minus the mean of what scores reach of it, [...]."""
+    return lambda *tasks: target - np.minimum(np.concatenate(tasks, axis=-1), target).mean(-1)
+
+
+def probability_of_improvement(*tasks: Floats) -> Any:
+    """The mean over tasks of P(X > Y) + P(X = Y) / 2, [...]; ``tasks``: the scores X of each task, then Y of each."""
+    half = len(tasks) // 2
+    found = []
+    for x, y in zip(tasks[:half], tasks[half:], strict=True):
+        difference = x[..., :, None] - y[..., None, :]
+        found.append(((difference > 0) + 0.5 * (difference == 0)).mean((-2, -1)))
+    return np.mean(found, axis=0)
+
+
+def estimate(statistic: Callable[..., Any], *tasks: Sequence[float]) -> Estimate:
+    """A statistic of the scores of each task, with its interval. The same scores give the same interval."""
+    scores = [np.asarray(task, np.float64) for task in tasks]
+    value = float(statistic(*scores))
+    if min(map(len, scores)) < 2:
+        return Estimate(value, np.nan, np.nan)
+    found = bootstrap(
+        scores, lambda *drawn, axis: statistic(*drawn), n_resamples=RESAMPLES, method="percentile", vectorized=True,
+        axis=-1, rng=np.random.default_rng(0),
+    ).confidence_interval  # fmt: skip
+    return Estimate(value, float(found.low), float(found.high))
+
+
+def p_value(x: Sequence[float], y: Sequence[float]) -> float:
+    """The two-sided p-value of the Mann-Whitney test that the scores of two algorithms on a task are alike.
+
+    It is exact without ties. With ties it is that of a permutation test.
+    """
+    ties = len({*x, *y}) < len(x) + len(y)
+    method: Any = PermutationMethod(n_resamples=9_999, rng=np.random.default_rng(0)) if ties else "exact"
+    return float(mannwhitneyu(x, y, method=method).pvalue)
+
+
+def smallest_p_value(x: int, y: int) -> float:
+    """The smallest one that so many runs can have: all scores of one are higher than all of the other."""
+    return p_value(np.arange(x).tolist(), (x + np.arange(y)).tolist())
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values corrected for their number (Holm 1979, the step-down procedure)."""
+    order = np.argsort(p, kind="stable")
+    stepped = np.minimum(np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(p), 0, -1)), 1.0)
+    corrected = np.empty(len(p))
+    corrected[order] = stepped
+    return corrected.tolist()

@@ -1,0 +1,46 @@
+"""Notes of a report: what affects how its numbers can be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from evorl.analysis.groups import Group, differences
+
+
+def warnings(groups: Sequence[Group]) -> list[str]:
+    """Return warnings that affect how the numbers can be read."""
+    runs = [run for group in groups for run in group.runs]
+    open_ends = sum(run.state != "finished" for run in runs)
+    known = f"{open_ends} of {count(len(runs), 'run')} not finished: their newest values are shown."
+    return [
+        *(
+            f"{group.label}: {again}, so its interval is too narrow."
+            for group in groups
+            if (again := _repeated_seeds(group))
+        ),
+        *(
+            f"{group.label}: means over runs of unlike {keys}."
+            for group in groups
+            if (keys := _differing_budget_keys(group))
+        ),
+        *([known] if open_ends else []),
+        *(f"{run.directory}: {count(run.damaged, 'damaged line')} left out." for run in runs if run.damaged),
+        *(f"{run.directory}: failed: {run.reason}" for run in runs if run.state == "failed"),
+        *(f"{run.directory}: no metrics yet." for run in runs if not run.series),
+    ]
+
+
+def _repeated_seeds(group: Group) -> str:
+    twice = [str(seed) for seed, n in Counter(run.seed for run in group.runs).items() if n > 1]
+    return f"seed {', '.join(twice)} counts more than once" if twice else ""
+
+
+def _differing_budget_keys(group: Group) -> str:
+    """Return the keys of the budget in which the runs of a group differ."""
+    return ", ".join(key for key in differences(group.runs) if key.startswith("budget."))
+
+
+def count(n: int, noun: str) -> str:
+    """``1 run``, ``2 runs``."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"

@@ -1,0 +1,136 @@
+"""Aggregates: rliable's numbers, intervals, and comparisons that claim no more than the runs show."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evorl.analysis.aggregates import (
+    estimate,
+    holm,
+    iqm,
+    mean,
+    median,
+    optimality_gap,
+    p_value,
+    probability_of_improvement,
+    smallest_p_value,
+)
+from evorl.analysis.comparison import comparison_rows, comparison_text
+from evorl.analysis.groups import Group
+from evorl.analysis.runs import RunRecord
+
+X = (
+    [0.279, 0.768, 0.379, 1.254, 0.217, -0.093, 0.348],
+    [0.07, 1.054, 0.286, 0.709, 1.24, 0.567, 0.405],
+    [0.501, 0.644, 0.899, 0.107, 0.681, 0.135, 0.315],
+)
+Y = ([0.279, 0.664, 0.397, -0.016, 0.378], [0.475, 0.832, 0.108, 0.508, 0.081], [0.264, -0.157, 0.431, 0.485, 0.342])
+RLIABLE = {  # of rliable 1.2.0 on these scores; intervals of 50,000 and 20,000 resamples
+    "iqm": (iqm, X, 0.4649090909090909, 0.30564, 0.65918),
+    "mean": (mean, X, 0.5126190476190476, 0.36386, 0.67362),
+    "median": (median, X, 0.4688571428571429, 0.32800, 0.69643),
+    "optimality gap": (optimality_gap(1.0), X, 0.5134761904761904, 0.37576, 0.64553),
+    "improvement": (probability_of_improvement, (*X, *Y), 0.6047619047619047, 0.40952, 0.78571),
+}
+SCORES = st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0]), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("name", RLIABLE)
+def test_they_are_those_of_rliable(name: str) -> None:
+    statistic, tasks, value, low, high = RLIABLE[name]
+    found = estimate(statistic, *tasks)
+    assert found.value == pytest.approx(value, abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.02)  # the error of 2,000 resamples
+
+
+def test_an_interval_keeps_the_runs_of_each_task() -> None:
+    """Two tasks whose runs agree: a bootstrap over all runs together would spread."""
+    assert estimate(iqm, [0.0, 0.0], [1.0, 1.0]) == (0.5, 0.5, 0.5)
+
+
+def test_a_single_run_has_no_interval() -> None:
+    found = estimate(mean, [3.0])
+    assert found.value == 3 and np.isnan([found.low, found.high]).all()
+
+
+@given(SCORES, SCORES)
+def test_improvement_by_counting_pairs(x: list[float], y: list[float]) -> None:
+    pairs = [(a > b) + 0.5 * (a == b) for a in x for b in y]
+    assert probability_of_improvement(np.array(x), np.array(y)) == pytest.approx(sum(pairs) / len(pairs))
+
+
+def test_a_p_value_by_counting_all_ways_to_split_the_scores() -> None:
+    x, y = [3.0, 5.0, 6.0, 8.0], [1.0, 2.0, 4.0]
+
+    def wins(chosen: tuple[float, ...]) -> float:
+        others = [one for one in x + y if one not in chosen]
+        return sum(a > b for a in chosen for b in others)
+
+    centre = len(x) * len(y) / 2
+    ways = [abs(wins(chosen) - centre) for chosen in combinations(x + y, len(x))]
+    assert p_value(x, y) == pytest.approx(np.mean([far >= abs(wins(tuple(x)) - centre) for far in ways]))
+
+
+def test_the_smallest_p_value() -> None:
+    assert smallest_p_value(3, 3) == pytest.approx(0.1)
+    assert smallest_p_value(4, 4) == pytest.approx(2 / 70)
+
+
+def test_equal_scores_do_not_differ() -> None:
+    assert p_value([1.0, 1.0, 2.0], [1.0, 2.0, 1.0]) == pytest.approx(1.0)
+
+
+def test_holm() -> None:
+    """By hand: 0.01 * 3, then 0.03 * 2 = 0.06, then 0.04 * 1, which may not be lower than the one before."""
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+
+
+def group(name: str, *fitness: float) -> Group:
+    runs = [
+        RunRecord(directory=Path(name, str(seed)), config={"seed": seed}, result={"fitness": value})
+        for seed, value in enumerate(fitness)
+    ]
+    return Group({"rl": name}, runs)
+
+
+def said(*groups: Group) -> dict[str, str]:
+    return {row["rl"]: row["compared with the first"] for row in comparison_rows(groups)}
+
+
+def test_groups_are_compared_with_the_highest() -> None:
+    found = said(
+        group("a2c", 1, 2, 3, 4, 5, 6),
+        group("ppo", 11, 12, 13, 14, 15, 16),
+        group("td3", 9, 11.5, 12.5, 13.5, 14.5, 17),
+    )
+    assert [*found] == ["ppo", "td3", "a2c"]
+    assert found["a2c"] == "lower (p = 0.0043)"
+    assert found["ppo"] == "highest" and found["td3"].startswith("no difference shown (p = 0.")
+
+
+def test_three_runs_are_too_few_however_far_apart() -> None:
+    found = comparison_rows([group("a2c", 1, 2, 3), group("ppo", 100, 200, 300)])
+    assert [row["compared with the first"] for row in found] == ["highest", "too few runs to tell"]
+    assert found[1]["P(first better)"] == 1
+    text = comparison_text(found)
+    assert text[0]["fitness: IQM [95 %]"] == "200 [100, 300]" and text[0]["P(first better) [95 %]"] == ""
+    assert text[1]["P(first better) [95 %]"] == "1 [1, 1]"
+
+
+def test_groups_of_single_runs_are_not_compared() -> None:
+    assert comparison_rows([group("a2c", 1), group("ppo", 2)]) == []
+    assert comparison_rows([group("a2c", 1, 2), group("ppo", 2)]) == []
+
+
+def test_the_same_algorithm_under_other_seeds_is_no_difference() -> None:
+    """Of 200 comparisons of alike scores, at most as many as the level says are called different."""
+    generator = np.random.default_rng(1)
+    draws = [generator.normal(0, 1, (2, 10)) for _ in range(200)]
+    assert sum(p_value(x.tolist(), y.tolist()) < 0.05 for x, y in draws) <= 17  # 5 % and two standard errors
+    assert sum(p_value((x + 2).tolist(), y.tolist()) < 0.05 for x, y in draws) >= 190
