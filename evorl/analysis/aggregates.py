@@ -16,6 +16,7 @@ import numpy as np
 from scipy.stats import PermutationMethod, bootstrap, mannwhitneyu, trim_mean
 
 from evorl.analysis.statistics import Floats
+from evorl.util import seed as seeds
 
 CUT = 0.25
 """Share of the scores that the interquartile mean drops at either end, rounded down."""
@@ -68,7 +69,7 @@ def estimate(statistic: Callable[..., Any], *tasks: Sequence[float]) -> Estimate
         return Estimate(value, np.nan, np.nan)
     found = bootstrap(
         scores, lambda *drawn, axis: statistic(*drawn), n_resamples=RESAMPLES, method="percentile", vectorized=True,
-        axis=-1, rng=np.random.default_rng(0),
+        axis=-1, rng=seeds.generator("bootstrap"),
     ).confidence_interval  # fmt: skip
     return Estimate(value, float(found.low), float(found.high))
 
@@ -79,7 +80,7 @@ def p_value(x: Sequence[float], y: Sequence[float]) -> float:
     It is exact without ties. With ties it is that of a permutation test.
     """
     ties = len({*x, *y}) < len(x) + len(y)
-    method: Any = PermutationMethod(n_resamples=9_999, rng=np.random.default_rng(0)) if ties else "exact"
+    method: Any = PermutationMethod(n_resamples=9_999, rng=seeds.generator("bootstrap")) if ties else "exact"
     return float(mannwhitneyu(x, y, method=method).pvalue)
 
 
