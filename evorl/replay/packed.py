@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evorl.mdp.core import Spec
 from evorl.util import command
 from evorl.util.errors import BadRequest
 
 Array = NDArray[Any]
 
 
+def check_compressible(spec: Spec) -> None:
+    """Raise `BadRequest` for a world without observations in bytes, and without the package lz4."""
+    if not any(one.dtype == "uint8" for one in spec.inputs):
+        raise BadRequest("only observations in bytes (uint8) are compressed, and this world has none", "rl.compress")
+    if find_spec("lz4") is None:
+        raise BadRequest(f"needs more than is installed: {command.install('lz4')}", "rl.compress")
+
+
 class Packed:
     """An array [n, ...] that is written and read in rows, in memory that grows with what it holds.
 
-    It has what a replay needs of an array. Raises `BadRequest` without the package lz4.
+    It has what a replay needs of an array.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        try:
-            from lz4 import block
-        except ImportError:
-            raise BadRequest(f"needs more than is installed: {command.install('lz4')}", "rl.compress") from None
+        from lz4 import block
+
         self.shape, self.dtype = shape, dtype
         self._compress, self._decompress = block.compress, block.decompress
         self._row_bytes = math.prod(shape[1:]) * dtype.itemsize

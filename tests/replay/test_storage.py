@@ -18,7 +18,8 @@ from evorl.replay.storage import Fragment, Replay, Shape, Storage
 
 SPEC = Spec((Input("place", (3,)), Input("picture", (1, 2, 2), "uint8")), Discrete(4), rewards=("a", "b"), masked=True)
 STACKED = replace(SPEC, inputs=(SPEC.inputs[0], Input("picture", (4, 2, 2), "uint8", stacked=True)))
-TWO_STACKS = replace(SPEC, inputs=(Input("place", (2, 3), stacked=True), Input("picture", (3, 2), "uint8", stacked=True)))
+BOTH = (Input("place", (2, 3), stacked=True), Input("picture", (3, 2), "uint8", stacked=True))
+TWO_STACKS = replace(SPEC, inputs=BOTH)
 SPECS = [SPEC, STACKED, TWO_STACKS]
 GAMMA = np.array([0.9, 0.5])
 
@@ -109,7 +110,8 @@ def compare(replay: Storage, twin: Twin, oldest: int, length: int, steps: int) -
     """All transitions of these numbers, of which there is one at least; next states only where there are any."""
     assert oldest < length
     read = replay.read(np.arange(oldest, length), length, GAMMA, steps)
-    assert [x.dtype for x in read.inputs] == [one.dtype for one in replay.spec.inputs] and read.legal is not None and read.next_legal is not None
+    assert [x.dtype for x in read.inputs] == [one.dtype for one in replay.spec.inputs]
+    assert read.legal is not None and read.next_legal is not None
     rows = [twin.read(number, length, steps) for number in range(oldest, length)]
     state, action, reward, discount, following, terminated = zip(*rows, strict=True)
     for found, expected in zip((*read.inputs, read.legal), zip(*state, strict=True), strict=True):
