@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from evorl.mdp.core import Array, Input, WorldError
 
 
@@ -18,10 +20,9 @@ def depth(inputs: Sequence[Input]) -> int:
 def check_stacks(one: Input, before: Array, after: Array, begins: Array) -> None:
     """Raise `WorldError` unless the states ``after`` [N, k, ...] hold the frames of those ``before`` them [N, k, ...]
     and one more, or the same frame k times where their episode ``begins`` [N]."""
-    first, later = after[begins], ~begins
-    fresh = (first[:, :-1] == first[:, -1:]).all()
-    if not (fresh and (after[later, :-1] == before[later, 1:]).all()):
-        raise WorldError(
-            f"the input {one.name!r} is no stack of the newest {one.shape[0]} frames, as its spec says: "
-            + ("a state does not go on from the one before" if fresh else "an episode begins with several frames")
-        )
+    for was, now, first in zip(before, after, begins, strict=True):  # row by row, in the processor's cache
+        if not np.array_equal(now[:-1], now[1:] if first else was[1:]):
+            raise WorldError(
+                f"the input {one.name!r} is no stack of the newest {one.shape[0]} frames, as its spec says: "
+                + ("an episode begins with several frames" if first else "a state does not go on from the one before")
+            )
