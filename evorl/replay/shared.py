@@ -41,7 +41,7 @@ class SharedReplay(Replay):
 
     def __init__(self, spec: Spec, shape: Shape) -> None:
         self.block = Block()
-        size = _size(spec, shape)
+        size = ring_bytes(spec, shape)
         super().__init__(spec, shape, _Carver(self.block.view(size)))
         self.size = size
 
@@ -119,7 +119,7 @@ class _Carver:
         return found
 
 
-def _size(spec: Spec, shape: Shape) -> int:
+def ring_bytes(spec: Spec, shape: Shape) -> int:
     """Bytes that the arrays of a ring take."""
     total = 0
 
