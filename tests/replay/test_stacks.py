@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from harness import go
+from harness import fingerprint, go
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -186,6 +187,20 @@ def test_learners_take_the_steps_of_those_with_whole_stacks(hyper: Any) -> None:
         assert first.gradient_steps > 15 and ends > 8 and (cuts > 3 or hyper is ELITE)
         for one in others:
             assert one.gradient_steps == first.gradient_steps and torch.equal(one.theta, first.theta)
+
+
+def test_a_run_with_compressed_frames_resumes_to_the_bit(tmp_path: Path) -> None:
+    """From checkpoints, after the ring has wrapped."""
+    asked = (
+        *("mdp=atari_noframeskip", "mdp.game=breakout", "mdp.size=36", "mdp.time_limit=20", "rl=dqn", "rl.batch=4"),
+        *("rl.slots=2", "rl.samples_per_step=0.2", "rl.warm_up=60", "rl.capacity=90", "rl.compress=true"),
+        *("rl.n_step=2", "rl.net.hidden=[8]", "eval.every=0", "eval.episodes=1", "checkpoint.every=64"),
+    )
+    assert go(*asked, "budget.steps=256", f"hydra.run.dir={tmp_path / 'whole'}") == 0
+    assert go(*asked, "budget.steps=128", f"hydra.run.dir={tmp_path / 'halves'}") == 0
+    assert go(f"resume={tmp_path / 'halves'}", "budget.steps=256") == 0
+    stopped = [128]
+    assert fingerprint(tmp_path / "halves", aside=stopped) == fingerprint(tmp_path / "whole", aside=stopped)
 
 
 # ------------------------------------------------------------------ bytes
