@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from importlib.util import find_spec
 from typing import Any
 
@@ -53,5 +54,5 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the compressed rows. Those never written count, too."""
-        return sum(map(len, self._rows))
+        """Bytes of the compressed rows and what Python needs to hold them. Rows never written count, too."""
+        return sum(map(sys.getsizeof, self._rows)) + sys.getsizeof(self._rows)
