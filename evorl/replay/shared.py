@@ -21,7 +21,7 @@ from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import Block, Reader
 from evorl.mdp.core import Spec
 from evorl.replay.storage import Append, Replay, Shape, Storage, by_number
-from evorl.util.types import AppendedRows, StateDict
+from evorl.util.types import StateDict
 
 ALIGNMENT = 64  # bytes: arrays begin at cache lines
 PIECE_BYTES = 1 << 26  # about as many in one message; a whole ring may be too large for one
@@ -59,7 +59,7 @@ class SharedReplay(Replay):
                 ("frames", frames, former.frames),
                 ("transitions", transitions, former.transitions),
             )
-            for piece in _cut(rows._replace(first=max(rows.first, low)))
+            for piece in rows._replace(first=max(rows.first, low)).pieces(PIECE_BYTES)
         )
         return Append(self.count, self.frames), pieces
 
@@ -95,15 +95,6 @@ class SharedReader:
             view = Reader(address.pid).view(address.fd, address.size)
             self._storage = address, Storage(self.spec, self.shape, _Carver(view))
         return self._storage[1]
-
-
-def _cut(rows: AppendedRows) -> Iterator[AppendedRows]:
-    """Cut rows into pieces of about `PIECE_BYTES`."""
-    if rows.first < rows.end:
-        bytes_each = sum(x.nbytes for x in rows.read(rows.first, rows.first + 1).values())
-        step = max(PIECE_BYTES // bytes_each, 1)
-        for low in range(rows.first, rows.end, step):
-            yield rows._replace(first=low, end=min(low + step, rows.end))
 
 
 class _Carver:

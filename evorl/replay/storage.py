@@ -118,23 +118,23 @@ class Storage:
 
     def states(self, numbers: Numbers) -> tuple[Array, ...]:
         """Return the inputs, each [N, ...], that the transitions [N] of these numbers began in."""
-        return self.observations(self.frame[numbers % self.shape.rows])
+        return self.seen(self.frame[numbers % self.shape.rows])
 
-    def observations(self, frames: Numbers) -> tuple[Array, ...]:
-        """Return the inputs, each [N, ...], of the states whose newest frames have these numbers [N]."""
+    def seen(self, frames: Numbers) -> tuple[Array, ...]:
+        """Return the inputs, each [..., *], of the states whose newest frames have these numbers [...]."""
         stacks = self.stacks(frames) % self.shape.frames
         return tuple(
-            x.take(stacks[:, -one.shape[0] :] if one.stacked else stacks[:, -1], 0)
+            x.take(stacks[..., -one.shape[0] :] if one.stacked else stacks[..., -1], 0)
             for one, x in zip(self.spec.inputs, self.inputs, strict=True)
         )
 
     def stacks(self, frames: Numbers) -> Numbers:
-        """Return the numbers of the newest D frames [N, D], oldest first, of states by the newest one [N] of each."""
+        """Return the numbers of the newest D frames [..., D], oldest first, of states by their newest ones [...]."""
         found = [frames]
         if self.earlier is not None:
             for _ in range(self.shape.depth - 1):
                 found.append(self.earlier[found[-1] % self.shape.frames])
-        return np.stack(found[::-1], 1)
+        return np.stack(found[::-1], -1)
 
     def read(self, numbers: Numbers, length: int, gamma: Array, steps: int = 1) -> Transitions:
         """Return the transitions [N] of these numbers as they were when ``length`` transitions existed.
@@ -153,12 +153,12 @@ class Storage:
             now = then
         before, after = self.frame[at], self.next_frame[now]
         return Transitions(
-            self.observations(before),
+            self.seen(before),
             None if self.legal is None else self.legal[before % self.shape.frames],
             self.action[at],
             reward.astype(np.float32),
             np.where(self.terminated[now][:, None], 0, discount).astype(np.float32),
-            self.observations(after),
+            self.seen(after),
             None if self.legal is None else self.legal[after % self.shape.frames],
         )
 
@@ -248,7 +248,7 @@ class Replay(Storage):
         place = np.empty((len(new.done) + 1, len(new.column)), np.int64)
         place[0] = self.last_frame[new.column]
         # A first state is there if its whole stack is; else all frames of its stack are stored.
-        oldest = self.stacks(place[0]).min(1)
+        oldest = self.stacks(place[0]).min(-1)
         fresh = ~gapless | (oldest < self.frames - self.shape.shared)
         place[0, fresh] = NONE
         for back in reversed(range(self.shape.depth)):

@@ -258,7 +258,7 @@ MUTATIONS: dict[str, tuple[str, tuple[Any, ...], Any, str, str]] = {
     "ring: only the newest frame of a first state": (
         "ring", RING, Replay._put_states, "range(self.shape.depth)", "range(1)"),
     "ring: a stack of which frames were overwritten": (
-        "ring", LATE, Replay._put_states, "self.stacks(place[0]).min(1)", "place[0]"),
+        "ring", LATE, Replay._put_states, "self.stacks(place[0]).min(-1)", "place[0]"),
     "ring: older frames not counted": (
         "ring", FULL, Replay.oldest, "self.shape.depth * len(self.last)", "0"),
     "ring: stacks the wrong way round": ("ring", RING, storage.Storage.stacks, "found[::-1]", "found"),
