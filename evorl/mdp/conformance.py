@@ -29,6 +29,7 @@ from evorl.mdp.core import (
     heads,
 )
 from evorl.mdp.random_play import random_action
+from evorl.mdp.stacks import check_stacks
 from evorl.util.seed import Episodes, generator
 
 MAX_DECISIONS = 100_000
@@ -50,7 +51,7 @@ def check(
     an episode has ended. Checks in order:
 
     * battles can be left early (only for a world written as battles);
-    * shapes, dtypes, finite numbers, masks, ends, results and costs are valid;
+    * shapes, dtypes, finite numbers, stacks of frames, masks, ends, results and costs are valid;
     * the same keys and actions repeat the same episodes;
     * other keys give other episodes (skipped with ``varied=False``, for a world without random numbers);
     * a saved state continues bit for bit in a new arena;
@@ -98,6 +99,7 @@ class _Playthrough:
         self.restored = False  # its first rows go on from another playthrough
         self.waiting: set[int] = set()
         self.ended = self.cost = 0
+        self.stacks: dict[tuple[int, int], Array] = {}  # the last ones, by slot and number of the input
         self.reported: set[str] | None = None  # the names of every episode's results
 
     def play(self, decisions: int, ends: int = 0) -> _Playthrough:
@@ -153,9 +155,23 @@ class _Playthrough:
             odd = sorted(self.reported ^ set(result))
             _require(not odd, f"slot {slot}: the results {odd} are those of some episodes only")
         self.ended += over
+        try:
+            self._check_stacks(slot, over)
+        except WorldError as error:
+            raise Nonconformity(f"slot {slot}: {error}") from None
         final = tuple(x[slot].tobytes() for x in now.final) if truncated else ()
         outcome = (now.reward[slot].tobytes(), terminated, truncated)
         self.rows[slot].append(_Record(_seen(now, slot), outcome, final, tuple(sorted((result or {}).items()))))
+
+    def _check_stacks(self, slot: int, over: bool) -> None:
+        for n, one in enumerate(self.arena.spec.inputs):
+            seen, final = self.now.inputs[n][[slot]], self.now.final[n][[slot]]
+            before = self.stacks.get((slot, n), None if self.restored else seen)
+            if one.stacked and before is not None:
+                check_stacks(one, before, seen, np.array([over or (slot, n) not in self.stacks]))
+                if self.now.truncated[slot]:
+                    check_stacks(one, before, final, np.array([False]))
+            self.stacks[slot, n] = seen
 
     def _send(self) -> None:
         spec, legal = self.arena.spec, self.now.legal

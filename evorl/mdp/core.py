@@ -44,11 +44,16 @@ def check_name(name: object) -> None:
 
 @dataclass(frozen=True)
 class Input:
-    """One named observation array, without batch axis. uint8 [C, H, W] is an image."""
+    """One named observation array, without batch axis. uint8 [C, H, W] is an image.
+
+    ``stacked``: the first axis holds the newest frames of the episode, oldest first. An episode begins with its first
+    frame in all places. A replay then keeps each frame once, and raises `WorldError` if a state is no such stack.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
+    stacked: bool = False
 
 
 @dataclass(frozen=True)

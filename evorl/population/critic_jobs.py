@@ -123,7 +123,10 @@ def job_of(in_flight: Sequence[Job], entry: JobEntry, line: int) -> Job:
 
 
 def replay_shape(hyper: OffPolicyHyper) -> Shape:
-    """The size of the shared replay; a quarter of its capacity may be appended while a job reads."""
+    """The size of the shared replay; a quarter of its capacity may be appended while a job reads. Raises `BadRequest`
+    for one that cannot be shared."""
+    if hyper.compress:
+        raise BadRequest("workers read a shared replay in place, so it is not compressed", "rl.compress")
     return Shape(hyper.capacity, 1, hyper.capacity // 4)
 
 

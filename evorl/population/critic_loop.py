@@ -310,7 +310,7 @@ class CriticPopulation:
             if 2 * size > self.replay.capacity:
                 raise BadRequest(f"an episode of {size} decisions needs twice as much", "rl.capacity")
             for job in self.in_flight:
-                if job.reads and not self.replay.spares(job.given.length, size, size + 2):
+                if job.reads and not self.replay.spares(job.given.length, size, size + 1 + self.replay.shape.depth):
                     job.future.result()
             self.replay.append(new)
 

@@ -35,6 +35,7 @@ from evorl.util.types import AppendedRows, StateDict
 
 SCHEMA = 1
 SEGMENT_BYTES = 8 << 20  # smaller segments of rows are written again with the next rows
+PIECE_BYTES = 64 << 20  # of rows in a segment, so that a large replay is not copied as a whole
 
 _TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 _log = logging.getLogger("evorl")
@@ -134,10 +135,10 @@ def _write_rows(
             _link(previous / file, directory / file)
             entries[file] = known[file]["size"], known[file]["sha256"]
         begin = kept[-1][1] if kept else one.first
-        if begin < one.end:
-            file = f"rows-{number}-{begin}-{one.end}.safetensors"
-            entries[file] = files.write(directory / file, tensors.encode(one.read(begin, one.end)))
-            kept.append([begin, one.end, file])
+        for piece in one._replace(first=begin).pieces(PIECE_BYTES):
+            file = f"rows-{number}-{piece.first}-{piece.end}.safetensors"
+            entries[file] = files.write(directory / file, tensors.encode(piece.whole()["rows"]))
+            kept.append([piece.first, piece.end, file])
         rows[name] = {"first": one.first, "segments": kept}
     return rows, entries
 
@@ -275,12 +276,16 @@ def load(path: Path) -> StateDict:
 
 def _read_rows(path: Path, manifest: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """Return `AppendedRows.whole` from its segments."""
-    parts = []
-    for begin, _, file in found["segments"]:
+    first, segments = found["first"], found["segments"]
+    rows: dict[str, Any] = {}
+    for begin, end, file in segments:  # one at a time in memory
         part = tensors.decode(_read_verified(path / file, manifest["files"][file]))
-        parts.append({name: x[max(found["first"] - begin, 0) :] for name, x in part.items()})
-    rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
-    return {"first": found["first"], "rows": rows}
+        low = max(begin, first)
+        for name, x in part.items():
+            if name not in rows:
+                rows[name] = np.empty((segments[-1][1] - first, *x.shape[1:]), x.dtype)
+            rows[name][low - first : end - first] = x[low - begin :]
+    return {"first": first, "rows": rows}
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -86,8 +86,11 @@ class Minibatch(NamedTuple):
 class Mixture:
     """The parts of a replay in use, and what is due."""
 
-    def __init__(self, parts: Parts, batch: int, fragment: int, fill_in: int, like: Columns, seed: int) -> None:
-        """``fragment``: rollouts that arrive at once. ``fill_in``: those that must be there before a step is due."""
+    def __init__(
+        self, parts: Parts, batch: int, fragment: int, fill_in: int, like: Columns, seed: int, compress: bool = False
+    ) -> None:
+        """``fragment``: rollouts that arrive at once. ``fill_in``: those that must be there before a step is due.
+        ``compress``: keep observations in bytes compressed."""
         self.sizes, self.batch, self.fill_in = parts.sizes(batch), batch, fill_in
         self.parts: dict[str, Part] = {}
         self.keys = {name: seeds.key(seed, "replay", name) for name in self.sizes}
@@ -103,6 +106,8 @@ class Mixture:
             self.parts["attentive"] = Attentive(parts.attentive, like)
         if "prioritized" in self.sizes:
             self.parts["prioritized"] = Prioritized(parts.prioritized, plain)
+        for part in self.parts.values() if compress else ():
+            part.rollouts.compress()
         self.columns = [*plain]  # what a gradient step reads
         self.count = 0  # rollouts that arrived
         self.owed = 0  # of them, those that no gradient step was taken for; decides where there is no queue

@@ -21,7 +21,7 @@ from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import Block, Reader
 from evorl.mdp.core import Spec
 from evorl.replay.storage import Append, Replay, Shape, Storage, by_number
-from evorl.util.types import AppendedRows, StateDict
+from evorl.util.types import StateDict
 
 ALIGNMENT = 64  # bytes: arrays begin at cache lines
 PIECE_BYTES = 1 << 26  # about as many in one message; a whole ring may be too large for one
@@ -41,7 +41,7 @@ class SharedReplay(Replay):
 
     def __init__(self, spec: Spec, shape: Shape) -> None:
         self.block = Block()
-        size = _size(spec, shape)
+        size = ring_bytes(spec, shape)
         super().__init__(spec, shape, _Carver(self.block.view(size)))
         self.size = size
 
@@ -59,7 +59,7 @@ class SharedReplay(Replay):
                 ("frames", frames, former.frames),
                 ("transitions", transitions, former.transitions),
             )
-            for piece in _cut(rows._replace(first=max(rows.first, low)))
+            for piece in rows._replace(first=max(rows.first, low)).pieces(PIECE_BYTES)
         )
         return Append(self.count, self.frames), pieces
 
@@ -97,15 +97,6 @@ class SharedReader:
         return self._storage[1]
 
 
-def _cut(rows: AppendedRows) -> Iterator[AppendedRows]:
-    """Cut rows into pieces of about `PIECE_BYTES`."""
-    if rows.first < rows.end:
-        bytes_each = sum(x.nbytes for x in rows.read(rows.first, rows.first + 1).values())
-        step = max(PIECE_BYTES // bytes_each, 1)
-        for low in range(rows.first, rows.end, step):
-            yield rows._replace(first=low, end=min(low + step, rows.end))
-
-
 class _Carver:
     """Finds arrays in memory, one behind the other."""
 
@@ -119,7 +110,7 @@ class _Carver:
         return found
 
 
-def _size(spec: Spec, shape: Shape) -> int:
+def ring_bytes(spec: Spec, shape: Shape) -> int:
     """Bytes that the arrays of a ring take."""
     total = 0
 

@@ -7,7 +7,11 @@ Observations are stored once, as *frames*, in their own dtype. A transition name
 was chosen in and the one that followed. Within an episode the second is the next transition's first. An episode that
 was truncated has one more frame, the observation that it was cut at.
 
-Letters in shapes: T decisions of a slot in a fragment, B slots, N transitions, R named rewards, K action components.
+Of a stack of frames (`Input.stacked`) only the newest one is stored. Each frame names the frame before it in its
+episode, the first one itself. So a stack is read by following these names, and reaches across fragments.
+
+Letters in shapes: T decisions of a slot in a fragment, B slots, N transitions, R named rewards, K action components,
+D frames of the deepest stack.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.mdp.core import Box, Spec, heads
+from evorl.mdp.stacks import check_stacks, depth
+from evorl.replay.packed import Packed
 from evorl.util.types import AppendedRows, StateDict
 
 Array = NDArray[Any]
@@ -69,6 +75,7 @@ class Shape(NamedTuple):
     capacity: int  # transitions
     columns: int  # slots of all members; each fragment continues some of them
     slack: int = 0  # transitions that may be appended while a reader of an older length still reads
+    depth: int = 1  # frames of a state; a ring takes it from its `Spec`
 
     @property
     def rows(self) -> int:
@@ -78,7 +85,7 @@ class Shape(NamedTuple):
     @property
     def shared(self) -> int:
         """A fragment shares its first frames if they are among so many newest ones."""
-        return self.capacity // 16 + self.columns
+        return self.capacity // 16 + self.depth * self.columns
 
     @property
     def frames(self) -> int:
@@ -89,10 +96,16 @@ class Shape(NamedTuple):
 class Storage:
     """The arrays of a ring, which many processes may read."""
 
-    def __init__(self, spec: Spec, shape: Shape, zeros: Zeros = np.zeros) -> None:
-        """``zeros``: makes the arrays, or finds them in memory that another process writes."""
-        self.shape, room, rows = shape, shape.frames, shape.rows
-        self.inputs = tuple(zeros((room, *one.shape), np.dtype(one.dtype)) for one in spec.inputs)
+    def __init__(self, spec: Spec, shape: Shape, zeros: Zeros = np.zeros, compress: bool = False) -> None:
+        """``zeros``: makes the arrays, or finds them in memory that another process writes. ``compress``: keep inputs
+        of bytes compressed, in memory of this process."""
+        self.spec, self.shape = spec, shape._replace(depth=depth(spec.inputs))
+        room, rows = self.shape.frames, self.shape.rows
+        frames = [(one.shape[1:] if one.stacked else one.shape, np.dtype(one.dtype)) for one in spec.inputs]
+        self.inputs: tuple[Array | Packed, ...] = tuple(
+            (Packed if compress and dtype == np.uint8 else zeros)((room, *one), dtype) for one, dtype in frames
+        )
+        self.earlier = zeros((room,), np.dtype("i8")) if self.shape.depth > 1 else None  # number of the frame before
         self.legal = zeros((room, sum(heads(spec.action))), np.dtype(bool)) if spec.masked else None
         size, dtype = (len(spec.action.low), "f4") if isinstance(spec.action, Box) else (len(heads(spec.action)), "i8")
         self.action = zeros((rows, size), np.dtype(dtype))
@@ -105,8 +118,23 @@ class Storage:
 
     def states(self, numbers: Numbers) -> tuple[Array, ...]:
         """Return the inputs, each [N, ...], that the transitions [N] of these numbers began in."""
-        before = self.frame[numbers % self.shape.rows] % self.shape.frames
-        return tuple(x.take(before, 0) for x in self.inputs)
+        return self.seen(self.frame[numbers % self.shape.rows])
+
+    def seen(self, frames: Numbers) -> tuple[Array, ...]:
+        """Return the inputs, each [..., *], of the states whose newest frames have these numbers [...]."""
+        stacks = self.stacks(frames) % self.shape.frames
+        return tuple(
+            x.take(stacks[..., -one.shape[0] :] if one.stacked else stacks[..., -1], 0)
+            for one, x in zip(self.spec.inputs, self.inputs, strict=True)
+        )
+
+    def stacks(self, frames: Numbers) -> Numbers:
+        """Return the numbers of the newest D frames [..., D], oldest first, of states by their newest ones [...]."""
+        found = [frames]
+        if self.earlier is not None:
+            for _ in range(self.shape.depth - 1):
+                found.append(self.earlier[found[-1] % self.shape.frames])
+        return np.stack(found[::-1], -1)
 
     def read(self, numbers: Numbers, length: int, gamma: Array, steps: int = 1) -> Transitions:
         """Return the transitions [N] of these numbers as they were when ``length`` transitions existed.
@@ -123,20 +151,20 @@ class Storage:
             reward = reward + np.where(more[:, None], discount * self.reward[then], 0)
             discount = np.where(more[:, None], discount * gamma, discount)
             now = then
-        before, after = self.frame[at] % self.shape.frames, self.next_frame[now] % self.shape.frames
+        before, after = self.frame[at], self.next_frame[now]
         return Transitions(
-            tuple(x.take(before, 0) for x in self.inputs),
-            None if self.legal is None else self.legal[before],
+            self.seen(before),
+            None if self.legal is None else self.legal[before % self.shape.frames],
             self.action[at],
             reward.astype(np.float32),
             np.where(self.terminated[now][:, None], 0, discount).astype(np.float32),
-            tuple(x.take(after, 0) for x in self.inputs),
-            None if self.legal is None else self.legal[after],
+            self.seen(after),
+            None if self.legal is None else self.legal[after % self.shape.frames],
         )
 
-    def frame_stores(self) -> tuple[Array, ...]:
+    def frame_stores(self) -> tuple[Array | Packed, ...]:
         """The arrays of frames."""
-        return self.inputs if self.legal is None else (*self.inputs, self.legal)
+        return (*self.inputs, *(x for x in (self.legal, self.earlier) if x is not None))
 
     def put_frames(self, first: int, rows: Sequence[Array]) -> None:
         """Store frames with the numbers ``first`` onwards, for each array of `frame_stores`."""
@@ -166,8 +194,8 @@ class Replay(Storage):
     transitions.
     """
 
-    def __init__(self, spec: Spec, shape: Shape, zeros: Zeros = np.zeros) -> None:
-        super().__init__(spec, shape, zeros)
+    def __init__(self, spec: Spec, shape: Shape, zeros: Zeros = np.zeros, compress: bool = False) -> None:
+        super().__init__(spec, shape, zeros, compress)
         self.previous.fill(NONE)
         self.following.fill(NONE)
         self.capacity, columns = shape.capacity, shape.columns
@@ -181,7 +209,8 @@ class Replay(Storage):
     # -------------------------------------------------------------- writing
 
     def append(self, new: Fragment) -> None:
-        """Append the T * B transitions of a fragment, row after row. Raises ValueError for one that is too large."""
+        """Append the T * B transitions of a fragment, row after row. Raises ValueError for one that is too large, and
+        `WorldError` for stacks of frames that are none."""
         horizon, slots = new.done.shape
         size, column = horizon * slots, new.column
         if size > self.capacity // 2:
@@ -195,33 +224,63 @@ class Replay(Storage):
         previous[0] = np.where(continues, self.last[column], NONE)
         previous[1:] = np.where(new.done[:-1], NONE, number[:-1])
 
-        # Frames: first states that are not there yet, the states after each row, the last states of truncated episodes.
-        stored = gapless & (self.last_frame[column] >= self.frames - self.shape.shared)
-        fresh, cut = int(np.count_nonzero(~stored)), new.done & ~new.terminated
-        place = np.empty((horizon + 1, slots), np.int64)
-        place[0] = np.where(stored, self.last_frame[column], self.frames + np.cumsum(~stored) - 1)
-        place[1:] = self.frames + fresh + np.arange(size).reshape(horizon, slots)
-        final = self.frames + fresh + size
-        after = place[1:].copy()
-        after[cut] = final + np.arange(np.count_nonzero(cut))
-        states = (*new.inputs, *(() if new.legal is None else (new.legal,)))
-        finals = (*new.final_inputs, *(() if new.final_legal is None else (new.final_legal,)))
-        self.put_frames(self.frames, [x[0][~stored] for x in states])
-        self.put_frames(self.frames + fresh, [x[1:].reshape(size, *x.shape[2:]) for x in states])
-        self.put_frames(final, [x[cut] for x in finals])
-
+        place, after = self._put_states(new, gapless)
         at = number.reshape(-1) % self.shape.rows
         self.action[at] = new.action.reshape(size, -1)
         self.reward[at] = new.reward.reshape(size, -1)
         self.terminated[at] = new.terminated.reshape(-1)
         self.frame[at], self.next_frame[at] = place[:-1].reshape(-1), after.reshape(-1)
         self.previous[at] = previous.reshape(-1)
-        self.count, self.frames = self.count + size, final + int(np.count_nonzero(cut))
+        self.count += size
         self.link(number.reshape(-1), self.count)
         self.appends.append(Append(self.count, self.frames))
         self.last[column] = np.where(new.done[-1], NONE, number[-1])
         self.last_frame[column], self.decisions[column] = place[-1], new.first + horizon
         self._forget()
+
+    def _put_states(self, new: Fragment, gapless: Array) -> tuple[Numbers, Numbers]:
+        """Store a fragment's frames. Return the number of the newest frame of each of its states [T+1, B], and of the
+        states that followed its decisions [T, B]."""
+        cut = new.done & ~new.terminated
+        self._check(new, cut)
+        states = (*new.inputs, *(() if new.legal is None else (new.legal,)))
+        finals = (*new.final_inputs, *(() if new.final_legal is None else (new.final_legal,)))
+        place = np.empty((len(new.done) + 1, len(new.column)), np.int64)
+        place[0] = self.last_frame[new.column]
+        # A first state is there if its whole stack is; else all frames of its stack are stored.
+        oldest = self.stacks(place[0]).min(-1)
+        fresh = ~gapless | (oldest < self.frames - self.shape.shared)
+        place[0, fresh] = NONE
+        for back in reversed(range(self.shape.depth)):
+            place[0, fresh] = self._add([x[0, fresh] for x in states], place[0, fresh], back)
+        place[1:] = self.frames + np.arange(new.done.size).reshape(new.done.shape)
+        earlier = np.where(new.done, NONE, place[:-1])
+        self._add([x[1:].reshape(-1, *x.shape[2:]) for x in states], earlier.reshape(-1))
+        after = place[1:].copy()
+        after[cut] = self._add([x[cut] for x in finals], place[:-1][cut])
+        return place, after
+
+    def _add(self, states: Sequence[Array], earlier: Numbers, back: int = 0) -> Numbers:
+        """Store a frame of each of N states, each array [N, ...]: of stacks the newest one, or ``back`` before it.
+        Return their numbers [N]; ``earlier`` [N] are those of the frames before, NONE for a first one."""
+        numbers = self.frames + np.arange(len(earlier))
+        frames = [
+            x[:, max(one.shape[0] - 1 - back, 0)] if one.stacked else x
+            for one, x in zip(self.spec.inputs, states, strict=False)
+        ]
+        names = () if self.earlier is None else (np.where(earlier == NONE, numbers, earlier),)
+        self.put_frames(self.frames, [*frames, *states[len(frames) :], *names])
+        self.frames += len(numbers)
+        return numbers
+
+    def _check(self, new: Fragment, cut: Array) -> None:
+        """Raise `WorldError` where a state is not the stack of frames that would be read."""
+        on = np.zeros(np.count_nonzero(cut), bool)
+        for one, x, final in zip(self.spec.inputs, new.inputs, new.final_inputs, strict=True):
+            if one.stacked:
+                before, after = (some.reshape(-1, *some.shape[2:]) for some in (x[:-1], x[1:]))
+                check_stacks(one, before, after, new.done.reshape(-1))
+                check_stacks(one, x[:-1][cut], final[cut], on)
 
     def _forget(self) -> None:
         """Drop the records of appends that no present reader needs."""
@@ -249,8 +308,8 @@ class Replay(Storage):
         limit = newest.frames - held + self.shape.shared  # the frames before an append that is whole
         partial = bisect_left(self.appends, limit, key=lambda one: one.frames)
         before = self.appends[partial - 1] if partial else Append(0, 0)
-        # A row's frames are at most two rows older than its place in the append; a row has at most all columns.
-        missing = max(limit - before.frames + len(self.last), 0) if limit > before.frames else 0
+        # A row's frames are at most D + 1 rows older than its place in the append; a row has at most all columns.
+        missing = limit - before.frames + self.shape.depth * len(self.last) if limit > before.frames else 0
         start = min(before.transitions + missing, self.appends[partial].transitions)
         return max(length - self.capacity, start)
 
@@ -274,7 +333,7 @@ class Replay(Storage):
 
     def _read_states(self, first: int, end: int) -> dict[str, Array]:
         at = np.arange(first, end) % self.shape.frames
-        return {str(i): x[at] for i, x in enumerate(self.frame_stores())}
+        return {str(i): x.take(at, 0) for i, x in enumerate(self.frame_stores())}
 
     def _read_transitions(self, first: int, end: int) -> dict[str, Array]:
         at = np.arange(first, end) % self.shape.rows

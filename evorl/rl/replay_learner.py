@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
+from evorl.replay.packed import check_compressible
 from evorl.replay.storage import Fragment, Replay, Shape, Storage
 from evorl.replay.uniform import uniform
 from evorl.rl.core import Batch, Hyper, Learned, Metrics
@@ -54,6 +55,8 @@ class ReplayHyper(Hyper):
     """Actions of training episodes during the warm-up."""
     n_step: Count = 1
     """Rewards that a target sums before it bootstraps."""
+    compress: bool = False
+    """Keep observations in bytes compressed by LZ4. Needs the extra lz4."""
 
     def __post_init__(self) -> None:
         if self.members * self.slots * self.horizon > self.capacity // 2:
@@ -78,12 +81,15 @@ class ReplayLearner(NetworkLearner[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
+        if hyper.compress:
+            check_compressible(spec)
         self.gradient_steps = 0
 
     @cached_property
     def replay(self) -> Replay:
         """Made when it is first needed: learners that only act have none."""
-        return Replay(self.spec, Shape(self.hyper.capacity, self.hyper.members * self.hyper.slots))
+        h = self.hyper
+        return Replay(self.spec, Shape(h.capacity, h.members * h.slots), compress=h.compress)
 
     @property
     def plays_uniformly(self) -> bool:

@@ -24,7 +24,9 @@ from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
 from evorl.ops.rmsprop import rmsprop
 from evorl.replay.mixture import Minibatch, Mixture, Parts
+from evorl.replay.packed import check_compressible
 from evorl.replay.rollouts import Array, Columns
+from evorl.replay.stacks import put_together, take_apart
 from evorl.rl.core import Batch, Hyper, Learned, Metrics
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util import seed as seeds
@@ -59,6 +61,8 @@ class RolloutHyper(Hyper):
     projection: Natural = 0
     """Width of a fixed random projection of feature vectors; 0: they are the policy's last hidden layer itself."""
     replay: Parts = field(default_factory=Parts)
+    compress: bool = False
+    """Keep observations in bytes compressed by LZ4. Needs the extra lz4."""
 
     def __post_init__(self) -> None:
         try:
@@ -94,6 +98,8 @@ class RolloutLearner(NetworkLearner[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         super().__init__(hyper, spec, seed, device)
+        if hyper.compress:
+            check_compressible(spec)
         self.gamma, self.lam = self.gamma.to(device), hyper.per_reward("lam", spec.rewards).to(device)
         self.entropy_coef, self.critic_coef = torch.zeros(2, device=device)  # entropy_coef follows its schedule
         self.critic_coef.fill_(hyper.critic_coef)
@@ -107,8 +113,8 @@ class RolloutLearner(NetworkLearner[H]):
     @cached_property
     def replay(self) -> Mixture:
         """Made when it is first needed: learners that only act have none."""
-        h, like = self.hyper, rollouts(self.hyper.storage(self.spec, 1))
-        return Mixture(h.replay, h.batch, h._fragment, h.fill_in, like, self.seed)
+        h, like = self.hyper, take_apart(rollouts(self.hyper.storage(self.spec, 1)), self.spec.inputs)
+        return Mixture(h.replay, h.batch, h._fragment, h.fill_in, like, self.seed, h.compress)
 
     # -------------------------------------------------------------- acting
 
@@ -122,7 +128,7 @@ class RolloutLearner(NetworkLearner[H]):
     @torch.no_grad()
     def encode(self, columns: Columns) -> Array:
         """Return the present network's features [N, T, F] of the states of N rollouts in which a decision was made."""
-        began = time.monotonic()
+        began, columns = time.monotonic(), put_together(columns, self.spec.inputs)
         given = {name: torch.from_numpy(x).to(self.device).transpose(0, 1) for name, x in columns.items()}
         inputs = tuple(given[f"input {i}"][:-1] for i in range(len(self.spec.inputs)))
         rest = (given["carry"], given["start"][:-1]) if "carry" in given else ()
@@ -139,7 +145,7 @@ class RolloutLearner(NetworkLearner[H]):
         self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
         if self.moments is not None:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
-        self.replay.insert(rollouts(batch), self.gradient_steps, self.encode)
+        self.replay.insert(take_apart(rollouts(batch), self.spec.inputs), self.gradient_steps, self.encode)
         found: dict[str, list[Tensor]] = {}
         ages: Metrics = {}
         began = self.gradient_steps
@@ -156,7 +162,8 @@ class RolloutLearner(NetworkLearner[H]):
 
     def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
         """Take a gradient step; return its statistics."""
-        columns = [self._tensor(name, x) for name, x in minibatch.rollouts.items()]
+        whole = put_together(minibatch.rollouts, self.spec.inputs)
+        columns = [self._tensor(name, x) for name, x in whole.items()]
         if minibatch.weights is not None:
             columns.append(torch.from_numpy(minibatch.weights).to(self.device))
         coefficients = (self.entropy_coef, self.critic_coef, self.gamma, self.lam)

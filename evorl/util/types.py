@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Meta
@@ -36,6 +36,14 @@ class AppendedRows(NamedTuple):
     def whole(self) -> dict[str, Any]:
         """Return the number of the first row, and all rows by name."""
         return {"first": self.first, "rows": self.read(self.first, self.end)}
+
+    def pieces(self, size: int) -> Iterator[AppendedRows]:
+        """Yield the rows in pieces of about ``size`` bytes, at least one row each."""
+        if self.first < self.end:
+            bytes_each = sum(x.nbytes for x in self.read(self.first, self.first + 1).values())
+            step = max(size // max(bytes_each, 1), 1)
+            for low in range(self.first, self.end, step):
+                yield self._replace(first=low, end=min(low + step, self.end))
 
 
 def with_whole_rows(state: Any) -> Any:

@@ -289,7 +289,8 @@ def test_the_largest_sums_of_pixels_are_exact() -> None:
 
 def test_observations_and_actions_are_those_asked_for() -> None:
     with playing(Atari(game="breakout", size=40, stack=3)) as arena:
-        assert arena.spec.inputs == (Input("observation", (3, 40, 40), "uint8"),) and arena.spec.action == Discrete(4)
+        assert arena.spec.inputs == (Input("observation", (3, 40, 40), "uint8", stacked=True),)
+        assert arena.spec.action == Discrete(4)
         first = arena.recv().inputs[0][0]
         assert (first == first[0]).all() and first.any()
         before = first.copy()

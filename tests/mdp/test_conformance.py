@@ -94,7 +94,8 @@ class DiceArena:
 
     def __init__(self, fault: str, slots: int, episodes: Episodes) -> None:
         action = Discrete(2) if fault != "box" else Box((-1.0, 0.0), (1.0, np.inf))
-        self.spec = Spec(inputs=(Input("sum", (1,)),), action=action, masked=fault != "box")
+        seen = Input("sum", (2,), stacked=True) if fault == "stack" else Input("sum", (1,))
+        self.spec = Spec(inputs=(seen,), action=action, masked=fault != "box")
         self.fault, self.slots, self.episodes = fault, slots, episodes
         self.sides = 2 if fault == "sides" else 1
         self.rows = empty_decisions(self.spec, slots)
@@ -223,6 +224,7 @@ FAULTS = {
     "inputs": "inputs has 0 arrays, the spec has 1",
     "nan": "inputs 'sum' is not finite",
     "reward": "a reward is not finite",
+    "stack": "the input 'sum' is no stack of the newest 2 frames, .* a state does not go on from the one before",
     "no choice": "legal leaves no legal choice in head 0",
     "no mask": "legal and the spec's masked=True contradict",
     "order": r"slots must be rising numbers below 4, not \[3, 2, 1, 0\]",

@@ -62,6 +62,17 @@ def test_a_short_tail_is_written_again_with_the_next_rows(tmp_path: Path) -> Non
     assert len(segments(tmp_path, 29)) <= 9
 
 
+def test_many_rows_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "PIECE_BYTES", 7 * WIDE)  # and a number in each row: six rows in a piece
+    save(tmp_path, 1, 3, 30, None)
+    check(tmp_path, 1, 3, 30)
+    assert len(segments(tmp_path, 1)) == 5
+    save(tmp_path, 2, 17, 40, 1)
+    check(tmp_path, 2, 17, 40)
+    shared = segments(tmp_path, 1).items() & segments(tmp_path, 2).items()
+    assert len(shared) == 2  # rows 15 to 26; the last three are written again with new ones
+
+
 def test_another_history_shares_nothing(tmp_path: Path) -> None:
     """A run that went back to an older checkpoint, and then on in another way, names that one as its previous."""
     save(tmp_path, 1, 0, 10, None)

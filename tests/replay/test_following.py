@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_storage import SPEC, Column, Twin, compare, fragment
+from test_storage import SPEC, SPECS, Column, Twin, compare, fragment
 
 from evorl.cluster.transport.connection import dumps, loads
+from evorl.mdp.core import Spec
 from evorl.replay import shared
 from evorl.replay.shared import Address, SharedReader, SharedReplay
 from evorl.replay.storage import Append, Shape
@@ -24,26 +25,28 @@ from evorl.replay.storage import Append, Shape
     ends=st.sampled_from([0.0, 0.1, 0.6]),
     follows=st.sampled_from([0.1, 0.5, 1.0]),
     piece=st.sampled_from([1, 200, 1 << 20]),
+    spec=st.sampled_from(SPECS),
 )
 def test_a_copy_reads_what_the_writer_has(
-    seed: int, horizon: int, slack: int, ends: float, follows: float, piece: int
+    seed: int, horizon: int, slack: int, ends: float, follows: float, piece: int, spec: Spec
 ) -> None:
     """Also when the ring has wrapped since it followed last, with older readers, and when it begins late."""
     rng, shape = np.random.default_rng(seed), Shape(40, 2, slack)
-    columns, replay, twin = [Column(i, rng, ends) for i in range(2)], SharedReplay(SPEC, shape), Twin()
-    reader, known, readers = SharedReader(SPEC, shape), None, dict[int, int]()
+    columns, replay, twin = [Column(i, rng, ends, spec) for i in range(2)], SharedReplay(spec, shape), Twin()
+    reader, known, readers = SharedReader(spec, shape), None, dict[int, int]()
+    most = 4 * horizon + 2 * replay.shape.depth
     elsewhere = replay.address(os.getpid())._replace(host="elsewhere")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared, "PIECE_BYTES", piece)
         for _ in range(60):
             told = fragment(columns, horizon)
-            before = {length: replay.spares(length, 2 * horizon, 3 * 2 * horizon) for length in readers}
+            before = {length: replay.spares(length, 2 * horizon, most) for length in readers}
             replay.append(told[0])
             twin.append(*told)
             readers = {length: one for length, one in readers.items() if before[length]}
             readers[replay.count] = replay.oldest(replay.count)
             if rng.random() < 0.05:
-                reader, known = SharedReader(SPEC, shape), None
+                reader, known = SharedReader(spec, shape), None
             if rng.random() < follows:
                 known, pieces = replay.since(known)
                 for one in pieces:

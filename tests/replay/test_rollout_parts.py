@@ -13,12 +13,13 @@ from mutating import check_notices, mutate
 from evorl.replay.mixture import Mixture, Parts
 from evorl.replay.parts import core, elite, prioritized
 from evorl.replay.parts.attentive import Attentive, AttentiveKeys
-from evorl.replay.parts.conformance import check, encode, toy_rollouts
+from evorl.replay.parts.conformance import INPUTS, check, encode, toy_rollouts
 from evorl.replay.parts.distances import cosine, kl, p_norm
 from evorl.replay.parts.elite import Elite, EliteKeys, pick
 from evorl.replay.parts.prioritized import Prioritized, PrioritizedKeys
 from evorl.replay.parts.queue import Queue, QueueKeys
 from evorl.replay.parts.uniform import Uniform, UniformKeys
+from evorl.replay.stacks import take_apart
 from evorl.util.errors import BadRequest
 
 FAST: dict[str, Any] = {"capacity": 12, "anneal": 30, "candidates": 3.0, "insertion_candidates": 5}
@@ -37,12 +38,19 @@ KINDS: dict[str, Any] = {
 }  # fmt: skip
 
 
+CHOSEN = "elite, kl, strategy 3, elite"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_conforms(kind: str) -> None:
     check(KINDS[kind])
 
 
-CHOSEN = "elite, kl, strategy 3, elite"
+@pytest.mark.parametrize("kind", ["queue", CHOSEN])
+def test_it_conforms_with_compressed_rollouts(kind: str) -> None:
+    check(KINDS[kind], compress=True)
+
+
 BROKEN: dict[str, tuple[str, Any, str, str]] = {
     "arrivals are miscounted": ("queue", core.Part._put, "self.count += len(places)", "self.count += 1"),
     "samples are not counted": ("uniform", core.Part.sampled, "np.add.at(self.chosen, places, 1)", "pass"),
@@ -285,8 +293,9 @@ def test_the_queue_sets_the_pace(shares: dict[str, float], due: list[int]) -> No
 
 
 def test_bytes_of_a_rollout() -> None:
-    """Four states in bytes, and three feature vectors of four numbers."""
-    assert Uniform(5, toy_rollouts(0, 1)).rollouts.bytes_each == 4 * 1 + 3 * 4 * 4
+    """Four states of a byte and of a frame of two, two frames before them, four starts, and twelve features."""
+    part = Uniform(5, take_apart(toy_rollouts(0, 1), INPUTS))
+    assert part.rollouts.bytes_each == 4 * (1 + 2) + 2 * 2 + 4 + 3 * 4 * 4
 
 
 @pytest.mark.parametrize(("arrived", "kept"), [(9, 9), (15, 0)])

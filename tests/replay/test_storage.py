@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,24 +17,42 @@ from evorl.replay.shared import SharedReader, SharedReplay
 from evorl.replay.storage import Fragment, Replay, Shape, Storage
 
 SPEC = Spec((Input("place", (3,)), Input("picture", (1, 2, 2), "uint8")), Discrete(4), rewards=("a", "b"), masked=True)
+STACKED = replace(SPEC, inputs=(SPEC.inputs[0], Input("picture", (4, 2, 2), "uint8", stacked=True)))
+BOTH = (Input("place", (2, 3), stacked=True), Input("picture", (3, 2), "uint8", stacked=True))
+TWO_STACKS = replace(SPEC, inputs=BOTH)
+SPECS = [SPEC, STACKED, TWO_STACKS]
 GAMMA = np.array([0.9, 0.5])
 
 
 class Column:
     """A slot that plays random episodes; every state is unique, so a wrong one shows."""
 
-    def __init__(self, number: int, rng: np.random.Generator, ends: float) -> None:
-        self.number, self.rng, self.ends = number, rng, ends
+    def __init__(self, number: int, rng: np.random.Generator, ends: float, spec: Spec = SPEC) -> None:
+        self.number, self.rng, self.ends, self.spec = number, rng, ends, spec
         self.state, self.decisions = self.new(), 0
 
     def new(self) -> tuple[Any, ...]:
-        return self.rng.random(3, np.float32), self.rng.integers(0, 256, (1, 2, 2), np.uint8), self.rng.random(4) < 0.7
+        """The first state of an episode."""
+        return *(self.draw(one) for one in self.spec.inputs), self.rng.random(4) < 0.7
+
+    def draw(self, one: Input) -> Any:
+        shape = one.shape[1:] if one.stacked else one.shape
+        new = self.rng.integers(0, 256, shape, np.uint8) if one.dtype == "uint8" else self.rng.random(shape, np.float32)
+        return np.stack([new] * one.shape[0]) if one.stacked else new
+
+    def then(self) -> tuple[Any, ...]:
+        """A state that follows the present one."""
+        *seen, legal = self.new()
+        return *(
+            np.concatenate([before[1:], new[:1]]) if one.stacked else new
+            for one, before, new in zip(self.spec.inputs, self.state, seen, strict=False)
+        ), legal
 
     def decide(self) -> dict[str, Any]:
-        state, final = self.state, self.new()
+        state, final = self.state, self.then()
         done = self.rng.random() < self.ends
         terminated = bool(done and self.rng.random() < 0.5)
-        self.state = self.new()
+        self.state = self.new() if done else self.then()
         self.decisions += 1
         return {
             "state": state, "final": final, "action": self.rng.integers(0, 4, 1),
@@ -91,7 +110,8 @@ def compare(replay: Storage, twin: Twin, oldest: int, length: int, steps: int) -
     """All transitions of these numbers, of which there is one at least; next states only where there are any."""
     assert oldest < length
     read = replay.read(np.arange(oldest, length), length, GAMMA, steps)
-    assert read.inputs[1].dtype == np.uint8 and read.legal is not None and read.next_legal is not None
+    assert [x.dtype for x in read.inputs] == [one.dtype for one in replay.spec.inputs]
+    assert read.legal is not None and read.next_legal is not None
     rows = [twin.read(number, length, steps) for number in range(oldest, length)]
     state, action, reward, discount, following, terminated = zip(*rows, strict=True)
     for found, expected in zip((*read.inputs, read.legal), zip(*state, strict=True), strict=True):
@@ -113,25 +133,31 @@ def compare(replay: Storage, twin: Twin, oldest: int, length: int, steps: int) -
     together=st.booleans(),
     ends=st.sampled_from([0.0, 0.1, 0.6]),
     capacity=st.integers(90, 160),
+    spec=st.sampled_from(SPECS),
+    compress=st.booleans(),
 )
 def test_it_reads_what_a_list_of_transitions_holds(
-    seed: int, horizon: int, members: int, slots: int, together: bool, ends: float, capacity: int
-) -> None:
-    check_ring(seed, horizon, members, slots, together, ends, capacity)
+    seed: int, horizon: int, members: int, slots: int, together: bool, ends: float, capacity: int, spec: Spec,
+    compress: bool,
+) -> None:  # fmt: skip
+    check_ring(seed, horizon, members, slots, together, ends, capacity, spec, compress)
 
 
-def check_ring(seed: int, horizon: int, members: int, slots: int, together: bool, ends: float, capacity: int) -> None:
+def check_ring(
+    seed: int, horizon: int, members: int, slots: int, together: bool, ends: float, capacity: int, spec: Spec = SPEC,
+    compress: bool = False,
+) -> None:  # fmt: skip
     """Members append in any order; some fragments are lost; now and then the run is resumed."""
     rng = np.random.default_rng(seed)
-    columns = [Column(i, rng, ends) for i in range(members * slots)]
-    replay, twin = Replay(SPEC, Shape(capacity, len(columns))), Twin()
+    columns = [Column(i, rng, ends, spec) for i in range(members * slots)]
+    replay, twin = Replay(spec, Shape(capacity, len(columns)), compress=compress), Twin()
     for _ in range(30):
         member = int(rng.integers(members))
         some = columns if together else columns[member * slots : (member + 1) * slots]
         if rng.random() < 0.1:
             fragment(some, horizon)  # one that is never told
         if rng.random() < 0.1:
-            replay = restored(replay, capacity, len(columns))
+            replay = restored(replay, len(columns), compress=bool(rng.random() < 0.5))
         told = fragment(some, horizon)
         replay.append(told[0])
         twin.append(*told)
@@ -140,8 +166,8 @@ def check_ring(seed: int, horizon: int, members: int, slots: int, together: bool
     assert replay.count == len(twin.all)
 
 
-def restored(replay: Replay, capacity: int, columns: int) -> Replay:
-    other = Replay(SPEC, Shape(capacity, columns))
+def restored(replay: Replay, columns: int, compress: bool = False) -> Replay:
+    other = Replay(replay.spec, Shape(replay.capacity, columns), compress=compress)
     other.load_state_dict(replay.state_dict())
     return other
 
@@ -167,40 +193,42 @@ def test_a_shorter_length_reads_what_it_was_then() -> None:
     slack=st.integers(0, 60),
     ends=st.sampled_from([0.0, 0.1, 0.6]),
     again=st.booleans(),
+    spec=st.sampled_from(SPECS),
 )
 def test_readers_in_shared_memory_see_what_was_there_when_they_began(
-    seed: int, horizon: int, slack: int, ends: float, again: bool
+    seed: int, horizon: int, slack: int, ends: float, again: bool, spec: Spec
 ) -> None:
     """A reader of an older length reads the same as long as the writer may append, also in a resumed run."""
-    check_readers(seed, horizon, slack, ends, again)
+    check_readers(seed, horizon, slack, ends, again, spec)
 
 
-def check_readers(seed: int, horizon: int, slack: int, ends: float, again: bool) -> None:
+def check_readers(seed: int, horizon: int, slack: int, ends: float, again: bool, spec: Spec = SPEC) -> None:
     rng = np.random.default_rng(seed)
-    columns, shape = [Column(i, rng, ends) for i in range(2)], Shape(40, 2, slack)
-    replay, twin, held = SharedReplay(SPEC, shape), Twin(), 0
+    columns, shape = [Column(i, rng, ends, spec) for i in range(2)], Shape(40, 2, slack)
+    replay, twin, held = SharedReplay(spec, shape), Twin(), 0
+    most = 4 * horizon + 2 * replay.shape.depth  # frames of a fragment
     try:
         readers: dict[int, int] = {}  # by length: the oldest number
-        reader = SharedReader(SPEC, shape).storage(replay.address(os.getpid()))
+        reader = SharedReader(spec, shape).storage(replay.address(os.getpid()))
         for _ in range(40):
             told = fragment(columns, horizon)
             frames = replay.frames
-            before = {length: replay.spares(length, 2 * horizon, 3 * 2 * horizon) for length in readers}
+            before = {length: replay.spares(length, 2 * horizon, most) for length in readers}
             replay.append(told[0])
-            assert replay.frames - frames <= 3 * 2 * horizon
+            assert replay.frames - frames <= most
             twin.append(*told)
             readers = {length: one for length, one in readers.items() if before[length]}
             if again and len(twin.all) > 60:
-                other = SharedReplay(SPEC, shape)
+                other = SharedReplay(spec, shape)
                 other.load_state_dict(replay.state_dict())
                 replay.close()
                 replay, again = other, False
-                reader = SharedReader(SPEC, shape).storage(replay.address(os.getpid()))
+                reader = SharedReader(spec, shape).storage(replay.address(os.getpid()))
             readers[replay.count] = replay.oldest(replay.count)
             for length, oldest in readers.items():
                 compare(reader, twin, oldest, length, 2)
             held = max(held, len(readers))
-        assert held > 2 or slack < 8 * horizon
+        assert held > 2 or slack < 3 * most
     finally:
         replay.close()
 
@@ -257,7 +285,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "truncated taken for terminated": (
         check_ring, RING, Replay.append, "= new.terminated.reshape(-1)", "= new.done.reshape(-1)"),
     "the next episode's first state after a cut": (
-        check_ring, RING, Replay.append, "after[cut] =", "after[:0][cut[:0]] ="),
+        check_ring, RING, Replay._put_states, "after[cut] =", "after[:0][cut[:0]] ="),
     "one discount for all steps": (
         check_ring, RING, Storage.read, "discount * gamma, discount", "discount, discount"),
     "frames that are overwritten": (

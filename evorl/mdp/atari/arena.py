@@ -37,7 +37,7 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
         self._codes = np.array(codes)
         self._opening = codes[1:3] if world.fire_reset and codes[1] == FIRE and len(codes) > 2 else ()
         picture = (world.stack, world.size, world.size)
-        self.spec = Spec(inputs=(Input("observation", picture, "uint8"),), action=Discrete(len(codes)))
+        self.spec = Spec(inputs=(Input("observation", picture, "uint8", stacked=True),), action=Discrete(len(codes)))
         height, width = start.frame.shape
         self._shrink = Shrink(height, width, world.size)
         self._consoles = [take_console(world.game) for _ in range(slots)]

@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from evorl.mdp.core import Input
 from evorl.replay.parts.core import Part
 from evorl.replay.rollouts import Array, Columns, Numbers
+from evorl.replay.stacks import put_together, take_apart
 from evorl.util import seed as seeds
 
 T, F = 3, 4  # decisions of a rollout, numbers of a feature vector
+INPUTS = (Input("number", (), "uint8"), Input("stack", (3, 2), "uint8", stacked=True))
 
 
 class Nonconformity(AssertionError):
@@ -18,13 +21,25 @@ class Nonconformity(AssertionError):
 
 
 def toy_rollouts(first: int, count: int) -> dict[str, Array]:
-    """Rollouts whose states say their number, with features that differ from one to the next."""
+    """Rollouts of `INPUTS` whose states say their number, with features that differ from one to the next."""
     number = first + np.arange(count)
-    features = [seeds.generator("features", int(n)).standard_normal((T, F)).astype(np.float32) for n in number]
+    drawn = [seeds.generator("features", int(n)) for n in number]
+    found = [(one.standard_normal((T, F)).astype(np.float32), *_toy_stacks(one)) for one in drawn]
+    features, start, stacks = zip(*found, strict=True)
     return {
         "input 0": np.repeat(number, T + 1).reshape(count, T + 1).astype(np.uint8),
-        "features": np.array(features, np.float32).reshape(count, T, F),
-    }
+        "input 1": np.stack(stacks), "start": np.stack(start), "features": np.stack(features),
+    }  # fmt: skip
+
+
+def _toy_stacks(draw: np.random.Generator) -> tuple[Array, Array]:
+    """Where episodes start [T+1], and stacks [T+1, 3, 2]; the first state may be a later one of its episode."""
+    start, frames = draw.random(T + 1) < 0.3, draw.integers(0, 256, (T + 3, 2), np.uint8)
+    stacks = [np.stack([frames[2]] * 3) if start[0] else frames[:3]]
+    for t in range(1, T + 1):
+        new = frames[t + 2]
+        stacks.append(np.stack([new] * 3) if start[t] else np.concatenate([stacks[-1][1:], new[None]]))
+    return start, np.stack(stacks)
 
 
 def encode(rollouts: Columns) -> Array:
@@ -33,26 +48,37 @@ def encode(rollouts: Columns) -> Array:
     return moved
 
 
-def check(make: Callable[[Columns], Part], sizes: tuple[int, ...] = (1, 4, 9), rounds: int = 40) -> None:
+def check(
+    make: Callable[[Columns], Part], sizes: tuple[int, ...] = (1, 4, 9), rounds: int = 40, compress: bool = False
+) -> None:
     """Raise `Nonconformity`, with one sentence, unless the part that ``make`` makes keeps these rules.
 
     * It holds at most ``capacity`` rollouts, and those that arrived last.
     * A sample has as many places as were asked for, all of rollouts that it holds.
-    * A rollout comes back as it arrived, under its number, and times of arrival and of samples are counted.
+    * A rollout comes back as it arrived, under its number, and times of arrival and of samples are counted. It arrives
+      with its stacks of frames taken apart.
     * A sample is a function of the key, the gradient step and what the part holds.
-    * A part with a restored state goes on with the same samples, and rollouts of other shapes leave it empty.
+    * A part with a restored state goes on with the same samples, and rollouts of other shapes leave it empty. A state
+      of compressed rollouts fits a part that does not compress, and the other way round.
     """
-    part = make(toy_rollouts(0, 1))
+
+    def made(compressed: bool) -> Part:
+        one = make(take_apart(toy_rollouts(0, 1), INPUTS))
+        if compressed:
+            one.rollouts.compress()
+        return one
+
+    part = made(compress)
     for step in range(rounds):
         size, arriving = sizes[step % len(sizes)], max(sizes) if step == 0 else sizes[step % len(sizes)]
-        part.insert(toy_rollouts(part.count, arriving), step, 1, encode)
+        part.insert(take_apart(toy_rollouts(part.count, arriving), INPUTS), step, 1, encode)
         _require(part.held <= part.capacity, f"it holds {part.held} rollouts, with a capacity of {part.capacity}")
         numbers = part.number[: part.held]
         _require(len({*numbers.tolist()}) == part.held, "it holds a rollout twice")
         last = range(part.count - min(arriving, part.capacity), part.count)
         _require({*last} <= {*numbers.tolist()}, "a rollout that arrived just now is not there")
         _check_contents(part, np.arange(part.held))
-        twin = _restored(make, part)
+        twin = _restored(made(not compress), part)
         before, places = part.chosen.copy(), part.sample(size, step, 1, encode)
         _require(places.shape == (size,), f"{size} rollouts were asked for, and it gave {len(places)}")
         _require(bool(((places >= 0) & (places < part.held)).all()), "it samples from a place that holds nothing")
@@ -69,13 +95,12 @@ def check(make: Callable[[Columns], Part], sizes: tuple[int, ...] = (1, 4, 9), r
 
 
 def _check_contents(part: Part, places: Numbers) -> None:
-    for name, x in part.rollouts.take(places).items():
+    for name, x in put_together(part.rollouts.take(places), INPUTS).items():
         wanted = np.concatenate([toy_rollouts(int(n), 1)[name] for n in part.number[places]])
         _require(bool((x == wanted).all()), f"{name} of a rollout is not what arrived under its number")
 
 
-def _restored(make: Callable[[Columns], Part], part: Part) -> Part:
-    twin = make(toy_rollouts(0, 1))
+def _restored(twin: Part, part: Part) -> Part:
     twin.load_state_dict(part.state_dict())
     _require(twin.count == part.count, "its state does not bring its rollouts back")
     for name in ("number", "born", "chosen"):
