@@ -36,6 +36,8 @@ class ReplayHyper(Hyper):
     """Hyper-parameters of every learner with a replay of transitions."""
 
     replays: ClassVar[bool] = True
+    sequences: ClassVar[bool] = False
+    """Whether a gradient step learns from sequences, as a recurrent network needs."""
 
     slots: Count = 1
     horizon: Count = 32
@@ -58,8 +60,13 @@ class ReplayHyper(Hyper):
     def __post_init__(self) -> None:
         if self.members * self.slots * self.horizon > self.capacity // 2:
             raise BadRequest("members x slots x horizon must be at most half of it", "capacity")
-        if self.net.lstm:
-            raise BadRequest("a replay of single transitions cannot train a recurrent network", "net.lstm")
+        if self.net.lstm and not self.sequences:
+            raise BadRequest("single transitions cannot train a recurrent network; rl=r2d2 can", "net.lstm")
+
+    @property
+    def samples(self) -> int:
+        """Transitions that a gradient step learns from."""
+        return self.batch
 
 
 H = TypeVar("H", bound=ReplayHyper, covariant=True)
@@ -83,7 +90,8 @@ class ReplayLearner(NetworkLearner[H]):
     @cached_property
     def replay(self) -> Replay:
         """Made when it is first needed: learners that only act have none."""
-        return Replay(self.spec, Shape(self.hyper.capacity, self.hyper.members * self.hyper.slots))
+        h = self.hyper
+        return Replay(self.spec, Shape(h.capacity, h.members * h.slots, lstm=h.net.lstm))
 
     @property
     def plays_uniformly(self) -> bool:
@@ -102,24 +110,29 @@ class ReplayLearner(NetworkLearner[H]):
         metrics: Metrics = {"optimizer/lr": rate, "replay/size": float(min(self.replay.count, self.hyper.capacity))}
         due = self._steps_due()
         found = self._learn(due)
-        taken = self.gradient_steps * self.hyper.batch
+        taken = self.gradient_steps * self.hyper.samples
         metrics["replay/samples_per_step"] = taken / max(self.replay.count - self.hyper.warm_up, 1)
         return Learned(due, metrics, found)
 
     def _steps_due(self) -> int:
         """The limiter: gradient steps that the collected transitions allow and that were not taken yet."""
         h = self.hyper
-        return max(int((self.replay.count - h.warm_up) * h.samples_per_step / h.batch) - self.gradient_steps, 0)
+        return max(int((self.replay.count - h.warm_up) * h.samples_per_step / h.samples) - self.gradient_steps, 0)
 
     def _learn(self, due: int) -> dict[str, list[Tensor]]:
         """Take ``due`` gradient steps; return their statistics."""
         found: dict[str, list[Tensor]] = {}
         while due:
-            count = min(due, CHUNK)
+            count = min(due, self.chunk)
             for name, numbers in self._take_steps(count).items():
                 found.setdefault(name, []).extend(numbers)
             due -= count
         return found
+
+    @property
+    def chunk(self) -> int:
+        """Gradient steps whose minibatches are drawn and gathered at once."""
+        return CHUNK
 
     def _take_steps(self, count: int) -> dict[str, list[Tensor]]:
         """Take gradient steps whose minibatches are drawn at once; return their statistics."""
@@ -222,4 +235,5 @@ def _fragment(batch: Batch) -> Fragment:
         None if batch.final_legal is None else batch.final_legal.numpy(),
         column,
         first,
+        None if batch.carries is None else batch.carries.numpy(),
     )
