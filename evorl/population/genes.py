@@ -35,6 +35,8 @@ FIXED = (
     "rl.support",
     "rl.prioritized",
     "rl.rescale",
+    "rl.sampling",
+    "rl.attentive",
     "mdp.budget",
 )
 """Keys that must be the same for all individuals: what they inherit must fit, and bits must not change."""

@@ -39,10 +39,6 @@ class Extent(NamedTuple):
     decisions: int  # T
     steps: int  # n
 
-    @property
-    def states(self) -> int:
-        return self.prefix + self.decisions + self.steps
-
 
 def read_sequences(
     storage: Storage, numbers: Numbers, oldest: int, length: int, gamma: Array, extent: Extent
@@ -64,24 +60,22 @@ def read_sequences(
     path, there = [numbers], [np.ones(len(numbers), bool)]
     for _ in range(extent.decisions + n - 2):
         following = storage.following[path[-1] % rows]
-        goes_on = there[-1] & (following != NONE) & (following < length)
+        goes_on = (following != NONE) & (following < length)
         path.append(np.where(goes_on, following, path[-1]))
         there.append(goes_on)
-    at, exists = np.array(path) % rows, np.array(there)
+    at, exists, learned = np.array(path) % rows, np.array(there), slice(0, extent.decisions)
 
-    # n-step returns: of the decisions t to t + n - 1 those that are there
-    reward, discount = np.zeros((*exists.shape, len(gamma))), np.ones((*exists.shape, len(gamma)))
-    last, taken = at.copy(), np.zeros(exists.shape, np.int64)
+    # n-step returns: of those of the decisions t to t + n - 1 that are there
+    shape = (extent.decisions, len(numbers))
+    reward, discount = np.zeros((*shape, len(gamma))), np.ones((*shape, len(gamma)))
+    ahead = np.repeat(np.arange(extent.decisions)[:, None], len(numbers), 1)
     for k in range(n):
-        here = slice(0, len(at) - k)
-        more = exists[k:]
-        reward[here] += np.where(more[..., None], discount[here] * storage.reward[at[k:]], 0)
-        discount[here] *= np.where(more[..., None], gamma, 1)
-        last[here] = np.where(more, at[k:], last[here])
-        taken[here] += more
-    learned = slice(0, extent.decisions)
-    discount = np.where(storage.terminated[last][..., None], 0, discount)[learned].astype(np.float32)
-    ahead = (np.arange(len(at))[:, None] + taken)[learned]
+        then = slice(k, k + extent.decisions)
+        more = exists[then]
+        reward += np.where(more[..., None], discount * storage.reward[at[then]], 0)
+        discount *= np.where(more[..., None], gamma, 1)
+        ahead += more
+    discount[storage.terminated[at[n - 1 :]]] = 0  # of the last of them, which is repeated
     states = np.concatenate([storage.frame[np.array(prefix) % rows], storage.next_frame[at]])
     return Sequences(
         storage.seen(states),
@@ -89,8 +83,8 @@ def read_sequences(
         carry[prefix[0] % rows].swapaxes(0, 1),
         size,
         storage.action[at[learned]],
-        reward[learned].astype(np.float32),
-        discount,
+        reward.astype(np.float32),
+        discount.astype(np.float32),
         ahead,
         exists[learned],
         np.array(path)[learned],

@@ -86,6 +86,8 @@ class DQN(ReplayHyper):
         for step in (0.0, math.inf):
             if scheduled(self.epsilon, step) > 1:
                 raise BadRequest("is a probability, at most 1", "epsilon")
+        if self.prioritized and self.sampling == "attentive":
+            raise BadRequest("priorities choose the transitions; take rl.prioritized=false beside it", "sampling")
         if self.distribution == "c51" and (self.atoms < 2 or self.support[0] >= self.support[1]):
             raise BadRequest("c51 needs at least 2 atoms and a support [low, high] with low < high", "support")
 

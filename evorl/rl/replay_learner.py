@@ -8,9 +8,9 @@ learners of action values (`evorl.rl.dqn`) build on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
+from evorl.nets.random_features import RandomFeatures
+from evorl.replay.attentive import AttentiveKeys, attentive
 from evorl.replay.storage import Fragment, Replay, Shape, Storage
 from evorl.replay.uniform import uniform
 from evorl.rl.core import Batch, Hyper, Learned, Metrics
@@ -56,6 +58,9 @@ class ReplayHyper(Hyper):
     """Actions of training episodes during the warm-up."""
     n_step: Count = 1
     """Rewards that a target sums before it bootstraps."""
+    sampling: Literal["uniform", "attentive"] = "uniform"
+    """Draw transitions evenly, or those whose states are like the agent's."""
+    attentive: AttentiveKeys = field(default_factory=AttentiveKeys)
 
     def __post_init__(self) -> None:
         if self.members * self.slots * self.horizon > self.capacity // 2:
@@ -93,6 +98,11 @@ class ReplayLearner(NetworkLearner[H]):
         h = self.hyper
         return Replay(self.spec, Shape(h.capacity, h.members * h.slots, lstm=h.net.lstm))
 
+    @cached_property
+    def random_features(self) -> RandomFeatures:
+        """What attentive sampling compares. Made when it is first needed, as the replay is."""
+        return RandomFeatures(self.spec, self.hyper.net.encoder, self.seed, self.device)
+
     @property
     def plays_uniformly(self) -> bool:
         """Whether training episodes have uniform random actions now."""
@@ -108,6 +118,8 @@ class ReplayLearner(NetworkLearner[H]):
         if self.moments is not None:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         metrics: Metrics = {"optimizer/lr": rate, "replay/size": float(min(self.replay.count, self.hyper.capacity))}
+        if self.hyper.sampling == "attentive":
+            metrics["replay/candidates"] = self.hyper.attentive.factor(self.gradient_steps)
         due = self._steps_due()
         found = self._learn(due)
         taken = self.gradient_steps * self.hyper.samples
@@ -163,8 +175,21 @@ class ReplayLearner(NetworkLearner[H]):
         return [torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in columns]
 
     def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> NDArray[np.int64]:
-        key = seeds.key(self.seed, "replay", *words)
-        return uniform(key, first, count, self.hyper.batch, reading.oldest, reading.length).reshape(-1)
+        key, h = seeds.key(self.seed, "replay", *words), self.hyper
+        if h.sampling == "uniform":
+            return uniform(key, first, count, h.batch, reading.oldest, reading.length).reshape(-1)
+        return np.concatenate([self._attended(key, reading, step) for step in range(first, first + count)])
+
+    def _attended(self, key: int, reading: Reading, step: int) -> NDArray[np.int64]:
+        """The numbers [batch] of a gradient step. The steps take the states of the newest fragment in turn for the one
+        that the agent is in, so each of its decisions counts, whatever the horizon and the number of slots."""
+        h, (storage, length, oldest) = self.hyper, reading
+        now = length - 1 - step % min(h.members * h.slots * h.horizon, length - oldest)
+
+        def vectors(numbers: NDArray[np.int64]) -> NDArray[Any]:
+            return self.random_features(tuple(torch.from_numpy(x) for x in storage.states(numbers))).numpy()
+
+        return attentive(key, step, h.batch, oldest, length, now, h.attentive, vectors)
 
     @abstractmethod
     def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
