@@ -50,7 +50,7 @@ CASES = {
         *("mdp=cartpole", *MEMORY, "rl=dqn", "rl.capacity=600", "rl.double=true", "rl.dueling=true", "rl.noisy=true"),
         *("rl.prioritized=true", "rl.distribution=c51", "rl.n_step=3", "rl.epsilon=0.1"),
     ),
-    "r2d2": ("mdp=cartpole", *MEMORY, "rl=r2d2", "rl.members=2", "rl.length=8", "rl.burn_in=4", *LSTM),
+    "r2d2": ("mdp=cartpole", *MEMORY, "rl=r2d2", "rl.members=2", "rl.length=4", "rl.burn_in=2", *LSTM),
     "asynchronous": (*WORLDS["cartpole"], "rl.asynchronous=true", "rl.members=2"),  # stops where member 1 is next
 }
 

@@ -66,9 +66,7 @@ def test_a_choice(
     check_choice(key, step, size, low, held, candidates, anneal, data.draw(st.integers(low, low + held - 1)))
 
 
-def check_choice(
-    key: int, step: int, size: int, low: int, held: int, candidates: float, anneal: int, now: int
-) -> None:
+def check_choice(key: int, step: int, size: int, low: int, held: int, candidates: float, anneal: int, now: int) -> None:
     keys = AttentiveKeys(candidates=candidates, anneal=anneal)
     seen: list[Any] = []
 
