@@ -108,6 +108,7 @@ SHARED = {
     **dict.fromkeys(("td3", "sac", "ddpg"), "off_policy"),
     "vtrace": "vtrace",
     "dqn": "dqn",
+    "r2d2": "r2d2",
 }
 
 

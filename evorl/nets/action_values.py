@@ -1,6 +1,6 @@
 """Networks of action values Q(s, .) for worlds with one choice among several.
 
-    inputs -> encoder (image: convolutions; else flattened) -> hidden layers -> values of all actions
+    inputs -> encoder (image: convolutions; else flattened) -> [LSTM] -> hidden layers -> values of all actions
 
 A *dueling* network (Wang et al. 2016) has two stacks of hidden layers, computed as one: for the state's value and for
 the actions' advantages. A *noisy* one (Fortunato et al. 2018) has layers whose weights are perturbed by given noise.
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from evorl.mdp.core import Discrete, Spec
 from evorl.nets.encoders import encode_inputs, encoders, is_image
-from evorl.nets.policy import ACTIVATIONS, Layer, Net, uniform_weights
+from evorl.nets.policy import ACTIVATIONS, LSTM, Layer, Net, uniform_weights
 
 
 class ActionValues(nn.Module):
@@ -29,8 +29,11 @@ class ActionValues(nn.Module):
     def __init__(self, spec: Spec, net: Net, dueling: bool, noisy_std: float | None, atoms: int) -> None:
         super().__init__()
         assert isinstance(spec.action, Discrete)
-        self.light = not any(is_image(one) for one in spec.inputs)  # as `Policy.light`
+        self.spec = spec
+        self.light = not net.lstm and not any(is_image(one) for one in spec.inputs)  # as `Policy.light`
         self.encoders, width = encoders(spec, net.encoder, dense=False)
+        self.core = LSTM(width, net.lstm) if net.lstm else None
+        width = net.lstm or width
         layer = Layer if noisy_std is None else partial(NoisyLayer, std=noisy_std)
         widths, self.shape = (width, *net.hidden), (len(spec.rewards), spec.action.n, atoms)
         self.hidden = nn.ModuleList(layer(2 if dueling else 1, i, o, net.bias) for i, o in pairwise(widths))
@@ -43,22 +46,33 @@ class ActionValues(nn.Module):
         uniform_weights(self, generator)
 
     def carry(self, rows: int) -> Tensor | None:
-        """No recurrent state."""
-        return None
+        """The recurrent state of episodes about to begin, [2, B, H]; None without a core."""
+        return None if self.core is None else torch.zeros(2, rows, self.core.width)
 
-    def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
-        """Values [N, R, A, M] in the states of ``inputs``, each [N, ...]."""
-        x = encode_inputs(self.encoders, inputs)
+    def forward(
+        self, inputs: tuple[Tensor, ...], carry: Tensor | None = None, start: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Values [N, R, A, M] in the states of ``inputs``, each [N, ...], and no carry.
+
+        With a recurrent core values [T * N, R, A, M] of inputs [T, N, ...], with carry [2, N, H] and start bool
+        [T, N], and the last carry.
+        """
+        lead = inputs[0].shape[: inputs[0].dim() - len(self.spec.inputs[0].shape)]
+        x = encode_inputs(self.encoders, tuple(x.flatten(0, len(lead) - 1) for x in inputs))
+        if self.core is not None:
+            assert carry is not None and start is not None
+            x, carry = self.core(x.view(*lead, -1), carry, start)
+            x = x.flatten(0, 1)
         for layer in self.hidden:
             x = self.activation(layer(x))
         own, common = (x[0], x[1]) if x.dim() == 3 else (x, x)
         rewards, actions, atoms = self.shape
         advantage: Tensor = self.advantage(own).view(-1, rewards, actions, atoms)
         if self.value is None:
-            return advantage
+            return advantage, carry
         value = self.value(common).view(-1, rewards, 1, atoms)
         values: Tensor = value + advantage - advantage.mean(2, keepdim=True)  # Wang et al. 2016, eq. 9
-        return values
+        return values, carry
 
 
 class NoisyLayer(Layer):

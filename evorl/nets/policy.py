@@ -232,8 +232,12 @@ class Policy(nn.Module):
 
 
 def uniform_weights(module: nn.Module, generator: torch.Generator) -> None:
-    """Draw all weights and biases uniformly within 1 / sqrt(inputs), PyTorch's default for linear layers."""
+    """Draw all weights and biases uniformly within 1 / sqrt(inputs), PyTorch's default for linear layers; those of a
+    recurrent core within 1 / sqrt(width), as there."""
     for layer in module.modules():
+        if isinstance(layer, LSTM):
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, -1 / layer.width**0.5, 1 / layer.width**0.5, generator=generator)
         if isinstance(layer, (Layer, nn.Linear, nn.Conv2d)):
             inputs = layer.weight.shape[1] if isinstance(layer, Layer) else layer.weight[0].numel()
             for x in (layer.weight, layer.bias):

@@ -34,6 +34,9 @@ FIXED = (
     "rl.atoms",
     "rl.support",
     "rl.prioritized",
+    "rl.rescale",
+    "rl.sampling",
+    "rl.attentive",
     "mdp.budget",
 )
 """Keys that must be the same for all individuals: what they inherit must fit, and bits must not change."""

@@ -43,6 +43,8 @@ def check(experiment: Experiment, evolution: SharedCriticEvolution) -> None:
         raise BadRequest("trains with a learner that has an actor and critics: rl=td3, rl=sac or rl=ddpg", "ec")
     if hyper.normalize_inputs:
         raise BadRequest("individuals that share a critic share no input statistics", "rl.normalize_inputs")
+    if hyper.sampling == "attentive":
+        raise BadRequest("there is no one state that all individuals are in; take rl.sampling=uniform", "rl.sampling")
     if hyper.compile:
         raise BadRequest("jobs come and go between processes; use rl.compile with one learner", "rl.compile")
     if len(evolution.objectives) > 1:

@@ -55,7 +55,7 @@ METRICS: dict[str, Metric] = {
     "policy/ratio": Metric("-", "mean probability ratio of the present policy to the one that acted"),
     "policy/rejected": Metric("fraction", "decisions that the KL mask excludes"),
     "policy/temperature": Metric("reward per nat", "weight of the entropy in SAC's objective"),
-    "policy/epsilon": Metric("fraction", "dqn: probability of a random action in training episodes"),
+    "policy/epsilon": Metric("fraction", "dqn, r2d2: probability of a random action in training episodes"),
     "policy/lag": Metric("updates", "asynchronous: age of the acting weights, mean over the last 100 batches"),
     "policy/lag_max": Metric("updates", "asynchronous: maximum over the last 100 batches"),
     "policy/dropped_fragments": Metric(
@@ -80,6 +80,10 @@ METRICS: dict[str, Metric] = {
         "-", "vtrace: mean probability ratio, of the present policy to the one that acted, in a part of the minibatches"
     ),
     "replay/kl_<part>": Metric("nats", "vtrace: as policy/kl, for a part of the minibatches"),
+    "replay/candidates": Metric(
+        "-",
+        "rl.sampling=attentive: transitions drawn for each one that is chosen (lambda), before the updates of this row",
+    ),
     "replay/candidates_<part>": Metric(
         "-", "vtrace: rollouts that elite or attentive draws for each one that it chooses (lambda)"
     ),

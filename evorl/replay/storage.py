@@ -48,6 +48,7 @@ class Fragment(NamedTuple):
     final_legal: Array | None  # bool [T, B, L]
     column: Array  # int64 [B]: which slot of the run
     first: Array  # int64 [B]: decisions that the slot had made before
+    carry: Array | None = None  # [T, B, 2, H] state of the recurrent core before each decision
 
 
 class Transitions(NamedTuple):
@@ -76,6 +77,7 @@ class Shape(NamedTuple):
     columns: int  # slots of all members; each fragment continues some of them
     slack: int = 0  # transitions that may be appended while a reader of an older length still reads
     depth: int = 1  # frames of a state; a ring takes it from its `Spec`
+    lstm: int = 0  # width of the recurrent core whose state is stored; 0: none is
 
     @property
     def rows(self) -> int:
@@ -115,6 +117,8 @@ class Storage:
         self.next_frame = zeros((rows,), np.dtype("i8"))
         self.previous = zeros((rows,), np.dtype("i8"))  # number of the transition before, in the same episode
         self.following = zeros((rows,), np.dtype("i8"))  # derived from `previous`
+        self.carry = zeros((rows, 2, shape.lstm), np.dtype("f4")) if shape.lstm else None
+        self.stored = _STORED if self.carry is None else (*_STORED, "carry")  # names of the arrays of transitions
 
     def states(self, numbers: Numbers) -> tuple[Array, ...]:
         """Return the inputs, each [N, ...], that the transitions [N] of these numbers began in."""
@@ -231,6 +235,8 @@ class Replay(Storage):
         self.terminated[at] = new.terminated.reshape(-1)
         self.frame[at], self.next_frame[at] = place[:-1].reshape(-1), after.reshape(-1)
         self.previous[at] = previous.reshape(-1)
+        if self.carry is not None and new.carry is not None:
+            self.carry[at] = new.carry.reshape(size, *self.carry.shape[1:])
         self.count += size
         self.link(number.reshape(-1), self.count)
         self.appends.append(Append(self.count, self.frames))
@@ -337,7 +343,7 @@ class Replay(Storage):
 
     def _read_transitions(self, first: int, end: int) -> dict[str, Array]:
         at = np.arange(first, end) % self.shape.rows
-        return {name: getattr(self, name)[at] for name in _STORED}
+        return {name: getattr(self, name)[at] for name in self.stored}
 
     def load_state_dict(self, state: StateDict) -> None:
         self.count, self.frames = state["count"], state["frames"]

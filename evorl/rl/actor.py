@@ -259,6 +259,7 @@ class _Columns:
         self.terminated = None if batch.terminated is None else batch.terminated.numpy()
         self.final_inputs = None if batch.final_inputs is None else [x.numpy() for x in batch.final_inputs]
         self.final_legal = None if batch.final_legal is None else batch.final_legal.numpy()
+        self.carries = None if batch.carries is None else batch.carries.numpy()
         self.policy = None if batch.policy is None else batch.policy.numpy()
         self.features = None if batch.features is None else batch.features.numpy()
 
@@ -268,6 +269,9 @@ class _Columns:
         self.action[at] = decision.action.numpy()[sel]
         self.log_prob[at] = decision.log_prob.numpy()[sel]
         self.value[at] = decision.value.numpy()[sel]
+        if self.carries is not None and player.carry is not None:
+            before = player.carry.numpy().swapaxes(0, 1) * ~player.start[:, None, None]
+            self.carries[at] = before[sel]
         for store, described in ((self.policy, decision.policy), (self.features, decision.features)):
             if store is not None and described is not None:
                 store[at] = described.numpy()[sel]

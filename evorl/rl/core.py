@@ -75,6 +75,7 @@ class Batch:
     done: Tensor  # bool [T, B]
     carry: Tensor | None  # [2, B, H] before the first decision
     # for a replay only:
+    carries: Tensor | None = None  # [T, B, 2, H] before each decision, zero where it begins an episode
     terminated: Tensor | None = None  # bool [T, B]: the episode ended in a terminal state
     final_inputs: tuple[Tensor, ...] | None = None  # each [T, B, ...]: where truncated, the state it was cut at
     final_legal: Tensor | None = None  # bool [T, B, L]
@@ -110,7 +111,8 @@ class Batch:
             final_value=torch.zeros(t, b, r),
             reward=torch.zeros(t, b, r),
             done=torch.zeros(t, b, dtype=torch.bool),
-            carry=torch.zeros(2, b, lstm) if lstm else None,
+            carry=torch.zeros(2, b, lstm) if lstm and not replay else None,
+            carries=torch.zeros(t, b, 2, lstm) if lstm and replay else None,
             terminated=torch.zeros(t, b, dtype=torch.bool) if replay else None,
             final_inputs=states(t) if replay else None,
             final_legal=torch.ones(t, b, legal, dtype=torch.bool) if replay and spec.masked else None,

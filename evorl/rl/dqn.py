@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import functional_call
 
@@ -85,17 +86,22 @@ class DQN(ReplayHyper):
         for step in (0.0, math.inf):
             if scheduled(self.epsilon, step) > 1:
                 raise BadRequest("is a probability, at most 1", "epsilon")
+        if self.prioritized and self.sampling == "attentive":
+            raise BadRequest("priorities choose the transitions; take rl.prioritized=false beside it", "sampling")
         if self.distribution == "c51" and (self.atoms < 2 or self.support[0] >= self.support[1]):
             raise BadRequest("c51 needs at least 2 atoms and a support [low, high] with low < high", "support")
 
-    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner[DQN]:
         return Learner(self, spec, seed, device)
 
 
-class Learner(ReplayLearner[DQN]):
+H = TypeVar("H", bound=DQN, covariant=True)
+
+
+class Learner(ReplayLearner[H]):
     policy: ActionValues
 
-    def __init__(self, hyper: DQN, spec: Spec, seed: int, device: torch.device) -> None:
+    def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         if not isinstance(spec.action, Discrete):
             raise BadRequest("this learner needs one choice among several (a Discrete action); rl=ppo takes any", "mdp")
         super().__init__(hyper, spec, seed, device)
@@ -157,18 +163,26 @@ class Learner(ReplayLearner[DQN]):
         named = self.layout.unflatten(theta)
         if len(noise):
             named = perturbed(self.policy, named, noise)
-        values: Tensor = functional_call(self.policy, named, (inputs,))
+        values: Tensor = functional_call(self.policy, named, (inputs,))[0]
         return values
 
     def mean(self, values: Tensor) -> Tensor:
         """Expected returns [...] of outputs [..., M]."""
         match self.hyper.distribution:
             case None:
-                return values.squeeze(-1)
+                return self.to_returns(values).squeeze(-1)
             case "c51":
-                return values.softmax(-1) @ self.support
+                return values.softmax(-1) @ self.to_returns(self.support)
             case "qr":
-                return values.mean(-1)
+                return self.to_returns(values).mean(-1)
+
+    def to_units(self, returns: Tensor) -> Tensor:
+        """Returns [...] in the units in which values are learned."""
+        return returns
+
+    def to_returns(self, values: Tensor) -> Tensor:
+        """The inverse of `to_units`."""
+        return values
 
     # -------------------------------------------------------------- learning
 
@@ -195,8 +209,12 @@ class Learner(ReplayLearner[DQN]):
         found = super()._take_steps(count)
         if self.hyper.prioritized:
             error = torch.stack(found.pop("error")).cpu().numpy().astype(np.float64)
-            self.priorities.update(self.drawn.numbers, error + LEAST_PRIORITY)
+            self._reprioritize(error + LEAST_PRIORITY)
         return found
+
+    def _reprioritize(self, priority: NDArray[np.float64]) -> None:
+        """Set the priorities [minibatches, batch] of what was drawn."""
+        self.priorities.update(self.drawn.numbers, priority)
 
     def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
         """Standard normal noise [count, 3, Z] of noisy layers: of the network, of the target, and where the network
@@ -234,7 +252,7 @@ class Learner(ReplayLearner[DQN]):
         with torch.no_grad():
             target = self.target(theta, theta_target, noise, reward, discount, following, legal)
         leaf = theta.detach().requires_grad_()
-        predicted = _of_action(self.values(leaf, noise[0], inputs), action)
+        predicted = of_action(self.values(leaf, noise[0], inputs), action)
         loss, error = self.losses(predicted, target)
         (gradient,) = torch.autograd.grad((loss if weight is None else weight * loss).mean(), leaf)
         norm = self._apply_gradient(gradient, theta, m, v, t, lr)
@@ -249,14 +267,22 @@ class Learner(ReplayLearner[DQN]):
         """What the values of the actions taken learn from, [N, R, M]: a number, probabilities, or samples."""
         values = self.values(theta_target, noise[1], following)
         chooser = self.values(theta, noise[2], following) if self.hyper.double else values  # van Hasselt 2016, eq. 4
+        return self.backed_up(values, chooser, reward, discount, legal)
+
+    def backed_up(
+        self, values: Tensor, chooser: Tensor, reward: Tensor, discount: Tensor, legal: Tensor | None
+    ) -> Tensor:
+        """Targets [N, R, M] from the values [N, R, A, M] of the next state, in which ``chooser``'s best action is
+        taken."""
         q = self.mean(chooser).sum(1)
         if legal is not None:
             q = q.masked_fill(~legal, MASKED)
-        then = _of_action(values, q.argmax(-1, keepdim=True))
+        then = of_action(values, q.argmax(-1, keepdim=True))
         reward, discount = reward[..., None], discount[..., None]
         if self.hyper.distribution == "c51":
-            return project(reward + discount * self.support, then.softmax(-1), self.support)
-        return reward + discount * then  # y_j of Mnih et al. 2015
+            places = self.to_units(reward + discount * self.to_returns(self.support))
+            return project(places, then.softmax(-1), self.support)
+        return self.to_units(reward + discount * self.to_returns(then))  # y_j of Mnih et al. 2015
 
     def losses(self, predicted: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """The loss [N] of each transition, a mean over rewards, and the error [N] that its priority follows."""
@@ -292,7 +318,7 @@ class Learner(ReplayLearner[DQN]):
         self.theta_target.copy_(self.layout.flatten(named))
 
 
-def _of_action(values: Tensor, action: Tensor) -> Tensor:
+def of_action(values: Tensor, action: Tensor) -> Tensor:
     """The values [N, R, M] of the actions [N, 1] among values [N, R, A, M]."""
     rows, rewards, _, atoms = values.shape
     return values.gather(2, action[:, :, None, None].expand(rows, rewards, 1, atoms)).squeeze(2)

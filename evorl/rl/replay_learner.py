@@ -8,9 +8,9 @@ learners of action values (`evorl.rl.dqn`) build on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
+from evorl.nets.random_features import RandomFeatures
+from evorl.replay.attentive import AttentiveKeys, attentive
 from evorl.replay.packed import check_compressible
 from evorl.replay.storage import Fragment, Replay, Shape, Storage
 from evorl.replay.uniform import uniform
@@ -37,6 +39,8 @@ class ReplayHyper(Hyper):
     """Hyper-parameters of every learner with a replay of transitions."""
 
     replays: ClassVar[bool] = True
+    sequences: ClassVar[bool] = False
+    """Whether a gradient step learns from sequences, as a recurrent network needs."""
 
     slots: Count = 1
     horizon: Count = 32
@@ -57,12 +61,20 @@ class ReplayHyper(Hyper):
     """Rewards that a target sums before it bootstraps."""
     compress: bool = False
     """Keep observations in bytes compressed by LZ4. Needs the extra lz4."""
+    sampling: Literal["uniform", "attentive"] = "uniform"
+    """Draw transitions evenly, or those whose states are like the agent's."""
+    attentive: AttentiveKeys = field(default_factory=AttentiveKeys)
 
     def __post_init__(self) -> None:
         if self.members * self.slots * self.horizon > self.capacity // 2:
             raise BadRequest("members x slots x horizon must be at most half of it", "capacity")
-        if self.net.lstm:
-            raise BadRequest("a replay of single transitions cannot train a recurrent network", "net.lstm")
+        if self.net.lstm and not self.sequences:
+            raise BadRequest("single transitions cannot train a recurrent network; rl=r2d2 can", "net.lstm")
+
+    @property
+    def samples(self) -> int:
+        """Transitions that a gradient step learns from."""
+        return self.batch
 
 
 H = TypeVar("H", bound=ReplayHyper, covariant=True)
@@ -89,7 +101,12 @@ class ReplayLearner(NetworkLearner[H]):
     def replay(self) -> Replay:
         """Made when it is first needed: learners that only act have none."""
         h = self.hyper
-        return Replay(self.spec, Shape(h.capacity, h.members * h.slots), compress=h.compress)
+        return Replay(self.spec, Shape(h.capacity, h.members * h.slots, lstm=h.net.lstm), compress=h.compress)
+
+    @cached_property
+    def random_features(self) -> RandomFeatures:
+        """What attentive sampling compares. Made when it is first needed, as the replay is."""
+        return RandomFeatures(self.spec, self.hyper.net.encoder, self.seed, self.device)
 
     @property
     def plays_uniformly(self) -> bool:
@@ -106,26 +123,33 @@ class ReplayLearner(NetworkLearner[H]):
         if self.moments is not None:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
         metrics: Metrics = {"optimizer/lr": rate, "replay/size": float(min(self.replay.count, self.hyper.capacity))}
+        if self.hyper.sampling == "attentive":
+            metrics["replay/candidates"] = self.hyper.attentive.factor(self.gradient_steps)
         due = self._steps_due()
         found = self._learn(due)
-        taken = self.gradient_steps * self.hyper.batch
+        taken = self.gradient_steps * self.hyper.samples
         metrics["replay/samples_per_step"] = taken / max(self.replay.count - self.hyper.warm_up, 1)
         return Learned(due, metrics, found)
 
     def _steps_due(self) -> int:
         """The limiter: gradient steps that the collected transitions allow and that were not taken yet."""
         h = self.hyper
-        return max(int((self.replay.count - h.warm_up) * h.samples_per_step / h.batch) - self.gradient_steps, 0)
+        return max(int((self.replay.count - h.warm_up) * h.samples_per_step / h.samples) - self.gradient_steps, 0)
 
     def _learn(self, due: int) -> dict[str, list[Tensor]]:
         """Take ``due`` gradient steps; return their statistics."""
         found: dict[str, list[Tensor]] = {}
         while due:
-            count = min(due, CHUNK)
+            count = min(due, self.chunk)
             for name, numbers in self._take_steps(count).items():
                 found.setdefault(name, []).extend(numbers)
             due -= count
         return found
+
+    @property
+    def chunk(self) -> int:
+        """Gradient steps whose minibatches are drawn and gathered at once."""
+        return CHUNK
 
     def _take_steps(self, count: int) -> dict[str, list[Tensor]]:
         """Take gradient steps whose minibatches are drawn at once; return their statistics."""
@@ -156,8 +180,21 @@ class ReplayLearner(NetworkLearner[H]):
         return [torch.from_numpy(x).unflatten(0, (count, -1)).to(self.device) for x in columns]
 
     def _numbers(self, reading: Reading, first: int, count: int, *words: int | str) -> NDArray[np.int64]:
-        key = seeds.key(self.seed, "replay", *words)
-        return uniform(key, first, count, self.hyper.batch, reading.oldest, reading.length).reshape(-1)
+        key, h = seeds.key(self.seed, "replay", *words), self.hyper
+        if h.sampling == "uniform":
+            return uniform(key, first, count, h.batch, reading.oldest, reading.length).reshape(-1)
+        return np.concatenate([self._attended(key, reading, step) for step in range(first, first + count)])
+
+    def _attended(self, key: int, reading: Reading, step: int) -> NDArray[np.int64]:
+        """The numbers [batch] of a gradient step. The steps take the states of the newest fragment in turn for the one
+        that the agent is in, so each of its decisions counts, whatever the horizon and the number of slots."""
+        h, (storage, length, oldest) = self.hyper, reading
+        now = length - 1 - step % min(h.members * h.slots * h.horizon, length - oldest)
+
+        def vectors(numbers: NDArray[np.int64]) -> NDArray[Any]:
+            return self.random_features(tuple(torch.from_numpy(x) for x in storage.states(numbers))).numpy()
+
+        return attentive(key, step, h.batch, oldest, length, now, h.attentive, vectors)
 
     @abstractmethod
     def draw_noise(self, first: int, count: int, *words: int | str) -> Tensor:
@@ -228,4 +265,5 @@ def _fragment(batch: Batch) -> Fragment:
         None if batch.final_legal is None else batch.final_legal.numpy(),
         column,
         first,
+        None if batch.carries is None else batch.carries.numpy(),
     )

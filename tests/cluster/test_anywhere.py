@@ -26,8 +26,18 @@ SMALL = (*QUICK[:4], "rl.slots=2", "rl.horizon=8", "rl.net.hidden=[8]", f"rl.mem
             *("rl=dqn", "mdp=cartpole", "rl.batch=16", "rl.warm_up=100", "rl.samples_per_step=4"),
             *("rl.noisy=true", "rl.prioritized=true", "rl.epsilon=0.2", "rl.epsilon_spread=7"),
         ),
+        (
+            "rl=r2d2",
+            "mdp=cartpole",
+            "rl.batch=4",
+            "rl.samples_per_step=4",
+            "rl.warm_up=200",
+            "rl.length=4",
+            "rl.burn_in=2",
+            "rl.net.lstm=4",
+        ),
     ],
-    ids=["ppo", "a2c", "reinforce", "td3", "vtrace", "dqn"],
+    ids=["ppo", "a2c", "reinforce", "td3", "vtrace", "dqn", "r2d2"],
 )
 def test_the_number_of_workers_changes_no_bit(words: tuple[str, ...], tmp_path: Path) -> None:
     experiment = experiment_of(*SMALL, *words)

@@ -20,6 +20,11 @@ WORLD = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60", "rl.asynchronous=true
 ON_RAY = ("cluster=ray", "cluster.workers=2", "rl.members=3")
 PPO, A3C = ("rl=ppo", "rl.minibatch=128"), ("rl=a3c",)
 VTRACE = ("rl=vtrace", "rl.batch=8", "rl.fill_in=16")
+APE_X = (
+    *("rl=dqn", "rl.prioritized=true", "rl.n_step=3", "rl.double=true", "rl.epsilon=0.4", "rl.epsilon_spread=7"),
+    *("rl.batch=32", "rl.samples_per_step=2", "rl.warm_up=200", "rl.capacity=5000"),
+)
+R2D2 = ("rl=r2d2", "rl.net.lstm=4", *APE_X[1:-1], "rl.capacity=5000")
 
 
 def check_counts(directory: Path) -> None:
@@ -35,8 +40,8 @@ def check_counts(directory: Path) -> None:
 @pytest.mark.parametrize(("cluster", "least"), [(CLUSTER, 10), (ON_RAY, 3)], ids=["processes", "ray"])
 @pytest.mark.parametrize(
     "algorithm",
-    [PPO, (*PPO, "rl.correction=vtrace"), A3C, VTRACE],
-    ids=["ppo", "ppo with V-trace", "a3c", "vtrace"],
+    [PPO, (*PPO, "rl.correction=vtrace"), A3C, VTRACE, APE_X, R2D2],
+    ids=["ppo", "ppo with V-trace", "a3c", "vtrace", "ape-x", "r2d2"],
 )
 def test_workers_are_killed(
     cluster: tuple[str, ...], least: int, algorithm: tuple[str, ...], run: Callable[..., Run]
@@ -50,7 +55,7 @@ def test_workers_are_killed(
     check_counts(it.directory)
 
 
-@pytest.mark.parametrize("algorithm", [PPO, A3C, VTRACE], ids=["ppo", "a3c", "vtrace"])
+@pytest.mark.parametrize("algorithm", [PPO, A3C, VTRACE, APE_X], ids=["ppo", "a3c", "vtrace", "ape-x"])
 def test_workers_are_stopped_and_drivers_killed(algorithm: tuple[str, ...], run: Callable[..., Run]) -> None:
     """Who goes on from a checkpoint plays fragments again that were on their way."""
     ends = ("cluster.deadline_s=1.5", "checkpoint.every=10000", "budget.steps=600000")

@@ -40,7 +40,7 @@ CASES = {
     "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.lr={start:1e-3,end:0,steps:3000}"),
     "reinforce": (*WORLDS["pendulum"], "rl=reinforce"),
     "td3": ("mdp=pendulum", *MEMORY, "rl=td3", "rl.capacity=1500", "rl.members=2", "rl.normalize_inputs=true"),
-    "sac": ("mdp=pendulum", *MEMORY, "rl=sac", "rl.n_step=2"),
+    "sac": ("mdp=pendulum", *MEMORY, "rl=sac", "rl.n_step=2", "rl.sampling=attentive", "rl.attentive.anneal=300"),
     "vtrace": (*WORLDS["cartpole"], *ROLLOUTS, "rl.members=2", "rl.slots=3", "rl.normalize_inputs=true"),
     "vtrace-lockstep": (*WORLDS["pong"], *ROLLOUTS, *ELITE, "rl.slots=4", "rl.asynchronous=false"),
     "vtrace-parts": (*WORLDS["duel"], *ROLLOUTS, *OTHERS, *LSTM, "rl.slots=4"),
@@ -50,6 +50,7 @@ CASES = {
         *("mdp=cartpole", *MEMORY, "rl=dqn", "rl.capacity=600", "rl.double=true", "rl.dueling=true", "rl.noisy=true"),
         *("rl.prioritized=true", "rl.distribution=c51", "rl.n_step=3", "rl.epsilon=0.1"),
     ),
+    "r2d2": ("mdp=cartpole", *MEMORY, "rl=r2d2", "rl.members=2", "rl.length=4", "rl.burn_in=2", *LSTM),
     "asynchronous": (*WORLDS["cartpole"], "rl.asynchronous=true", "rl.members=2"),  # stops where member 1 is next
 }
 
@@ -57,7 +58,7 @@ CASES = {
 def words_of(case: str) -> list[str]:
     """Later words win, and an algorithm has only some of the quick settings."""
     words = [*QUICK, *CASES[case]]
-    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg", "dqn", "vtrace")):
+    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg", "dqn", "r2d2", "vtrace")):
         words = [word for word in words if not word.startswith(("rl.minibatch", "rl.passes"))]
     return list({word.partition("=")[0]: word for word in words}.values())
 

@@ -124,6 +124,25 @@ def test_other_algorithms_and_worlds(name: str, tmp_path: Path) -> None:
     assert learned(tmp_path, *map(str, words), f"budget.fitness={enough}")["fitness"] >= float(enough)
 
 
+HIDDEN = (
+    *("mdp=gymnasium", "mdp.id=hidden_cartpole:HiddenCartPole", "trust=[hidden_cartpole]", "mdp.time_limit=500"),
+    *("rl.slots=8", "rl.horizon=16", "rl.lr=1e-3", "rl.epsilon={start:1.0,end:0.02,steps:8000}"),
+    *("budget.steps=50000", "eval.every=5000", "eval.episodes=10"),
+)
+RECURRENT = (
+    *("rl=r2d2", "rl.net.lstm=32", "rl.net.hidden=[64]", "rl.batch=32", "rl.samples_per_step=64"),
+    "rl.target_every=200",
+)
+
+
+@pytest.mark.learn
+def test_r2d2_balances_a_pole_whose_velocity_is_hidden(tmp_path: Path) -> None:
+    """Without memory it falls after 45 steps at best."""
+    assert learned(tmp_path / "r2d2", *HIDDEN, *RECURRENT, "budget.fitness=150")["fitness"] >= 150
+    plain = ("rl=dqn", "rl.samples_per_step=32", "rl.double=true", "rl.n_step=3", "rl.target_every=128")
+    assert learned(tmp_path / "dqn", *HIDDEN, *plain)["fitness"] < 80
+
+
 @pytest.mark.learn
 @pytest.mark.parametrize("seed", range(5))
 def test_sac_on_pendulum(seed: int, tmp_path: Path) -> None:

@@ -184,6 +184,7 @@ def test_a_frozen_critic_is_noticed(
     (("rl=dqn", "mdp=cartpole"), "ec: trains with a learner that has an actor and critics: rl=td3"),
     (("rl=ppo",), "ec: trains with a learner that has an actor and critics: rl=td3, rl=sac or rl=ddpg"),
     (("rl=td3", "rl.normalize_inputs=true"), "rl.normalize_inputs: individuals that share a critic share no input"),
+    (("rl=td3", "rl.sampling=attentive"), "rl.sampling: there is no one state that all individuals are in"),
     (("rl=td3", "ec.objectives=[fitness,{length:-1}]"), "ec.objectives: this evolution takes one"),
     (("rl=td3", "rl.capacity=64", "rl.horizon=1"), "rl.capacity: an episode of 50 decisions needs twice as much"),
     (("rl=td3", "ec=p_cem_rl", "ec.parallel_critic=true", "ec.train_together=2"), "ec.train_together: with a critic"),

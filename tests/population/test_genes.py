@@ -37,6 +37,7 @@ PLACES = {
     "td3": (*TINY, *MEMORY, "mdp=pendulum", "rl=td3"),
     "sac": (*TINY, *MEMORY, "mdp=pendulum", "rl=sac"),
     "dqn": (*TINY, *MEMORY, "mdp=cartpole", "rl=dqn"),
+    "r2d2": (*TINY, *MEMORY, "mdp=cartpole", "rl=r2d2"),
     "gymnasium": (*TINY, *PPO, "mdp=cartpole"),
     "pong": (*TINY, *PPO, *PONG),
     "duel": (*TINY, *PPO, *DUEL),

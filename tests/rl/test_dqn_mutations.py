@@ -23,8 +23,8 @@ LEARNER = dqn.Learner
 MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "the target network chooses": (STEPS, ("double",), LEARNER.target, "if self.hyper.double else", "if False else"),
     "the network values": (STEPS, ("plain",), LEARNER.target, "self.values(theta_target,", "self.values(theta,"),
-    "illegal actions in targets": (STEPS, ("plain",), LEARNER.target, "if legal is not None", "if False"),
-    "the first reward decides": (STEPS, ("plain",), LEARNER.target, ".sum(1)", "[:, 0]"),
+    "illegal actions in targets": (STEPS, ("plain",), LEARNER.backed_up, "if legal is not None", "if False"),
+    "the first reward decides": (STEPS, ("plain",), LEARNER.backed_up, ".sum(1)", "[:, 0]"),
     "the target never follows": (
         STEPS, ("polyak",), LEARNER._step_and_follow, "follow(theta_target, theta, self.hyper.tau)", "pass"),
     "it follows one step late": (STEPS, ("plain",), LEARNER.gradient_step, "(number + 1)", "number"),

@@ -115,6 +115,11 @@ class Part(ABC):
         return self.rollouts.take(np.arange(first, end) % self.capacity)
 
 
+def annealed(candidates: float, step: int, anneal: int) -> float:
+    """Lambda at a gradient step: linear from ``candidates`` at step 0 to 1 at step ``anneal``, and 1 from then on."""
+    return max(candidates - (candidates - 1) * step / anneal, 1.0)
+
+
 def draw(generator: np.random.Generator, held: int, size: int) -> Numbers:
     """Draw places [size] below ``held``, each as often as the others or once more: without replacement if possible."""
     whole, rest = divmod(size, held)

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from evorl.replay.parts.core import Encode, Part, PartKeys, draw
+from evorl.replay.parts.core import Encode, Part, PartKeys, annealed, draw
 from evorl.replay.parts.distances import Distance, distance
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.util import seed as seeds
@@ -49,8 +49,8 @@ class Elite(Part):
         self.last_distance: float | None = None  # mean of the last rollouts that were chosen, since any arrived
 
     def factor(self, step: int) -> float:
-        """Candidates for each rollout at a gradient step: linear from ``candidates`` to 1."""
-        return max(self.keys.candidates - (self.keys.candidates - 1) * step / self.keys.anneal, 1.0)
+        """Candidates for each rollout at a gradient step."""
+        return annealed(self.keys.candidates, step, self.keys.anneal)
 
     def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
         generator, wanted = seeds.generator(key, "sample", step), int(self.factor(step) * size)

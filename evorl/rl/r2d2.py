@@ -1,0 +1,186 @@
+"""Recurrent replay distributed DQN (Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed RL").
+
+DQN with a recurrent core, which learns from sequences. A sequence begins with the state of the core that the acting
+network had there (section 3.2). Over a prefix, the burn-in, it is only computed on; then follow the decisions to learn
+from, with n-step double Q targets in rescaled units. Sequences are prioritised by a mixture of their largest and their
+mean error (section 2.3).
+
+Letters in shapes: S states of a sequence, T decisions to learn from, N sequences, R named rewards, A actions, M atoms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.func import functional_call
+
+from evorl.mdp.core import Spec
+from evorl.nets.action_values import perturbed
+from evorl.nets.policy import Net, Output
+from evorl.ops.rescaling import rescale, unscale
+from evorl.replay.sequences import Extent, read_sequences
+from evorl.replay.storage import Numbers
+from evorl.rl import dqn
+from evorl.rl.replay_learner import CHUNK, Reading
+from evorl.util.errors import BadRequest
+from evorl.util.schedule import Schedule
+from evorl.util.types import Count, Fraction, Natural, NonNegative, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class R2D2(dqn.DQN):
+    sequences: ClassVar[bool] = True
+
+    batch: Count = 32
+    """Sequences in a gradient step."""
+    n_step: Count = 5
+    double: bool = True
+    dueling: bool = True
+    prioritized: bool = True
+    alpha: NonNegative = 0.9
+    beta: Schedule = 0.6
+    length: Count = 20
+    """Decisions of a sequence to learn from; fewer where its episode ends."""
+    burn_in: Natural = 10
+    """Decisions before them that the core sees without learning; fewer where the episode begins."""
+    eta: Fraction = 0.9
+    """Share of the largest error in a sequence's priority; the rest is the mean."""
+    rescale: bool = True
+    """Learn h(return), which makes large returns small."""
+    samples_per_step: Positive = 16.0
+    net: Net = field(default_factory=lambda: Net(hidden=(128,), activation="relu", lstm=64))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.net.lstm:
+            raise BadRequest("sequences are for a recurrent network; rl=dqn needs none", "net.lstm")
+
+    @property
+    def samples(self) -> int:
+        return self.batch * self.length
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(self.burn_in, self.length, self.n_step)
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        return Learner(self, spec, seed, device)
+
+
+class Learner(dqn.Learner[R2D2]):
+    def __init__(self, hyper: R2D2, spec: Spec, seed: int, device: torch.device) -> None:
+        super().__init__(hyper, spec, seed, device)
+        self.near: Numbers = np.zeros((0, 0), np.int64)  # those whose priorities follow, of `drawn` [minibatches * N]
+
+    @property
+    def chunk(self) -> int:
+        return max(CHUNK // self.hyper.length, 1)
+
+    # -------------------------------------------------------------- values
+
+    def _network(self, theta: Tensor, inputs: tuple[Tensor, ...], carry: Tensor | None, start: Tensor | None) -> Output:
+        assert carry is not None and start is not None
+        values, carry = self.unroll(theta, theta[:0], inputs, carry, start)
+        q = self.mean(values).sum(2)
+        return Output(q, None, q.new_zeros(*q.shape[:2], len(self.spec.rewards)), carry, q[..., :0])
+
+    def unroll(
+        self, theta: Tensor, noise: Tensor, inputs: tuple[Tensor, ...], carry: Tensor, start: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs [S, N, R, A, M] in successive states from a carry [2, N, H], and the last carry.
+
+        No episode starts within a sequence.
+        """
+        named, lead = self.layout.unflatten(theta), inputs[0].shape[:2]
+        if len(noise):
+            named = perturbed(self.policy, named, noise)
+        if start is None:
+            start = torch.zeros(lead, dtype=torch.bool, device=carry.device)
+        values, carry = functional_call(self.policy, named, (inputs, carry, start))
+        return values.unflatten(0, lead), carry
+
+    @torch.no_grad()
+    def burnt_in(
+        self, theta: Tensor, noise: Tensor, inputs: tuple[Tensor, ...], carry: Tensor, prefix: Tensor
+    ) -> Tensor:
+        """The carry after a prefix of states that ends with state ``burn_in`` - 1 and of which each sequence has
+        ``prefix`` [N] (section 3.2)."""
+        for s in range(self.hyper.burn_in):
+            _, after = self.unroll(theta, noise, tuple(x[s : s + 1] for x in inputs), carry)
+            carry = torch.where((s >= self.hyper.burn_in - prefix)[:, None], after, carry)
+        return carry
+
+    def to_units(self, returns: Tensor) -> Tensor:
+        return rescale(returns) if self.hyper.rescale else returns
+
+    def to_returns(self, values: Tensor) -> Tensor:
+        return unscale(values) if self.hyper.rescale else values
+
+    # -------------------------------------------------------------- learning
+
+    def _columns(self, reading: Reading, numbers: Numbers, count: int) -> list[Tensor]:
+        """Those of `read_sequences`, each [count, ...]: inputs, carry, prefix, action, reward, discount, ahead, there,
+        legal."""
+        gamma = self.gamma.numpy().astype(np.float64)
+        found = read_sequences(reading.storage, numbers, reading.oldest, reading.length, gamma, self.hyper.extent)
+        half = (self.hyper.length + 1) // 2
+        self.near = np.where(found.there, found.numbers, numbers)[:half].T
+        legal = () if found.legal is None else (found.legal,)
+        side_by_side = (*found.inputs, found.carry, found.prefix[None], found.action, found.reward, found.discount,
+                        found.ahead, found.there, *legal)  # fmt: skip
+        apart = (x.reshape(len(x), count, -1, *x.shape[2:]).swapaxes(0, 1) for x in side_by_side)
+        return [torch.from_numpy(np.ascontiguousarray(x)).to(self.device) for x in apart]
+
+    def _step(
+        self, theta: Tensor, theta_target: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, noise: Tensor,
+        *columns: Tensor,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        own, count = self._own, len(self.spec.inputs)
+        inputs = self.now(columns)
+        carry, prefix, action, reward, discount, ahead, there, *rest = columns[own + count :]
+        weight = rest.pop() if self.hyper.prioritized else None
+        legal = rest.pop() if self.spec.masked else None
+        before, states = (tuple(x[part] for x in inputs) for part in self._parts)
+        leaf = theta.detach().requires_grad_()
+        values, _ = self.unroll(leaf, noise[0], states, self.burnt_in(theta, noise[0], before, carry, prefix[0]))
+        with torch.no_grad():
+            following, _ = self.unroll(
+                theta_target, noise[1], states, self.burnt_in(theta_target, noise[1], before, carry, prefix[0])
+            )
+            chooser = values.detach() if self.hyper.double else following
+            led_to = (_at(following, ahead), _at(chooser, ahead))
+            mask = None if legal is None else _at(legal, ahead)
+            target = self.backed_up(*led_to, reward.flatten(0, 1), discount.flatten(0, 1), mask)
+        length = self.hyper.length
+        predicted = dqn.of_action(values[:length].flatten(0, 1), action.flatten(0, 1))
+        loss, error = (x.view(length, -1) * there for x in self.losses(predicted, target))
+        (gradient,) = torch.autograd.grad((loss if weight is None else weight * loss).sum() / there.sum(), leaf)
+        norm = self._apply_gradient(gradient, theta, m, v, t, lr)
+        q = self.mean(predicted.detach()).view(length, -1, len(self.spec.rewards)).mean(-1)
+        stats = {"loss/value": loss.detach().sum() / there.sum(), "value/q": (q * there).sum() / there.sum()}
+        stats["optimizer/grad_norm"] = norm
+        return stats if weight is None else {**stats, "error": self._mixed(error, there)}
+
+    @property
+    def _parts(self) -> tuple[slice, slice]:
+        """The states of the prefix, and those from the first decision to learn from on."""
+        return slice(0, self.hyper.burn_in), slice(self.hyper.burn_in, None)
+
+    def _mixed(self, error: Tensor, there: Tensor) -> Tensor:
+        """The priorities [N] of sequences with errors [T, N] (section 2.3)."""
+        eta = self.hyper.eta
+        return eta * error.amax(0) + (1 - eta) * error.sum(0) / there.sum(0)
+
+    def _reprioritize(self, priority: NDArray[np.float64]) -> None:
+        """Sequences that begin in the first half of a learned one overlap it by half or more, and get its priority."""
+        self.priorities.update(self.near, np.broadcast_to(priority.reshape(-1, 1), self.near.shape))
+
+
+def _at(x: Tensor, ahead: Tensor) -> Tensor:
+    """The rows [T * N, ...] of x [S, N, ...] that ``ahead`` [T, N] names."""
+    return x[ahead, torch.arange(x.shape[1], device=x.device)].flatten(0, 1)
