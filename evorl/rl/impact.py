@@ -59,9 +59,12 @@ class Learner(RolloutLearner[Impact]):
         return (*super().constants, self.theta_target)
 
     def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
+        self._copy_to_target()
+        return super()._learn(minibatch)
+
+    def _copy_to_target(self) -> None:
         if self.gradient_steps % self.target_every == 0:  # algorithm 1: t = 0 (mod t_target)
             self.theta_target.copy_(self.theta)
-        return super()._learn(minibatch)
 
     def loss(
         self,
