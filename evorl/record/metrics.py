@@ -81,11 +81,14 @@ METRICS: dict[str, Metric] = {
     ),
     "replay/ratio_<part>": Metric(
         "-",
-        "vtrace, impact: mean probability ratio of the present policy to the one that acted, in a part of the minibatches",
+        "vtrace, impact: mean ratio of the present policy to the one that acted, in a part of the minibatches",
     ),
     "replay/kl_<part>": Metric("nats", "vtrace, impact: as policy/kl, for a part of the minibatches"),
     "replay/candidates_<part>": Metric(
         "-", "vtrace, impact: rollouts that elite or attentive draws for each one that it chooses (lambda)"
+    ),
+    "replay/encoded_<part>": Metric(
+        "fraction", "vtrace, impact: candidates of elite or attentive whose features were computed last; see lag"
     ),
     "replay/distance_<part>": Metric(
         "defined by the distance", "vtrace, impact: mean distance of the rollouts that elite or attentive chose last"

@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import log_prob_entropy, parameter_count, parameters
@@ -116,6 +117,12 @@ class RolloutLearner(NetworkLearner[H]):
         self.projection = torch.from_numpy(drawn / width**0.5).to(device) if hyper.projection else None
 
     @cached_property
+    def _actor(self) -> Policy:
+        """The policy without its critic; it has no weights of its own."""
+        with torch.device("meta"):
+            return Policy(self.spec, self.hyper.net, critic=False)
+
+    @cached_property
     def replay(self) -> Mixture:
         """Made when it is first needed: learners that only act have none."""
         h, like = self.hyper, rollouts(self.hyper.storage(self.spec, 1))
@@ -132,12 +139,20 @@ class RolloutLearner(NetworkLearner[H]):
 
     @torch.no_grad()
     def encode(self, columns: Columns) -> Array:
-        """Return the present network's features [N, T, F] of the states of N rollouts in which a decision was made."""
+        """Return the present network's features [N, T, F] of the states of N rollouts in which a decision was made.
+
+        The critic has no part in them: with hidden layers of its own half of the forward pass is left out.
+        """
         began = time.monotonic()
         given = {name: torch.from_numpy(x).to(self.device).transpose(0, 1) for name, x in columns.items()}
         inputs = tuple(given[f"input {i}"][:-1] for i in range(len(self.spec.inputs)))
         rest = (given["carry"], given["start"][:-1]) if "carry" in given else ()
-        out = self.forward(self.theta, self._statistics(), inputs, *rest)
+        if self.moments is not None:
+            inputs = self.moments.normalize(self._statistics(), inputs)
+        weights = self.layout.unflatten(self.theta)
+        # of stacked hidden layers the actor's are the first
+        own = {name: weights[name][: len(x)] for name, x in self._actor.named_parameters()}
+        out: Output = functional_call(self._actor, own, (inputs, *rest))
         found: Array = self._project(out.features).transpose(0, 1).cpu().numpy()
         self.encoding += time.monotonic() - began
         return found

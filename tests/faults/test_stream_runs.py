@@ -20,6 +20,7 @@ WORLD = ("mdp=pong", "mdp.rounds=2", "mdp.round_steps=60", "rl.asynchronous=true
 ON_RAY = ("cluster=ray", "cluster.workers=2", "rl.members=3")
 PPO, A3C = ("rl=ppo", "rl.minibatch=128"), ("rl=a3c",)
 VTRACE = ("rl=vtrace", "rl.batch=8", "rl.fill_in=16")
+IMPACT = ("rl=impact", "rl.batch=8")
 
 
 def check_counts(directory: Path) -> None:
@@ -35,8 +36,8 @@ def check_counts(directory: Path) -> None:
 @pytest.mark.parametrize(("cluster", "least"), [(CLUSTER, 10), (ON_RAY, 3)], ids=["processes", "ray"])
 @pytest.mark.parametrize(
     "algorithm",
-    [PPO, (*PPO, "rl.correction=vtrace"), A3C, VTRACE],
-    ids=["ppo", "ppo with V-trace", "a3c", "vtrace"],
+    [PPO, (*PPO, "rl.correction=vtrace"), A3C, VTRACE, IMPACT],
+    ids=["ppo", "ppo with V-trace", "a3c", "vtrace", "impact"],
 )
 def test_workers_are_killed(
     cluster: tuple[str, ...], least: int, algorithm: tuple[str, ...], run: Callable[..., Run]
@@ -50,7 +51,7 @@ def test_workers_are_killed(
     check_counts(it.directory)
 
 
-@pytest.mark.parametrize("algorithm", [PPO, A3C, VTRACE], ids=["ppo", "a3c", "vtrace"])
+@pytest.mark.parametrize("algorithm", [PPO, A3C, VTRACE, IMPACT], ids=["ppo", "a3c", "vtrace", "impact"])
 def test_workers_are_stopped_and_drivers_killed(algorithm: tuple[str, ...], run: Callable[..., Run]) -> None:
     """Who goes on from a checkpoint plays fragments again that were on their way."""
     ends = ("cluster.deadline_s=1.5", "checkpoint.every=10000", "budget.steps=600000")

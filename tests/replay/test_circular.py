@@ -98,9 +98,7 @@ def test_of_another_shape_it_begins_anew() -> None:
 def test_it_sets_the_pace(share: float, due: list[int]) -> None:
     """Six rollouts arrive at once, and a minibatch has four, of which two or all are of the buffer, each twice."""
     parts = {**NONE, "uniform": UniformKeys(share=1 - share)}
-    mixture = Mixture(
-        Parts(**parts, circular=CircularKeys(share=share, batches=2)), 4, 6, 0, toy_rollouts(0, 1), 0
-    )
+    mixture = Mixture(Parts(**parts, circular=CircularKeys(share=share, batches=2)), 4, 6, 0, toy_rollouts(0, 1), 0)
     found = []
     for _ in due:
         mixture.insert(toy_rollouts(mixture.count, 6), 0, encode)

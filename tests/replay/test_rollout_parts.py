@@ -28,6 +28,7 @@ KINDS: dict[str, Any] = {
     "circular": lambda like: Circular(CircularKeys(batches=3, passes=2), 4, 20, like),
     "uniform": lambda like: Uniform(12, like),
     "prioritized": lambda like: Prioritized(PrioritizedKeys(capacity=12), like),
+    "elite, lag 3": lambda like: Elite(EliteKeys(**FAST, lag=3), like),
     **{
         f"{name}, {distance}, strategy {strategy}, {insertion}": lambda like, k=kind, keys=keys, d=distance, s=strategy,
         i=insertion: k(keys(**FAST, distance=d, strategy=s, insertion=i), like)

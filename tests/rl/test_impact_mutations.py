@@ -27,7 +27,8 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
         STEPS, ("plain",), LEARNER.loss, "self._targets(then,", "self._targets(now,"),
     "the target never moves": (
         STEPS, ("plain",), LEARNER._copy_to_target, "self.theta_target.copy_(self.theta)", "pass"),
-    "the target follows late": (STANDS, (), LEARNER._copy_to_target, "self.gradient_steps %", "(self.gradient_steps + 1) %"),
+    "the target follows late": (
+        STANDS, (), LEARNER._copy_to_target, "self.gradient_steps %", "(self.gradient_steps + 1) %"),
     "V-trace's own advantage": (
         STEPS, ("each clip",), LEARNER._targets, "return target, target - value", "return target, _"),
     "no bootstrap at ends": (
