@@ -74,7 +74,7 @@ def test_a_run(finished: Path) -> None:
             ["mdp=pong", "mdp.vector=x"],
             "evorl: mdp.vector: unknown key of mdp=pong; it belongs to mdp=acrobot, mdp=ant, ",
         ),
-        (["rl=a2c", "rl.clip=0.1"], "evorl: rl.clip: unknown key of rl=a2c; it belongs to rl=ppo\n"),
+        (["rl=a2c", "rl.clip=0.1"], "evorl: rl.clip: unknown key of rl=a2c; it belongs to rl=impact, rl=ppo\n"),
         (["ec.shiny=3"], "evorl: ec.shiny: unknown key; this ec has none, another may: --help lists them"),
         (
             ["ec.populatoin=3"],
