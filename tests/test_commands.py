@@ -74,7 +74,7 @@ def test_a_run(finished: Path) -> None:
             ["mdp=pong", "mdp.vector=x"],
             "evorl: mdp.vector: unknown key of mdp=pong; it belongs to mdp=acrobot, mdp=ant, ",
         ),
-        (["rl=a2c", "rl.clip=0.1"], "evorl: rl.clip: unknown key of rl=a2c; it belongs to rl=ppo\n"),
+        (["rl=a2c", "rl.clip=0.1"], "evorl: rl.clip: unknown key of rl=a2c; it belongs to rl=impact, rl=ppo\n"),
         (["ec.shiny=3"], "evorl: ec.shiny: unknown key; this ec has none, another may: --help lists them"),
         (
             ["ec.populatoin=3"],
@@ -139,7 +139,7 @@ def test_a_wrong_request(tmp_path: Path, words: list[str], line: str) -> None:
         (["--cfg", "job"], "_target_: evorl.rl.ppo.PPO"),
         (["--cfg", "job", "--resolve", "-p", "budget", "budget.steps=7"], "steps: 7"),
         (["--cfg", "hydra"], "output_subdir: null"),
-        (["--help"], "rl: a2c, a3c, ddpg, dqn, ppo, reinforce, sac, td3, vtrace"),
+        (["--help"], "rl: a2c, a3c, ddpg, dqn, impact, ppo, reinforce, sac, td3, vtrace"),
         (["--info", "defaults"], "Defaults List"),
     ],
 )

@@ -107,6 +107,7 @@ SHARED = {
     **dict.fromkeys(("ppo", "a2c", "a3c", "reinforce"), "algorithms"),
     **dict.fromkeys(("td3", "sac", "ddpg"), "off_policy"),
     "vtrace": "vtrace",
+    "impact": "impact",
     "dqn": "dqn",
     "r2d2": "r2d2",
 }

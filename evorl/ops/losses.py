@@ -15,17 +15,22 @@ from evorl.ops.shapes import check_shapes
 
 
 def ppo_clip(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """The clipped surrogate, negated, and the fraction of samples it clips, both [] (Schulman et al. 2017, eq. 7).
+    """The clipped surrogate, negated, and the fraction of samples it clips, both [] (Schulman et al. 2017, eq. 7)."""
+    surrogate, clipped = clipped_surrogate(logp, old_logp, advantage, clip)
+    return -surrogate.mean(), clipped.mean(dtype=logp.dtype)
 
-    All inputs [N]. A clipped sample is one that contributes no gradient: its ratio has left [1-ε, 1+ε] on the
-    side to which its advantage pushes.
+
+def clipped_surrogate(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """min(r A, clip(r) A) with r = new / old of each sample, and which samples it clips, both [N] as all inputs.
+
+    A clipped sample is one that contributes no gradient: its ratio has left [1-ε, 1+ε] on the side to which its
+    advantage pushes (Schulman et al. 2017, eq. 7).
     """
     check_shapes(logp=(logp, "..."), old_logp=(old_logp, "..."), advantage=(advantage, "..."))
     old_logp, advantage = old_logp.detach(), advantage.detach()
     surrogate = (logp - old_logp).exp() * advantage
     bound = advantage + clip * advantage.abs()  # min(r A, clip(r) A) = min(r A, A + ε |A|): half the operations
-    clipped = (surrogate.detach() > bound).mean(dtype=logp.dtype)
-    return -surrogate.clamp(max=bound).mean(), clipped
+    return surrogate.clamp(max=bound), surrogate.detach() > bound
 
 
 def policy_gradient(logp: Tensor, advantage: Tensor) -> Tensor:

@@ -53,6 +53,7 @@ METRICS: dict[str, Metric] = {
     "policy/kl": Metric("nats", "KL(old ‖ new), estimated by the mean of r - 1 - ln r"),
     "policy/clip_fraction": Metric("fraction", "actions whose probability ratio is outside the clip range"),
     "policy/ratio": Metric("-", "mean probability ratio of the present policy to the one that acted"),
+    "policy/kl_target": Metric("nats", "impact: as policy/kl, with the target network's policy as the old one"),
     "policy/rejected": Metric("fraction", "decisions that the KL mask excludes"),
     "policy/temperature": Metric("reward per nat", "weight of the entropy in SAC's objective"),
     "policy/epsilon": Metric("fraction", "dqn, r2d2: probability of a random action in training episodes"),
@@ -70,25 +71,31 @@ METRICS: dict[str, Metric] = {
         "norm of critic weights minus target weights, divided by the first; dqn: just before the target follows",
     ),
     "replay/size": Metric("transitions", "transitions in the replay"),
-    "replay/size_<part>": Metric("rollouts", "vtrace: rollouts in a part of the replay"),
-    "replay/waiting": Metric("rollouts", "vtrace: rollouts that wait in the queue for the next gradient step"),
-    "replay/dropped": Metric("rollouts", "vtrace: rollouts that left a full queue unused, since the start of the run"),
+    "replay/size_<part>": Metric("rollouts", "vtrace, impact: rollouts in a part of the replay"),
+    "replay/waiting": Metric("rollouts", "vtrace, impact: rollouts that wait for the next gradient step"),
+    "replay/dropped": Metric(
+        "rollouts", "vtrace, impact: rollouts that left a full queue unused, since the start of the run"
+    ),
     "replay/age_<part>": Metric(
-        "gradient steps", "vtrace: age of the rollouts of a part in the last minibatch, since their arrival"
+        "gradient steps", "vtrace, impact: age of the rollouts of a part in the last minibatch, since their arrival"
     ),
     "replay/ratio_<part>": Metric(
-        "-", "vtrace: mean probability ratio, of the present policy to the one that acted, in a part of the minibatches"
+        "-",
+        "vtrace, impact: mean ratio of the present policy to the one that acted, in a part of the minibatches",
     ),
-    "replay/kl_<part>": Metric("nats", "vtrace: as policy/kl, for a part of the minibatches"),
+    "replay/kl_<part>": Metric("nats", "vtrace, impact: as policy/kl, for a part of the minibatches"),
     "replay/candidates": Metric(
         "-",
         "rl.sampling=attentive: transitions drawn for each one that is chosen (lambda), before the updates of this row",
     ),
     "replay/candidates_<part>": Metric(
-        "-", "vtrace: rollouts that elite or attentive draws for each one that it chooses (lambda)"
+        "-", "vtrace, impact: rollouts that elite or attentive draws for each one that it chooses (lambda)"
+    ),
+    "replay/encoded_<part>": Metric(
+        "fraction", "vtrace, impact: candidates of elite or attentive whose features were computed last; see lag"
     ),
     "replay/distance_<part>": Metric(
-        "defined by the distance", "vtrace: mean distance of the rollouts that elite or attentive chose last"
+        "defined by the distance", "vtrace, impact: mean distance of the rollouts that elite or attentive chose last"
     ),
     "replay/samples_per_step": Metric(
         "transitions", "transitions learned from for each one collected after the warm-up"

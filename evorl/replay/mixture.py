@@ -1,7 +1,7 @@
 """A replay of rollouts, made of parts: each new rollout goes into every part, each gives its share of a minibatch.
 
 The queue sets the pace. With a share q of minibatches of N rollouts, a gradient step is due for every q N new rollouts;
-without a queue, for every N.
+without a queue, for every N. A circular buffer is a queue whose rollouts are used K times, so K steps are due for them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evorl.replay.parts.attentive import Attentive, AttentiveKeys
+from evorl.replay.parts.circular import Circular, CircularKeys
 from evorl.replay.parts.core import Encode, Part, PartKeys
 from evorl.replay.parts.elite import Elite, EliteKeys
 from evorl.replay.parts.prioritized import Prioritized, PrioritizedKeys
@@ -31,6 +32,7 @@ class Parts:
     """The parts of a replay, and their shares of each minibatch, which sum to 1."""
 
     queue: QueueKeys = field(default_factory=QueueKeys)
+    circular: CircularKeys = field(default_factory=CircularKeys)
     uniform: UniformKeys = field(default_factory=UniformKeys)
     elite: EliteKeys = field(default_factory=EliteKeys)
     attentive: AttentiveKeys = field(default_factory=AttentiveKeys)
@@ -41,6 +43,11 @@ class Parts:
         if abs(total - 1) > TOLERANCE:
             said = " + ".join(f"{name} {keys.share:g}" for name, keys in self.used()) or "no part has one"
             raise BadRequest(f"the shares of its parts must sum to 1, and not to {total:g} ({said})")
+        if self.queue.share and self.circular.share:
+            raise BadRequest(
+                "queue and circular both say when a gradient step is due; take one, with all of their share",
+                "circular.share",
+            )
 
     def used(self) -> Iterator[tuple[str, QueueKeys | PartKeys]]:
         """The parts that have a share, by name."""
@@ -69,7 +76,7 @@ class Parts:
         """Raise `BadRequest` where a minibatch, or a fragment of so many rollouts, does not fit."""
         sizes = self.sizes(batch)
         for name, keys in self.used():
-            needed = fragment + (sizes[name] - 1 if name == "queue" else 0)
+            needed = fragment + (sizes[name] - 1 if isinstance(keys, QueueKeys) else 0)
             if keys.capacity is not None and keys.capacity < needed:
                 raise BadRequest(f"must be at least {needed}: {fragment} rollouts arrive at once", f"{name}.capacity")
 
@@ -98,6 +105,9 @@ class Mixture:
         if "queue" in self.sizes:
             room = parts.queue.capacity or fragment + self.sizes["queue"]
             self.parts["queue"] = Queue(room, plain)
+        if "circular" in self.sizes:
+            room = parts.circular.capacity or fragment + self.sizes["circular"]
+            self.parts["circular"] = Circular(parts.circular, self.sizes["circular"], room, plain)
         if "uniform" in self.sizes:
             self.parts["uniform"] = Uniform(parts.uniform.capacity, plain)
         if "elite" in self.sizes:
@@ -111,6 +121,7 @@ class Mixture:
         self.columns = [*plain]  # what a gradient step reads
         self.count = 0  # rollouts that arrived
         self.owed = 0  # of them, those that no gradient step was taken for; decides where there is no queue
+        self.queue = next((one for one in self.parts.values() if isinstance(one, Queue)), None)
 
     @property
     def slices(self) -> dict[str, slice]:
@@ -128,13 +139,12 @@ class Mixture:
 
     def due(self) -> bool:
         """Whether a gradient step may be taken now."""
-        queue = self.parts.get("queue")
-        waiting, needed = (queue.waiting, self.sizes["queue"]) if isinstance(queue, Queue) else (self.owed, self.batch)
-        return self.count >= self.fill_in and waiting >= needed
+        ready = self.owed >= self.batch if self.queue is None else self.queue.ready(self.sizes[self.queue.name])
+        return self.count >= self.fill_in and ready
 
     def sample(self, step: int, encode: Encode) -> Minibatch:
         """Return the minibatch of gradient step ``step``: a function of the seed, the step and what the parts hold."""
-        self.owed -= self.sizes.get("queue", self.batch)
+        self.owed -= self.batch if self.queue is None else self.sizes[self.queue.name]
         places = {
             name: part.sample(self.sizes[name], step, self.keys[name], encode) for name, part in self.parts.items()
         }

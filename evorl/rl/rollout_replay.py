@@ -12,16 +12,18 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from evorl.mdp.core import Spec, StateDict
-from evorl.nets.distributions import parameter_count, parameters
+from evorl.nets.distributions import log_prob_entropy, parameter_count, parameters
 from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
+from evorl.ops.losses import approximate_kl
 from evorl.ops.rmsprop import rmsprop
 from evorl.replay.mixture import Minibatch, Mixture, Parts
 from evorl.replay.packed import check_compressible
@@ -88,6 +90,16 @@ class RolloutHyper(Hyper):
         )
 
 
+class Decided(NamedTuple):
+    """The decisions of a minibatch, as a network sees them."""
+
+    policy: Tensor  # [T, N, P] its `parameters`
+    log_prob: Tensor  # [T, N]
+    entropy: Tensor  # [T, N]
+    value: Tensor  # [T+1, N, R]
+    legal: Tensor | None
+
+
 H = TypeVar("H", bound=RolloutHyper, covariant=True)
 
 
@@ -111,6 +123,12 @@ class RolloutLearner(NetworkLearner[H]):
         self.projection = torch.from_numpy(drawn / width**0.5).to(device) if hyper.projection else None
 
     @cached_property
+    def _actor(self) -> Policy:
+        """The policy without its critic; it has no weights of its own."""
+        with torch.device("meta"):
+            return Policy(self.spec, self.hyper.net, critic=False)
+
+    @cached_property
     def replay(self) -> Mixture:
         """Made when it is first needed: learners that only act have none."""
         h, like = self.hyper, take_apart(rollouts(self.hyper.storage(self.spec, 1)), self.spec.inputs)
@@ -127,12 +145,20 @@ class RolloutLearner(NetworkLearner[H]):
 
     @torch.no_grad()
     def encode(self, columns: Columns) -> Array:
-        """Return the present network's features [N, T, F] of the states of N rollouts in which a decision was made."""
+        """Return the present network's features [N, T, F] of the states of N rollouts in which a decision was made.
+
+        The critic has no part in them: with hidden layers of its own half of the forward pass is left out.
+        """
         began, columns = time.monotonic(), put_together(columns, self.spec.inputs)
         given = {name: torch.from_numpy(x).to(self.device).transpose(0, 1) for name, x in columns.items()}
         inputs = tuple(given[f"input {i}"][:-1] for i in range(len(self.spec.inputs)))
         rest = (given["carry"], given["start"][:-1]) if "carry" in given else ()
-        out = self.forward(self.theta, self._statistics(), inputs, *rest)
+        if self.moments is not None:
+            inputs = self.moments.normalize(self._statistics(), inputs)
+        weights = self.layout.unflatten(self.theta)
+        # of stacked hidden layers the actor's are the first
+        own = {name: weights[name][: len(x)] for name, x in self._actor.named_parameters()}
+        out: Output = functional_call(self._actor, own, (inputs, *rest))
         found: Array = self._project(out.features).transpose(0, 1).cpu().numpy()
         self.encoding += time.monotonic() - began
         return found
@@ -160,14 +186,19 @@ class RolloutLearner(NetworkLearner[H]):
             metrics["speed/encode_seconds"] = self.encoding
         return Learned(self.gradient_steps - began, metrics, found)
 
+    @property
+    def constants(self) -> tuple[Tensor, ...]:
+        """What else a loss reads, the same for the whole minibatch: the weights of entropy and value error, and gamma
+        and lambda [R]; a learner may add its own."""
+        return self.entropy_coef, self.critic_coef, self.gamma, self.lam
+
     def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
         """Take a gradient step; return its statistics."""
         whole = put_together(minibatch.rollouts, self.spec.inputs)
         columns = [self._tensor(name, x) for name, x in whole.items()]
         if minibatch.weights is not None:
             columns.append(torch.from_numpy(minibatch.weights).to(self.device))
-        coefficients = (self.entropy_coef, self.critic_coef, self.gamma, self.lam)
-        given = (self.theta, *self.adam.values(), self.lr, *coefficients, *self._statistics(), *columns)
+        given = (self.theta, *self.adam.values(), self.lr, *self.constants, *self._statistics(), *columns)
         light = self.policy.light  # a trace unrolled through time takes longer to capture than to run
         stats = self._updates.replay(self._optimise, *given) if light else self._optimise(*given)
         if self.replay.prioritized:
@@ -183,10 +214,11 @@ class RolloutLearner(NetworkLearner[H]):
     ) -> dict[str, Tensor]:
         """Take one optimiser step, in place; return its statistics."""
         own = 0 if self.moments is None else self.moments.count_tensors
-        coefficients, statistics, columns = given[:4], given[4 : 4 + own], given[4 + own :]
+        count = len(self.constants)
+        constants, statistics, columns = given[:count], given[count : count + own], given[count + own :]
         names = [*self.replay.columns, "weight"] if self.replay.prioritized else self.replay.columns
         leaf = theta.detach().requires_grad_()
-        total, stats = self.loss(leaf, coefficients, statistics, dict(zip(names, columns, strict=True)))
+        total, stats = self.loss(leaf, constants, statistics, dict(zip(names, columns, strict=True)))
         (gradient,) = torch.autograd.grad(total, leaf)
         norm = self._apply_gradient(gradient, theta, m, v, t, lr)
         return {name: x.detach() for name, x in {**stats, "loss/total": total, "optimizer/grad_norm": norm}.items()}
@@ -195,16 +227,48 @@ class RolloutLearner(NetworkLearner[H]):
     def loss(
         self,
         theta: Tensor,
-        coefficients: tuple[Tensor, ...],
+        constants: tuple[Tensor, ...],
         statistics: tuple[Tensor, ...],
         columns: Mapping[str, Tensor],
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss [] of flat parameters [D] on a minibatch, and statistics of it.
 
-        ``coefficients``: of the entropy and of the value error, and gamma and lambda [R]. ``columns``: fields of
-        `Batch` by name, each [T, N, ...]. With a prioritized part, "weight" [N] is among them, and the value errors
-        [T, N] among the statistics, as "error".
+        ``constants``: those of the learner. ``columns``: fields of `Batch` by name, each [T, N, ...]. With a
+        prioritized part, "weight" [N] is among them, and the value errors [T, N] among the statistics, as "error".
         """
+
+    # -------------------------------------------------------------- parts of a loss
+
+    def _decided(self, theta: Tensor, statistics: tuple[Tensor, ...], columns: Mapping[str, Tensor]) -> Decided:
+        """One forward pass over all states of the rollouts."""
+        inputs = tuple(columns[f"input {i}"] for i in range(len(self.spec.inputs)))
+        rest = (columns["carry"], columns["start"]) if "carry" in columns else ()
+        out = self.forward(theta, statistics, inputs, *rest)
+        raw, legal = out.raw[:-1], columns["legal"][:-1] if "legal" in columns else None
+        log_prob, entropy = log_prob_entropy(self.spec.action, raw, out.log_std, legal, columns["action"])
+        return Decided(parameters(self.spec.action, raw, out.log_std), log_prob, entropy, out.value, legal)
+
+    def _total(self, x: Tensor, *factors: Tensor | None) -> Tensor:
+        """The mean or sum [] of numbers [T, N] of decisions, each times the factors that there are."""
+        x = product(x, *factors)
+        return x.mean() if self.hyper.reduction == "mean" else x.sum()
+
+    def _over_rewards(self, x: Tensor) -> Tensor:
+        """The mean or sum [T, N] over named rewards of numbers [T, N, R]."""
+        return x.mean(-1) if self.hyper.reduction == "mean" else x.sum(-1)
+
+    @torch.no_grad()
+    def _described_ratios(self, now: Decided, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """How far the policy is from those that acted, over the minibatch and over each of its parts."""
+        old = columns["log_prob"]
+        ratio = (now.log_prob - old).exp()
+        stats = {"policy/ratio": ratio.mean(), "policy/kl": approximate_kl(now.log_prob, old)}
+        for name, where in self.replay.slices.items():
+            stats[f"replay/ratio_{name}"] = ratio[:, where].mean()
+            stats[f"replay/kl_{name}"] = approximate_kl(now.log_prob[:, where], old[:, where])
+        return stats
+
+    # -------------------------------------------------------------- the optimiser
 
     def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
         if self.hyper.optimizer == "adam":
@@ -234,3 +298,10 @@ def rollouts(batch: Batch) -> dict[str, Array]:
     optional = ("legal", "carry", "features")
     found |= {name: getattr(batch, name) for name in optional if getattr(batch, name) is not None}
     return {name: x.numpy().swapaxes(0, 1) for name, x in found.items()}
+
+
+def product(x: Tensor, *factors: Tensor | None) -> Tensor:
+    """A tensor times the factors that there are."""
+    for factor in factors:
+        x = x if factor is None else x * factor
+    return x

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from evorl.mdp.core import Discrete, Spec
-from evorl.nets.distributions import implied, kl, log_prob_entropy, parameters
-from evorl.ops.losses import approximate_kl
+from evorl.nets.distributions import implied, kl
 from evorl.ops.returns import vtrace
-from evorl.rl.rollout_replay import RolloutHyper, RolloutLearner
+from evorl.rl.rollout_replay import Decided, RolloutHyper, RolloutLearner, product
 from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative, Positive
 
@@ -51,16 +50,6 @@ class VTrace(RolloutHyper):
         return Learner(self, spec, seed, device)
 
 
-class Decided(NamedTuple):
-    """The decisions of a minibatch, as the present policy sees them."""
-
-    policy: Tensor  # [T, N, P] its `parameters`
-    log_prob: Tensor  # [T, N]
-    entropy: Tensor  # [T, N]
-    value: Tensor  # [T+1, N, R]
-    legal: Tensor | None
-
-
 class Learner(RolloutLearner[VTrace]):
     def __init__(self, hyper: VTrace, spec: Spec, seed: int, device: torch.device) -> None:
         if hyper.kl_mask is not None and hyper.kl_mask_to == "implied" and not isinstance(spec.action, Discrete):
@@ -75,11 +64,11 @@ class Learner(RolloutLearner[VTrace]):
     def loss(
         self,
         theta: Tensor,
-        coefficients: tuple[Tensor, ...],
+        constants: tuple[Tensor, ...],
         statistics: tuple[Tensor, ...],
         columns: Mapping[str, Tensor],
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        entropy_coef, critic_coef, gamma, lam = coefficients
+        entropy_coef, critic_coef, gamma, lam = constants
         now = self._decided(theta, statistics, columns)
         trusted = self._trusted(now, columns)
         target, advantage = self._targets(now, trusted, columns, gamma, lam)
@@ -93,20 +82,12 @@ class Learner(RolloutLearner[VTrace]):
         for name, coefficient, cloned in self._cloned(now, trusted, columns):
             loss, stats[name] = loss + coefficient * cloned, cloned
         stats |= self._described_ratios(now, columns)
+        stats["policy/clip_fraction"] = self._clip_fraction(now, columns)
         if trusted is not None:
             stats["policy/rejected"] = 1 - trusted.mean()
         if weight is not None:
             stats["error"] = error.sum(-1)
         return loss, stats
-
-    def _decided(self, theta: Tensor, statistics: tuple[Tensor, ...], columns: Mapping[str, Tensor]) -> Decided:
-        """One forward pass over all states of the rollouts."""
-        inputs = tuple(columns[f"input {i}"] for i in range(len(self.spec.inputs)))
-        rest = (columns["carry"], columns["start"]) if "carry" in columns else ()
-        out = self.forward(theta, statistics, inputs, *rest)
-        raw, legal = out.raw[:-1], columns["legal"][:-1] if "legal" in columns else None
-        log_prob, entropy = log_prob_entropy(self.spec.action, raw, out.log_std, legal, columns["action"])
-        return Decided(parameters(self.spec.action, raw, out.log_std), log_prob, entropy, out.value, legal)
 
     @torch.no_grad()
     def _targets(
@@ -149,35 +130,11 @@ class Learner(RolloutLearner[VTrace]):
         if h.clone_value and first < h.batch:
             error = (now.value - columns["value"])[:-1, first:]
             squared = self._total(self._over_rewards(error.square()), *factors)
-            norm = _product(error.movedim(-1, 0), *factors).norm()
+            norm = product(error.movedim(-1, 0), *factors).norm()
             found.append(("loss/clone_value", h.clone_value, squared if h.clone_error == "squared" else norm))
         return found
 
-    def _total(self, x: Tensor, *factors: Tensor | None) -> Tensor:
-        """The mean or sum [] of numbers [T, N] of decisions, each times the factors that there are."""
-        x = _product(x, *factors)
-        return x.mean() if self.hyper.reduction == "mean" else x.sum()
-
-    def _over_rewards(self, x: Tensor) -> Tensor:
-        """The mean or sum [T, N] over named rewards of numbers [T, N, R]."""
-        return x.mean(-1) if self.hyper.reduction == "mean" else x.sum(-1)
-
     @torch.no_grad()
-    def _described_ratios(self, now: Decided, columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """How far the policy is from those that acted, over the minibatch and over each of its parts."""
-        old = columns["log_prob"]
-        ratio = (now.log_prob - old).exp()
-        stats = {
-            "policy/ratio": ratio.mean(), "policy/kl": approximate_kl(now.log_prob, old),
-            "policy/clip_fraction": (ratio > self.hyper.rho_bar).mean(dtype=ratio.dtype),
-        }  # fmt: skip
-        for name, where in self.replay.slices.items():
-            stats[f"replay/ratio_{name}"] = ratio[:, where].mean()
-            stats[f"replay/kl_{name}"] = approximate_kl(now.log_prob[:, where], old[:, where])
-        return stats
-
-
-def _product(x: Tensor, *factors: Tensor | None) -> Tensor:
-    for factor in factors:
-        x = x if factor is None else x * factor
-    return x
+    def _clip_fraction(self, now: Decided, columns: Mapping[str, Tensor]) -> Tensor:
+        ratio = (now.log_prob - columns["log_prob"]).exp()
+        return (ratio > self.hyper.rho_bar).mean(dtype=ratio.dtype)

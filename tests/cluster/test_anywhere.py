@@ -22,6 +22,7 @@ SMALL = (*QUICK[:4], "rl.slots=2", "rl.horizon=8", "rl.net.hidden=[8]", f"rl.mem
         ("rl=reinforce", *WORLDS["pendulum"]),
         ("rl=td3", "mdp=pendulum", "rl.batch=16", "rl.warm_up=100", "rl.samples_per_step=4"),
         ("rl=vtrace", *WORLDS["pong"], "rl.asynchronous=false", "rl.fill_in=16", "rl.net.lstm=4"),
+        ("rl=impact", "mdp=cartpole", "rl.asynchronous=false", "rl.batch=8", "rl.replay.circular.batches=2"),
         (
             *("rl=dqn", "mdp=cartpole", "rl.batch=16", "rl.warm_up=100", "rl.samples_per_step=4"),
             *("rl.noisy=true", "rl.prioritized=true", "rl.epsilon=0.2", "rl.epsilon_spread=7"),
@@ -37,7 +38,7 @@ SMALL = (*QUICK[:4], "rl.slots=2", "rl.horizon=8", "rl.net.hidden=[8]", f"rl.mem
             "rl.net.lstm=4",
         ),
     ],
-    ids=["ppo", "a2c", "reinforce", "td3", "vtrace", "dqn", "r2d2"],
+    ids=["ppo", "a2c", "reinforce", "td3", "vtrace", "impact", "dqn", "r2d2"],
 )
 def test_the_number_of_workers_changes_no_bit(words: tuple[str, ...], tmp_path: Path) -> None:
     experiment = experiment_of(*SMALL, *words)

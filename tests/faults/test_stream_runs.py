@@ -25,6 +25,7 @@ APE_X = (
     *("rl.batch=32", "rl.samples_per_step=2", "rl.warm_up=200", "rl.capacity=5000"),
 )
 R2D2 = ("rl=r2d2", "rl.net.lstm=4", *APE_X[1:-1], "rl.capacity=5000")
+IMPACT = ("rl=impact", "rl.batch=8")
 
 
 def check_counts(directory: Path) -> None:
@@ -40,8 +41,8 @@ def check_counts(directory: Path) -> None:
 @pytest.mark.parametrize(("cluster", "least"), [(CLUSTER, 10), (ON_RAY, 3)], ids=["processes", "ray"])
 @pytest.mark.parametrize(
     "algorithm",
-    [PPO, (*PPO, "rl.correction=vtrace"), A3C, VTRACE, APE_X, R2D2],
-    ids=["ppo", "ppo with V-trace", "a3c", "vtrace", "ape-x", "r2d2"],
+    [PPO, (*PPO, "rl.correction=vtrace"), A3C, VTRACE, IMPACT, APE_X, R2D2],
+    ids=["ppo", "ppo with V-trace", "a3c", "vtrace", "impact", "ape-x", "r2d2"],
 )
 def test_workers_are_killed(
     cluster: tuple[str, ...], least: int, algorithm: tuple[str, ...], run: Callable[..., Run]
@@ -55,7 +56,9 @@ def test_workers_are_killed(
     check_counts(it.directory)
 
 
-@pytest.mark.parametrize("algorithm", [PPO, A3C, VTRACE, APE_X], ids=["ppo", "a3c", "vtrace", "ape-x"])
+@pytest.mark.parametrize(
+    "algorithm", [PPO, A3C, VTRACE, IMPACT, APE_X], ids=["ppo", "a3c", "vtrace", "impact", "ape-x"]
+)
 def test_workers_are_stopped_and_drivers_killed(algorithm: tuple[str, ...], run: Callable[..., Run]) -> None:
     """Who goes on from a checkpoint plays fragments again that were on their way."""
     ends = ("cluster.deadline_s=1.5", "checkpoint.every=10000", "budget.steps=600000")

@@ -44,6 +44,11 @@ CASES = {
     "vtrace": (*WORLDS["cartpole"], *ROLLOUTS, "rl.members=2", "rl.slots=3", "rl.normalize_inputs=true"),
     "vtrace-lockstep": (*WORLDS["pong"], *ROLLOUTS, *ELITE, "rl.slots=4", "rl.asynchronous=false"),
     "vtrace-parts": (*WORLDS["duel"], *ROLLOUTS, *OTHERS, *LSTM, "rl.slots=4"),
+    "impact": (
+        *(*WORLDS["cartpole"], "rl=impact", "rl.horizon=8", "rl.batch=4", "rl.members=2", "rl.slots=3"),
+        *("rl.replay.circular.share=0.5", "rl.replay.elite.share=0.5", "rl.replay.elite.lag=3"),
+        *("rl.replay.elite.capacity=20", "rl.target_every=5"),
+    ),
     "ddpg-asynchronous": ("mdp=pendulum", *MEMORY, "rl=ddpg", "rl.asynchronous=true", "rl.members=2"),
     "dqn": ("mdp=cartpole", *MEMORY, "rl=dqn", "rl.members=2", "rl.rounds=2"),
     "dqn-rainbow": (
@@ -58,7 +63,7 @@ CASES = {
 def words_of(case: str) -> list[str]:
     """Later words win, and an algorithm has only some of the quick settings."""
     words = [*QUICK, *CASES[case]]
-    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg", "dqn", "r2d2", "vtrace")):
+    if case.startswith(("a2c", "reinforce", "td3", "sac", "ddpg", "dqn", "r2d2", "vtrace", "impact")):
         words = [word for word in words if not word.startswith(("rl.minibatch", "rl.passes"))]
     return list({word.partition("=")[0]: word for word in words}.values())
 

@@ -99,6 +99,7 @@ def test_duel_by_the_default_command_on_either_side(seed: int, tmp_path: Path) -
 LONG = {
     "a2c": (475, "mdp=cartpole", "rl=a2c", "budget.steps=500000", "eval.every=20000"),
     "reinforce": (475, "mdp=cartpole", "rl=reinforce", "budget.steps=800000", "eval.every=20000"),
+    "impact": (475, "mdp=cartpole", "rl=impact", "budget.steps=100000", "eval.every=5000", "eval.episodes=20"),
     "vtrace, pong": (15, "mdp=pong", "rl=vtrace", "eval.every=4000000"),
     "vtrace, duel": (0.9, "mdp=duel", "rl=vtrace", "rl.slots=128", "rl.batch=64", "rl.fill_in=128"),
     "lunarlander": (200, "mdp=lunarlander", "eval.every=100000"),

@@ -34,6 +34,7 @@ PLACES = {
     "a3c": (*TINY, "mdp=cartpole", "rl=a3c"),
     "reinforce": (*TINY, "mdp=cartpole", "rl=reinforce"),
     "vtrace": (*TINY, "mdp=cartpole", "rl=vtrace", "rl.batch=8", "rl.fill_in=4"),
+    "impact": (*TINY, "mdp=cartpole", "rl=impact", "rl.batch=4", "rl.replay.circular.batches=2"),
     "td3": (*TINY, *MEMORY, "mdp=pendulum", "rl=td3"),
     "sac": (*TINY, *MEMORY, "mdp=pendulum", "rl=sac"),
     "dqn": (*TINY, *MEMORY, "mdp=cartpole", "rl=dqn"),

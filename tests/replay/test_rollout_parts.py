@@ -13,6 +13,7 @@ from mutating import check_notices, mutate
 from evorl.replay.mixture import Mixture, Parts
 from evorl.replay.parts import core, elite, prioritized
 from evorl.replay.parts.attentive import Attentive, AttentiveKeys
+from evorl.replay.parts.circular import Circular, CircularKeys
 from evorl.replay.parts.conformance import INPUTS, check, encode, toy_rollouts
 from evorl.replay.parts.distances import cosine, kl, p_norm
 from evorl.replay.parts.elite import Elite, EliteKeys, pick
@@ -25,8 +26,10 @@ from evorl.util.errors import BadRequest
 FAST: dict[str, Any] = {"capacity": 12, "anneal": 30, "candidates": 3.0, "insertion_candidates": 5}
 KINDS: dict[str, Any] = {
     "queue": lambda like: Queue(30, like),
+    "circular": lambda like: Circular(CircularKeys(batches=3, passes=2), 4, 20, like),
     "uniform": lambda like: Uniform(12, like),
     "prioritized": lambda like: Prioritized(PrioritizedKeys(capacity=12), like),
+    "elite, lag 3": lambda like: Elite(EliteKeys(**FAST, lag=3), like),
     **{
         f"{name}, {distance}, strategy {strategy}, {insertion}": lambda like, k=kind, keys=keys, d=distance, s=strategy,
         i=insertion: k(keys(**FAST, distance=d, strategy=s, insertion=i), like)

@@ -33,6 +33,7 @@ from evorl.record.terminal import Terminal
 from evorl.rl import network_learner
 from evorl.rl.core import NotFinite
 from evorl.rl.dqn import DQN
+from evorl.rl.impact import Impact
 from evorl.rl.ppo import PPO
 from evorl.rl.sac import SAC
 from evorl.rl.sampler import Sampler
@@ -124,6 +125,7 @@ ROLLOUTS: Any = VTrace(
     slots=8, horizon=8, batch=4, fill_in=0, asynchronous=False, clone_policy=0.1, clone_value=0.1, kl_mask=0.3,
     net=Net(hidden=(8,)),
 )  # fmt: skip
+IMPACT: Any = Impact(slots=8, horizon=8, batch=4, asynchronous=False, net=Net(hidden=(8,)))
 PENDULUM = Gymnasium(id="Pendulum-v1")
 COMPILED: dict[str, tuple[Any, World, dict[str, Any]]] = {
     "ppo": (SMALL, CPU.mdp, SHARED | {
@@ -135,6 +137,11 @@ COMPILED: dict[str, tuple[Any, World, dict[str, Any]]] = {
         "reduction": "sum", "optimizer": "rmsprop", "rmsprop_epsilon": 0.1, "rmsprop_decay": 0.9, "correction": "none",
         "rho_bar": 2.0, "c_bar": 0.5, "rho_pg_bar": 3.0, "clone_policy": 0.2, "clone_value": 0.2, "clone_kl": "policy",
         "clone_error": "norm", "clone_on": "all", "kl_mask": 0.4, "kl_mask_to": "behaviour",
+    }),
+    "impact": (IMPACT, CPU.mdp, {
+        **SHARED, "horizon": 16, "batch": 8, "fill_in": 8, "lam": 0.9, "critic_coef": 0.3, "entropy_coef": 0.1,
+        "reduction": "sum", "optimizer": "rmsprop", "rmsprop_epsilon": 0.1, "rmsprop_decay": 0.9, "clip": 0.1,
+        "worker_clip": 1.5, "rho_bar": 2.0, "c_bar": 0.5, "target_every": 3,
     }),
     "td3": (TD3(**REPLAYED, net=Net(hidden=(8,), output="tanh")), PENDULUM, SHARED | MEMORY | {
         "exploration": 0.3, "target_noise": 0.3, "target_clip": 0.2, "delay": 3,
@@ -153,6 +160,7 @@ OUTSIDE = {
     "sac": {"rl.slots", "rl.horizon"},
     "dqn": {"rl.slots", "rl.horizon"},
     "vtrace": {"rl.slots", "rl.rmsprop_epsilon", "rl.rmsprop_decay"},
+    "impact": {"rl.slots", "rl.rmsprop_epsilon", "rl.rmsprop_decay"},
 }
 """Keys that shape the minibatch of a policy gradient, and not that of a learner with a replay; and RMSProp's."""
 

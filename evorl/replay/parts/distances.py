@@ -14,8 +14,8 @@ Distance = Literal["p_norm", "cosine", "kl"]
 
 def p_norm(now: Array, then: Array, p: float = 2.0) -> Array:
     """The p-norm [N] of the difference of features [N, T, F], over all T * F numbers."""
-    difference = np.abs(_flat(now) - _flat(then))
-    total: Array = (difference**p).sum(-1) ** (1 / p)
+    difference = np.abs(now - then).reshape(len(now), -1)
+    total: Array = (difference**p).sum(-1, dtype=np.float64) ** (1 / p)
     return total
 
 

@@ -1,7 +1,8 @@
 """Elite sampling: of more rollouts than are asked for, those that the present policy sees most like the one that acted.
 
 The rule and its four strategies are those of the public platform "elite_buffer_vtrace". Features of a rollout come from
-the network that acted, and from the present one when it may be sampled. Their distance says how off-policy it is.
+the network that acted, and from the present one when it may be sampled. Their distance says how off-policy it is. With
+``lag`` a distance is kept and used again for so many gradient steps.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from evorl.replay.parts.core import Encode, Part, PartKeys, annealed, draw
 from evorl.replay.parts.distances import Distance, distance
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.util import seed as seeds
-from evorl.util.types import AtLeastOne, Count
+from evorl.util.types import AtLeastOne, Count, Natural
 
 Strategy = Literal[1, 2, 3, 4]
+NEVER = -(1 << 62)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +35,8 @@ class EliteKeys(PartKeys):
     """Rollouts drawn for each one that is chosen, at first (lambda); falls to 1, where sampling is uniform."""
     anneal: Count = 20_000
     """Gradient steps until then."""
+    lag: Natural = 0
+    """Gradient steps that the distance of a candidate may be old; 0 encodes each candidate anew."""
     insertion: Literal["ring", "elite"] = "ring"
     """What leaves a full part for a new rollout: the oldest, or the most distant of some drawn ones."""
     insertion_candidates: Count = 20
@@ -47,6 +51,9 @@ class Elite(Part):
         self.keys, self.append_only = keys, keys.insertion == "ring"
         self.distance = distance(keys.distance, keys.p)
         self.last_distance: float | None = None  # mean of the last rollouts that were chosen, since any arrived
+        self.last_encoded = 0.0  # share of the last candidates that were encoded
+        self.measured = np.zeros(keys.capacity)  # distance of the rollout in each place
+        self.measured_at = np.full(keys.capacity, NEVER)  # gradient steps that had been taken then
 
     def factor(self, step: int) -> float:
         """Candidates for each rollout at a gradient step."""
@@ -56,11 +63,20 @@ class Elite(Part):
         generator, wanted = seeds.generator(key, "sample", step), int(self.factor(step) * size)
         drawn = draw(generator, self.held, min(max(wanted, size), max(self.held, size)))
         if self.factor(step) == 1 or len(drawn) == size:
+            self.last_encoded = 0.0
             return self.sampled(drawn)
-        distances = self.distances(drawn, encode)
+        distances = self.recent_distances(drawn, step, encode)
         picked = pick(distances, self.chosen[drawn], size, self.keys.strategy)
         self.last_distance = float(distances[picked].mean())
         return self.sampled(drawn[picked])
+
+    def recent_distances(self, places: Numbers, step: int, encode: Encode) -> Array:
+        """How far [N] these rollouts were from the policy at most ``lag`` gradient steps ago."""
+        old = places if not self.keys.lag else places[step - self.measured_at[places] > self.keys.lag]
+        self.last_encoded = len(old) / len(places)
+        if len(old):
+            self.measured[old], self.measured_at[old] = self.distances(old, encode), step
+        return self.measured[places]
 
     def distances(self, places: Numbers, encode: Encode) -> Array:
         """How far [N] these rollouts are from the present policy."""
@@ -73,10 +89,14 @@ class Elite(Part):
             return super().insert(rollouts, step, key, encode)
         new = len(rollouts["features"])
         room = min(self.capacity - self.held, new)
-        places = np.concatenate([self.held + np.arange(room), self._evicted(new - room, key, encode)])
+        places = np.concatenate([self.held + np.arange(room), self._evicted(new - room, step, key, encode)])
         self._put(places, rollouts, step)
 
-    def _evicted(self, count: int, key: int, encode: Encode) -> Numbers:
+    def _put(self, places: Numbers, rollouts: Columns, step: int) -> None:
+        super()._put(places, rollouts, step)
+        self.measured_at[places] = NEVER
+
+    def _evicted(self, count: int, step: int, key: int, encode: Encode) -> Numbers:
         """The places [count] of the rollouts that leave: the most distant one of some drawn for each that arrives.
 
         No rollout is drawn for two of them, so where many arrive at once fewer may be drawn for each.
@@ -85,14 +105,21 @@ class Elite(Part):
             return np.arange(0)
         wanted = min(self.keys.insertion_candidates * count, self.held)
         drawn = draw(seeds.generator(key, "insert", self.count), self.held, wanted)
-        groups = zip(np.array_split(drawn, count), np.array_split(self.distances(drawn, encode), count), strict=True)
+        distances = self.recent_distances(drawn, step, encode)
+        groups = zip(np.array_split(drawn, count), np.array_split(distances, count), strict=True)
         return np.array([places[far.argmax()] for places, far in groups])
 
     def metrics(self, step: int) -> dict[str, float]:
-        own = {f"replay/candidates_{self.name}": self.factor(step)}
+        own = {
+            f"replay/candidates_{self.name}": self.factor(step),
+            f"replay/encoded_{self.name}": self.last_encoded,
+        }
         if self.last_distance is not None:
             own[f"replay/distance_{self.name}"] = self.last_distance
         return {**super().metrics(step), **own}
+
+    def _tables(self) -> tuple[str, ...]:
+        return (*super()._tables(), *(("measured", "measured_at") if self.keys.lag else ()))
 
 
 def pick(distances: Array, chosen: Array, size: int, strategy: Strategy) -> Numbers:

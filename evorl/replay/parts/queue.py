@@ -36,12 +36,20 @@ class Queue(Part):
         late = max(self.waiting - self.capacity, 0)
         self.taken, self.dropped = self.taken + late, self.dropped + late
 
+    def ready(self, size: int) -> bool:
+        """Whether so many rollouts may be sampled now."""
+        return self.waiting >= size
+
     def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
         """Take the oldest rollouts out. Raises ValueError if fewer wait."""
+        return self.sampled(self._take(size) % self.capacity)
+
+    def _take(self, size: int) -> Numbers:
+        """The numbers of the oldest rollouts that wait, which do not wait any more."""
         if size > self.waiting:
             raise ValueError(f"{size} rollouts asked of a queue of {self.waiting}")
         self.taken += size
-        return self.sampled((self.taken - size + np.arange(size)) % self.capacity)
+        return self.taken - size + np.arange(size)
 
     def metrics(self, step: int) -> dict[str, float]:
         return {"replay/waiting": float(self.waiting), "replay/dropped": float(self.dropped)}

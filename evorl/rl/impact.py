@@ -1,0 +1,117 @@
+"""IMPACT: the clipped surrogate with a target network and a circular buffer (Luo et al. 2019, arXiv 1912.00167).
+
+Asynchronous PPO: the learner takes several gradient steps on each batch, though the policies that acted are many and
+old. What the surrogate's ratio and V-trace's corrections refer to is a target network, which stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from evorl.mdp.core import Spec, StateDict
+from evorl.ops.losses import approximate_kl, clipped_surrogate
+from evorl.ops.returns import vtrace
+from evorl.replay.mixture import Minibatch, Parts
+from evorl.replay.parts.circular import CircularKeys
+from evorl.replay.parts.queue import QueueKeys
+from evorl.replay.parts.uniform import UniformKeys
+from evorl.rl.rollout_replay import Decided, RolloutHyper, RolloutLearner
+from evorl.util.types import Count, Natural, Positive
+
+
+def _circular() -> Parts:
+    return Parts(queue=QueueKeys(share=0), uniform=UniformKeys(share=0), circular=CircularKeys(share=1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Impact(RolloutHyper):
+    clip: Positive = 0.4
+    """Range of the surrogate's ratio, epsilon."""
+    worker_clip: Positive = 2.0
+    """Cap of the ratio of the policy that acted (the worker's) to the target's in the surrogate, rho."""
+    rho_bar: Positive = 1.0
+    """Clip of the ratio in temporal differences."""
+    c_bar: Positive = 1.0
+    """Clip of the ratio in traces."""
+    target_every: Count | None = None
+    """Gradient steps between copies of the network to its target; null: batches x passes of the circular buffer."""
+    fill_in: Natural = 0
+    replay: Parts = field(default_factory=_circular)
+
+    def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
+        return Learner(self, spec, seed, device)
+
+
+class Learner(RolloutLearner[Impact]):
+    def __init__(self, hyper: Impact, spec: Spec, seed: int, device: torch.device) -> None:
+        super().__init__(hyper, spec, seed, device)
+        self.theta_target = self.theta.clone()
+        circular = hyper.replay.circular
+        self.target_every = hyper.target_every or circular.batches * circular.passes
+
+    @property
+    def constants(self) -> tuple[Tensor, ...]:
+        return (*super().constants, self.theta_target)
+
+    def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
+        self._copy_to_target()
+        return super()._learn(minibatch)
+
+    def _copy_to_target(self) -> None:
+        if self.gradient_steps % self.target_every == 0:  # algorithm 1: t = 0 (mod t_target)
+            self.theta_target.copy_(self.theta)
+
+    def loss(
+        self,
+        theta: Tensor,
+        constants: tuple[Tensor, ...],
+        statistics: tuple[Tensor, ...],
+        columns: Mapping[str, Tensor],
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        entropy_coef, critic_coef, gamma, lam, theta_target = constants
+        now, worker = self._decided(theta, statistics, columns), columns["log_prob"]
+        with torch.no_grad():
+            then = self._decided(theta_target, statistics, columns)
+            value_target, advantage = self._targets(then, columns, gamma, lam)
+            # section 3.1: min(worker / target, rho) * now / worker is now / max(target, worker / rho)
+            anchor = torch.maximum(then.log_prob, worker - math.log(self.hyper.worker_clip))
+        surrogate, clipped = clipped_surrogate(now.log_prob, anchor, advantage.sum(-1), self.hyper.clip)
+        error, weight = value_target - now.value[:-1], columns.get("weight")
+        policy = -self._total(surrogate, weight)
+        value = self._total(self._over_rewards(error.square()), weight)
+        entropy = self._total(now.entropy, weight)
+        stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": now.entropy.mean()}
+        stats |= self._described_ratios(now, columns)
+        stats["policy/clip_fraction"] = clipped.mean(dtype=policy.dtype)
+        stats["policy/kl_target"] = approximate_kl(now.log_prob, then.log_prob)
+        if weight is not None:
+            stats["error"] = error.sum(-1)
+        return policy + critic_coef * value - entropy_coef * entropy, stats
+
+    def _targets(
+        self, then: Decided, columns: Mapping[str, Tensor], gamma: Tensor, lam: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """V-trace targets of the target network, and their advantages over its values (V-GAE), both [T, N, R]."""
+        done, value = columns["done"], then.value[:-1]
+        following = torch.where(done.unsqueeze(-1), columns["final_value"], then.value[1:])
+        target, _ = vtrace(
+            then.log_prob - columns["log_prob"], columns["reward"], value, following, done, gamma,
+            lam=lam, clip_rho=self.hyper.rho_bar, clip_c=self.hyper.c_bar,
+        )  # fmt: skip
+        return target, target - value
+
+    # -------------------------------------------------------------- state
+
+    def state_dict(self) -> StateDict:
+        target = {k: v.cpu().clone() for k, v in self.layout.unflatten(self.theta_target).items()}
+        return {**super().state_dict(), "policy_target": target}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
+        named = {k: torch.as_tensor(v) for k, v in state["policy_target"].items()}
+        self.theta_target.copy_(self.layout.flatten(named))

@@ -1,0 +1,95 @@
+"""Distances that are kept for some gradient steps: how old they get, what is encoded, and exact resume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from mutating import check_mutation
+
+from evorl.replay.parts import elite
+from evorl.replay.parts.attentive import Attentive, AttentiveKeys
+from evorl.replay.parts.conformance import toy_rollouts
+from evorl.replay.parts.elite import Elite, EliteKeys
+from evorl.replay.rollouts import Array, Columns
+
+
+class Moving:
+    """A network that moves on by 1 with each gradient step, and notes what it encodes."""
+
+    def __init__(self) -> None:
+        self.step, self.seen = 0, list[tuple[int, int]]()
+
+    def __call__(self, rollouts: Columns) -> Array:
+        self.seen += [(self.step, int(number)) for number in rollouts["input 0"][:, 0]]
+        moved: Array = rollouts["features"] + np.float32(self.step)
+        return moved
+
+
+def part_of(**keys: Any) -> Elite:
+    return Elite(EliteKeys(capacity=10, candidates=3.0, anneal=10_000, **keys), toy_rollouts(0, 1))
+
+
+def check_age(lag: int, insertion: Any) -> None:
+    """Each distance is that of a network at most ``lag`` gradient steps ago, and no rollout is encoded sooner again."""
+    part, network = part_of(lag=lag, insertion=insertion), Moving()
+    for step in range(30):
+        network.step = step
+        part.insert(toy_rollouts(part.count, 6 if step == 0 else step % 2), step, 1, network)
+        drawn = np.arange(part.held)
+        steps = part.recent_distances(drawn, step, network) / 12**0.5  # of 12 numbers, each as many off
+        assert ((steps > step - lag - 0.01) & (steps < step + 0.01)).all()
+        part.sample(2, step, 1, network)
+    for number in range(part.count):
+        at = [step for step, one in network.seen if one == number]
+        assert (np.diff(at) > lag).all() if lag else len(at) == 0 or max(np.diff(at), default=0) <= 1
+
+
+@pytest.mark.parametrize("insertion", ["ring", "elite"])
+@pytest.mark.parametrize("lag", [0, 1, 5])
+def test_no_distance_is_older_than_the_lag(lag: int, insertion: str) -> None:
+    check_age(lag, insertion)
+
+
+MUTATIONS: dict[str, tuple[Any, str, str]] = {
+    "one step too old": (elite.Elite.recent_distances, "> self.keys.lag]", "> self.keys.lag + 1]"),
+    "encoded too soon": (elite.Elite.recent_distances, "> self.keys.lag]", "> self.keys.lag - 1]"),
+    "the time is not noted": (elite.Elite.recent_distances, "(old, encode), step", "(old, encode), 0"),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_that_can_fail(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_mutation(monkeypatch, check_age, (5, "ring"), *MUTATIONS[name])
+
+
+def test_a_new_rollout_in_an_old_place_is_encoded() -> None:
+    part, network = part_of(lag=100), Moving()
+    part.insert(toy_rollouts(0, 10), 0, 1, network)
+    part.recent_distances(np.arange(10), 0, network)
+    part.insert(toy_rollouts(10, 3), 0, 1, network)
+    part.recent_distances(np.arange(10), 1, network)
+    assert [number for step, number in network.seen[10:]] == [10, 11, 12]
+    assert part.last_encoded == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("kind", [Elite, Attentive])
+def test_kept_distances_are_resumed(kind: Any) -> None:
+    keys = (AttentiveKeys if kind is Attentive else EliteKeys)(capacity=10, candidates=3.0, strategy=1, lag=4)
+    part, twin, network = kind(keys, toy_rollouts(0, 1)), kind(keys, toy_rollouts(0, 1)), Moving()
+
+    def steps(one: Any, first: int, end: int) -> list[list[int]]:
+        found = []
+        for step in range(first, end):
+            network.step = step
+            one.insert(toy_rollouts(one.count, 10 if step == 0 else 1), step, 1, network)
+            found.append(one.sample(2, step, 1, network).tolist())
+        return found
+
+    steps(part, 0, 6)
+    twin.load_state_dict(part.state_dict())
+    network.seen = []
+    assert steps(part, 6, 12) == steps(twin, 6, 12)
+    half = len(network.seen) // 2
+    assert half and network.seen[:half] == network.seen[half:]
