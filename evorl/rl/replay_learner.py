@@ -56,6 +56,7 @@ class ReplayHyper(Hyper):
     """Rewards that a target sums before it bootstraps."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.members * self.slots * self.horizon > self.capacity // 2:
             raise BadRequest("members x slots x horizon must be at most half of it", "capacity")
         if self.net.lstm:

@@ -7,6 +7,7 @@ algorithm gives its loss.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -24,8 +25,9 @@ from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
 from evorl.ops.rmsprop import rmsprop
 from evorl.replay.mixture import Minibatch, Mixture, Parts
-from evorl.replay.rollouts import Array, Columns
+from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.rl.core import Batch, Hyper, Learned, Metrics
+from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -61,10 +63,16 @@ class RolloutHyper(Hyper):
     replay: Parts = field(default_factory=Parts)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         try:
             self.replay.check(self.batch, self._fragment)
         except BadRequest as error:
             raise error.under("replay") from None
+        shared = math.gcd(*self.replay.sizes(self.batch).values())  # each learner takes its share of each part
+        if shared % self.learners:
+            most = max(n for n in range(1, self.learners) if shared % n == 0)
+            sizes = ", ".join(f"{size} of {name}" for name, size in self.replay.sizes(self.batch).items())
+            raise BadRequest(f"must divide the rollouts of a minibatch ({sizes}); the nearest is {most}", "learners")
 
     @property
     def _fragment(self) -> int:
@@ -156,20 +164,42 @@ class RolloutLearner(NetworkLearner[H]):
 
     def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
         """Take a gradient step; return its statistics."""
-        columns = [self._tensor(name, x) for name, x in minibatch.rollouts.items()]
+        columns = [Split(self._tensor(name, x), 1) for name, x in minibatch.rollouts.items()]
         if minibatch.weights is not None:
-            columns.append(torch.from_numpy(minibatch.weights).to(self.device))
+            columns.append(Split(torch.from_numpy(minibatch.weights[self._order]).to(self.device), 0))
         coefficients = (self.entropy_coef, self.critic_coef, self.gamma, self.lam)
-        given = (self.theta, *self.adam.values(), self.lr, *coefficients, *self._statistics(), *columns)
-        light = self.policy.light  # a trace unrolled through time takes longer to capture than to run
-        stats = self._updates.replay(self._optimise, *given) if light else self._optimise(*given)
+        given = (self.theta, *self.adam.values(), self.lr, *coefficients, *self._statistics())
+        stats = self._take_step(self._optimise, *given, *columns)
         if self.replay.prioritized:
-            self.replay.learned(minibatch.places, stats.pop("error").T.cpu().numpy())
+            error = np.empty((self.hyper.batch, self.hyper.horizon), np.float32)
+            error[self._order] = stats.pop("error").T.cpu().numpy()
+            self.replay.learned(minibatch.places, error)
         return stats
 
     def _tensor(self, name: str, x: Array) -> Tensor:
         """A column [N, ...] of rollouts as a gradient step takes it, with time first: [T, N, ...]; carry [2, N, H]."""
-        return torch.from_numpy(np.ascontiguousarray(x.swapaxes(0, 1))).to(self.device)
+        return torch.from_numpy(np.ascontiguousarray(x.swapaxes(0, 1)[:, self._order])).to(self.device)
+
+    @cached_property
+    def _order(self) -> Numbers | slice:
+        """The rollouts of a minibatch in an order in which each learner's share begins with its share of the first part,
+        and so on; as they are for one learner."""
+        h = self.hyper
+        if h.learners == 1:
+            return slice(None)
+        parts = np.split(np.arange(h.batch), np.cumsum([*h.replay.sizes(h.batch).values()])[:-1])
+        return np.concatenate([x.reshape(h.learners, -1) for x in parts], axis=1).reshape(-1)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Rollouts of each part in a learner's share of a minibatch."""
+        return {name: size // self.hyper.learners for name, size in self.hyper.replay.sizes(self.hyper.batch).items()}
+
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        """Where they are."""
+        ends = np.cumsum([*self.sizes.values()]).tolist()
+        return {name: slice(end - self.sizes[name], end) for name, end in zip(self.sizes, ends, strict=True)}
 
     def _optimise(
         self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from evorl.util.types import NonNegative, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class VTrace(RolloutHyper):
+    parallel: ClassVar[bool] = True
+
     correction: Literal["vtrace", "none"] = "vtrace"
     """none: as if the present policy had acted (the ratio is 1)."""
     rho_bar: Positive = 1.0
@@ -46,6 +48,11 @@ class VTrace(RolloutHyper):
     """Learn only from decisions in states where the KL divergence from the mask's policy is below this; null: all."""
     kl_mask_to: Literal["implied", "behaviour"] = "implied"
     """That policy: the one whose values V-trace estimates, or the one that acted."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.learners > 1 and self.clone_value and self.clone_error == "norm":
+            raise BadRequest("the norm of all errors is no mean over learners; take clone_error=squared", "learners")
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
         return Learner(self, spec, seed, device)
@@ -137,16 +144,16 @@ class Learner(RolloutLearner[VTrace]):
         self, now: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor]
     ) -> list[tuple[str, float, Tensor]]:
         """CLEAR's losses of cloning, each with its name and weight, over decisions of all or of replayed rollouts."""
-        h, fresh = self.hyper, self.replay.sizes.get("queue", 0)  # those of the queue come first
+        h, fresh = self.hyper, self.sizes.get("queue", 0)  # those of the queue come first
         first = fresh if h.clone_on == "replayed" else 0
         weight = columns["weight"][first:] if "weight" in columns else None
         factors = (weight, None if trusted is None else trusted[:, first:])
         found = []
-        if h.clone_policy and first < h.batch:
+        if h.clone_policy and first < now.log_prob.shape[1]:
             pair = (columns["policy"], now.policy) if h.clone_kl == "behaviour" else (now.policy, columns["policy"])
             far = kl(self.spec.action, *pair, now.legal)[:, first:]
             found.append(("loss/clone_policy", h.clone_policy, self._total(far, *factors)))
-        if h.clone_value and first < h.batch:
+        if h.clone_value and first < now.log_prob.shape[1]:
             error = (now.value - columns["value"])[:-1, first:]
             squared = self._total(self._over_rewards(error.square()), *factors)
             norm = _product(error.movedim(-1, 0), *factors).norm()
@@ -154,9 +161,14 @@ class Learner(RolloutLearner[VTrace]):
         return found
 
     def _total(self, x: Tensor, *factors: Tensor | None) -> Tensor:
-        """The mean or sum [] of numbers [T, N] of decisions, each times the factors that there are."""
-        x = _product(x, *factors)
-        return x.mean() if self.hyper.reduction == "mean" else x.sum()
+        """The mean or sum [] of numbers [T, N] of decisions, each times the factors that there are.
+
+        A sum is that of all learners, of which the mean is taken, if they were as this one.
+        """
+        x, learners = _product(x, *factors), self.hyper.learners
+        if self.hyper.reduction == "mean":
+            return x.mean()
+        return x.sum() if learners == 1 else learners * x.sum()
 
     def _over_rewards(self, x: Tensor) -> Tensor:
         """The mean or sum [T, N] over named rewards of numbers [T, N, R]."""
@@ -171,7 +183,7 @@ class Learner(RolloutLearner[VTrace]):
             "policy/ratio": ratio.mean(), "policy/kl": approximate_kl(now.log_prob, old),
             "policy/clip_fraction": (ratio > self.hyper.rho_bar).mean(dtype=ratio.dtype),
         }  # fmt: skip
-        for name, where in self.replay.slices.items():
+        for name, where in self.slices.items():
             stats[f"replay/ratio_{name}"] = ratio[:, where].mean()
             stats[f"replay/kl_{name}"] = approximate_kl(now.log_prob[:, where], old[:, where])
         return stats
