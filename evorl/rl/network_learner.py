@@ -166,7 +166,7 @@ class NetworkLearner(Generic[H]):
         if isinstance(self.collective, Leader):
             return self.collective.take_step(self, step, given)
         plain = [x.tensor if isinstance(x, Split) else x for x in given]
-        if not self.policy.light:  # a trace unrolled through time takes longer to capture than to run
+        if not self.policy.light:  # steps through time or images take longer than handing over what they do
             return step(*plain)
         return self._updates.replay(step, *plain)
 

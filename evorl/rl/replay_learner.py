@@ -35,6 +35,7 @@ CHUNK = 64  # gradient steps whose minibatches are drawn and gathered at once
 class ReplayHyper(Hyper):
     """Hyper-parameters of every learner with a replay of transitions."""
 
+    parallel: ClassVar[bool] = True
     replays: ClassVar[bool] = True
 
     slots: Count = 1
@@ -61,6 +62,8 @@ class ReplayHyper(Hyper):
             raise BadRequest("members x slots x horizon must be at most half of it", "capacity")
         if self.net.lstm:
             raise BadRequest("a replay of single transitions cannot train a recurrent network", "net.lstm")
+        if self.learners > self.batch:
+            raise BadRequest(f"must be at most rl.batch, {self.batch}: each takes its share of a minibatch", "learners")
 
 
 H = TypeVar("H", bound=ReplayHyper, covariant=True)
