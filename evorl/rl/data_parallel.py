@@ -6,8 +6,7 @@ of the loss on its rows; the mean of these gradients, weighted by rows, is the g
 the same step along it. Sums over learners are `torch.distributed`'s: gloo, or nccl on GPUs.
 
 A learner that ends, or is stopped for longer than `STOPPED_S`, ends the run with `LearnerLost`. The kernel ends the
-others with the run's process. Nothing has a name that could be left behind: the learners meet in an unnamed file in
-memory, and talk through sockets that are theirs alone.
+others with the run's process. The learners find each other by a temporary file, which is gone once all have met.
 """
 
 from __future__ import annotations
@@ -18,12 +17,14 @@ import select
 import signal
 import socket
 import struct
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -95,6 +96,7 @@ class Collective:
             self._group = kind(met, rank, size, JOIN)
         except RuntimeError as error:
             raise ConnectionError(str(error)) from None
+        self._wait(self._group.barrier, dist.BarrierOptions())  # from now on nobody needs the store
 
     def take(self, learner: Parallel, step: Step, given: Sequence[Tensor]) -> dict[str, Tensor]:
         """Take a gradient step on this learner's rows; return the statistics of the whole minibatch."""
@@ -156,8 +158,8 @@ class Leader(Collective):
     ) -> None:
         """``make``: makes a learner (`Parallel`) on its device. Raises `LearnerLost`."""
         size = len(devices)
-        self._store = os.memfd_create("evorl-learners", os.MFD_CLOEXEC)
-        path = f"/proc/{os.getpid()}/fd/{self._store}"
+        number, path = tempfile.mkstemp(prefix="evorl-learners-")
+        os.close(number)
         pairs = [socket.socketpair() for _ in range(1, size)]
         self._sockets = [ours for ours, _ in pairs]
         works = [
@@ -173,6 +175,8 @@ class Leader(Collective):
         except BaseException:
             self.close()
             raise
+        finally:
+            os.unlink(path)  # the store ends with this name: what it tidies up later, it looks for by name
 
     def lead(self, learner: Parallel) -> None:
         """Let this process's learner take its gradient steps with the others."""
@@ -230,7 +234,6 @@ class Leader(Collective):
         self._keeper.close()
         for ours in self._sockets:
             ours.close()
-        os.close(self._store)
 
 
 def _serve(
@@ -238,6 +241,7 @@ def _serve(
     make: Callable[[torch.device], Parallel], threads: int,
 ) -> None:  # fmt: skip
     """The process of a learner: take part in the steps of learner 0 until that is gone."""
+    Path("/proc/self/comm").write_text(f"learner {rank}")
     os.setsid()  # signals of the run's terminal are for the run's process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -298,10 +302,10 @@ class Keeper:
     """
 
     def __init__(self, works: Sequence[Callable[[], None]], keep: Sequence[int], lost: Callable[[], None]) -> None:
-        """``keep``: the file that each keeps open. ``lost``: called when one has ended."""
+        """``keep``: the file that each keeps open. ``lost``: called when one has ended, and so all have."""
         self._works, self._keep, self._lost = works, keep, lost
         self._cause = ""
-        self._known = threading.Event()  # whether there is a cause
+        self._known = threading.Event()  # all have ended
         self._forked = threading.Event()
         self._end = os.eventfd(0, os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="learners", daemon=True)
@@ -324,15 +328,18 @@ class Keeper:
         try:
             self._fork(pids)
             self._forked.set()
-            self._watch(pids)
+            self._cause = self._watch(pids)
         except OSError as error:
-            self._blame(f"no process for a learner: {error}")
+            self._cause = f"no process for a learner: {error}"
         finally:
             self._forked.set()
             for fd, (_, pid) in pids.items():
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
                 os.waitpid(pid, 0)
                 os.close(fd)
+        if self._cause:
+            self._lost()
+        self._known.set()
 
     def _fork(self, pids: dict[int, tuple[int, int]]) -> None:
         parent = os.getpid()
@@ -345,8 +352,8 @@ class Keeper:
             pid = fork(partial(begin, work), keep)
             pids[os.pidfd_open(pid)] = rank, pid
 
-    def _watch(self, pids: dict[int, tuple[int, int]]) -> None:
-        """Return when one has ended, or all shall."""
+    def _watch(self, pids: dict[int, tuple[int, int]]) -> str:
+        """Return which has ended, and how; an empty text when all shall."""
         poller, stopped = select.poll(), dict.fromkeys(pids, 0.0)
         starved = out_of_memory.kill_count()
         for fd in (self._end, *pids):
@@ -354,20 +361,15 @@ class Keeper:
         while True:
             ready = [fd for fd, _ in poller.poll(TICK_S * 1000)]
             if self._end in ready:
-                return
+                return ""
             for fd in ready:
                 rank, pid = pids.pop(fd)
                 reason = exit_reason(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                 os.close(fd)
                 memory = " for want of memory" if out_of_memory.kill_count() > starved else ""
-                return self._blame(f"learner {rank} (process {pid}) {reason}{memory}")
+                return f"learner {rank} (process {pid}) {reason}{memory}"
             for fd, (rank, pid) in pids.items():
                 # by counted looks: time in which this process was stopped itself is not the learner's
                 stopped[fd] = stopped[fd] + TICK_S if is_stopped(pid) else 0.0
                 if stopped[fd] > STOPPED_S:
-                    return self._blame(f"learner {rank} (process {pid}) was stopped by a signal for {STOPPED_S:g} s")
-
-    def _blame(self, cause: str) -> None:
-        self._cause = cause
-        self._known.set()
-        self._lost()
+                    return f"learner {rank} (process {pid}) was stopped by a signal for {STOPPED_S:g} s"
