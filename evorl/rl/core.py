@@ -174,7 +174,7 @@ class Hyper(ABC):
     threads: Threads = 1
     """Torch threads; part of the experiment, since they change the last bits of large sums."""
     learners: Count = 1
-    """Processes that compute gradients, each on its share of every minibatch; part of the experiment, as threads are."""
+    """Processes that compute gradients, each on its share of a minibatch; they change the last bits, as threads do."""
     compile: bool = False
     """Compile the gradient step with torch.compile (half a minute, cached for later runs); pays for small networks."""
     net: Net = field(default_factory=Net)

@@ -1,9 +1,9 @@
 """Gradient steps that N processes take together, each on its share of every minibatch (``rl.learners=N``).
 
 Learner 0 is the run's own process: it collects, keeps the replay, draws the minibatches and saves. It forks the others
-and sends each its rows. Every learner has the same weights and the same state of the optimiser. It computes the gradient
-of the loss on its rows; the mean of these gradients, weighted by rows, is the gradient on the whole minibatch. All take
-the same step along it. Sums over learners are `torch.distributed`'s: gloo, or nccl on GPUs.
+and sends each its rows. Every learner has the same weights and the same state of the optimiser, and computes the
+gradient of the loss on its rows. The mean of these gradients, weighted by rows, is the gradient on the whole minibatch.
+All take the same step along it. Sums over learners are `torch.distributed`'s: gloo, or nccl on GPUs.
 
 A learner that ends, or is stopped for longer than `STOPPED_S`, ends the run with `LearnerLost`. The kernel ends the
 others with the run's process. The learners find each other by a temporary file, which is gone once all have met.
@@ -25,11 +25,11 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 import torch
-import torch.distributed as dist
+import torch.distributed
 from torch import Tensor
 
 from evorl.cluster.processes import out_of_memory
@@ -42,6 +42,8 @@ STOPPED_S = 30.0  # seconds that a learner may be stopped by a signal
 TICK_S = 1.0  # seconds between two looks at that
 CAUSE_S = 10.0  # seconds to find out which learner broke a connection
 LENGTH = struct.Struct("<I")
+
+dist = cast(Any, torch.distributed)  # its classes are typed for nobody
 
 
 class LearnerLost(RuntimeError):
@@ -83,15 +85,19 @@ class Parallel(Protocol):
 class Collective:
     """This process among the learners. Each method is called by all of them at the same point of a step."""
 
+    _group: Any = None
+    _nccl = False
+
     def __init__(self, store: str, rank: int, size: int, device: torch.device) -> None:
         """Join the others, who meet in the file ``store``. Raises ConnectionError."""
         self.rank, self.size = rank, size
         self.stale = True  # whether the other learners' tensors are not known to equal those of learner 0
         self.step = Step("")
         self.wait_seconds = self.reduce_seconds = 0.0
-        met: Any = dist.FileStore(store, size)
+        self._nccl = device.type == "cuda"
+        met = dist.FileStore(store, size)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else it listens where other machines can reach it
-        kind: Any = dist.ProcessGroupNCCL if device.type == "cuda" else dist.ProcessGroupGloo
+        kind = dist.ProcessGroupNCCL if self._nccl else dist.ProcessGroupGloo
         try:
             self._group = kind(met, rank, size, JOIN)
         except RuntimeError as error:
@@ -146,16 +152,14 @@ class Collective:
 
     def _abort(self) -> None:
         """End the waits of this process. Gloo ends them itself when the other end is gone, nccl does not."""
-        if isinstance(self._group, getattr(dist, "ProcessGroupNCCL", ())):
+        if self._nccl and self._group is not None:
             self._group.abort()
 
 
 class Leader(Collective):
     """Learner 0, which has forked the others."""
 
-    def __init__(
-        self, make: Callable[[torch.device], Any], devices: Sequence[torch.device], threads: int
-    ) -> None:
+    def __init__(self, make: Callable[[torch.device], Any], devices: Sequence[torch.device], threads: int) -> None:
         """``make``: makes a learner (`Parallel`) on its device. Raises `LearnerLost`."""
         size = len(devices)
         number, path = tempfile.mkstemp(prefix="evorl-learners-")
@@ -271,7 +275,7 @@ def _send(to: socket.socket, step: Step, tensors: Sequence[Tensor]) -> None:
     head = msgspec.msgpack.encode(step)
     to.sendall(LENGTH.pack(len(head)) + head)
     for x in tensors:
-        to.sendall(x.cpu().contiguous().view(-1).numpy().view("uint8"))
+        to.sendall(_bytes(x.cpu().contiguous().view(-1)))
 
 
 def _receive_step(given: socket.socket) -> Step | None:
@@ -279,19 +283,25 @@ def _receive_step(given: socket.socket) -> Step | None:
     length = given.recv(LENGTH.size, socket.MSG_WAITALL)
     if len(length) < LENGTH.size:
         return None
-    head = given.recv(*LENGTH.unpack(length), socket.MSG_WAITALL)
+    (size,) = LENGTH.unpack(length)
+    head = given.recv(size, socket.MSG_WAITALL)
     return msgspec.msgpack.decode(head, type=Step)
 
 
 def _receive(given: socket.socket, dtype: str, shape: Sequence[int]) -> Tensor:
     x = torch.empty(math.prod(shape), dtype=getattr(torch, dtype))
-    room = memoryview(x.numpy().view("uint8"))
+    room = _bytes(x)
     while len(room):
         count = given.recv_into(room)
         if not count:
             raise ConnectionError("learner 0 is gone")
         room = room[count:]
     return x.view(torch.Size(shape))
+
+
+def _bytes(x: Tensor) -> memoryview:
+    """The memory of a tensor [N]."""
+    return memoryview(x.numpy().view("uint8").data)
 
 
 class Keeper:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
-from evorl.rl.data_parallel import Split
+from evorl.rl.data_parallel import Argument, Split
 from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
 from evorl.rl.replay_learner import follow, gap
 from evorl.util.errors import BadRequest
@@ -61,7 +61,7 @@ class Learner(OffPolicy[H]):
         return [*super().tensors(), self.theta_target]
 
     def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        rest = (self.lr, Split(noise, 1), *self._statistics(), *[Split(x, 0) for x in columns])
+        rest: tuple[Argument, ...] = (self.lr, Split(noise, 1), *self._statistics(), *[Split(x, 0) for x in columns])
         critic = (self.theta_target, self.phi, self.phi_target, *self.critic_adam.values())
         if not self.actor_is_due(number):
             return self._take_step(self._critic_step, *critic, *rest)

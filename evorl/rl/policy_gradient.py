@@ -100,7 +100,9 @@ class PolicyGradient(NetworkLearner[H]):
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
         fewest, what = self._fewest_rows()
         if fewest < hyper.learners:
-            raise BadRequest(f"the smallest minibatch has {fewest} {what}, one for each of at most so many", "rl.learners")
+            raise BadRequest(
+                f"the smallest minibatch has {fewest} {what}, one for each of at most so many", "rl.learners"
+            )
 
     # -------------------------------------------------------------- learning
 

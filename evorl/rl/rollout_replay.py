@@ -182,8 +182,7 @@ class RolloutLearner(NetworkLearner[H]):
 
     @cached_property
     def _order(self) -> Numbers | slice:
-        """The rollouts of a minibatch in an order in which each learner's share begins with its share of the first part,
-        and so on; as they are for one learner."""
+        """The rollouts of a minibatch: one learner's share after the other, in it one part after the other."""
         h = self.hyper
         if h.learners == 1:
             return slice(None)

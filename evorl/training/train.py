@@ -197,7 +197,9 @@ def learner_devices(where: torch.device, learners: int) -> list[torch.device]:
     if where.type == "cpu" or learners == 1:
         return [where] * learners
     if learners > (count := torch.cuda.device_count()):
-        raise BadRequest(f"each takes a GPU of its own, and there are {count}; device=cpu takes any number", "rl.learners")
+        raise BadRequest(
+            f"each takes a GPU of its own, and there are {count}; device=cpu takes any number", "rl.learners"
+        )
     if torch.cuda.is_initialized():
         raise BadRequest(
             "this process has used its GPUs for another run already; begin each run in a process of its own "

@@ -87,9 +87,7 @@ def test_several_learners_take_the_steps_of_one(case: str) -> None:
         ("sac", SACLearner._step, "self._mean(stats[\"policy/entropy\"])", "stats[\"policy/entropy\"]"),
     ],
 )  # fmt: skip
-def test_the_comparison_notices(
-    case: str, function: Any, old: str, new: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_comparison_notices(case: str, function: Any, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_mutation(monkeypatch, check_case, (case,), function, old, new)
 
 
@@ -145,7 +143,9 @@ def files() -> int:
 def listening() -> set[str]:
     """Addresses where this process accepts TCP connections, as the kernel writes them."""
     mine = {os.readlink(one.path) for one in os.scandir("/proc/self/fd") if os.path.islink(one.path)}
-    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    lines = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
     return {words[1].partition(":")[0] for words in lines if words[3] == "0A" and f"socket:[{words[9]}]" in mine}
 
 
