@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 AMENDABLE = ("budget", "record", "cluster")
 """Keys that a resumed run may change: they do not change what the run writes."""
+LEARNERS = "rl.learners"
+"""The key of the number of learners, which it may change as well: what changes is the last bits of sums."""
 GENES = "ec.genes"
 """The key of genes, which a resumed population may change as well."""
 
@@ -237,7 +239,7 @@ def _amended_config(
         else:
             _require(now, choices, one, args)
             old = OmegaConf.select(now, key)
-        if key.partition(".")[0] in AMENDABLE and key not in choices:
+        if (key.partition(".")[0] in AMENDABLE and key not in choices) or (genes and key == LEARNERS):
             OmegaConf.update(now, key, value)
         elif old != value:
             raise BadRequest(f"is {old} in that run, and stays; init={directory} starts a new run from its policy", key)

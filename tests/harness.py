@@ -126,6 +126,13 @@ def parent(pid: int) -> int:
         return 0
 
 
+def learners_of(pid: int) -> list[int]:
+    """The other learners (``rl.learners``) of a run's process, in their order."""
+    others = [other for other in map(int, filter(str.isdigit, os.listdir("/proc"))) if parent(other) == pid]
+    named = {(Path(f"/proc/{other}/comm").read_text(), other) for other in others}
+    return [other for name, other in sorted(named) if name.startswith("learner")]
+
+
 # ------------------------------------------------------------------ comparing
 
 

@@ -24,6 +24,7 @@ FIXED = (
     "rl.normalize_inputs",
     "rl.members",
     "rl.threads",
+    "rl.learners",
     "rl.compile",
     "rl.capacity",
     "rl.replay",

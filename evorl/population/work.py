@@ -23,6 +23,8 @@ def new_work(experiment: Experiment, init: Start | None = None, replay: Path | s
     ``init`` is the run to start from. ``replay`` is the directory of an asynchronous evolution to repeat. Raises
     `BadRequest`.
     """
+    if experiment.ec is not None and experiment.rl.learners > 1:
+        raise BadRequest("individuals train side by side in the cluster's workers, with rl.learners=1", "rl.learners")
     if isinstance(experiment.ec, SharedCriticEvolution):
         check(experiment, experiment.ec)
         order = [] if replay is None else job_journal(Path(replay), "replay")

@@ -157,6 +157,10 @@ METRICS: dict[str, Metric] = {
     "speed/steps_per_second": Metric("env steps/s", "since the previous row, without evaluation and saving"),
     "speed/sample_seconds": Metric("s", "time spent on sampling since the previous row"),
     "speed/update_seconds": Metric("s", "time spent on updates since the previous row"),
+    "speed/all_reduce_seconds": Metric("s", "rl.learners: time spent on sums over the learners since the previous row"),
+    "speed/learners_wait_seconds": Metric(
+        "s", "rl.learners: time the first learner waited for the others before these sums since the previous row"
+    ),
     "speed/encode_seconds": Metric("s", "time spent on the features of replayed rollouts in the last update"),
     "speed/learner_wait": Metric("s", "asynchronous: time the learner waited for a batch, mean per batch"),
     "speed/actor_wait": Metric("s", "asynchronous: time an actor waited before it continued to play, mean per batch"),

@@ -23,6 +23,7 @@ from evorl.util.schedule import value as scheduled
 
 @dataclass(frozen=True, kw_only=True)
 class A3C(a2c.A2C):
+    parallel: ClassVar[bool] = False  # its members compute the gradients
     asynchronous: bool = True
 
     def __post_init__(self) -> None:

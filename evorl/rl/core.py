@@ -144,6 +144,8 @@ class Batch:
 class Hyper(ABC):
     """Hyper-parameters of every learner; each field is a Hydra key of its ``conf/rl`` file."""
 
+    parallel: ClassVar[bool] = False
+    """Whether several learners can share its gradient steps."""
     replays: ClassVar[bool] = False
     """Whether its learners keep experience in a replay."""
     policy_head: ClassVar[bool] = True
@@ -173,9 +175,17 @@ class Hyper(ABC):
     """Asynchronous: drop batches whose weights are more updates old; null: four times the members."""
     threads: Threads = 1
     """Torch threads; part of the experiment, since they change the last bits of large sums."""
+    learners: Count = 1
+    """Processes that compute gradients, each on its share of a minibatch; they change the last bits, as threads do."""
     compile: bool = False
     """Compile the gradient step with torch.compile (half a minute, cached for later runs); pays for small networks."""
     net: Net = field(default_factory=Net)
+
+    def __post_init__(self) -> None:
+        if self.learners > 1 and not self.parallel:
+            raise BadRequest("this learner takes its gradient steps alone, with learners=1", "learners")
+        if self.learners > 1 and self.compile:
+            raise BadRequest("a compiled gradient step is one learner's; take learners=1, or compile=false", "learners")
 
     @property
     def begins(self) -> str:

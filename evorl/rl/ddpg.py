@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
+from evorl.rl.data_parallel import Argument, Split
 from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
 from evorl.rl.replay_learner import follow, gap
 from evorl.util.errors import BadRequest
@@ -56,12 +57,15 @@ class Learner(OffPolicy[H]):
         """The action [N, K] in the next state whose value a target takes."""
         return self.actor(theta_target, following)
 
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), self.theta_target]
+
     def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        rest = (self.lr, noise, *self._statistics(), *columns)
+        rest: tuple[Argument, ...] = (self.lr, Split(noise, 1), *self._statistics(), *[Split(x, 0) for x in columns])
         critic = (self.theta_target, self.phi, self.phi_target, *self.critic_adam.values())
         if not self.actor_is_due(number):
-            return self._updates.replay(self._critic_step, *critic, *rest)
-        return self._updates.replay(self._critic_and_actor_step, *critic, self.theta, *self.adam.values(), *rest)
+            return self._take_step(self._critic_step, *critic, *rest)
+        return self._take_step(self._critic_and_actor_step, *critic, self.theta, *self.adam.values(), *rest)
 
     def _critic_step(
         self, theta_target: Tensor, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor,

@@ -28,6 +28,7 @@ from evorl.nets.policy import Net, Output
 from evorl.ops.value_distributions import cross_entropy, huber, project, quantile_huber
 from evorl.replay.prioritized import Drawn, Priorities
 from evorl.rl.core import Batch, Learned
+from evorl.rl.data_parallel import Split
 from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner, follow, gap
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -228,12 +229,13 @@ class Learner(ReplayLearner[H]):
     def _noise(self, shape: tuple[int, ...], *words: int | str) -> Tensor:
         return torch.from_numpy(seeds.generator(self.seed, *words).standard_normal(shape, np.float32))
 
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), self.theta_target]
+
     def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         step = self._step_and_follow if (number + 1) % self.hyper.target_every == 0 else self._step
-        given = (self.theta, self.theta_target, *self.adam.values(), self.lr, noise, *self._statistics(), *columns)
-        if not self.policy.light:  # convolutions take longer than handing over what they do
-            return step(*given)
-        return self._updates.replay(step, *given)
+        given = (self.theta, self.theta_target, *self.adam.values(), self.lr, noise, *self._statistics())
+        return self._take_step(step, *given, *[Split(x, 0) for x in columns])
 
     def _step_and_follow(self, theta: Tensor, theta_target: Tensor, *given: Tensor) -> dict[str, Tensor]:
         stats = self._step(theta, theta_target, *given)

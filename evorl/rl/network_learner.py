@@ -5,6 +5,7 @@ Policy gradients (`evorl.rl.policy_gradient`) and learners with a replay build o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -21,6 +22,7 @@ from evorl.nets.policy import Output, Policy
 from evorl.nets.statistics import Moments
 from evorl.ops.adam import adam
 from evorl.rl.core import Batch, Decision, Hyper
+from evorl.rl.data_parallel import Argument, Collective, Leader, Split
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
@@ -55,6 +57,7 @@ class NetworkLearner(Generic[H]):
         self.moments = Moments.of(spec.inputs, hyper.normalize_inputs)
         self.extra: tuple[Tensor, ...] = ()  # further tensors that decisions depend on
         self._acts, self._updates = TraceCache(), TraceCache(compiled if hyper.compile else capture)
+        self.collective: Collective | None = None  # where several learners take the gradient steps together
 
     @property
     def hyper(self) -> H:
@@ -154,6 +157,23 @@ class NetworkLearner(Generic[H]):
 
     # -------------------------------------------------------------- optimising
 
+    def tensors(self) -> list[Tensor]:
+        """What gradient steps change, in place."""
+        return [self.theta, *self.adam.values()]
+
+    def _take_step(self, step: Callable[..., dict[str, Tensor]], *given: Argument) -> dict[str, Tensor]:
+        """Take a gradient step with these arguments, alone or together with other learners; return its statistics."""
+        if isinstance(self.collective, Leader):
+            return self.collective.take_step(self, step, given)
+        plain = [x.tensor if isinstance(x, Split) else x for x in given]
+        if not self.policy.light:  # steps through time or images take longer than handing over what they do
+            return step(*plain)
+        return self._updates.replay(step, *plain)
+
+    def _mean(self, x: Tensor) -> Tensor:
+        """The mean over a minibatch, of a mean over this learner's share of it."""
+        return x if self.collective is None else self.collective.mean(x)
+
     def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
         """Take a step of Adam along the clipped gradient, in place; return the gradient's norm before clipping.
 
@@ -164,7 +184,8 @@ class NetworkLearner(Generic[H]):
         return norm
 
     def _clipped(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the norm of a gradient [..., D], and the gradient within ``max_grad_norm``."""
+        """Return the norm of a gradient [..., D] over all learners, and the gradient within ``max_grad_norm``."""
+        gradient = self._mean(gradient)
         norm: Tensor = gradient.norm(dim=-1)
         if self.hyper.max_grad_norm is None:
             return norm, gradient
@@ -192,3 +213,5 @@ class NetworkLearner(Generic[H]):
         if self.moments is not None:
             self.moments.load_state_dict(state["moments"])
         self.theta.copy_(theta)
+        if self.collective is not None:
+            self.collective.stale = True

@@ -93,6 +93,9 @@ class OffPolicy(ReplayLearner[H]):
 
     # -------------------------------------------------------------- learning
 
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), self.phi, self.phi_target, *self.critic_adam.values()]
+
     def states(self, reading: Reading, first: int, count: int, *words: int | str) -> list[Tensor]:
         """The inputs of the same `minibatches` alone, each [count, batch, ...]: all that an actor's step needs."""
         found = reading.storage.states(self._numbers(reading, first, count, *words))

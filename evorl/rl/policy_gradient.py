@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from evorl.nets.statistics import ReturnScale
 from evorl.ops.losses import explained_variance, normalize, policy_gradient, value_loss
 from evorl.ops.returns import gae, vtrace
 from evorl.rl.core import Batch, Hyper, Learned, Metrics, NotFinite
+from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -33,6 +34,8 @@ from evorl.util.types import Fraction, NonNegative
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradientHyper(Hyper):
     """Hyper-parameters of every policy-gradient learner."""
+
+    parallel: ClassVar[bool] = True
 
     lam: Fraction | dict[str, Fraction] = 0.95
     """GAE's lambda; one number, or one for each named reward."""
@@ -46,6 +49,7 @@ class PolicyGradientHyper(Hyper):
     """V-trace: correct targets and advantages for the policy's change since it acted (``lam`` is its lambda)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.asynchronous and self.normalize_rewards and self.members > 1:
             raise BadRequest(
                 "asynchronous batches come from any of several members, whose returns would mix; "
@@ -94,6 +98,11 @@ class PolicyGradient(NetworkLearner[H]):
         self.critic_coef.fill_(hyper.critic_coef)
         self.lam = hyper.per_reward("lam", spec.rewards)
         self.reward_scale = ReturnScale(self.gamma) if hyper.normalize_rewards else None
+        fewest, what = self._fewest_rows()
+        if fewest < hyper.learners:
+            raise BadRequest(
+                f"the smallest minibatch has {fewest} {what}, one for each of at most so many", "rl.learners"
+            )
 
     # -------------------------------------------------------------- learning
 
@@ -192,18 +201,32 @@ class PolicyGradient(NetworkLearner[H]):
 
         The pass is cut as evenly as possible, so that no step follows a small remainder.
         """
-        horizon, slots = batch.done.shape
-        size = self.minibatch(horizon * slots)
-        rows, size = (slots, max(1, size // horizon)) if batch.carry is not None else (horizon * slots, size)
+        rows, steps = self._rows_and_steps(*batch.done.shape)
         order = seeds.generator(self.seed, "shuffle", iteration, number).permutation(rows)
-        return torch.from_numpy(order).to(self.device).tensor_split(math.ceil(rows / size))
+        return torch.from_numpy(order).to(self.device).tensor_split(steps)
+
+    def _rows_and_steps(self, horizon: int, slots: int) -> tuple[int, int]:
+        """The number of rows that a pass shuffles, and of its gradient steps."""
+        size = self.minibatch(horizon * slots)
+        rows, size = (slots, max(1, size // horizon)) if self.policy.core is not None else (horizon * slots, size)
+        return rows, math.ceil(rows / size)
+
+    def _fewest_rows(self) -> tuple[int, str]:
+        """The number of rows of the smallest minibatch, and what they are."""
+        h = self.hyper
+        rows, steps = self._rows_and_steps(h.horizon, h.slots if h.asynchronous else h.members * h.slots)
+        return rows // steps, "decisions" if self.policy.core is None else "slots (whole ones, as rl.net.lstm needs)"
 
     def _step(self, rows: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         """Take one gradient step on these rows; return its statistics."""
-        arguments = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, self.critic_coef, rows, *columns)
-        if not self.policy.light:  # a trace unrolled through time takes longer to capture than to run
-            return self._optimise(*arguments)
-        return self._updates.replay(self._optimise, *arguments)
+        given = (self.theta, *self.adam.values(), self.lr, self.entropy_coef, self.critic_coef)
+        if self.collective is None:
+            return self._take_step(self._optimise, *given, rows, *columns)
+        axis, advantage = 0 if self.policy.core is None else 1, len(self.spec.inputs) + 3
+        columns = [x.index_select(axis, rows) for x in columns]
+        if self.hyper.normalize_advantage:  # here, where all of the minibatch is
+            columns[advantage] = normalize(columns[advantage])
+        return self._take_step(self._optimise, *given, rows[:0], *[Split(x, axis) for x in columns])
 
     def _optimise(
         self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
@@ -215,19 +238,16 @@ class PolicyGradient(NetworkLearner[H]):
     def _gradient(
         self, theta: Tensor, entropy_coef: Tensor, critic_coef: Tensor, rows: Tensor, *given: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the gradient [D] of the loss on some rows, and statistics of the loss."""
+        """Return the gradient [D] of the loss on some rows, or on all if none are given, and statistics of the loss."""
         columns, count = list(given), len(self.spec.inputs)
         carry = start = None
+        if len(rows):
+            columns = [x.index_select(0 if self.policy.core is None else 1, rows) for x in columns]
         if self.policy.core is not None:
-            *columns, carry = columns
-            carry = carry.index_select(1, rows)
-            columns = [x.index_select(1, rows) for x in columns]
-            *columns, start = columns
-        else:
-            columns = [x.index_select(0, rows) for x in columns]
+            *columns, start, carry = columns
         action, log_prob_old, value_old, advantage, target = columns[count : count + 5]
         mini = Minibatch(action, log_prob_old, value_old, advantage, target, entropy_coef, critic_coef)
-        if self.hyper.normalize_advantage:
+        if self.hyper.normalize_advantage and self.collective is None:
             mini = mini._replace(advantage=normalize(mini.advantage))
         legal = columns[-1] if self.spec.masked else None
         theta = theta.detach().requires_grad_()

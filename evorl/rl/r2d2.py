@@ -34,6 +34,7 @@ from evorl.util.types import Count, Fraction, Natural, NonNegative, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class R2D2(dqn.DQN):
+    parallel: ClassVar[bool] = False
     sequences: ClassVar[bool] = True
 
     batch: Count = 32

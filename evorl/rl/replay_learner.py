@@ -38,6 +38,7 @@ CHUNK = 64  # gradient steps whose minibatches are drawn and gathered at once
 class ReplayHyper(Hyper):
     """Hyper-parameters of every learner with a replay of transitions."""
 
+    parallel: ClassVar[bool] = True
     replays: ClassVar[bool] = True
     sequences: ClassVar[bool] = False
     """Whether a gradient step learns from sequences, as a recurrent network needs."""
@@ -66,10 +67,13 @@ class ReplayHyper(Hyper):
     attentive: AttentiveKeys = field(default_factory=AttentiveKeys)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.members * self.slots * self.horizon > self.capacity // 2:
             raise BadRequest("members x slots x horizon must be at most half of it", "capacity")
         if self.net.lstm and not self.sequences:
             raise BadRequest("single transitions cannot train a recurrent network; rl=r2d2 can", "net.lstm")
+        if self.learners > self.batch:
+            raise BadRequest(f"must be at most rl.batch, {self.batch}: each takes its share of a minibatch", "learners")
 
     @property
     def samples(self) -> int:

@@ -7,6 +7,7 @@ algorithm gives its loss.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -27,9 +28,10 @@ from evorl.ops.losses import approximate_kl
 from evorl.ops.rmsprop import rmsprop
 from evorl.replay.mixture import Minibatch, Mixture, Parts
 from evorl.replay.packed import check_compressible
-from evorl.replay.rollouts import Array, Columns
+from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.replay.stacks import put_together, take_apart
 from evorl.rl.core import Batch, Hyper, Learned, Metrics
+from evorl.rl.data_parallel import Split
 from evorl.rl.network_learner import NetworkLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -67,10 +69,16 @@ class RolloutHyper(Hyper):
     """Keep observations in bytes compressed by LZ4. Needs the extra lz4."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         try:
             self.replay.check(self.batch, self._fragment)
         except BadRequest as error:
             raise error.under("replay") from None
+        shared = math.gcd(*self.replay.sizes(self.batch).values())  # each learner takes its share of each part
+        if shared % self.learners:
+            most = max(n for n in range(1, self.learners) if shared % n == 0)
+            sizes = ", ".join(f"{size} of {name}" for name, size in self.replay.sizes(self.batch).items())
+            raise BadRequest(f"must divide the rollouts of a minibatch ({sizes}); the nearest is {most}", "learners")
 
     @property
     def _fragment(self) -> int:
@@ -195,19 +203,40 @@ class RolloutLearner(NetworkLearner[H]):
     def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
         """Take a gradient step; return its statistics."""
         whole = put_together(minibatch.rollouts, self.spec.inputs)
-        columns = [self._tensor(name, x) for name, x in whole.items()]
+        columns = [Split(self._tensor(name, x), 1) for name, x in whole.items()]
         if minibatch.weights is not None:
-            columns.append(torch.from_numpy(minibatch.weights).to(self.device))
-        given = (self.theta, *self.adam.values(), self.lr, *self.constants, *self._statistics(), *columns)
-        light = self.policy.light  # a trace unrolled through time takes longer to capture than to run
-        stats = self._updates.replay(self._optimise, *given) if light else self._optimise(*given)
+            columns.append(Split(torch.from_numpy(minibatch.weights[self._order]).to(self.device), 0))
+        given = (self.theta, *self.adam.values(), self.lr, *self.constants, *self._statistics())
+        stats = self._take_step(self._optimise, *given, *columns)
         if self.replay.prioritized:
-            self.replay.learned(minibatch.places, stats.pop("error").T.cpu().numpy())
+            error = np.empty((self.hyper.batch, self.hyper.horizon), np.float32)
+            error[self._order] = stats.pop("error").T.cpu().numpy()
+            self.replay.learned(minibatch.places, error)
         return stats
 
     def _tensor(self, name: str, x: Array) -> Tensor:
         """A column [N, ...] of rollouts as a gradient step takes it, with time first: [T, N, ...]; carry [2, N, H]."""
-        return torch.from_numpy(np.ascontiguousarray(x.swapaxes(0, 1))).to(self.device)
+        return torch.from_numpy(np.ascontiguousarray(x.swapaxes(0, 1)[:, self._order])).to(self.device)
+
+    @cached_property
+    def _order(self) -> Numbers | slice:
+        """The rollouts of a minibatch: one learner's share after the other, in it one part after the other."""
+        h = self.hyper
+        if h.learners == 1:
+            return slice(None)
+        parts = np.split(np.arange(h.batch), np.cumsum([*h.replay.sizes(h.batch).values()])[:-1])
+        return np.concatenate([x.reshape(h.learners, -1) for x in parts], axis=1).reshape(-1)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Rollouts of each part in a learner's share of a minibatch."""
+        return {name: size // self.hyper.learners for name, size in self.hyper.replay.sizes(self.hyper.batch).items()}
+
+    @cached_property
+    def slices(self) -> dict[str, slice]:
+        """Where they are."""
+        ends = np.cumsum([*self.sizes.values()]).tolist()
+        return {name: slice(end - self.sizes[name], end) for name, end in zip(self.sizes, ends, strict=True)}
 
     def _optimise(
         self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
@@ -249,9 +278,14 @@ class RolloutLearner(NetworkLearner[H]):
         return Decided(parameters(self.spec.action, raw, out.log_std), log_prob, entropy, out.value, legal)
 
     def _total(self, x: Tensor, *factors: Tensor | None) -> Tensor:
-        """The mean or sum [] of numbers [T, N] of decisions, each times the factors that there are."""
-        x = product(x, *factors)
-        return x.mean() if self.hyper.reduction == "mean" else x.sum()
+        """The mean or sum [] of numbers [T, N] of decisions, each times the factors that there are.
+
+        A sum is that of all learners, of which the mean is taken, if they were as this one.
+        """
+        x, learners = product(x, *factors), self.hyper.learners
+        if self.hyper.reduction == "mean":
+            return x.mean()
+        return x.sum() if learners == 1 else learners * x.sum()
 
     def _over_rewards(self, x: Tensor) -> Tensor:
         """The mean or sum [T, N] over named rewards of numbers [T, N, R]."""
@@ -263,7 +297,7 @@ class RolloutLearner(NetworkLearner[H]):
         old = columns["log_prob"]
         ratio = (now.log_prob - old).exp()
         stats = {"policy/ratio": ratio.mean(), "policy/kl": approximate_kl(now.log_prob, old)}
-        for name, where in self.replay.slices.items():
+        for name, where in self.slices.items():
             stats[f"replay/ratio_{name}"] = ratio[:, where].mean()
             stats[f"replay/kl_{name}"] = approximate_kl(now.log_prob[:, where], old[:, where])
         return stats

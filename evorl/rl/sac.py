@@ -16,6 +16,7 @@ from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import LOG_STD
 from evorl.nets.policy import Net
 from evorl.ops.adam import adam
+from evorl.rl.data_parallel import Split
 from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
 from evorl.rl.replay_learner import follow, gap
 from evorl.util.errors import BadRequest
@@ -56,10 +57,13 @@ class Learner(OffPolicy[SAC]):
     def explore(self, raw: Tensor, noise: Tensor) -> Tensor:
         return squashed(raw, noise)[0]
 
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), *self.alpha.values()]
+
     def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
-        return self._updates.replay(
+        return self._take_step(
             self._step, self.phi, self.phi_target, *self.critic_adam.values(), self.theta, *self.adam.values(),
-            *self.alpha.values(), self.lr, noise, *self._statistics(), *columns,
+            *self.alpha.values(), self.lr, Split(noise, 1), *self._statistics(), *[Split(x, 0) for x in columns],
         )  # fmt: skip
 
     def _step(
@@ -70,7 +74,7 @@ class Learner(OffPolicy[SAC]):
     ) -> dict[str, Tensor]:  # fmt: skip
         stats = self._critic_step(phi, phi_target, m, v, t, theta, log_alpha, lr, noise, *columns)
         stats |= self._actor_step(theta, actor_m, actor_v, actor_t, lr, phi, log_alpha, noise, *columns)
-        stats |= self._alpha_step(stats["policy/entropy"], log_alpha, alpha_m, alpha_v, alpha_t, lr)
+        stats |= self._alpha_step(self._mean(stats["policy/entropy"]), log_alpha, alpha_m, alpha_v, alpha_t, lr)
         follow(phi_target, phi, self.hyper.tau)
         return {**stats, "value/target_gap": gap(phi, phi_target)}
 

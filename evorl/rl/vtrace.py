@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ from evorl.util.types import NonNegative, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class VTrace(RolloutHyper):
+    parallel: ClassVar[bool] = True
+
     correction: Literal["vtrace", "none"] = "vtrace"
     """none: as if the present policy had acted (the ratio is 1)."""
     rho_bar: Positive = 1.0
@@ -45,6 +47,11 @@ class VTrace(RolloutHyper):
     """Learn only from decisions in states where the KL divergence from the mask's policy is below this; null: all."""
     kl_mask_to: Literal["implied", "behaviour"] = "implied"
     """That policy: the one whose values V-trace estimates, or the one that acted."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.learners > 1 and self.clone_value and self.clone_error == "norm":
+            raise BadRequest("the norm of all errors is no mean over learners; take clone_error=squared", "learners")
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
         return Learner(self, spec, seed, device)
@@ -118,16 +125,16 @@ class Learner(RolloutLearner[VTrace]):
         self, now: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor]
     ) -> list[tuple[str, float, Tensor]]:
         """CLEAR's losses of cloning, each with its name and weight, over decisions of all or of replayed rollouts."""
-        h, fresh = self.hyper, self.replay.sizes.get("queue", 0)  # those of the queue come first
+        h, fresh = self.hyper, self.sizes.get("queue", 0)  # those of the queue come first
         first = fresh if h.clone_on == "replayed" else 0
         weight = columns["weight"][first:] if "weight" in columns else None
         factors = (weight, None if trusted is None else trusted[:, first:])
         found = []
-        if h.clone_policy and first < h.batch:
+        if h.clone_policy and first < now.log_prob.shape[1]:
             pair = (columns["policy"], now.policy) if h.clone_kl == "behaviour" else (now.policy, columns["policy"])
             far = kl(self.spec.action, *pair, now.legal)[:, first:]
             found.append(("loss/clone_policy", h.clone_policy, self._total(far, *factors)))
-        if h.clone_value and first < h.batch:
+        if h.clone_value and first < now.log_prob.shape[1]:
             error = (now.value - columns["value"])[:-1, first:]
             squared = self._total(self._over_rewards(error.square()), *factors)
             norm = product(error.movedim(-1, 0), *factors).norm()

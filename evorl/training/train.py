@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.nets.compiled import require_compiler
 from evorl.record import checkpoint
 from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means
+from evorl.rl.data_parallel import Leader, Parallel
 from evorl.rl.evaluation import evaluate_policy, fitness
 from evorl.rl.sampler import Sampler
 from evorl.rl.sources import source
@@ -45,16 +47,27 @@ class Run:
         self.window: dict[str, deque[float]] = {}  # metrics of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
         where = device(experiment.device)
+        devices = learner_devices(where, hyper.learners)
         if hyper.compile:
             require_compiler(where)
         # members in other processes act on the CPU; workers are forked before this process has threads
         here = where if experiment.cluster.in_process else torch.device("cpu")
         member = partial(Sampler, experiment.mdp, hyper, experiment.seed, here)
         self.spec = spec(experiment.mdp)
-        self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, WorldError))
-        torch.set_num_threads(hyper.threads)
+        make = partial(hyper.learner, self.spec, experiment.seed)
+        self.leader: Leader | None = None
+        self._open = ExitStack()
+        self._open.callback(experiment.mdp.close)
         try:
-            self.learner = hyper.learner(self.spec, experiment.seed, where)
+            if hyper.learners > 1:  # they are forked first, too
+                self.leader = Leader(make, devices, hyper.threads)
+                self._open.callback(self.leader.close)
+            self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, WorldError))
+            self._open.callback(self.group.close)
+            torch.set_num_threads(hyper.threads)
+            self.learner = make(devices[0])
+            if self.leader is not None:
+                self.leader.lead(cast(Parallel, self.learner))
             self.source = source(self.group, hyper, self.spec)
         except BaseException:
             self.close()
@@ -75,6 +88,8 @@ class Run:
             raise NotFinite(f"{error} (iteration {self.iteration}, after {self.steps} environment steps)") from None
         clock.lap("speed/update_seconds")
         metrics |= self.group.counters()
+        if self.leader is not None:
+            metrics |= self.leader.metrics()
         metrics |= {name: float(np.mean(numbers)) for name, numbers in self.window.items()}
         metrics |= {
             "train/episodes": self.episodes,
@@ -141,8 +156,7 @@ class Run:
         self.group.restore([state["actors"][str(i)] for i in range(self.group.size)])
 
     def close(self) -> None:
-        self.group.close()
-        self.experiment.mdp.close()
+        self._open.close()
 
 
 class Clock:
@@ -171,9 +185,27 @@ def spec(world: World) -> Spec:
 
 def device(name: str) -> torch.device:
     """Return the torch device of the ``device`` key. Raises `BadRequest` if it is not available."""
+    # ask the driver's library, not the driver: processes that are forked later could not use the GPUs
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     if name == "cuda" and not torch.cuda.is_available():
         raise BadRequest("no CUDA device here; use device=cpu or device=auto", "device")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def learner_devices(where: torch.device, learners: int) -> list[torch.device]:
+    """Return the device of each learner: a GPU of its own, or the CPU. Raises `BadRequest` if there are too few."""
+    if where.type == "cpu" or learners == 1:
+        return [where] * learners
+    if learners > (count := torch.cuda.device_count()):
+        raise BadRequest(
+            f"each takes a GPU of its own, and there are {count}; device=cpu takes any number", "rl.learners"
+        )
+    if torch.cuda.is_initialized():
+        raise BadRequest(
+            "this process has used its GPUs for another run already; begin each run in a process of its own "
+            "(hydra/launcher=ray)", "rl.learners",
+        )  # fmt: skip
+    return [torch.device("cuda", rank) for rank in range(learners)]
 
 
 @dataclass(frozen=True)

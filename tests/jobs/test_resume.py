@@ -43,6 +43,7 @@ CASES = {
     "sac": ("mdp=pendulum", *MEMORY, "rl=sac", "rl.n_step=2", "rl.sampling=attentive", "rl.attentive.anneal=300"),
     "vtrace": (*WORLDS["cartpole"], *ROLLOUTS, "rl.members=2", "rl.slots=3", "rl.normalize_inputs=true"),
     "vtrace-lockstep": (*WORLDS["pong"], *ROLLOUTS, *ELITE, "rl.slots=4", "rl.asynchronous=false"),
+    "vtrace-learners": (*WORLDS["pong"], *ROLLOUTS, "rl.slots=4", "rl.normalize_inputs=true", "rl.learners=2"),
     "vtrace-parts": (*WORLDS["duel"], *ROLLOUTS, *OTHERS, *LSTM, "rl.slots=4"),
     "impact": (
         *(*WORLDS["cartpole"], "rl=impact", "rl.horizon=8", "rl.batch=4", "rl.members=2", "rl.slots=3"),
@@ -119,6 +120,15 @@ def test_where_it_goes_on_changes_no_bit(
     assert f"cluster={job.choices(halves)['cluster']}" == [word for word in place if word.startswith("cluster=")][-1]
     assert config.experiment_of_run(halves).cluster == experiment_of(*(then if then != MORE else place)).cluster
     assert go(f"resume={halves}", *then) == 0  # no change
+
+
+def test_the_number_of_learners_may_change_on_the_way(run: Callable[..., Path], tmp_path: Path) -> None:
+    halves = copied(run("vtrace-learners"), tmp_path)
+    for number, steps in ((1, 2), (2, 3)):
+        assert go(f"resume={halves}", f"rl.learners={number}", f"budget.steps={steps * N}") == 0
+        assert ("speed/all_reduce_seconds" in rows(halves)[-2]) == (number == 2)
+        assert config.experiment_of_run(halves).rl.learners == number
+    assert go(f"resume={halves}", "rl.learners=3", f"budget.steps={4 * N}") == 2  # which divides no minibatch of 4
 
 
 def test_resume_where_it_was_evaluated_anyway_equals_in_everything(tmp_path: Path) -> None:

@@ -59,6 +59,11 @@ class Pid(NamedTuple):
         return False
 
 
+def is_stopped(number: int) -> bool:
+    """Whether a child that was not waited for is stopped, by a signal or a debugger."""
+    return Path(f"/proc/{number}/stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt"
+
+
 def _began(number: int) -> int:
     """The start time of a process. Raises ProcessLookupError if there is none with this number."""
     try:

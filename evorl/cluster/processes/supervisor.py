@@ -12,14 +12,13 @@ import socket
 import struct
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from evorl.cluster.core import Make
 from evorl.cluster.processes import orphans, out_of_memory
 from evorl.cluster.processes.fork import die_with_parent, fork
 from evorl.cluster.processes.orphans import ProcessTable
-from evorl.cluster.processes.pid import Pid
+from evorl.cluster.processes.pid import Pid, is_stopped
 from evorl.cluster.workers.crash_trace import DUMP, MAX_TRACE, CrashTrace
 from evorl.cluster.workers.worker import serve
 from evorl.util.poll import readable
@@ -162,7 +161,7 @@ class Supervisor:
         """Kill a worker that hangs, after it has written its stack."""
         for fd, child in self.children.items():
             if (child.worker, child.life) == (worker, life) and child.box is not None:
-                if _is_stopped(child.pid.number):  # safe: a child that was not waited for keeps its number
+                if is_stopped(child.pid.number):  # safe: a child that was not waited for keeps its number
                     self.stopped.add(child.pid)
                 else:
                     _request_stack(fd, child.box)
@@ -220,11 +219,6 @@ class Supervisor:
 
 def _name(plan: SupervisorPlan, worker: int, life: int) -> str:
     return f"{plan.directory}/{worker}/{life}/"
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a process is stopped, by a signal or a debugger."""
-    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] in b"Tt"
 
 
 def _request_stack(pidfd: int, box: CrashTrace) -> None:
