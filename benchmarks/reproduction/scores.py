@@ -9,7 +9,7 @@ Letters in shapes: N seeds, G points of a grid.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from evorl.analysis.runs import RunRecord
 Floats = NDArray[np.float64]
 METRIC = "eval/return_mean"
 EVERY = 5_000.0
-"""Environment steps between evaluations; an evaluation stands for a step at most so much before it."""
+"""Environment steps between evaluations, unless a program says otherwise."""
 CUT, DRAWS = 0.25, 2000
 
 
@@ -33,8 +33,12 @@ class Score(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        interval = f" [{self.low:.0f}, {self.high:.0f}]" if np.isfinite(self.low) else ""
-        return f"{self.iqm:.0f}{interval}"
+        return self.told(0)
+
+    def told(self, digits: int) -> str:
+        """With so many digits after the point."""
+        interval = f" [{self.low:.{digits}f}, {self.high:.{digits}f}]" if np.isfinite(self.low) else ""
+        return f"{self.iqm:.{digits}f}{interval}"
 
 
 def iqm(*strata: Any, axis: int = -1) -> Any:
@@ -46,6 +50,12 @@ def score(*strata: Sequence[float]) -> Score:
     """Of the values of each stratum."""
     (found,) = scores([np.asarray(one, np.float64)[:, None] for one in strata])
     return found
+
+
+def scored(runs: Sequence[RunRecord], number: Callable[[RunRecord], float]) -> Score | None:
+    """Of the runs that have the number; None if there are none."""
+    values = [x for run in runs if np.isfinite(x := number(run))]
+    return score(values) if values else None
 
 
 def scores(strata: Sequence[Floats]) -> list[Score]:
@@ -61,27 +71,47 @@ def scores(strata: Sequence[Floats]) -> list[Score]:
     return [Score(*map(float, x)) for x in zip(middle, drawn.low, drawn.high, strict=True)]
 
 
-def at(run: RunRecord, step: float, last: int = 1) -> float:
+def at(run: RunRecord, step: float, last: int = 1, every: float = EVERY, metric: str = METRIC) -> float:
     """The mean of the last evaluations until a step; an evaluation waits for the end of what then plays.
 
-    NaN where there is none.
+    NaN where there is none: an evaluation stands for a step less than ``every`` before it.
     """
-    curve = run.series.get(METRIC)
+    curve = run.series.get(metric)
     if curve is None or curve.steps[-1] < step:
         return float("nan")
     end = int(np.searchsorted(curve.steps, step)) + 1
-    if curve.steps[end - 1] >= step + EVERY:
+    if curve.steps[end - 1] >= step + every:
         return float("nan")
     return float(curve.values[max(end - last, 0) : end].mean())
 
 
-def curve(runs: Sequence[RunRecord], end: float, every: float = EVERY) -> tuple[Floats, Floats]:
+def curve(runs: Sequence[RunRecord], end: float, every: float = EVERY, metric: str = METRIC) -> tuple[Floats, Floats]:
     """The steps [G] until an end at which all runs were evaluated, and the score there [G, 3]."""
     grid = np.arange(every, end + 1, every)
-    values = np.array([[at(run, step) for step in grid] for run in runs], np.float64).reshape(len(runs), len(grid))
+    return grid_scores(grid, [[at(run, step, 1, every, metric) for step in grid] for run in runs])
+
+
+def binned(runs: Sequence[RunRecord], metric: str, end: float, every: float) -> tuple[Floats, Floats]:
+    """The same of a metric's mean since the step of the grid before."""
+    grid = np.arange(every, end + 1, every)
+    return grid_scores(grid, [[mean(run, metric, step - every, step) for step in grid] for run in runs])
+
+
+def grid_scores(grid: Floats, rows: Sequence[Sequence[float]]) -> tuple[Floats, Floats]:
+    """The points of a grid [G] at which every run has a value, and the score there [G, 3]; a row for each run."""
+    values = np.array(rows, np.float64).reshape(len(rows), len(grid))
     there = np.isfinite(values).all(0)
     found = scores([values[:, there]]) if there.any() else []
     return grid[there], np.array(found, np.float64).reshape(-1, 3)
+
+
+def mean(run: RunRecord, metric: str, begin: float, end: float) -> float:
+    """The mean of what a metric was after ``begin`` and until ``end`` steps; NaN where it was never told."""
+    series = run.series.get(metric)
+    if series is None:
+        return float("nan")
+    there = (series.steps > begin) & (series.steps <= end)
+    return float(series.values[there].mean()) if there.any() else float("nan")
 
 
 def core_hours(runs: Sequence[RunRecord]) -> float:
@@ -89,7 +119,7 @@ def core_hours(runs: Sequence[RunRecord]) -> float:
     return sum(run.seconds * int(run.config.get("cluster.workers", 1)) for run in runs) / 3600
 
 
-def samples(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
+def samples(runs: Sequence[RunRecord], metric: str = METRIC) -> list[dict[str, Any]]:
     """Every evaluation of each run."""
-    curves = [(run.seed, run.series[METRIC]) for run in runs]
+    curves = [(run.seed, run.series[metric]) for run in runs]
     return [{"seed": seed, "steps": one.steps.tolist(), "return": one.values.tolist()} for seed, one in curves]
