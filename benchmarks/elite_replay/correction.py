@@ -12,7 +12,7 @@ V-trace" says how the intervals lie.
 ``profile=ci`` is vector Pong for 3M steps, whose replayed rollouts are 130 gradient steps old, and CartPole for
 100,000. ``profile=paper`` is Breakout and Seaquest for 12M decisions with the replay of elite.py and 3 seeds, on a Ray
 cluster with hydra.launcher.ray.init.address=auto. The runs with V-trace are those of uniform replay in elite.py, and
-both programs find them there. The same command goes on with runs that were stopped; ``--draw`` shows those there are.
+both programs find them there. The same command goes on with runs that were stopped; ``--draw`` shows those that have ended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Found = dict[str, dict[str, list[RunRecord]]]
 def gathered(runs: list[RunRecord]) -> Found:
     found: Found = {world: {} for world in WORLDS}
     for run in runs:
-        if METRIC in run.series:
+        if run.result is not None:
             found[world_of(run)].setdefault(run.config["rl.correction"], []).append(run)
     return {world: dict(sorted(each.items(), reverse=True)) for world, each in found.items() if each}
 
@@ -100,7 +100,7 @@ def report(options: Asked, facts: dict[str, Any]) -> None:
     runs = runs_of(options.runs, [sweep.name for sweep in SWEEPS[options.profile]])
     found = gathered(runs)
     if not found:
-        raise SystemExit(f"{options.runs} holds no run with an evaluation")
+        raise SystemExit(f"{options.runs} holds no run that has ended")
     facts |= {"load at the end": round(os.getloadavg()[0], 2), **of_runs(one.directory for one in runs)}
     facts["core hours"] = round(core_hours(runs), 2)
     shown, data = rows(found)

@@ -11,10 +11,10 @@ the one with the same loss. Steps per second are those of whole processes, with 
     python benchmarks/elite_replay/dqn.py profile=ci|atari|paper [KEY=VALUE ...] [--runs DIR] [--out DIR]
         [--draw | --print]
 
-``profile=ci`` is CartPole for 30,000 steps and LunarLander for 60,000, 3 seeds, one process at a time. profile=atari
+``profile=ci`` is CartPole for 20,000 steps and LunarLander for 60,000, 3 seeds, one process at a time. profile=atari
 is one seed of Pong from pixels for 20,000 decisions, which says that all three run at equal settings, and how fast;
 nothing is learned by then. ``profile=paper`` is Pong for 1,000,000 decisions, and the two others 500,000. The same
-command goes on with what is missing. KEY=VALUE changes ours and the others alike. ``--draw`` shows the runs there are.
+command goes on with what is missing. KEY=VALUE changes ours and the others alike. ``--draw`` shows the runs that have ended.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def draw(found: Found, path: Path) -> None:
 def report(options: Asked, facts: dict[str, Any]) -> None:
     found, runs = gathered(options)
     if not runs:
-        raise SystemExit(f"{options.runs} holds no run that is complete")
+        raise SystemExit(f"{options.runs} holds no run that has ended")
     everyone = [run for each in found.values() for those in each.values() for run in those]
     facts |= {"load at the end": round(os.getloadavg()[0], 2), **of_runs(one.directory for one in runs)}
     facts["core hours"] = round(core_hours(everyone), 2)

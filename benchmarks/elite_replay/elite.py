@@ -12,7 +12,7 @@ share of uniform sampling's. A number is the interquartile mean over seeds with 
 
 ``profile=ci`` is vector Pong for 3M steps and CartPole for 100,000. ``profile=paper`` is Breakout and Seaquest with the
 published flags for 12M decisions and 3 seeds, on a Ray cluster with hydra.launcher.ray.init.address=auto. The same
-command goes on with runs that were stopped. ``--draw`` shows the runs there are.
+command goes on with runs that were stopped. ``--draw`` shows those that have ended.
 """
 
 from __future__ import annotations
@@ -47,10 +47,13 @@ Found = dict[str, dict[tuple[str, ...], list[RunRecord]]]
 def gathered(runs: Sequence[RunRecord]) -> Found:
     found: Found = {}
     for run in runs:
-        if METRIC in run.series:
+        if run.result is not None:
             found.setdefault(world_of(run), {}).setdefault(rules(run), []).append(run)
     order = list(WORLDS)
-    return {world: dict(sorted(found[world].items(), reverse=True)) for world in sorted(found, key=order.index)}
+    return {
+        world: dict(sorted(found[world].items(), key=lambda one: (len(one[0]), one[0] != (UNIFORM,), one[0])))
+        for world in sorted(found, key=order.index)
+    }
 
 
 def budget(run: RunRecord) -> float:
@@ -68,7 +71,7 @@ def part(rule: str) -> str:
 
 
 def annealed(runs: Sequence[RunRecord]) -> float:
-    """The first step at which candidates was 1 in all runs."""
+    """The step from which candidates was 1 in all runs."""
 
     def first(run: RunRecord) -> float:
         series = run.series["replay/candidates_elite"]
@@ -212,7 +215,7 @@ def report(options: Asked, facts: dict[str, Any]) -> None:
     runs = runs_of(options.runs, [sweep.name for sweep in SWEEPS[options.profile]])
     found = gathered(runs)
     if not found:
-        raise SystemExit(f"{options.runs} holds no run with an evaluation")
+        raise SystemExit(f"{options.runs} holds no run that has ended")
     facts |= {"load at the end": round(os.getloadavg()[0], 2), **of_runs(one.directory for one in runs)}
     facts["core hours"] = round(core_hours(runs), 2)
     shown, data = returns(found)
