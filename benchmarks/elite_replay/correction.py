@@ -12,7 +12,8 @@ V-trace" says how the intervals lie.
 ``profile=ci`` is vector Pong for 3M steps, whose replayed rollouts are 130 gradient steps old, and CartPole for
 100,000. ``profile=paper`` is Breakout and Seaquest for 12M decisions with the replay of elite.py and 3 seeds, on a Ray
 cluster with hydra.launcher.ray.init.address=auto. The runs with V-trace are those of uniform replay in elite.py, and
-both programs find them there. The same command goes on with runs that were stopped; ``--draw`` shows those that have ended.
+both programs find them there. The same command goes on with runs that were
+stopped. ``--draw`` shows those that have ended.
 """
 
 from __future__ import annotations

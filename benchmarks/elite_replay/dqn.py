@@ -14,7 +14,8 @@ the one with the same loss. Steps per second are those of whole processes, with 
 ``profile=ci`` is CartPole for 20,000 steps and LunarLander for 60,000, 3 seeds, one process at a time. profile=atari
 is one seed of Pong from pixels for 20,000 decisions, which says that all three run at equal settings, and how fast;
 nothing is learned by then. ``profile=paper`` is Pong for 1,000,000 decisions, and the two others 500,000. The same
-command goes on with what is missing. KEY=VALUE changes ours and the others alike. ``--draw`` shows the runs that have ended.
+command goes on with what is missing. KEY=VALUE changes ours and the others alike. ``--draw`` shows the runs that have
+ended.
 """
 
 from __future__ import annotations

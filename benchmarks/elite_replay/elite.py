@@ -49,10 +49,9 @@ def gathered(runs: Sequence[RunRecord]) -> Found:
     for run in runs:
         if run.result is not None:
             found.setdefault(world_of(run), {}).setdefault(rules(run), []).append(run)
-    order = list(WORLDS)
+    order = [(UNIFORM,), *((rule,) for rule in ELITE.values()), *((UNIFORM, rule) for rule in ELITE.values())]
     return {
-        world: dict(sorted(found[world].items(), key=lambda one: (len(one[0]), one[0] != (UNIFORM,), one[0])))
-        for world in sorted(found, key=order.index)
+        world: {one: found[world][one] for one in order if one in found[world]} for world in WORLDS if world in found
     }
 
 

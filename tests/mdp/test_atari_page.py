@@ -15,20 +15,11 @@ from harness import newest
 
 pytest.importorskip("ale_py")
 PAGE = Path(__file__).parents[2] / "docs" / "atari.md"
-TINY = [
-    "mdp.size=42",
-    "mdp.time_limit=12",
-    "rl.slots=2",
-    "rl.horizon=4",
-    "rl.batch=4",
-    "rl.fill_in=4",
-    "rl.net.hidden=[8]",
-    "rl.replay.uniform.capacity=9",
-    "record.tensorboard=false",
-    "eval.episodes=2",
-    "eval.every=0",
-    "checkpoint.every=0",
-]
+TINY = (
+    *("mdp.size=42", "mdp.time_limit=12", "rl.slots=2", "rl.horizon=4", "rl.batch=4", "rl.fill_in=4"),
+    *("rl.net.hidden=[8]", "rl.replay.uniform.capacity=9", "record.tensorboard=false"),
+    *("eval.episodes=2", "eval.every=0", "checkpoint.every=0"),
+)
 
 
 def commands() -> Iterator[list[str]]:
