@@ -30,9 +30,11 @@ def run(world: str, seed: int = 1, steps: float = 100.0, **told: Any) -> RunReco
     config = {
         "seed": seed, "budget.steps": steps, "rl.replay.uniform.share": told.pop("uniform", 0.5),
         "rl.replay.elite.share": told.pop("elite", 0.0), "rl.replay.elite.strategy": told.pop("strategy", 3),
-        "rl.correction": told.pop("correction", "vtrace"), "mdp.game": world,
+        "rl.correction": told.pop("correction", "vtrace"), "mdp.game": world, "rl.replay.elite.candidates": 6.0,
+        "rl.replay.elite.anneal": 100,
     }  # fmt: skip
     grid = steps * np.arange(1, 5) / 4
+    told |= {"optimizer/updates": [0, 60, 100, 120]}
     series = {name: Series(grid, grid, np.array(x, np.float64)) for name, x in told.items()}
     return RunRecord(
         directory=Path("."), config=config, series=series, result={}, seconds=36.0,
@@ -119,7 +121,7 @@ def test_elites_gates_tell_right_from_wrong() -> None:
     gates = sampling(gathered(elite_runs([0.1, 0.2, 0.3, 1.0])))[2]
     assert len(gates) == 7 and {*gates.values()} == {"passed"}
     assert verdicts(elite_runs([1.2, 1.2, 1.2, 2.0])) == {"passed", "failed"}  # candidates falls
-    assert verdicts(elite_runs([1.2, 1.2, 1.2, 2.0], [6.0, 1.0, 3.0, 1.0])) == {"failed"}
+    assert verdicts(elite_runs([1.2, 1.2, 1.2, 2.0], [6.0, 4.0, 1.0, 1.0])) == {"failed"}  # not linear
     assert verdicts(elite_runs([0.1, 0.2, 0.3, 0.5])) == {"passed", "failed"}  # at the end both are uniform
 
 

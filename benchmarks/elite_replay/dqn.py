@@ -6,13 +6,13 @@ epsilon. The loss of Stable-Baselines3 is Huber's and that of CleanRL the square
 Gradients are not clipped. Told is the mean return of the last 100 training episodes, with the exploration that they
 have, since CleanRL's programs evaluate nothing: at the end, and its mean over the run. A number is the interquartile
 mean over seeds with its 95 % stratified bootstrap interval; "beside" says how the interval of ours lies beside that of
-the one with the same loss. Steps per second are those of whole processes, with what else the machine did.
+the one with the same loss. Core hours of ours hold an evaluation of 120 episodes at the end, so they tell no speed.
 
     python benchmarks/elite_replay/dqn.py profile=ci|atari|paper [KEY=VALUE ...] [--runs DIR] [--out DIR]
         [--draw | --print]
 
 ``profile=ci`` is CartPole for 20,000 steps and LunarLander for 60,000, 3 seeds, one process at a time. profile=atari
-is one seed of Pong from pixels for 20,000 decisions, which says that all three run at equal settings, and how fast;
+is one seed of Pong from pixels for 20,000 decisions, which says no more than that all three run at equal settings;
 nothing is learned by then. ``profile=paper`` is Pong for 1,000,000 decisions, and the two others 500,000. The same
 command goes on with what is missing. KEY=VALUE changes ours and the others alike. ``--draw`` shows the runs that have
 ended.
@@ -201,11 +201,8 @@ def rows(found: Found) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]
             if name in SAME_LOSS and len(runs) > 1 and other:
                 verdict = "failed" if beside(mine["end"], other["end"]) == "below" else "passed"
                 gates[f"{TITLES[world]}, {name}: not below {SAME_LOSS[name]} at the end"] = verdict
-            speed = np.mean([steps / run.seconds for run in runs])
-            shown.append([
-                f"{TITLES[world]}, {name}", f"{len(runs)}", f"{steps:,.0f}", *cells, f"{speed:,.0f}",
-                f"{core_hours(runs):.3f}",
-            ])  # fmt: skip
+            title = f"{TITLES[world]}, {name}"
+            shown.append([title, f"{len(runs)}", f"{steps:,.0f}", *cells, f"{core_hours(runs):.3f}"])
         data[world] = {
             name: {
                 **{what: one and one._asdict() for what, one in mine.items()},
@@ -239,7 +236,7 @@ def report(options: Asked, facts: dict[str, Any]) -> None:
         facts[place.name.partition("-")[0]] = json.loads(place.read_text())["versions"]
     shown, data, gates = rows({world: each for world, each in found.items() if each})
     header = ["world, program", "seeds", "steps", "return at the end", "beside", "mean over the run", "beside"]
-    lines = page("DQN at equal settings", __doc__, [*header, "steps/s", "core hours"], shown)
+    lines = page("DQN at equal settings", __doc__, [*header, "core hours"], shown)
     if gates:
         lines += ["", *markdown(["gate", "verdict"], [[*one] for one in gates.items()])]
     save(options.out, facts, [*lines, "", "![Return over environment steps](dqn.png)"], {"table": data, "gates": gates})

@@ -92,9 +92,11 @@ def divergence(run: RunRecord, begin: float, end: float) -> float:
 
 
 def falls(run: RunRecord) -> bool:
-    """Whether candidates begins at 6, never rises and ends at 1."""
-    factor = run.series["replay/candidates_elite"].values
-    return bool(factor[0] == 6 and factor[-1] == 1 and (np.diff(factor) <= 0).all())
+    """Whether candidates is linear in the gradient steps, from 6 at step 0 to 1 at step ``anneal``, then 1."""
+    factor, updates = (run.series[name] for name in ("replay/candidates_elite", "optimizer/updates"))
+    first, anneal = (float(run.config[f"rl.replay.elite.{key}"]) for key in ("candidates", "anneal"))
+    expected = np.maximum(first - (first - 1) * updates.values / anneal, 1.0)
+    return bool(first == 6 and factor.values[-1] == 1 and np.allclose(factor.values, expected, atol=1e-9))
 
 
 def told(one: Score | None, digits: int) -> str:
@@ -150,7 +152,7 @@ def sampling(found: Found) -> tuple[list[list[str]], dict[str, Any], dict[str, s
             data.setdefault(world, {})[name] = numbers(mine)
         data[world]["candidates is 1 from step"] = turn
         gates |= judged(title, scores)
-        gates[f"{title}: candidates falls from 6 to 1"] = passed(all(map(falls, chosen)))
+        gates[f"{title}: candidates falls from 6 to 1, linear in the gradient steps"] = passed(all(map(falls, chosen)))
     return shown, data, gates
 
 
