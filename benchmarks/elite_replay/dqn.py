@@ -6,13 +6,13 @@ epsilon. The loss of Stable-Baselines3 is Huber's and that of CleanRL the square
 Gradients are not clipped. Told is the mean return of the last 100 training episodes, with the exploration that they
 have, since CleanRL's programs evaluate nothing: at the end, and its mean over the run. A number is the interquartile
 mean over seeds with its 95 % stratified bootstrap interval; "beside" says how the interval of ours lies beside that of
-the one with the same loss. Core hours of ours hold an evaluation of 120 episodes at the end, so they tell no speed.
+the one with the same loss. Core hours of ours hold an evaluation at the end, so they tell no speed.
 
     python benchmarks/elite_replay/dqn.py profile=ci|atari|paper [KEY=VALUE ...] [--runs DIR] [--out DIR]
         [--draw | --print]
 
 ``profile=ci`` is CartPole for 20,000 steps and LunarLander for 60,000, 3 seeds, one process at a time. profile=atari
-is one seed of Pong from pixels for 20,000 decisions, which says no more than that all three run at equal settings;
+is one seed of Pong from pixels for 10,000 decisions, which says no more than that all three run at equal settings;
 nothing is learned by then. ``profile=paper`` is Pong for 1,000,000 decisions, and the two others 500,000. The same
 command goes on with what is missing. KEY=VALUE changes ours and the others alike. ``--draw`` shows the runs that have
 ended.
@@ -51,7 +51,7 @@ SAME_LOSS = {HUBER: SB3, SQUARED: CLEANRL}
 COLOURS = {HUBER: "C0", SQUARED: "C1", SB3: "C2", CLEANRL: "C3"}
 PROFILES: dict[str, dict[str, tuple[str, ...]]] = {
     "ci": {"cartpole": (), "lunarlander": ()},
-    "atari": {"pong": ("budget.steps=20_000", "rl.capacity=20_000", "rl.warm_up=2_000")},
+    "atari": {"pong": ("budget.steps=10_000", "rl.capacity=10_000", "rl.warm_up=2_000")},
     "paper": {"cartpole": ("budget.steps=500_000",), "lunarlander": ("budget.steps=500_000",), "pong": ()},
 }
 """Worlds, and what is changed of their experiments."""
