@@ -1,6 +1,6 @@
 """The command that evaluates a finished or running experiment again.
 
-    python -m evorl.evaluate run=RUN_DIR episodes=100 checkpoint=best video=true
+    python -m evorl.evaluate run=RUN_DIR episodes=100 checkpoint=best video=[best,median]
     python -m evorl.evaluate run=RUN_DIR individual=12
 
 For a population, the best individual is evaluated, or another one that the checkpoint holds.
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     import torch
 
     from evorl.ec.core import IndependentEvolution, Individual
-    from evorl.mdp.core import Arena, Array, World
+    from evorl.mdp.core import Array
     from evorl.population.evaluation import EvaluationPlan
-    from evorl.rl.core import Learner
+    from evorl.rl.core import Episode, Learner
     from evorl.training.experiment import Experiment
 
 NEAR = 8
 """Number of ids that an error message lists."""
+Which = Literal["best", "median"]
 USAGE = "usage: python -m evorl.evaluate run=RUN_DIR [episodes=N] [checkpoint=best] [video=true]   (--help tells more)"
 
 
@@ -59,8 +60,8 @@ class Request:
     """Seed of the evaluation's episodes; null takes the run's own."""
     device: Literal["auto", "cpu", "cuda"] | None = None
     """auto, cpu or cuda; null takes the run's own, or the CPU if the run used a GPU and there is none here."""
-    video: bool = False
-    """Write a film of one episode into the run directory."""
+    video: bool | Which | tuple[Which, ...] = False
+    """Films of episodes, into the run directory: true is the first one; best, median, or both as [best,median]."""
     fps: Positive = 30.0
     """Pictures per second of the film."""
     trust: tuple[str, ...] = ()
@@ -96,19 +97,24 @@ def evaluate(request: Request) -> None:
     elif request.individual is not None:
         raise BadRequest("this run has no population", "individual")
     learner = _learner(experiment, policy, _device(experiment, request.device))
-    from evorl.rl.evaluation import evaluate_policy, fitness
+    from evorl.rl.evaluation import fitness, judged, play_episodes
+    from evorl.rl.films import frames
 
     episodes = request.episodes or experiment.eval.episodes
     seed = experiment.seed if request.seed is None else request.seed
     name = "-".join(map(str, [step, *who.values()])) if request.individual is not None else f"{step}"
-    film = _film(experiment, learner, run_dir / "videos" / name, seed, request.fps) if request.video else None
-    metrics = evaluate_policy(learner, experiment.mdp, seed, episodes)
+    still = play_episodes(learner, experiment.mdp, seed, episodes, deterministic=True)
+    films = [
+        _film(frames(learner, experiment.mdp, seed, number, episodes), run_dir / "videos" / f"{name}{of}", request.fps)
+        for of, number in _filmed(request.video, still).items()
+    ]
+    metrics = judged(still, play_episodes(learner, experiment.mdp, seed, episodes, deterministic=False))
     report = {
         "run": run_dir.name, "step": step, **who, "seed": seed, "episodes": episodes,
         "fitness": fitness(metrics), **{name.removeprefix("eval/"): x for name, x in metrics.items()},
     }  # fmt: skip
     _print(report, path)
-    if film is not None:
+    for film in films:
         print(f"video: {film}")
     print(json.dumps(report))
 
@@ -204,13 +210,6 @@ def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.devic
     return learner
 
 
-def _game(world: World, seed: int) -> Arena:
-    """The first evaluation episode of a seed."""
-    from evorl.util.seed import Episodes
-
-    return world.arena(world.sides, Episodes(seed, "evaluate", evaluation=True))
-
-
 def _print(report: dict[str, Any], path: Path) -> None:
     who = f"individual {report['individual']}, " if "individual" in report else ""
     print(f"{path}: {who}{report['episodes']} episodes of seed {report['seed']}")
@@ -219,42 +218,19 @@ def _print(report: dict[str, Any], path: Path) -> None:
             print(f"  {name:28} {number:10.3f}")
 
 
-def _film(experiment: Experiment, learner: Learner, path: Path, seed: int, fps: float) -> Path:
-    """Film a game of the deterministic policy on the keys of the first evaluation episode.
+def _filmed(asked: bool | Which | tuple[Which, ...], episodes: Sequence[Episode]) -> dict[str, int]:
+    """The numbers of the episodes to film, by what the names of their films end with."""
+    from evorl.rl.films import chosen
 
-    A forward pass of one row may round unlike one of many, so the game may differ from the evaluated one.
-    """
+    if isinstance(asked, bool):
+        return {"": 0} if asked else {}
+    which = (asked,) if isinstance(asked, str) else asked
+    return {f"-{name}": number for name, number in chosen(which, episodes).items()}
+
+
+def _film(pictures: Iterator[Array], path: Path, fps: float) -> Path:
     from evorl.record.video import write_video
 
-    arena = _game(experiment.mdp.evaluation_world(), seed)
-    try:
-        frames = _frames(arena, learner)
-        first = next(frames)  # a world without pictures raises here, before anything is written
-        path.parent.mkdir(exist_ok=True)
-        return write_video(path, chain([first], frames), fps)
-    finally:
-        arena.close()
-
-
-def _frames(arena: Arena, learner: Learner) -> Iterator[Array]:
-    """The picture before each decision of one game and, if the arena has it, the final one."""
-    import torch
-
-    from evorl.mdp.core import EpisodeEndHook
-    from evorl.nets.distributions import noise_size
-    from evorl.rl.actor import Player
-
-    player = Player(arena, learner)
-    still = torch.zeros(arena.slots, noise_size(arena.spec.action))
-    end: list[Array | None] = []
-    if isinstance(arena, EpisodeEndHook):
-        arena.on_episode_end = lambda: end.append(arena.render(0))
-    over = False
-    while not over:
-        frame = arena.render(0)
-        if frame is None:
-            raise BadRequest("this world draws no pictures", "video")
-        yield frame
-        player.send(player.now.slots, player.decide(still))
-        over = bool(player.recv()[1])
-    yield from (frame for frame in end[-1:] if frame is not None)
+    first = next(pictures)  # a world without pictures raises here, before anything is written
+    path.parent.mkdir(exist_ok=True)
+    return write_video(path, chain([first], pictures), fps)

@@ -21,7 +21,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 @pytest.fixture(autouse=True)
 def folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("speed", "aes_rl"):
+    for name in ("speed", "reproduction", "aes_rl"):
         monkeypatch.syspath_prepend(str(BENCHMARKS / name))
 
 
@@ -93,7 +93,8 @@ WRONG = {
 
 @pytest.mark.parametrize(("returns", "expected"), [(RIGHT, "passed"), (WRONG, "failed"), ({}, "not run")])
 def test_the_gates_tell_right_from_wrong(returns: dict[str, dict[int, list[int]]], expected: str) -> None:
-    from verdicts import HALFCHEETAH, verdict
+    from gates import HALFCHEETAH
+    from verdicts import verdict
 
     arrays = {name: {step: np.array(x, float) for step, x in each.items()} for name, each in returns.items()}
     beside = "AES-RL: at least 0.6 of TD3"
@@ -198,8 +199,8 @@ def _values(word: str) -> list[str]:
 
 
 def test_every_algorithm_meets_every_world_in_the_papers_sweeps() -> None:
+    from family import TITLES, WORLDS
     from performance import SWEEPS
-    from sweeps import TITLES, WORLDS
 
     words = [word for sweep in SWEEPS["paper"] for word in sweep.words]
     for name, world in product(TITLES, WORLDS):
@@ -279,7 +280,7 @@ def test_rules_have_a_row_for_each_pair(tmp_path: Path) -> None:
 
 
 def test_an_algorithm_is_named_by_what_its_run_chose() -> None:
-    from sweeps import UNTRAINED, algorithm
+    from family import UNTRAINED, algorithm
 
     def named(rl: str, ec: str, **config: Any) -> str:
         return algorithm(SimpleNamespace(choices={"rl": rl, "ec": ec}, config=config))

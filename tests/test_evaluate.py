@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from harness import QUICK, WORLDS, go, newest, rows
 
 from evorl.cli import config
-from evorl.evaluate import _frames, _game, main
+from evorl.evaluate import main
 from evorl.mdp.core import World
 from evorl.mdp.pong import Pong
-from evorl.rl.core import Learner
+from evorl.rl.core import Episode, Learner
 from evorl.rl.evaluation import evaluate_policy, play_episodes
+from evorl.rl.films import InRows, chosen, frames
 from evorl.training.train import device
 from evorl.util.seed import Episodes
 
@@ -189,6 +191,68 @@ def test_a_film_can_be_played(case: str, runs: Path, evaluate: Any) -> None:
     assert seconds == pytest.approx(frames / 30, rel=0.1)
 
 
+def test_a_film_is_of_the_episode_that_was_evaluated(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Episodes 0 to 4 of two slots: each has as many pictures as it had decisions, and the end."""
+    pytest.importorskip("pygame")
+    monkeypatch.setattr("evorl.rl.evaluation.SLOTS", 2)
+    learner, world = learner_of(runs / "cartpole")
+    episodes = play_episodes(learner, world, 0, 5, deterministic=True)
+    lengths = [sum(1 for _ in frames(learner, world, 0, number, 5)) - 1 for number in range(5)]
+    assert lengths == [episode.length for episode in episodes]
+    assert len({*lengths}) > 2
+
+
+def test_games_of_two_sides_are_filmed_as_they_were_evaluated(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def score(rules: Any, games: Any, game: int) -> Any:
+        return np.full((8, 8, 3), [0, *games.score[:, game]], np.uint8)
+
+    monkeypatch.setattr("evorl.mdp.pong.world.draw_game", score)
+    monkeypatch.setattr("evorl.rl.evaluation.SLOTS", 4)
+    learner, world = learner_of(runs / "pong-self")
+    episodes = play_episodes(learner, world, 3, 6, deterministic=True)
+    for number, episode in enumerate(episodes):
+        *_, last = frames(learner, world, 3, number, 6)
+        assert abs(int(last[0, 0, 1]) - int(last[0, 0, 2])) == abs(episode.results["score"])
+    assert len({episode.results["score"] for episode in episodes}) > 1
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_a_row_has_the_same_bits_alone_as_among_others(rows: int, runs: Path) -> None:
+    """Pendulum's policy has a state and real numbers as actions, so any other rounding shows."""
+    learner, _ = learner_of(runs / "pendulum-lstm")
+    many = torch.randn(rows, 3, generator=torch.Generator().manual_seed(1))
+    noise, start = torch.zeros(rows, 1), torch.ones(rows, dtype=torch.bool)
+    with torch.inference_mode():
+        every = learner.act((many,), None, noise, learner.carry(rows), start)
+        for row in range(rows):
+            alone = InRows(learner, rows, row)
+            one = alone.act((many[row : row + 1],), None, noise[:1], alone.carry(1), start[:1])
+            assert torch.equal(one.action[0], every.action[row]) and torch.equal(one.carry[:, 0], every.carry[:, row])
+
+
+def test_films_of_the_best_and_the_median_episode(runs: Path, evaluate: Any) -> None:
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    pytest.importorskip("pygame")
+    run = runs / "cartpole"
+    report = evaluate(f"run={run}", "video=[best,median]", "episodes=5")
+    films = {film.stem: imageio_ffmpeg.count_frames_and_secs(str(film))[0] for film in run.glob("videos/*-*")}
+    learner, world = learner_of(run)
+    lengths = sorted(one.length for one in play_episodes(learner, world, 0, 5, deterministic=True))
+    step = report["step"]
+    assert films == {f"{step}-best": lengths[-1] + 1, f"{step}-median": lengths[2] + 1}
+    assert report["return_max"] == lengths[-1]  # CartPole pays 1 for each step
+
+
+def test_the_numbers_of_best_and_median_episodes() -> None:
+    def played(*scores: float, **results: list[float]) -> list[Episode]:
+        each = [{name: x[i] for name, x in results.items()} for i in range(len(scores))]
+        return [Episode(score, 1, (score,), result) for score, result in zip(scores, each, strict=True)]
+
+    assert chosen(("best", "median"), played(3, 9, 1, 9, 4)) == {"best": 1, "median": 4}
+    assert chosen(("median",), played(8, 2, 6, 4)) == {"median": 3}  # the lower one of two
+    assert chosen(("best",), played(3, 9, fitness=[1.0, 0.0])) == {"best": 0}
+
+
 @pytest.mark.parametrize("world", ["halfcheetah", "bipedalwalker"])
 def test_a_film_of_an_environment_that_others_draw(world: str, tmp_path: Path, capsys: Any) -> None:
     """MuJoCo draws with the library EGL; where that is missing it is said, and nothing is written."""
@@ -220,9 +284,7 @@ def test_the_last_picture_is_how_the_game_ended(
     evaluated = trained.evaluation_world()
     assert isinstance(evaluated, Pong)
     world = replace(evaluated, delay_ms=delay)
-    arena = _game(world, 0)
-    *_, before, last = (frame[0, 0].tolist() for frame in _frames(arena, learner))
-    arena.close()
+    *_, before, last = (frame[0, 0].tolist() for frame in frames(learner, world, 0, 0, 1))
     (episode,) = play_episodes(learner, world, 0, 1, deterministic=True)
     assert (before[0], last[0]) == (world.rounds - 1, world.rounds)
     assert abs(last[1] - last[2]) == abs(episode.results["score"]) and last[1] + last[2] > before[1] + before[2]
@@ -231,9 +293,7 @@ def test_the_last_picture_is_how_the_game_ended(
 def test_the_last_picture_of_a_duel_is_of_its_end(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorl.mdp.duel.world.draw_fight", lambda fight: np.full((8, 8, 3), fight.over, np.uint8))
     learner, world = learner_of(runs / "duel-lstm")
-    arena = _game(world, 0)
-    *before, last = (bool(frame.any()) for frame in _frames(arena, learner))
-    arena.close()
+    *before, last = (bool(frame.any()) for frame in frames(learner, world, 0, 0, 1))
     assert last and not any(before)
 
 

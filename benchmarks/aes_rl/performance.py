@@ -24,9 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from family import COLOURS, FIVE_SLOTS, SMALL, TITLES, WORLDS, algorithm
+from figures import figure, shaded, write
+from gates import HALFCHEETAH
 from scores import METRIC, at, core_hours, curve, samples, score
-from sweeps import CLUSTER, COLOURS, FIVE_SLOTS, SMALL, TITLES, WORLDS, Asked, Sweep, algorithm, asked, runs_of
-from verdicts import HALFCHEETAH, compared, verdict
+from sweeps import CLUSTER, Asked, Sweep, asked, runs_of
+from verdicts import compared, verdict
 
 from common import machine, of_runs, page, save  # isort: skip
 from common import table as markdown  # isort: skip
@@ -146,23 +149,12 @@ def verdicts(found: Found) -> list[list[str]]:
 
 
 def draw(found: Found, profile: str, path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels = {world: (each, max(end(runs, world, profile) for runs in each.values())) for world, each in found.items()}
-    figure = Figure(figsize=(5 * len(panels), 4.5), layout="constrained")
-    for axes, (world, (each, last)) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
+    drawn, axes = figure(list(map(WORLDS.get, panels)), "environment steps that count", "return")
+    for one, (each, last) in zip(axes, panels.values(), strict=True):
         for name, runs in each.items():
-            grid, band = curve(runs, last)
-            middle, low, high = band.T
-            axes.plot(grid, middle, color=COLOURS[name], lw=1.5, marker=".", label=f"{name}, seeds: {len(runs)}")
-            axes.fill_between(grid, low, high, color=COLOURS[name], alpha=0.15, lw=0)
-        axes.set(title=WORLDS[world], xlabel="environment steps that count", ylabel="return")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=8)
-    FigureCanvasAgg(figure).print_png(str(path), metadata={"Software": None})
+            shaded(one, *curve(runs, last), COLOURS[name], f"{name}, seeds: {len(runs)}")
+    write(drawn, path)
 
 
 def report(options: Asked, facts: dict[str, Any]) -> None:

@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
+from family import SMALL
+from figures import figure, shaded, write
 from scores import METRIC, at, core_hours, curve, samples, score
-from sweeps import CLUSTER, SMALL, Asked, Sweep, asked, runs_of
+from sweeps import CLUSTER, Asked, Sweep, asked, runs_of
 
 from common import machine, of_runs, page, save  # isort: skip
 from evorl.analysis.runs import RunRecord
@@ -67,22 +69,13 @@ def rows(runs: Sequence[RunRecord], profile: str) -> tuple[list[list[str]], list
 
 
 def draw(runs: Sequence[RunRecord], path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    panels = dict(zip(VARIANCE, figure.subplots(1, len(VARIANCE), sharey=True), strict=True))
+    titles = [f"variance rule: {variance}" for variance in VARIANCE]
+    drawn, axes = figure(titles, "environment steps that count", "return", sharey=True)
+    panels = dict(zip(VARIANCE, axes, strict=True))
     for mean, variance, those in cells(runs):
-        grid, band = curve(those, float(those[0].config["budget.steps"]))
-        middle, low, high = band.T
-        look: dict[str, Any] = {"color": f"C{MEAN.index(mean)}"}
-        panels[variance].plot(grid, middle, lw=1.5, label=f"{mean}, seeds: {len(those)}", **look)
-        panels[variance].fill_between(grid, low, high, alpha=0.15, lw=0, **look)
-    for variance, axes in panels.items():
-        axes.set(title=f"variance rule: {variance}", xlabel="environment steps that count", ylabel="return")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize=8)
-    FigureCanvasAgg(figure).print_png(str(path), metadata={"Software": None})
+        band = curve(those, float(those[0].config["budget.steps"]))
+        shaded(panels[variance], *band, f"C{MEAN.index(mean)}", f"{mean}, seeds: {len(those)}")
+    write(drawn, path)
 
 
 def report(options: Asked, facts: dict[str, Any]) -> None:

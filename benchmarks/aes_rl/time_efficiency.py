@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from family import SMALL
 from scores import core_hours
 from simulation import Outcome, Shape, Stages, asynchronous, synchronous
-from sweeps import SMALL, Asked, Sweep, asked, runs_of
+from sweeps import Asked, Sweep, asked, runs_of
 
 from common import machine, of_runs, page, save  # isort: skip
 from evorl.analysis.runs import RunRecord

@@ -1,10 +1,11 @@
-"""Stable-Baselines3's learners as a worker (``rate``, see `common.serve`) or until a world is solved (``solve``).
+"""Stable-Baselines3's learners as a worker (``rate``, see `common.serve`), until a world is solved (``solve``), or with
+the return of every training episode (``curve``).
 
-Runs in the peers' environment: python sb3.py rate|solve SETTINGS, where SETTINGS is JSON: world (a gymnasium id or
-"pong"), envs, threads, seed, ppo (keyword arguments of its PPO; "lin_X" falls linearly from X to 0), hidden and
+Runs in the peers' environment: python sb3.py rate|solve|curve SETTINGS, where SETTINGS is JSON: world (a gymnasium id
+or "pong"), envs, threads, seed, ppo (keyword arguments of its PPO; "lin_X" falls linearly from X to 0), hidden and
 activation (of the policy; its own defaults if not given), and for ``solve`` budget (steps) and threshold.
 With ``algorithm`` (TD3, SAC or DQN) the settings are world, threads, seed, hidden and ``arguments`` of that class, for
-DQN with its ``policy``.
+DQN with its ``policy``. ``curve`` needs budget (steps) too; the world may be a game of Atari.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import say, serve
+from common import say, serve, versions
 from gymnasium.spaces import Box, Discrete
 from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, create_mlp
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from evorl.mdp.pong import Pong
 from evorl.util.seed import Episodes
@@ -85,6 +86,19 @@ class Solved(BaseCallback):
         return not self.reached
 
 
+class Returns(BaseCallback):
+    """Notes the steps so far and the return of each training episode; of games of Atari, whole ones and all points."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.episodes: list[tuple[int, float]] = []
+
+    def _on_step(self) -> bool:
+        ended = [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+        self.episodes += [(self.num_timesteps, float(r)) for r in ended]
+        return True
+
+
 class Trunk(BaseFeaturesExtractor):
     """Hidden layers that actor and critic share."""
 
@@ -125,7 +139,7 @@ def off_policy(
 ) -> BaseAlgorithm:
     """TD3, SAC or DQN, one gradient step for each environment step."""
     torch.set_num_threads(threads)
-    env, policy = make_vec_env(world, 1, seed), {"net_arch": hidden}
+    env, policy = games(world, seed), {"net_arch": hidden}
     if algorithm == "DQN":
         return DQN(arguments.pop("policy"), env, policy_kwargs=policy, seed=seed, device="cpu", **arguments)
     if algorithm == "SAC":
@@ -133,6 +147,17 @@ def off_policy(
     size = env.action_space.shape
     noise = NormalActionNoise(np.zeros(size), 0.1 * np.ones(size))
     return TD3("MlpPolicy", env, policy_kwargs=policy, seed=seed, device="cpu", action_noise=noise, **arguments)
+
+
+def games(world: str, seed: int) -> VecEnv:
+    """An environment; of an Atari game with the wrappers of the published protocol."""
+    if "NoFrameskip" not in world:
+        return make_vec_env(world, 1, seed)
+    import ale_py
+    import gymnasium
+
+    gymnasium.register_envs(ale_py)
+    return VecFrameStack(make_atari_env(world, 1, seed), 4)
 
 
 def rate(settings: dict[str, Any]) -> None:
@@ -153,5 +178,11 @@ def solve(settings: dict[str, Any]) -> None:
     say({"reached": solved.reached, "steps": learner.num_timesteps})
 
 
+def curve(settings: dict[str, Any]) -> None:
+    budget, returns = settings.pop("budget"), Returns()
+    off_policy(**settings).learn(budget, callback=returns)
+    say({"episodes": returns.episodes, "versions": versions("stable-baselines3", "torch", "numpy", "gymnasium")})
+
+
 if __name__ == "__main__":
-    {"rate": rate, "solve": solve}[sys.argv[1]](json.loads(sys.argv[2]))
+    {"rate": rate, "solve": solve, "curve": curve}[sys.argv[1]](json.loads(sys.argv[2]))

@@ -22,7 +22,11 @@ SLOTS = 64  # episodes played at once; a constant, since it decides the last bit
 def evaluate_policy(learner: Learner, world: World, seed: int, episodes: int) -> Metrics:
     """Return ``eval/...`` numbers of the deterministic and the stochastic policy. The first gives the results."""
     still = play_episodes(learner, world, seed, episodes, deterministic=True)
-    drawn = play_episodes(learner, world, seed, episodes, deterministic=False)
+    return judged(still, play_episodes(learner, world, seed, episodes, deterministic=False))
+
+
+def judged(still: list[Episode], drawn: list[Episode]) -> Metrics:
+    """Return the numbers of `evaluate_policy` of the episodes of the deterministic and of the stochastic policy."""
     metrics = {f"eval/return_{k}": v for k, v in summary([e.ret for e in still]).items()}
     metrics |= {f"eval/stochastic_return_{k}": v for k, v in summary([e.ret for e in drawn]).items()}
     metrics["eval/length_mean"] = float(np.mean([e.length for e in still]))
@@ -48,7 +52,7 @@ def play_episodes(learner: Learner, world: World, seed: int, episodes: int, *, d
     Every slot plays a fixed number of episodes, so short ones are not favoured.
     """
     world = world.evaluation_world()
-    slots = math.ceil(min(episodes, SLOTS) / world.sides) * world.sides
+    slots = slots_of(world, episodes)
     arena = world.arena(slots, seeds.Episodes(seed, "evaluate", evaluation=True))
     try:
         noise = EvaluationNoise(arena, seed, deterministic)
@@ -56,6 +60,11 @@ def play_episodes(learner: Learner, world: World, seed: int, episodes: int, *, d
     finally:
         arena.close()
     return episodes_in_order(done, episodes)
+
+
+def slots_of(world: World, episodes: int) -> int:
+    """Return how many slots play the evaluation episodes: whole games."""
+    return math.ceil(min(episodes, SLOTS) / world.sides) * world.sides
 
 
 def episodes_per_slot(episodes: int, slots: int) -> list[int]:

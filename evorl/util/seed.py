@@ -81,6 +81,17 @@ class Episodes:
 
 
 @dataclass(frozen=True)
+class Shifted(Episodes):
+    """The keys of the episodes from (``first_slot``, ``first_episode``) on, as those of slot 0 from episode 0 on."""
+
+    first_slot: int = 0
+    first_episode: int = 0
+
+    def __call__(self, slot: Any, episode: Any) -> Keys:
+        return super().__call__(np.asarray(slot) + self.first_slot, np.asarray(episode) + self.first_episode)
+
+
+@dataclass(frozen=True)
 class Grouped(Episodes):
     """The keys of groups of ``width`` slots: slot s plays those of slot s mod width of its group's purpose.
 

@@ -1,7 +1,7 @@
-"""What the programs of this folder share: their command line, sweeps of named experiments, and the runs of these.
+"""What the reproducers share: their command line, sweeps of named experiments, and the runs of these.
 
-A sweep is one command, ``evorl.run --multirun``, whose jobs go to Ray; the same command goes on with a sweep that was
-stopped. It lies in a folder of its own below that of the runs.
+A sweep is one command, ``evorl.run --multirun``; the same command goes on with a sweep that was stopped. It lies in a
+folder of its own below that of the runs, which is runs/FOLDER/PROFILE for the programs of benchmarks/FOLDER.
 """
 
 from __future__ import annotations
@@ -22,29 +22,12 @@ from common import OURS, ROOT
 from evorl.analysis.runs import RunRecord, find_runs, read_runs
 from evorl.util.errors import BadRequest
 
-TITLES = {
-    "td3": "TD3", "sac": "SAC", "cem": "CEM", "cem_rl": "CEM-RL", "p_cem_rl": "P-CEM-RL", "acem_rl": "ACEM-RL",
-    "one_plus_one_rl": "(1+1)-ES", "aes_rl": "AES-RL",
-}  # fmt: skip
-UNTRAINED = "AES-RL, none trained"
-FIVE_SLOTS = "AES-RL, 5 slots"
-WORLDS = {
-    "halfcheetah": "HalfCheetah", "hopper": "Hopper", "walker2d": "Walker2d", "swimmer": "Swimmer", "ant": "Ant",
-    "humanoid": "Humanoid",
-}  # fmt: skip
-COLOURS = dict(
-    zip(
-        [*TITLES.values(), FIVE_SLOTS, UNTRAINED],
-        ["C0", "C9", "C2", "C1", "C5", "C4", "C6", "C3", "C8", "C7"],
-        strict=True,
-    )
-)
 TWO_AT_ONCE = ("hydra/launcher=ray", "hydra.launcher.ray.init.num_cpus=2")
 """A launcher for two cores; each job has one thread."""
 CLUSTER = ("hydra/launcher=ray",)
 """A launcher for whatever Ray has; hydra.launcher.ray.init.address=auto joins a cluster."""
-SMALL = ("rl.net.hidden=[64,64]", "rl.batch=100", "rl.samples_per_step=100", "rl.lr=1e-3", "record.tensorboard=false")
-"""The network and batch of profile=ci, which are those of our reference measurement."""
+ALONE = ()
+"""No launcher: the jobs follow each other in one process."""
 
 
 class Sweep(NamedTuple):
@@ -74,14 +57,8 @@ def runs_of(runs: Path, names: Sequence[str]) -> list[RunRecord]:
         return []
 
 
-def algorithm(run: RunRecord) -> str:
-    """Its title in the tables."""
-    name = TITLES[run.choices["rl"] if run.choices["ec"] == "none" else run.choices["ec"]]
-    return UNTRAINED if run.config.get("ec.trained_share") == 0 else name
-
-
 class Asked(NamedTuple):
-    """A command line of a program of this folder."""
+    """The command line of a reproducer."""
 
     profile: str
     runs: Path
@@ -93,16 +70,17 @@ class Asked(NamedTuple):
 
 def asked(doc: str | None, sweeps: dict[str, list[Sweep]]) -> Asked:
     """Read the command line, and carry out its profile's sweeps; ``--print`` prints them and ends the program."""
+    folder = Path(sys.argv[0]).resolve().parent.name
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", choices=[f"profile={name}" for name in sweeps])
     parser.add_argument("also", nargs="*", metavar="KEY=VALUE", help="for every job; the last word for a key counts")
-    parser.add_argument("--runs", type=Path, help="default runs/aes_rl/PROFILE")
+    parser.add_argument("--runs", type=Path, help=f"default runs/{folder}/PROFILE")
     parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
     parser.add_argument("--draw", action="store_true", help="make no runs")
     parser.add_argument("--print", action="store_true", help="print the commands of the sweeps, and do nothing")
     options = parser.parse_intermixed_args()
     profile = options.profile.partition("=")[2]
-    runs = (options.runs or ROOT / "runs" / "aes_rl" / profile).absolute()
+    runs = (options.runs or ROOT / "runs" / folder / profile).absolute()
     if options.print:
         for sweep in sweeps[profile]:
             print(shlex.join(command(sweep, runs, options.also)))

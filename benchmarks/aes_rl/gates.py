@@ -7,24 +7,12 @@ reference no gate is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
 import numpy as np
-from scores import Floats, iqm
-from sweeps import UNTRAINED
+from family import UNTRAINED
+from scores import Floats
+from verdicts import Gate
 
-Returns = Mapping[float, Floats]
-"""The return of each seed at some steps."""
-
-
-class Gate(NamedTuple):
-    what: str
-    algorithms: tuple[str, ...]
-    """Whose seeds it needs."""
-    passed: Callable[..., bool]
-    """Of the `Returns` of each."""
-    steps: tuple[float, ...]
+from evorl.analysis.aggregates import iqm
 
 
 def share_above(values: Floats, threshold: float) -> float:
@@ -50,18 +38,3 @@ HALFCHEETAH = [
     Gate("CEM without gradients: below 300 at 40,000 steps in every seed", ("CEM",),
          lambda cem: share_above(cem[40_000], 300) == 0, (40_000,)),
 ]  # fmt: skip
-
-
-def verdict(gate: Gate, returns: Mapping[str, Returns]) -> str:
-    """``passed``, ``failed``, or ``not run`` where a run that it needs is missing."""
-    asked = [returns.get(name, {}) for name in gate.algorithms]
-    if any(not len(one.get(step, ())) for one in asked for step in gate.steps):
-        return "not run"
-    return "passed" if gate.passed(*asked) else "failed"
-
-
-def compared(low: float, high: float, other_low: float, other_high: float) -> str:
-    """How one interval lies beside another: above, below, or overlaps."""
-    if not np.isfinite([low, high, other_low, other_high]).all():
-        return "-"
-    return "above" if low > other_high else "below" if high < other_low else "overlaps"

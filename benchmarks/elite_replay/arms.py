@@ -1,0 +1,80 @@
+"""What is compared on which world: the sweeps that the programs of this folder share, and the names of their runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "reproduction"))
+
+from sweeps import ALONE, CLUSTER, Sweep
+
+from evorl.analysis.runs import RunRecord
+
+
+class World(NamedTuple):
+    title: str
+    experiments: str
+    """Their folder."""
+    seeds: str
+    every: float
+    """Environment steps between evaluations."""
+    digits: int
+    """Of a return in the tables, after the point."""
+    launcher: tuple[str, ...] = ALONE
+
+
+WORLDS = {
+    "vector_pong": World("Vector Pong", "elite_replay/vector_pong", "seed=1,2,3,4,5", 300_000, 1),
+    "cartpole": World("CartPole", "elite_replay/cartpole", "seed=1,2,3,4,5", 10_000, 0),
+    "breakout": World("Breakout, 5:5", "elite_replay", "seed=1,2,3", 100_000, 0, CLUSTER),
+    "seaquest": World("Seaquest, 8:2", "elite_replay/seaquest", "seed=1,2,3", 100_000, 0, CLUSTER),
+}
+PROFILES = {"ci": ("vector_pong", "cartpole"), "paper": ("breakout", "seaquest")}
+UNIFORM, ELITE = "uniform", {1: "elite, strategy 1", 3: "elite, strategy 3"}
+COLOURS = {UNIFORM: "C0", ELITE[1]: "C1", ELITE[3]: "C2"}
+BOTH = ("rl.replay.uniform.share=0.25", "rl.replay.elite.share=0.25")
+"""A quarter of each minibatch by each rule, of the same rollouts and for the same policy."""
+
+
+def sweep(world: str, name: str, experiments: Sequence[str], *words: str) -> Sweep:
+    """Some experiments of a world's folder, with its seeds."""
+    found = WORLDS[world]
+    chosen = "+experiment=" + ",".join(f"{found.experiments}/{one}" for one in experiments)
+    own = ("record.tensorboard=false",)
+    return Sweep(f"{world}_{name}", (found.seeds, chosen, *words, *own), found.launcher)
+
+
+def uniform(world: str) -> Sweep:
+    return sweep(world, "uniform", ["uniform"])
+
+
+def elite(world: str) -> Sweep:
+    return sweep(world, "elite", ["elite_1", "elite_3"])
+
+
+def both(world: str) -> Sweep:
+    return sweep(world, "both", ["elite_1", "elite_3"], *BOTH)
+
+
+def uncorrected(world: str) -> Sweep:
+    return sweep(world, "uncorrected", ["uniform"], "rl.correction=none")
+
+
+def world_of(run: RunRecord) -> str:
+    """Its key in `WORLDS`."""
+    if "atari" in run.choices["mdp"]:
+        return str(run.config["mdp.game"])
+    return {"pong": "vector_pong"}.get(run.choices["mdp"], run.choices["mdp"])
+
+
+def rules(run: RunRecord) -> tuple[str, ...]:
+    """How its replayed rollouts are chosen: one of `COLOURS`, or two."""
+    share = {name: run.config[f"rl.replay.{name}.share"] for name in ("uniform", "elite")}
+    return tuple(
+        UNIFORM if name == "uniform" else ELITE[run.config["rl.replay.elite.strategy"]]
+        for name in share
+        if share[name] > 0
+    )

@@ -1,0 +1,249 @@
+"""Elite replay (strategies 1 and 3) beside uniform replay, with half of each minibatch replayed.
+
+Returns are those of the deterministic policy: at the end, and the mean over all evaluations of the run, which tells who
+is ahead early. KL is the divergence of the present policy from the one that acted, over the replayed rollouts, as it is
+estimated from their ratios: how off-policy the replay's share of a minibatch is. It is told for the steps until
+candidates (lambda) is 1, and for those after, in which elite sampling is uniform too. In the runs "both" a quarter of
+each minibatch comes from each rule, so both choose for the same policy; there the KL of elite sampling is given as a
+share of uniform sampling's. A number is the interquartile mean over seeds with its 95 % stratified bootstrap interval;
+"beside uniform" says how the intervals lie. The dashed curves are the published ones (published.py).
+
+    python benchmarks/elite_replay/elite.py profile=ci|paper [KEY=VALUE ...] [--runs DIR] [--out DIR] [--draw | --print]
+
+``profile=ci`` is vector Pong for 3M steps and CartPole for 100,000. ``profile=paper`` is Breakout and Seaquest with the
+published flags for 12M decisions and 3 seeds, on a Ray cluster with hydra.launcher.ray.init.address=auto. The same
+command goes on with runs that were stopped. ``--draw`` shows those that have ended.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from arms import COLOURS, ELITE, PROFILES, UNIFORM, WORLDS, both, elite, rules, uniform, world_of
+from figures import figure, shaded, write
+from published import SCORES, STEPS
+from scores import METRIC, Score, at, binned, core_hours, curve, mean, samples, scored
+from sweeps import Asked, asked, runs_of
+from verdicts import beside
+
+from common import machine, of_runs, page, save  # isort: skip
+from common import table as markdown  # isort: skip
+from evorl.analysis.runs import RunRecord
+
+SWEEPS = {
+    "ci": [each(world) for world in PROFILES["ci"] for each in (uniform, elite)] + [both("cartpole")],
+    "paper": [each(world) for world in PROFILES["paper"] for each in (uniform, elite)],
+}
+NEAR = (0.8, 1.25)
+"""Between which the ratio of the two rules' KL must be once both are uniform."""
+Found = dict[str, dict[tuple[str, ...], list[RunRecord]]]
+"""Runs by world and rules."""
+
+
+def gathered(runs: Sequence[RunRecord]) -> Found:
+    found: Found = {}
+    for run in runs:
+        if run.result is not None:
+            found.setdefault(world_of(run), {}).setdefault(rules(run), []).append(run)
+    order = [(UNIFORM,), *((rule,) for rule in ELITE.values()), *((UNIFORM, rule) for rule in ELITE.values())]
+    return {
+        world: {one: found[world][one] for one in order if one in found[world]} for world in WORLDS if world in found
+    }
+
+
+def budget(run: RunRecord) -> float:
+    return float(run.config["budget.steps"])
+
+
+def overall(run: RunRecord, every: float) -> float:
+    """The mean of its evaluations; NaN for a run that has not ended."""
+    return mean(run, METRIC, 0.0, np.inf) if np.isfinite(at(run, budget(run), 1, every)) else float("nan")
+
+
+def part(rule: str) -> str:
+    """The part of the replay that chooses by a rule, as metrics name it."""
+    return "uniform" if rule == UNIFORM else "elite"
+
+
+def annealed(runs: Sequence[RunRecord]) -> float:
+    """The step from which candidates was 1 in all runs."""
+
+    def first(run: RunRecord) -> float:
+        series = run.series["replay/candidates_elite"]
+        one = series.steps[series.values == 1]
+        return float(one[0]) if len(one) else float("inf")
+
+    return max(first(run) for run in runs)
+
+
+def divergence(run: RunRecord, begin: float, end: float) -> float:
+    """The KL of its replayed rollouts; of elite sampling as a share of uniform sampling's where it has both."""
+    elite_kl, uniform_kl = (mean(run, f"replay/kl_{part}", begin, end) for part in ("elite", "uniform"))
+    match rules(run):
+        case (_, _):
+            return elite_kl / uniform_kl
+        case (one,):
+            return uniform_kl if one == UNIFORM else elite_kl
+    return float("nan")
+
+
+def falls(run: RunRecord) -> bool:
+    """Whether candidates is linear in the gradient steps, from 6 at step 0 to 1 at step ``anneal``, then 1."""
+    factor, updates = (run.series[name] for name in ("replay/candidates_elite", "optimizer/updates"))
+    first, anneal = (float(run.config[f"rl.replay.elite.{key}"]) for key in ("candidates", "anneal"))
+    expected = np.maximum(first - (first - 1) * updates.values / anneal, 1.0)
+    return bool(first == 6 and factor.values[-1] == 1 and np.allclose(factor.values, expected, atol=1e-9))
+
+
+def told(one: Score | None, digits: int) -> str:
+    return "-" if one is None else one.told(digits)
+
+
+def numbers(scores: dict[str, Score | None]) -> dict[str, Any]:
+    return {name: one and one._asdict() for name, one in scores.items()}
+
+
+def returns(found: Found) -> tuple[list[list[str]], dict[str, Any]]:
+    """Rows of the table of returns, and the same as numbers."""
+    shown, data = [], dict[str, Any]()
+    for world, each in found.items():
+        _, _, _, every, digits, _ = WORLDS[world]
+        scores = {
+            one[0]: {
+                "end": scored(runs, lambda run, every=every: at(run, budget(run), 1, every)),
+                "overall": scored(runs, lambda run, every=every: overall(run, every)),
+            }
+            for one, runs in each.items()
+            if len(one) == 1
+        }
+        for name, mine in scores.items():
+            runs, cells = each[name,], []
+            for what, one in mine.items():
+                cells += [told(one, digits), beside(one, scores.get(UNIFORM, mine)[what])]
+            steps = f"{budget(runs[0]):,.0f}"
+            shown.append([f"{WORLDS[world].title}, {name}", f"{len(runs)}", steps, *cells, f"{core_hours(runs):.2f}"])
+        data[world] = {name: numbers(mine) for name, mine in scores.items()}
+    return shown, data
+
+
+def sampling(found: Found) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]:
+    """Rows of the table of what is sampled, the same as numbers, and the verdicts."""
+    shown, data, gates = [], dict[str, Any](), dict[str, str]()
+    for world, each in found.items():
+        chosen = [run for one, runs in each.items() if one != (UNIFORM,) for run in runs]
+        if not chosen:
+            continue
+        turn, title = annealed(chosen), WORLDS[world].title
+        spans = {"until": (0.0, turn), "after": (turn, np.inf)}
+        scores = {
+            one: {name: scored(runs, lambda run, span=span: divergence(run, *span)) for name, span in spans.items()}
+            for one, runs in each.items()
+        }
+        for one, mine in scores.items():
+            name, of = ("both, " + one[1], " of uniform") if len(one) == 2 else (one[0], "")
+            cells = [f"{told(x, 3)}{of if x else ''}" for x in mine.values()]
+            metric = "replay/age_" + part(one[-1])
+            age = scored(each[one], lambda run, metric=metric, turn=turn: mean(run, metric, 0.0, turn))
+            shown.append([f"{title}, {name}", f"{len(each[one])}", *cells, told(age, 0)])
+            data.setdefault(world, {})[name] = numbers(mine)
+        data[world]["candidates is 1 from step"] = turn
+        gates |= judged(title, scores)
+        gates[f"{title}: candidates falls from 6 to 1, linear in the gradient steps"] = passed(all(map(falls, chosen)))
+    return shown, data, gates
+
+
+def passed(so: bool) -> str:
+    return "passed" if so else "failed"
+
+
+def judged(title: str, scores: dict[tuple[str, ...], dict[str, Score | None]]) -> dict[str, str]:
+    """The rule fixed before the runs: what is said of the KL of each strategy, and whether it is so."""
+    gates = {}
+    for rule in ELITE.values():
+        alone, base, pair = (scores.get(one, {}) for one in ((rule,), (UNIFORM,), (UNIFORM, rule)))
+        if alone and base:
+            lower = beside(alone["until"], base["until"]) == "below"
+            gates[f"{title}, {rule}: less KL than uniform replay until candidates is 1 (intervals apart)"] = passed(
+                lower
+            )
+        if pair and (until := pair["until"]) and (after := pair["after"]):
+            gates[f"{title}, both, {rule}: less KL than uniform sampling until candidates is 1 (interval below 1)"] = (
+                passed(until.high < 1)
+            )
+            low, high = NEAR
+            gates[f"{title}, both, {rule}: {low} to {high} of uniform sampling's KL afterwards"] = passed(
+                low <= after.iqm <= high
+            )
+    return gates
+
+
+def draw(found: Found, path: Path) -> None:
+    """Returns over steps, then the published curves: each game in a panel of its own."""
+    worlds = [*(world for world in found if world not in SCORES), *SCORES]
+    drawn, axes = figure([WORLDS[world].title for world in worlds], "environment steps (decisions)", "return")
+    for one, world in zip(axes, worlds, strict=True):
+        for names, runs in found.get(world, {}).items():
+            if len(names) == 1:
+                band = curve(runs, budget(runs[0]), WORLDS[world].every)
+                shaded(one, *band, COLOURS[names[0]], f"{names[0]}, seeds: {len(runs)}")
+        for name, scores in SCORES.get(world, {}).items():
+            one.plot(STEPS[world], scores, "--", color=COLOURS[name], lw=1, label=f"{name}, published")
+    write(drawn, path)
+
+
+def draw_sampling(found: Found, path: Path) -> None:
+    """The KL of what was replayed, over steps; dotted where one run has both rules."""
+    drawn, axes = figure(
+        [WORLDS[world].title for world in found], "environment steps (decisions)", "KL of the replay's part"
+    )
+    for one, each in zip(axes, found.values(), strict=True):
+        for names, runs in each.items():
+            for name in names:
+                grid, band = binned(runs, "replay/kl_" + part(name), budget(runs[0]), budget(runs[0]) / 20)
+                if len(names) == 1:
+                    shaded(one, grid, band, COLOURS[name], f"{name}, seeds: {len(runs)}")
+                else:
+                    one.plot(grid, band[:, 0], ":", color=COLOURS[names[1]], lw=1, label=f"both, {name}")
+        one.set_yscale("log")
+    write(drawn, path)
+
+
+def report(options: Asked, facts: dict[str, Any]) -> None:
+    runs = runs_of(options.runs, [sweep.name for sweep in SWEEPS[options.profile]])
+    found = gathered(runs)
+    if not found:
+        raise SystemExit(f"{options.runs} holds no run that has ended")
+    facts |= {"load at the end": round(os.getloadavg()[0], 2), **of_runs(one.directory for one in runs)}
+    facts["core hours"] = round(core_hours(runs), 2)
+    shown, data = returns(found)
+    header = ["world, replay", "seeds", "steps", "return at the end", "beside uniform", "mean over the run"]
+    lines = page("Elite and uniform replay", __doc__, [*header, "beside uniform", "core hours"], shown)
+    shown, sampled, gates = sampling(found)
+    header = ["world, replay", "seeds", "KL until candidates is 1", "KL afterwards", "age until then (gradient steps)"]
+    lines += ["", *markdown(header, shown), "", *markdown(["gate", "verdict"], [[*one] for one in gates.items()])]
+    content = {
+        "returns": data,
+        "sampling": sampled,
+        "gates": gates,
+        "runs": {
+            world: {" and ".join(one): samples(runs) for one, runs in each.items()} for world, each in found.items()
+        },
+    }
+    pictures = ["", "![Return over environment steps](elite.png)", "", "![KL over environment steps](elite_kl.png)"]
+    save(options.out, facts, [*lines, *pictures], content)
+    if options.out is not None:
+        draw(found, options.out / "elite.png")
+        draw_sampling(found, options.out / "elite_kl.png")
+
+
+def main() -> None:
+    facts: dict[str, Any] = machine()
+    report(asked(__doc__, SWEEPS), facts)
+
+
+if __name__ == "__main__":
+    main()

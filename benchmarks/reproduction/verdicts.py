@@ -1,0 +1,43 @@
+"""Verdicts: gates that are fixed before the runs, and how one interval lies beside another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from scores import Floats, Score
+
+Returns = Mapping[float, Floats]
+"""The return of each seed at some steps."""
+
+
+class Gate(NamedTuple):
+    what: str
+    algorithms: tuple[str, ...]
+    """Whose seeds it needs."""
+    passed: Callable[..., bool]
+    """Of the `Returns` of each."""
+    steps: tuple[float, ...]
+
+
+def verdict(gate: Gate, returns: Mapping[str, Returns]) -> str:
+    """``passed``, ``failed``, or ``not run`` where a run that it needs is missing."""
+    asked = [returns.get(name, {}) for name in gate.algorithms]
+    if any(not len(one.get(step, ())) for one in asked for step in gate.steps):
+        return "not run"
+    return "passed" if gate.passed(*asked) else "failed"
+
+
+def compared(low: float, high: float, other_low: float, other_high: float) -> str:
+    """How one interval lies beside another: above, below, or overlaps."""
+    if not np.isfinite([low, high, other_low, other_high]).all():
+        return "-"
+    return "above" if low > other_high else "below" if high < other_low else "overlaps"
+
+
+def beside(one: Score | None, other: Score | None) -> str:
+    """The same of two scores; ``-`` of a score beside itself, and where one is missing."""
+    if one is None or other is None or one is other:
+        return "-"
+    return compared(one.low, one.high, other.low, other.high)

@@ -1,0 +1,252 @@
+"""The parts of the reproducers of elite replay that need neither hours nor peers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.analysis.runs import RunRecord, Series
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+PROGRAMS = ("elite", "correction", "dqn")
+
+
+@pytest.fixture(autouse=True)
+def folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("speed", "reproduction", "elite_replay"):
+        monkeypatch.syspath_prepend(str(BENCHMARKS / name))
+    for name in ("draw", *PROGRAMS):  # benchmarks/speed has an elite.py, too
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+
+def run(world: str, seed: int = 1, steps: float = 100.0, **told: Any) -> RunRecord:
+    """A run that has ended, with these series at four steps. ``told``: also the shares of its replay, and the like."""
+    config = {
+        "seed": seed, "budget.steps": steps, "rl.replay.uniform.share": told.pop("uniform", 0.5),
+        "rl.replay.elite.share": told.pop("elite", 0.0), "rl.replay.elite.strategy": told.pop("strategy", 3),
+        "rl.correction": told.pop("correction", "vtrace"), "mdp.game": world, "rl.replay.elite.candidates": 6.0,
+        "rl.replay.elite.anneal": 100,
+    }  # fmt: skip
+    grid = steps * np.arange(1, 5) / 4
+    told |= {"optimizer/updates": [0, 60, 100, 120]}
+    series = {name: Series(grid, grid, np.array(x, np.float64)) for name, x in told.items()}
+    return RunRecord(
+        directory=Path("."), config=config, series=series, result={}, seconds=36.0,
+        choices={"mdp": {"vector_pong": "pong", "breakout": "atari_noframeskip"}.get(world, world)},
+    )  # fmt: skip
+
+
+RETURN, UNIFORM_KL, ELITE_KL, CANDIDATES = (
+    "eval/return_mean", "replay/kl_uniform", "replay/kl_elite", "replay/candidates_elite",
+)  # fmt: skip
+FALLS = [6.0, 3.0, 1.0, 1.0]
+
+
+def elite_runs(kl: list[float], candidates: list[float] = FALLS) -> list[RunRecord]:
+    uniform = [
+        run("cartpole", seed, **{RETURN: [0, 0, 1, seed], UNIFORM_KL: [1 + seed / 10] * 4}) for seed in (1, 2, 3)
+    ]
+    elite = [
+        run("cartpole", seed, uniform=0.0, elite=0.5, strategy=strategy,
+            **{RETURN: [0, 1, 1, 10 + seed], ELITE_KL: kl, CANDIDATES: candidates})
+        for seed, strategy in product((1, 2, 3), (1, 3))
+    ]  # fmt: skip
+    both = [
+        run("cartpole", seed, uniform=0.25, elite=0.25, strategy=strategy,
+            **{RETURN: [0] * 4, UNIFORM_KL: [1.0] * 4, ELITE_KL: kl, CANDIDATES: candidates})
+        for seed, strategy in product((1, 2, 3), (1, 3))
+    ]  # fmt: skip
+    return uniform + elite + both
+
+
+# ------------------------------------------------------------------ sweeps
+
+
+def test_the_last_job_of_every_sweep_composes() -> None:
+    import correction
+    import dqn
+    import elite
+    from ours import experiment
+
+    programs = (elite, correction, dqn)
+    for words in {sweep.words for one in programs for each in one.SWEEPS.values() for sweep in each}:
+        last = [f"{key}={values.rpartition(',')[2]}" for key, _, values in (word.partition("=") for word in words)]
+        made = experiment(last)
+        assert made.budget.steps and made.eval.every != made.budget.steps
+
+
+def test_a_run_is_known_by_what_it_chose() -> None:
+    from arms import ELITE, UNIFORM, rules, world_of
+
+    assert [world_of(run(name)) for name in ("vector_pong", "cartpole", "breakout")] == [
+        "vector_pong",
+        "cartpole",
+        "breakout",
+    ]
+    assert rules(run("cartpole")) == (UNIFORM,)
+    assert rules(run("cartpole", uniform=0.0, elite=0.5, strategy=1)) == (ELITE[1],)
+    assert rules(run("cartpole", uniform=0.25, elite=0.25)) == (UNIFORM, ELITE[3])
+
+
+def test_the_seaquest_experiments_are_8_to_2_and_the_others_half() -> None:
+    from arms import WORLDS
+    from ours import experiment
+
+    for world, part in product(("breakout", "seaquest"), ("uniform", "elite_1", "elite_3")):
+        made = experiment([f"+experiment={WORLDS[world].experiments}/{part}"])
+        replay = made.rl.replay
+        assert made.mdp.game == world
+        assert replay.queue.share == (0.8 if world == "seaquest" else 0.5)
+        assert getattr(replay, part.partition("_")[0]).share == pytest.approx(1 - replay.queue.share)
+
+
+# ------------------------------------------------------------------ elite
+
+
+def test_elites_gates_tell_right_from_wrong() -> None:
+    from elite import gathered, sampling
+
+    def verdicts(runs: list[RunRecord]) -> set[str]:
+        return {*sampling(gathered(runs))[2].values()}
+
+    gates = sampling(gathered(elite_runs([0.1, 0.2, 0.3, 1.0])))[2]
+    assert len(gates) == 7 and {*gates.values()} == {"passed"}
+    assert verdicts(elite_runs([1.2, 1.2, 1.2, 2.0])) == {"passed", "failed"}  # candidates falls
+    assert verdicts(elite_runs([1.2, 1.2, 1.2, 2.0], [6.0, 4.0, 1.0, 1.0])) == {"failed"}  # not linear
+    assert verdicts(elite_runs([0.1, 0.2, 0.3, 0.5])) == {"passed", "failed"}  # at the end both are uniform
+
+
+def test_kl_is_told_until_candidates_is_1_and_after() -> None:
+    from elite import gathered, returns, sampling
+
+    found = gathered(elite_runs([0.1, 0.2, 0.3, 0.9]))
+    _, data, _ = sampling(found)
+    told = data["cartpole"]["elite, strategy 1"]
+    assert told["until"]["iqm"] == pytest.approx(0.2) and told["after"]["iqm"] == pytest.approx(0.9)
+    assert data["cartpole"]["both, elite, strategy 3"]["until"]["iqm"] == pytest.approx(0.2)
+    assert data["cartpole"]["candidates is 1 from step"] == 75
+    shown, data = returns(found)
+    assert [row[0] for row in shown] == [
+        f"CartPole, {name}" for name in ("uniform", "elite, strategy 1", "elite, strategy 3")
+    ]
+    assert [row[4] for row in shown] == ["-", "above", "above"]
+    assert data["cartpole"]["uniform"]["end"]["iqm"] == 2.0 and data["cartpole"]["uniform"]["overall"]["iqm"] == 0.75
+
+
+def test_elites_pictures_have_the_published_curves(tmp_path: Path) -> None:
+    from elite import draw, draw_sampling, gathered
+    from published import BANDS, SCORES, STEPS
+
+    for world, each in SCORES.items():
+        assert {len(x) for x in each.values()} == {len(STEPS[world])} and {*each} == {*BANDS[world]}
+        assert all(low < each[name][-1] < high for name, (low, high) in BANDS[world].items())
+    found = gathered(elite_runs([0.1, 0.2, 0.3, 0.9]))
+    draw(found, tmp_path / "elite.png")
+    draw_sampling(found, tmp_path / "elite_kl.png")
+    assert all((tmp_path / f"{name}.png").stat().st_size > 10_000 for name in ("elite", "elite_kl"))
+
+
+# ------------------------------------------------------------------ correction
+
+
+@pytest.mark.parametrize(
+    ("none", "expected"), [(-10.0, "passed"), (7.0, "failed"), (11.5, "failed"), (None, "not run")]
+)
+def test_no_correction_must_be_behind(none: float | None, expected: str, tmp_path: Path) -> None:
+    from correction import draw, gathered, rows, verdict
+
+    def ended(correction: str, seed: int, end: float) -> RunRecord:
+        return run(
+            "vector_pong", seed, 1.2e6, correction=correction, **{RETURN: [-15, 0, 3, end], UNIFORM_KL: [1.0] * 4}
+        )
+
+    runs = [ended("vtrace", seed, 10.0 + seed) for seed in (1, 2, 3)]
+    runs += [] if none is None else [ended("none", seed, none + seed) for seed in (1, 2, 3)]
+    found = gathered(runs)
+    shown, data = rows(found)
+    assert verdict(data["vector_pong"]) == expected
+    assert shown[0][:5] == ["Vector Pong, V-trace", "3", "1,200,000", "12.0 [11.0, 13.0]", "-"]
+    draw(found, tmp_path / "correction.png")
+    assert (tmp_path / "correction.png").stat().st_size > 10_000
+
+
+# ------------------------------------------------------------------ DQN
+
+
+@pytest.mark.parametrize("world", ["cartpole", "lunarlander", "pong"])
+def test_the_others_have_the_settings_of_the_experiment(world: str) -> None:
+    from dqn import cleanrl, sb3
+    from ours import experiment
+
+    made = experiment([f"+experiment=elite_replay/dqn/{world}"])
+    rl = made.rl
+    _, _, settings = sb3(world, made, 7)
+    given = settings["arguments"]
+    assert given["train_freq"] * given["batch_size"] == rl.samples_per_step * rl.horizon**2  # one gradient step
+    assert rl.samples_per_step * rl.horizon == rl.batch and rl.slots == 1 and rl.n_step == 1 and not rl.double
+    assert given["target_update_interval"] == rl.target_every * rl.horizon
+    assert given["exploration_fraction"] * settings["budget"] == rl.epsilon.steps
+    program, _, asked = cleanrl(world, made, 7)
+    words = dict(zip(asked["words"][::2], asked["words"][1::2], strict=True))
+    same = {
+        "--learning-rate": "learning_rate", "--buffer-size": "buffer_size", "--batch-size": "batch_size",
+        "--train-frequency": "train_freq", "--target-network-frequency": "target_update_interval",
+        "--learning-starts": "learning_starts", "--exploration-fraction": "exploration_fraction", "--gamma": "gamma",
+        "--start-e": "exploration_initial_eps", "--end-e": "exploration_final_eps",
+    }  # fmt: skip
+    assert {name: float(words[name]) for name in same} == {name: float(given[key]) for name, key in same.items()}
+    assert program == "cleanrl_dqn.py" and asked["program"] == ("dqn_atari" if world == "pong" else "dqn")
+    assert (asked["seed"], settings["seed"]) == (7, 7) and words["--total-timesteps"] == str(made.budget.steps)
+    assert list(rl.net.hidden) == ([512] if world == "pong" else [120, 84])  # written into CleanRL's programs
+
+
+def test_a_peers_curve_is_the_mean_of_its_last_100_episodes() -> None:
+    from dqn import METRIC, record
+
+    episodes = [[10 * n, float(n)] for n in range(1, 301)]
+    told = record({"episodes": episodes, "seconds": 5.0}, seed=2, steps=3000.0, every=500.0)
+    series = told.series[METRIC]
+    assert series.steps.tolist() == [500, 1000, 1500, 2000, 2500, 3000]
+    assert series.values.tolist() == [25.5, 50.5, 100.5, 150.5, 200.5, 250.5]
+    assert (told.seed, told.seconds) == (2, 5.0)
+
+
+def test_dqn_is_beside_the_one_with_its_loss(tmp_path: Path) -> None:
+    from dqn import CLEANRL, HUBER, METRIC, SB3, SQUARED, draw, rows
+
+    def ended(end: float) -> list[RunRecord]:
+        return [run("cartpole", seed, 2e4, **{METRIC: [0, 1, 2, end + seed]}) for seed in (1, 2, 3)]
+
+    found = {"cartpole": {HUBER: ended(100), SQUARED: ended(50), SB3: ended(90), CLEANRL: ended(90)}}
+    shown, data, gates = rows(found)
+    assert [row[4] for row in shown] == ["above", "below", "-", "-"]
+    assert [*gates.values()] == ["passed", "failed"]
+    assert data["cartpole"][HUBER]["end"]["iqm"] == 102.0
+    draw(found, tmp_path / "dqn.png")
+    assert (tmp_path / "dqn.png").stat().st_size > 10_000
+
+
+def test_a_peers_run_is_kept_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import dqn
+    from sweeps import Asked
+
+    played = list[Path]()
+
+    def play(place: Path, program: str, *words: str) -> None:
+        played.append(place)
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(json.dumps({"episodes": [[10, 1.0]], "seconds": 1.0, "settings": words[-1]}))
+
+    monkeypatch.setattr(dqn, "play", play)
+    options = Asked("ci", tmp_path, None, ["budget.steps=8000"], False)
+    dqn.play_others(options)
+    assert len({*played}) == len(played) == 2 * 2 * 3
+    assert json.loads(json.loads(played[0].read_text())["settings"])["budget"] == 8000
+    dqn.play_others(options)
+    assert len(played) == 12
