@@ -15,7 +15,7 @@ from torch import Tensor
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import LOG_STD
 from evorl.nets.policy import Net
-from evorl.ops.adam import adam_in_parts
+from evorl.ops.adam import adam
 from evorl.rl.off_policy import OffPolicy, OffPolicyHyper
 from evorl.rl.replay_learner import follow, gap
 from evorl.util.errors import BadRequest
@@ -103,7 +103,7 @@ class Learner(OffPolicy[SAC]):
         alpha = log_alpha.exp()
         if self.hyper.learn_alpha:
             slope = alpha * (entropy - self.target_entropy)  # of eq. 18 by log alpha
-            adam_in_parts(log_alpha, slope, m, v, t, lr, self.hyper.adam_epsilon)
+            adam(log_alpha, slope, m, v, t, lr, self.hyper.adam_epsilon)
         return {"policy/temperature": alpha}
 
     # -------------------------------------------------------------- critics and actors apart
