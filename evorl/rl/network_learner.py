@@ -19,7 +19,7 @@ from evorl.nets.distributions import log_prob_entropy, sample, to_world
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Output, Policy
 from evorl.nets.statistics import Moments
-from evorl.ops.adam import adam, adam_in_parts
+from evorl.ops.adam import adam, fused_adam
 from evorl.rl.core import Batch, Decision, Hyper
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -160,7 +160,7 @@ class NetworkLearner(Generic[H]):
         Of stacked networks, gradient, theta, m, v [K, D], each has its own norm [K]; they share the step count t [].
         """
         norm, gradient = self._clipped(gradient)
-        step = adam_in_parts if self.hyper.compile else adam
+        step = adam if self.policy.light else fused_adam  # light networks are captured
         step(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
         return norm
 
