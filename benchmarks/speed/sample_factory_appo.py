@@ -51,7 +51,8 @@ def train(folder: str, world: str, rollouts: int, horizon: int, envs: int, worke
         "algo": "APPO", "env": world, "experiment": "speed", "train_dir": folder, "device": "cpu",
         "num_workers": workers, "num_envs_per_worker": envs // workers, "worker_num_splits": 2, "async_rl": True,
         "rollout": horizon, "batch_size": rollouts * horizon, "num_batches_per_epoch": 1, "num_epochs": 1,
-        "train_for_env_steps": 10**10, "save_every_sec": 10**6, "heartbeat_reporting_interval": 10**6,  # it stands still for long
+        "train_for_env_steps": 10**10, "save_every_sec": 10**6,
+        "heartbeat_reporting_interval": 10**6,  # it stands still while others are measured
     }  # fmt: skip
     register_env(world, make)
     _, runner = make_runner(parse_atari_args([f"--{name}={x}" for name, x in words.items()]))
