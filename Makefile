@@ -8,6 +8,8 @@ TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
 COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | sed 's|", *"|" "|g')
 CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorboard-data-server absl-py grpcio \
 	markdown protobuf setuptools werkzeug
+SAMPLE_FACTORY := sample-factory==2.1.1 gymnasium==0.29.1 numpy==1.26.4 signal-slot-mp faster-fifo ale-py colorlog \
+	opencv-python-headless threadpoolctl psutil wandb huggingface-hub tensorboard
 EXTRAS := dev,mujoco,box2d,atari,video,qd,ray-launcher
 PYTHON ?=
 
@@ -50,7 +52,7 @@ faults: $(VENV)/.all ## the long fault-injection tests
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 
 speed: $(VENV)/.all $(PEERS)/.all ## every benchmark of benchmarks/speed, more than half an hour of an idle machine
-	@set -e; for name in arena atari ppo off_policy replay memory elite shared_replay stacked_actors solve pong floor cluster model; do \
+	@set -e; for name in arena atari atari_learning ppo off_policy replay memory elite shared_replay stacked_actors solve pong floor cluster model; do \
 		echo "== $$name"; $(PY) benchmarks/speed/$$name.py --out benchmarks/speed/results; done
 
 picture: ## draw docs/architecture.svg from docs/architecture.dot
@@ -76,6 +78,8 @@ $(PEERS)/.all: pyproject.toml | $(PEERS)/bin/pip
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install '$(TORCH)' $(COMPARED)
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --target $(PEERS)/cleanrl \
 		--no-deps --ignore-requires-python $(CLEANRL)
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --no-input -qq install --target $(PEERS)/sample-factory \
+		--no-deps $(SAMPLE_FACTORY)
 	@touch $@
 
 $(VENV)/bin/pip $(PEERS)/bin/pip: %/bin/pip:

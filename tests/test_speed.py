@@ -30,6 +30,26 @@ def test_what_is_measured_composes() -> None:
     )  # fmt: skip
 
 
+def test_whole_trainings_on_atari_have_the_sizes_of_their_peers() -> None:
+    import atari_learning
+    import ours
+
+    found: dict[str, set[Any]] = {}
+    for name, contestant in atari_learning.CONTESTANTS.items():
+        for make in contestant.settings.values():
+            if name.startswith("evorl"):
+                whole = ours.experiment(make.args[2:])
+                rl: Any = whole.rl
+                games = (whole.mdp.size, rl.members * rl.slots, rl.horizon, rl.asynchronous)  # type: ignore[attr-defined]
+                found.setdefault(name, set()).add(games)
+    assert found == {
+        "evorl, PPO": {(84, 8, 128, False)},
+        "evorl, V-trace": {(84, 16, 32, True)},
+        "evorl, V-trace with half replay": {(84, 16, 32, True)},
+    }
+    assert ours.experiment(atari_learning.WAITING).mdp.size == 42  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize(("kind", "number"), [("vector", 1), ("random", 0), ("network", 0)])
 def test_everybody_who_plays_atari_counts_his_steps(kind: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     import atari

@@ -30,6 +30,8 @@ OURS = Path(sys.executable)
 PEERS = ROOT / ".venv-peers" / "bin" / "python"
 CLEANRL = ROOT / ".venv-peers" / "cleanrl"
 """CleanRL and what it alone needs: apart, since TensorBoard would slow the other peers' start."""
+SAMPLE_FACTORY = ROOT / ".venv-peers" / "sample-factory"
+"""Sample Factory, which needs an older NumPy and gymnasium than the other peers."""
 median = statistics.median
 
 
@@ -66,8 +68,8 @@ def start(python: Path, program: str, *words: str, path: Path = ROOT, **options:
 class Worker:
     """A live process that learns on request, so samples of many can alternate and start-up counts for none."""
 
-    def __init__(self, python: Path, program: str, *words: str) -> None:
-        self._process = start(python, program, *words, stdin=subprocess.PIPE)
+    def __init__(self, python: Path, program: str, *words: str, path: Path = ROOT) -> None:
+        self._process = start(python, program, *words, path=path, stdin=subprocess.PIPE)
         self.versions: dict[str, str] = self._hear()["versions"]
 
     def rate(self, seconds: float) -> float:

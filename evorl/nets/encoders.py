@@ -42,7 +42,7 @@ class Convolutions(nn.Module):
         self.width = 512 if dense else found
 
     def forward(self, image: Tensor) -> Tensor:
-        out: Tensor = self.layers(image.float() / 255.0)
+        out: Tensor = self.layers(scaled(image))
         return out
 
 
@@ -74,8 +74,14 @@ class ImpalaResNet(nn.Module):
         self.width = 256 if dense else found
 
     def forward(self, image: Tensor) -> Tensor:
-        out: Tensor = self.head(self.sections(image.float() / 255.0))
+        out: Tensor = self.head(self.sections(scaled(image)))
         return out
+
+
+def scaled(image: Tensor) -> Tensor:
+    """Return pixels in [0, 1], float32 [N, C, H, W], with channels last in memory: the convolutions that follow keep
+    this order, and their gradients take less time."""
+    return image.contiguous(memory_format=torch.channels_last).float().div_(255.0)
 
 
 def _section(channels: int, planes: int) -> nn.Module:

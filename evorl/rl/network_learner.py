@@ -20,7 +20,7 @@ from evorl.nets.distributions import log_prob_entropy, sample, to_world
 from evorl.nets.flat import Layout
 from evorl.nets.policy import Output, Policy
 from evorl.nets.statistics import Moments
-from evorl.ops.adam import adam
+from evorl.ops.adam import adam, fused_adam
 from evorl.rl.core import Batch, Decision, Hyper
 from evorl.rl.data_parallel import Argument, Collective, Leader, Split
 from evorl.util import seed as seeds
@@ -180,7 +180,8 @@ class NetworkLearner(Generic[H]):
         Of stacked networks, gradient, theta, m, v [K, D], each has its own norm [K]; they share the step count t [].
         """
         norm, gradient = self._clipped(gradient)
-        adam(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
+        step = adam if self.policy.light else fused_adam  # light networks are captured
+        step(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
         return norm
 
     def _clipped(self, gradient: Tensor) -> tuple[Tensor, Tensor]:
