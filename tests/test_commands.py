@@ -139,7 +139,7 @@ def test_a_wrong_request(tmp_path: Path, words: list[str], line: str) -> None:
         (["--cfg", "job"], "_target_: evorl.rl.ppo.PPO"),
         (["--cfg", "job", "--resolve", "-p", "budget", "budget.steps=7"], "steps: 7"),
         (["--cfg", "hydra"], "output_subdir: null"),
-        (["--help"], "rl: a2c, a3c, ddpg, dqn, impact, ppo, reinforce, sac, td3, vtrace"),
+        (["--help"], "rl: a2c, a3c, ddpg, dqn, impact, ppo, r2d2, reinforce, sac, td3, vtrace"),
         (["--info", "defaults"], "Defaults List"),
     ],
 )

@@ -27,6 +27,7 @@ FIXED = (
     "rl.learners",
     "rl.compile",
     "rl.capacity",
+    "rl.compress",
     "rl.replay",
     "rl.projection",
     "rl.dueling",

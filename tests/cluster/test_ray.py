@@ -118,7 +118,7 @@ def test_a_run_has_the_bits_of_local(address: str, tmp_path: Path) -> None:
     assert fingers[0] == fingers[1]
 
 
-@pytest.mark.parametrize("case", ["es-normal", "rounds"])
+@pytest.mark.parametrize("case", ["es-normal", pytest.param("rounds", marks=pytest.mark.fault)])
 def test_a_population_has_the_bits_of_local(case: str, address: str) -> None:
     """By seed, and whole."""
     found = []

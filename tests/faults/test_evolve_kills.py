@@ -106,7 +106,7 @@ def test_many_killed_and_stopped_workers_cost_no_bit(case: str, tmp_path: Path) 
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("case", ["es-normal", "rounds"])
+@pytest.mark.parametrize("case", ["es-normal", pytest.param("rounds", marks=pytest.mark.fault)])
 def test_on_ray_killed_workers_cost_no_bit_either(case: str, run: Callable[..., RayRun], tmp_path: Path) -> None:
     """Those who go by seed and those who send all; with the actors that carry them."""
     words = (*WORDS[case][:-1], f"budget.steps={1_000_000 if case == 'es-normal' else 400_000}")

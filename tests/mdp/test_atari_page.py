@@ -30,6 +30,7 @@ def commands() -> Iterator[list[str]]:
         yield shlex.split(line.removeprefix("python -m evorl."))
 
 
+@pytest.mark.learn
 def test_from_training_to_films(tmp_path: Path) -> None:
     for words in commands():
         steps = "32" if any(word.startswith("resume=") for word in words) else "16"

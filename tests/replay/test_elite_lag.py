@@ -36,7 +36,8 @@ def check_age(lag: int, insertion: Any) -> None:
     part, network = part_of(lag=lag, insertion=insertion), Moving()
     for step in range(30):
         network.step = step
-        part.insert(toy_rollouts(part.count, 6 if step == 0 else step % 2), step, 1, network)
+        if new := 6 if step == 0 else step % 2:
+            part.insert(toy_rollouts(part.count, new), step, 1, network)
         drawn = np.arange(part.held)
         steps = part.recent_distances(drawn, step, network) / 12**0.5  # of 12 numbers, each as many off
         assert ((steps > step - lag - 0.01) & (steps < step + 0.01)).all()

@@ -73,6 +73,7 @@ CPU = experiment(device="cpu")
 
 
 @NEEDS_COMPILER
+@pytest.mark.learn
 def test_a_compiled_run_learns_the_same_and_goes_on_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")
