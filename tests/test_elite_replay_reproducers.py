@@ -21,7 +21,7 @@ PROGRAMS = ("elite", "correction", "dqn")
 def folders(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("speed", "reproduction", "elite_replay"):
         monkeypatch.syspath_prepend(str(BENCHMARKS / name))
-    for name in ("draw", *PROGRAMS):  # benchmarks/speed has an elite.py, too
+    for name in ("draw", *PROGRAMS):  # of this folder, not of another one that a test before has imported
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 

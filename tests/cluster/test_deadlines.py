@@ -23,6 +23,7 @@ def compute(seconds: float) -> None:
         pass
 
 
+@pytest.mark.fault
 def test_a_worker_is_replaced_between_updates_longer_than_the_deadline() -> None:
     """Authentication, hello and making members each need a driver that seldom receives."""
     group: Any = Processes(workers=2, deadline_s=DEADLINE_S).spawn(toys.Counter, 2)

@@ -328,6 +328,7 @@ def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tm
     assert not relatives(tmp_path / "tmp")
 
 
+@pytest.mark.fault
 def test_gpus_that_this_machine_has_not_are_refused_at_once(tmp_path: Path) -> None:
     run = start(*QUICK, *WORLDS["pong"], "cluster=ray", "cluster.gpus=1000", "hydra.run.dir=run", cwd=tmp_path)
     assert run.wait(60) == 2, (tmp_path / "err").read_text()

@@ -175,6 +175,7 @@ def everyone(it: Run, number: signal.Signals) -> None:
     send(number, {it.driver.pid} | it.others())
 
 
+@pytest.mark.fault
 def test_interrupted_it_saves_and_resumes_exactly(run: Callable[..., Run], tmp_path: Path) -> None:
     words = settings("pong", 30_000)
     it = run(*words)

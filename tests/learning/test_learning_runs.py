@@ -57,6 +57,7 @@ def test_duel_against_the_rule_player(tmp_path: Path) -> None:
     assert result["eval"]["win_mean"] > 0.75
 
 
+@pytest.mark.learn
 def test_pendulum_by_aes_rl(tmp_path: Path) -> None:
     """Its mean begins at -1250, and gets to -150 within 6,000 steps."""
     words = ("rl=td3", "ec=aes_rl", "ec.scale=300", "ec.actor_ratio=0.5", "rl.batch=64", "rl.net.hidden=[32,32]")

@@ -60,6 +60,7 @@ def three_steps(replay: object) -> list[Tensor]:
 
 
 @NEEDS_COMPILER
+@pytest.mark.learn
 def test_code_does_what_the_replay_does_and_is_made_once(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[[str], str]
 ) -> None:

@@ -6,7 +6,7 @@ gradient step follows 64 new rollouts. With lag=0 all 384 candidates are encoded
 distance of a candidate is used for N gradient steps more. The learners take turns, and each sample is the processor
 time of some gradient steps, with one thread: what is drawn, encoded and compared, and beside it the gradient step.
 
-    python benchmarks/speed/elite.py [--samples 5] [--steps 16] [--out DIR]
+    python benchmarks/speed/elite_sampling.py [--samples 5] [--steps 16] [--out DIR]
 """
 
 from __future__ import annotations
