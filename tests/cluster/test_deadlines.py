@@ -44,6 +44,7 @@ def test_a_worker_is_replaced_between_updates_longer_than_the_deadline() -> None
         group.close()
 
 
+@pytest.mark.fault
 def test_a_call_longer_than_the_deadline_goes_on_while_it_says_so() -> None:
     group: Any = Processes(workers=1, deadline_s=DEADLINE_S).spawn(toys.Counter, 1)
     try:

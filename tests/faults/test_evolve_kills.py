@@ -65,7 +65,8 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return cache(lambda case: unbothered(place / case, WORDS[case]))
 
 
-@pytest.mark.parametrize("case", ["es-normal", pytest.param("rounds", marks=pytest.mark.fault)])
+@pytest.mark.fault
+@pytest.mark.parametrize("case", ["es-normal", "rounds"])
 def test_killed_workers_cost_no_bit(case: str, calm: Callable[[str], Path], tmp_path: Path) -> None:
     assert bothered(tmp_path / "bothered", WORDS[case], kills=5, stops=0)[signal.SIGKILL] >= 3
     assert journal(tmp_path / "bothered" / "run") == journal(calm(case))
