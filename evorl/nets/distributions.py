@@ -124,8 +124,10 @@ def to_world(action: Action, chosen: Tensor) -> Tensor:
     """What the world receives: a Box action scaled to its bounds and clipped to them; others as they are."""
     if not isinstance(action, Box):
         return chosen
-    low, high = torch.tensor(action.low), torch.tensor(action.high)
-    finite = torch.isfinite(low) & torch.isfinite(high)
-    centre = torch.where(finite, low / 2 + high / 2, 0.0).to(chosen.device)
-    half = torch.where(finite, high / 2 - low / 2, 1.0).to(chosen.device)
-    return (centre + half * chosen).clamp(low.to(chosen.device), high.to(chosen.device))
+    low, high = np.array(action.low, np.float32), np.array(action.high, np.float32)
+    finite = np.isfinite(low) & np.isfinite(high)
+    with np.errstate(invalid="ignore"):  # of unbounded components
+        affine = np.where(finite, low / 2 + high / 2, 0), np.where(finite, high / 2 - low / 2, 1), low, high
+    # made here rather than of tensors: a captured decision then holds them, and does not compute them again
+    centre, half, least, most = (torch.from_numpy(x.astype(np.float32)).to(chosen.device) for x in affine)
+    return (centre + half * chosen).clamp(least, most)
