@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -246,7 +246,7 @@ class RolloutLearner(NetworkLearner[H]):
         if minibatch.weights is not None:
             columns.append(Split(torch.from_numpy(minibatch.weights[self._order]).to(self.device), 0))
         given = (self.theta, *self.adam.values(), self.lr, *self.constants, *self._statistics())
-        stats = self._take_step(self._optimise, *given, *columns)
+        stats = self._take_step(self._step(), *given, *columns)
         if self.replay.prioritized:
             error = np.empty((self.hyper.batch, self.hyper.horizon), np.float32)
             error[self._order] = stats.pop("error").T.cpu().numpy()
@@ -276,6 +276,10 @@ class RolloutLearner(NetworkLearner[H]):
         """Where they are."""
         ends = np.cumsum([*self.sizes.values()]).tolist()
         return {name: slice(end - self.sizes[name], end) for name, end in zip(self.sizes, ends, strict=True)}
+
+    def _step(self) -> Callable[..., dict[str, Tensor]]:
+        """The gradient step that is due."""
+        return self._optimise
 
     def _optimise(
         self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
