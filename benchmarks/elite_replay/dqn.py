@@ -233,7 +233,7 @@ def report(options: Asked, facts: dict[str, Any]) -> None:
     facts |= {"load at the end": round(os.getloadavg()[0], 2), **of_runs(one.directory for one in runs)}
     facts["core hours"] = round(core_hours(everyone), 2)
     for place in sorted((options.runs / "dqn_others").glob("*.json")):
-        facts[place.name.partition("-")[0]] = json.loads(place.read_text())["versions"]
+        facts[place.stem.rsplit("-", 2)[0]] = json.loads(place.read_text())["versions"]
     shown, data, gates = rows({world: each for world, each in found.items() if each})
     header = ["world, program", "seeds", "steps", "return at the end", "beside", "mean over the run", "beside"]
     lines = page("DQN at equal settings", __doc__, [*header, "core hours"], shown)

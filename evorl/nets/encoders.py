@@ -89,7 +89,8 @@ class ImpalaResNet(nn.Module):
 def scaled(image: Tensor) -> Tensor:
     """Return pixels in [0, 1], float32 [N, C, H, W], with channels last in memory: the convolutions that follow keep
     this order, and their gradients take less time."""
-    return image.contiguous(memory_format=torch.channels_last).float().div_(255.0)
+    # by moving axes, since vmap knows no memory formats
+    return image.movedim(-3, -1).contiguous().movedim(-1, -3).float().div_(255.0)
 
 
 def _section(channels: int, planes: int) -> nn.Module:

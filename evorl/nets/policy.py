@@ -32,7 +32,7 @@ class Net:
     """Shape of the network."""
 
     encoder: Encoder = "nature"
-    """Network of images: Mnih et al. 2015, the ResNet of IMPALA, or that of elite_buffer_vtrace."""
+    """Network of images: of Mnih et al. 2015, of A3C, the ResNet of IMPALA, or that of elite_buffer_vtrace."""
     hidden: tuple[Count, ...] = (64, 64)
     """Widths of the hidden layers of actor and critic."""
     activation: Activation = "tanh"

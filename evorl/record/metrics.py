@@ -51,7 +51,10 @@ METRICS: dict[str, Metric] = {
     "loss/total": Metric("-", "loss given to the optimiser: the sum of all terms with their coefficients"),
     "policy/entropy": Metric("nats", "mean entropy of the action distribution"),
     "policy/kl": Metric("nats", "KL(old ‖ new), estimated by the mean of r - 1 - ln r"),
-    "policy/clip_fraction": Metric("fraction", "actions whose probability ratio is outside the clip range"),
+    "policy/clip_fraction": Metric(
+        "fraction",
+        "ppo, impact: actions whose probability ratio the clip stops; vtrace: those whose ratio is above rho_bar",
+    ),
     "policy/ratio": Metric("-", "mean probability ratio of the present policy to the one that acted"),
     "policy/kl_target": Metric("nats", "impact: as policy/kl, with the target network's policy as the old one"),
     "policy/rejected": Metric("fraction", "decisions that the KL mask excludes"),
@@ -84,6 +87,9 @@ METRICS: dict[str, Metric] = {
         "vtrace, impact: mean ratio of the present policy to the one that acted, in a part of the minibatches",
     ),
     "replay/kl_<part>": Metric("nats", "vtrace, impact: as policy/kl, for a part of the minibatches"),
+    "replay/clip_fraction_<part>": Metric(
+        "fraction", "vtrace, impact: as policy/clip_fraction, for a part of the minibatches"
+    ),
     "replay/candidates": Metric(
         "-",
         "rl.sampling=attentive: transitions drawn for each one that is chosen (lambda), before the updates of this row",

@@ -6,8 +6,9 @@ without a queue, for every N. A circular buffer is a queue whose rollouts are us
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -100,6 +101,7 @@ class Mixture:
         ``compress``: keep observations in bytes compressed."""
         self.sizes, self.batch, self.fill_in = parts.sizes(batch), batch, fill_in
         self.parts: dict[str, Part] = {}
+        self.slices = slices(self.sizes)
         self.keys = {name: seeds.key(seed, "replay", name) for name in self.sizes}
         plain = {name: x for name, x in like.items() if name != "features"}  # which only nearness needs
         if "queue" in self.sizes:
@@ -120,14 +122,8 @@ class Mixture:
             part.rollouts.compress()
         self.columns = [*plain]  # what a gradient step reads
         self.count = 0  # rollouts that arrived
-        self.owed = 0  # of them, those that no gradient step was taken for; decides where there is no queue
+        self.owed = 0  # of them, those that no gradient step was taken for; 0 with a queue, which counts its own
         self.queue = next((one for one in self.parts.values() if isinstance(one, Queue)), None)
-
-    @property
-    def slices(self) -> dict[str, slice]:
-        """Where in a minibatch the rollouts of each part are."""
-        ends = np.cumsum([self.sizes[name] for name in self.parts]).tolist()
-        return {name: slice(end - self.sizes[name], end) for name, end in zip(self.parts, ends, strict=True)}
 
     def insert(self, rollouts: Columns, step: int, encode: Encode) -> None:
         """Take new rollouts [N] after ``step`` gradient steps."""
@@ -135,7 +131,7 @@ class Mixture:
             part.insert(rollouts, step, self.keys[name], encode)
         new = len(next(iter(rollouts.values())))
         self.count += new
-        self.owed = 0 if self.count < self.fill_in else self.owed + new
+        self.owed = 0 if self.queue is not None or self.count < self.fill_in else self.owed + new
 
     def due(self) -> bool:
         """Whether a gradient step may be taken now."""
@@ -144,7 +140,8 @@ class Mixture:
 
     def sample(self, step: int, encode: Encode) -> Minibatch:
         """Return the minibatch of gradient step ``step``: a function of the seed, the step and what the parts hold."""
-        self.owed -= self.batch if self.queue is None else self.sizes[self.queue.name]
+        if self.queue is None:
+            self.owed -= self.batch
         places = {
             name: part.sample(self.sizes[name], step, self.keys[name], encode) for name, part in self.parts.items()
         }
@@ -198,6 +195,12 @@ class Mixture:
                 part.load_state_dict(state["parts"][name])
         if all(part.count for part in self.parts.values()):
             self.count, self.owed = state["count"], state["owed"]
+
+
+def slices(sizes: Mapping[str, int]) -> dict[str, slice]:
+    """Where in a minibatch the rollouts of each part are, by how many there are of each."""
+    ends = accumulate(sizes.values())
+    return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
 
 
 def _side_by_side(parts: Sequence[Columns], names: Sequence[str]) -> dict[str, Array]:

@@ -103,7 +103,7 @@ class Learner(OffPolicy[H]):
 
     def critic_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         critic = (self.theta_target, self.phi, self.phi_target, *self.critic_adam.values())
-        return self._updates.replay(self._critic_alone, *critic, self.lr, noise, *self._statistics(), *columns)
+        return self._take_step(self._critic_alone, *critic, self.lr, noise, *self._statistics(), *columns)
 
     def _critic_alone(
         self, theta_target: Tensor, phi: Tensor, phi_target: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor,

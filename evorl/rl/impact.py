@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,8 +30,6 @@ def _circular() -> Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Impact(RolloutHyper):
-    parallel: ClassVar[bool] = True
-
     clip: Positive = 0.4
     """Range of the surrogate's ratio, epsilon."""
     worker_clip: Positive = 2.0
@@ -96,7 +93,7 @@ class Learner(RolloutLearner[Impact]):
         entropy = self._total(now.entropy, weight)
         stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": now.entropy.mean()}
         stats |= self._described_ratios(now, columns)
-        stats["policy/clip_fraction"] = clipped.mean(dtype=policy.dtype)
+        stats |= self._clip_fractions(clipped)
         stats["policy/kl_target"] = approximate_kl(now.log_prob, then.log_prob)
         if weight is not None:
             stats["error"] = error.sum(-1)

@@ -93,8 +93,13 @@ class NetworkLearner(Generic[H]):
         following = rest.pop(0) if carry is not None else None
         return Decision(action, played, log_prob, value, following, *rest)
 
+    @property
+    def _own(self) -> int:
+        """How many tensors hold the statistics of the inputs."""
+        return 0 if self.moments is None else self.moments.count_tensors
+
     def _act(self, theta: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
-        own, count = 0 if self.moments is None else self.moments.count_tensors, len(self.spec.inputs)
+        own, count = self._own, len(self.spec.inputs)
         extra, given = given[: len(self.extra)], given[len(self.extra) :]
         statistics, given = given[:own], given[own:]
         inputs, noise, rest = given[:count], given[count], list(given[count + 1 :])

@@ -133,7 +133,7 @@ class OffPolicy(ReplayLearner[H]):
         noise and inputs [K, ...], statistics [K].
         """
         given = (*self.guide().values(), noise, *self._statistics(), *inputs)
-        return self._updates.replay(self._actor_step, theta, *adam.values(), self.lr, *given)
+        return self._take_step(self._actor_step, theta, *adam.values(), self.lr, *given)
 
     def guide(self) -> dict[str, Tensor]:
         """What of `critic_state` an actor's steps need, without a copy."""

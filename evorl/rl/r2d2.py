@@ -30,7 +30,7 @@ from evorl.rl.data_parallel import Split
 from evorl.rl.replay_learner import CHUNK, Reading
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
-from evorl.util.types import Count, Fraction, Natural, NonNegative, Positive
+from evorl.util.types import Count, Fraction, Natural, NonNegative
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,6 @@ class R2D2(dqn.DQN):
     """Share of the largest error in a sequence's priority; the rest is the mean."""
     rescale: bool = True
     """Learn h(return), which makes large returns small."""
-    samples_per_step: Positive = 16.0
     net: Net = field(default_factory=lambda: Net(hidden=(128,), activation="relu", lstm=64))
 
     def __post_init__(self) -> None:

@@ -221,11 +221,6 @@ class ReplayLearner(NetworkLearner[H]):
             following = self.moments.normalize(columns[:own], following)
         return self.now(columns), action, reward, discount, following
 
-    @property
-    def _own(self) -> int:
-        """Tensors of the inputs' statistics."""
-        return 0 if self.moments is None else self.moments.count_tensors
-
     def now(self, columns: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The first part of `split`, which needs no more than statistics and inputs."""
         own, count = self._own, len(self.spec.inputs)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Literal, NamedTuple, TypeVar
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
 from evorl.ops.losses import approximate_kl
 from evorl.ops.rmsprop import rmsprop
-from evorl.replay.mixture import Minibatch, Mixture, Parts
+from evorl.replay.mixture import Minibatch, Mixture, Parts, slices
 from evorl.replay.packed import check_compressible
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.replay.stacks import put_together, take_apart
@@ -44,6 +44,8 @@ from evorl.util.types import Averaging, Count, Fraction, Natural, NonNegative, P
 @dataclass(frozen=True, kw_only=True)
 class RolloutHyper(Hyper):
     """Hyper-parameters of every learner with a replay of rollouts."""
+
+    parallel: ClassVar[bool] = True
 
     horizon: Count = 20
     lr: Schedule = 1e-3
@@ -165,7 +167,8 @@ class RolloutLearner(NetworkLearner[H]):
         """The features by parameters [D]. The critic has no part in them: with hidden layers of its own half of the
         forward pass is left out."""
         columns = put_together(columns, self.spec.inputs)
-        given = {name: torch.from_numpy(x).to(self.device).transpose(0, 1) for name, x in columns.items()}
+        names = [name for name in columns if name.startswith("input") or name in ("carry", "start")]
+        given = {name: torch.from_numpy(columns[name]).to(self.device).transpose(0, 1) for name in names}
         inputs = tuple(given[f"input {i}"][:-1] for i in range(len(self.spec.inputs)))
         rest = (given["carry"], given["start"][:-1]) if "carry" in given else ()
         if self.moments is not None:
@@ -274,8 +277,7 @@ class RolloutLearner(NetworkLearner[H]):
     @cached_property
     def slices(self) -> dict[str, slice]:
         """Where they are."""
-        ends = np.cumsum([*self.sizes.values()]).tolist()
-        return {name: slice(end - self.sizes[name], end) for name, end in zip(self.sizes, ends, strict=True)}
+        return slices(self.sizes)
 
     def _step(self) -> Callable[..., dict[str, Tensor]]:
         """The gradient step that is due."""
@@ -285,8 +287,7 @@ class RolloutLearner(NetworkLearner[H]):
         self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
     ) -> dict[str, Tensor]:
         """Take one optimiser step, in place; return its statistics."""
-        own = 0 if self.moments is None else self.moments.count_tensors
-        count = len(self.constants)
+        own, count = self._own, len(self.constants)
         constants, statistics, columns = given[:count], given[count : count + own], given[count + own :]
         names = [*self.replay.columns, "weight"] if self.replay.prioritized else self.replay.columns
         leaf = theta.detach().requires_grad_()
@@ -344,6 +345,11 @@ class RolloutLearner(NetworkLearner[H]):
             stats[f"replay/ratio_{name}"] = ratio[:, where].mean()
             stats[f"replay/kl_{name}"] = approximate_kl(now.log_prob[:, where], old[:, where])
         return stats
+
+    def _clip_fractions(self, clipped: Tensor) -> dict[str, Tensor]:
+        """The share of decisions [T, N] that a clip stops, in the minibatch and in each of its parts."""
+        parts = {f"replay/clip_fraction_{name}": clipped[:, where] for name, where in self.slices.items()}
+        return {name: x.mean(dtype=self.theta.dtype) for name, x in {"policy/clip_fraction": clipped, **parts}.items()}
 
     # -------------------------------------------------------------- the optimiser
 

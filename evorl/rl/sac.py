@@ -123,7 +123,7 @@ class Learner(OffPolicy[SAC]):
 
     def critic_step(self, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         """The temperature is the critics': it follows the entropy of their target policy."""
-        return self._updates.replay(
+        return self._take_step(
             self._critic_alone, self.phi, self.phi_target, *self.critic_adam.values(), self.theta,
             *self.alpha.values(), self.lr, noise, *self._statistics(), *columns,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -23,8 +23,6 @@ from evorl.util.types import NonNegative, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class VTrace(RolloutHyper):
-    parallel: ClassVar[bool] = True
-
     correction: Literal["vtrace", "none"] = "vtrace"
     """none: as if the present policy had acted (the ratio is 1)."""
     rho_bar: Positive = 1.0
@@ -89,7 +87,7 @@ class Learner(RolloutLearner[VTrace]):
         for name, coefficient, cloned in self._cloned(now, trusted, columns):
             loss, stats[name] = loss + coefficient * cloned, cloned
         stats |= self._described_ratios(now, columns)
-        stats["policy/clip_fraction"] = self._clip_fraction(now, columns)
+        stats |= self._clip_fractions((now.log_prob - columns["log_prob"]).exp() > self.hyper.rho_bar)
         if trusted is not None:
             stats["policy/rejected"] = 1 - trusted.mean()
         if weight is not None:
@@ -140,8 +138,3 @@ class Learner(RolloutLearner[VTrace]):
             norm = product(error.movedim(-1, 0), *factors).norm()
             found.append(("loss/clone_value", h.clone_value, squared if h.clone_error == "squared" else norm))
         return found
-
-    @torch.no_grad()
-    def _clip_fraction(self, now: Decided, columns: Mapping[str, Tensor]) -> Tensor:
-        ratio = (now.log_prob - columns["log_prob"]).exp()
-        return (ratio > self.hyper.rho_bar).mean(dtype=ratio.dtype)

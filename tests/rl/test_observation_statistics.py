@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 from rl_toys import Game, Games, Pushing, Wandering
 
-from evorl.mdp.core import Array
+from evorl.mdp.core import Array, Discrete, Input, Spec
 from evorl.nets.distributions import noise_size
+from evorl.nets.encoders import Encoder
 from evorl.nets.policy import Net
 from evorl.nets.statistics import Moments
 from evorl.rl import observation_statistics
@@ -18,7 +19,7 @@ from evorl.rl.evaluation import EvaluationNoise, play_slots
 from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.ppo import PPO
 from evorl.rl.stacked_policies import Actor, StackedPolicies
-from evorl.util.seed import Episodes
+from evorl.util.seed import Episodes, generator
 
 torch.set_num_threads(1)
 
@@ -107,6 +108,18 @@ def test_a_crowd_sees_as_a_learner_with_the_same_statistics(game: type[Game], ne
     blind = StackedPolicies(actor, np.stack([genome, genome])).act(inputs, legal, noise, crowd.carry(6), start).action
     if game is Pushing:
         assert not torch.allclose(blind, want, atol=1e-3)
+
+
+@pytest.mark.parametrize("encoder", get_args(Encoder))
+def test_a_crowd_sees_pictures_as_a_learner_does(encoder: Encoder) -> None:
+    spec, net = Spec((Input("image", (2, 36, 40), "uint8"),), Discrete(5)), Net(encoder=encoder, hidden=(8,))
+    learner, actor = PPO(net=net).learner(spec, 0, torch.device("cpu")), Actor(spec, net)
+    genome = actor.share(learner.state_dict()["policy"])
+    image = torch.from_numpy(generator("image").integers(0, 256, (6, 2, 36, 40)).astype(np.uint8))
+    noise = torch.from_numpy(generator("noise").gumbel(size=(6, 5)).astype(np.float32))
+    crowd = StackedPolicies(actor, np.stack([genome, genome]))
+    want, got = (one.act((image,), None, noise, None, None).action for one in (learner, crowd))
+    assert torch.equal(got, want)
 
 
 @pytest.mark.parametrize("net", [Net(hidden=(8,)), Net(hidden=(8,), shared=True), Net(hidden=(8,), lstm=4)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -300,6 +301,29 @@ def test_an_actor_learns_alone_with_a_new_optimiser(name: str) -> None:
     for part, x in slow.actor.items():
         torch.testing.assert_close(found[part], x.detach(), rtol=1e-4, atol=1e-5)
     assert torch.equal(learner.phi, phi)
+
+
+class Painted(Drift):
+    """The same, seen as a picture."""
+
+    spec = replace(Drift.spec, inputs=(Input("x", (1, 36, 36), "uint8"),))
+
+    def state(self) -> State:
+        return State((np.broadcast_to(100 * (self.x[0] + self.x[1] + 1), (1, 36, 36)).astype(np.uint8),), None)
+
+
+@pytest.mark.parametrize("kind", [TD3, DDPG, SAC])
+def test_critic_and_actors_learn_apart_from_pictures(kind: Any) -> None:
+    shape: dict[str, Any] = {"std": "state"} if kind is SAC else {"output": "tanh"}
+    net = Net(encoder="a3c", hidden=(8,), **shape)
+    hyper = kind(slots=2, horizon=4, batch=4, samples_per_step=1, warm_up=4, net=net)
+    learner, _ = collected_from(Painted, hyper, 3)
+    theta, phi = learner.theta.clone(), learner.phi.clone()
+    train_critic(learner, theta, everything(learner), 10, 2, chain=3, step=0)
+    alone, _ = train_actor(learner, theta.clone(), everything(learner), 2, individual=7, step=0)
+    first, _ = train_actors(learner, torch.stack([theta, theta]), everything(learner), 2, (7, 8), step=0)
+    assert not torch.equal(learner.phi, phi) and not torch.equal(alone, theta) and not isinstance(first, NotFinite)
+    torch.testing.assert_close(first[0], alone, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", APART)

@@ -60,7 +60,7 @@ def learned(one: Any, steps: int = 10) -> list[float]:
     for number in range(steps):
         member.load_weights(one.weights())
         actor.collect(number)
-        found.append(one.update(actor.batch, number, number).metrics["replay/encoded_elite"])
+        found.append(one.update(actor.batch, number, number).metrics.get("replay/encoded_elite", 0.0))
     one.state_dict()
     return [*found, *one.theta.tolist()]
 

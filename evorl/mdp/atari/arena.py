@@ -197,7 +197,7 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
         return self._consoles[slot].frame()
 
     def state_dict(self) -> StateDict:
-        """Return seven kilobytes for each emulator, and the observations."""
+        """Return eight kilobytes for each emulator, and the observations."""
         states = [np.frombuffer(console.save_state(), np.uint8) for console in self._consoles]
         return {
             "consoles": {str(slot): state for slot, state in enumerate(states)},

@@ -80,11 +80,14 @@ def start_of(game: str) -> Start:
 
 
 _IDLE: defaultdict[str, list[Console]] = defaultdict(list)
-"""Consoles of closed arenas, by game. Loading a cartridge takes as long as 270 steps, and evaluations open arenas."""
+"""Consoles of closed arenas of the last game. Loading a cartridge takes as long as 270 steps, and evaluations open
+arenas."""
 
 
 def take_console(game: str) -> Console:
     """Return a console in an arbitrary state."""
+    for other in [name for name in _IDLE if name != game]:
+        del _IDLE[other]
     idle = _IDLE[game]
     return idle.pop() if idle else Console(game)
 

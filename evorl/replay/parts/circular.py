@@ -33,11 +33,11 @@ class Circular(Queue):
     def __init__(self, keys: CircularKeys, size: int, room: int, like: Columns) -> None:
         """``size``: rollouts of a batch. ``room``: those that may wait."""
         super().__init__(keys.batches * size + room, like)
-        self.passes = keys.passes
+        self.room, self.passes = room, keys.passes
         self.entries = np.full(keys.batches * size, -1)  # numbers of the rollouts in the buffer
         self.left = np.zeros(keys.batches * size, np.int64)  # gradient steps on them still to come
         self.next = 0  # entry that the next batch begins at
-        # the first batches get fewer passes, each another number, so that not all are replaced at once later
+        # the first batches get 1 to K passes in turn, so that not all are replaced at once later
         number = np.arange(keys.batches * size) // size
         self.first_passes = 1 + number * max(keys.passes // keys.batches, 1) % keys.passes
 

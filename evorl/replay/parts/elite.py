@@ -52,7 +52,7 @@ class Elite(Part):
         self.keys, self.append_only = keys, keys.insertion == "ring"
         self.distance = distance(keys.distance, keys.p)
         self.last_distance: float | None = None  # mean of the last rollouts that were chosen, since any arrived
-        self.last_encoded = 0.0  # share of the last candidates that were encoded
+        self.last_encoded: float | None = None  # share of the last candidates that were encoded when they were drawn
         self.measured = np.zeros(keys.capacity)  # distance of the rollout in each place
         self.measured_at = np.full(keys.capacity, NEVER)  # gradient steps that had been taken then
 
@@ -65,6 +65,7 @@ class Elite(Part):
         if len(drawn) == size:
             self.last_encoded = 0.0
             return self.sampled(drawn)
+        self.last_encoded = len(self._outdated(drawn, step)) / len(drawn)
         distances = self.recent_distances(drawn, step, encode)
         picked = pick(distances, self.chosen[drawn], size, self.keys.strategy)
         self.last_distance = float(distances[picked].mean())
@@ -78,14 +79,16 @@ class Elite(Part):
 
     def recent_distances(self, places: Numbers, step: int, encode: Encode) -> Array:
         """How far [N] these rollouts were from the policy at most ``lag`` gradient steps ago."""
-        old = places if not self.keys.lag else places[step - self.measured_at[places] > self.keys.lag]
-        self.last_encoded = len(old) / len(places)
-        self._measure(old, step, encode)
+        self._measure(self._outdated(places, step), step, encode)
         return self.measured[places]
 
     def prefetch(self, size: int, step: int, key: int, encode: Encode) -> None:
         if self.keys.lag and len(drawn := self.drawn(size, step, key)) > size:
-            self._measure(drawn[step - self.measured_at[drawn] > self.keys.lag], step - 1, encode)
+            self._measure(self._outdated(drawn, step), step - 1, encode)
+
+    def _outdated(self, places: Numbers, step: int) -> Numbers:
+        """Those whose distance is too old for a gradient step."""
+        return places[step - self.measured_at[places] > self.keys.lag] if self.keys.lag else places
 
     def _measure(self, places: Numbers, step: int, encode: Encode) -> None:
         """Note how far these rollouts are from the network after ``step`` gradient steps, which encodes them."""
@@ -98,7 +101,7 @@ class Elite(Part):
         return self.distance(encode(found), found["features"])
 
     def insert(self, rollouts: Columns, step: int, key: int, encode: Encode) -> None:
-        self.last_distance = None
+        self.last_distance = self.last_encoded = None
         if self.append_only:
             return super().insert(rollouts, step, key, encode)
         new = len(rollouts["features"])
@@ -124,10 +127,9 @@ class Elite(Part):
         return np.array([places[far.argmax()] for places, far in groups])
 
     def metrics(self, step: int) -> dict[str, float]:
-        own = {
-            f"replay/candidates_{self.name}": self.factor(step),
-            f"replay/encoded_{self.name}": self.last_encoded,
-        }
+        own = {f"replay/candidates_{self.name}": self.factor(step)}
+        if self.last_encoded is not None:
+            own[f"replay/encoded_{self.name}"] = self.last_encoded
         if self.last_distance is not None:
             own[f"replay/distance_{self.name}"] = self.last_distance
         return {**super().metrics(step), **own}

@@ -24,6 +24,7 @@ class Queue(Part):
 
     def __init__(self, capacity: int, like: Columns) -> None:
         super().__init__(capacity, like)
+        self.room = capacity  # rollouts that may wait
         self.taken = 0  # number of the oldest rollout that waits
         self.dropped = 0  # rollouts that nobody learned from
 
@@ -33,7 +34,7 @@ class Queue(Part):
 
     def insert(self, rollouts: Columns, step: int, key: int, encode: Encode) -> None:
         super().insert(rollouts, step, key, encode)
-        late = max(self.waiting - self.capacity, 0)
+        late = max(self.waiting - self.room, 0)
         self.taken, self.dropped = self.taken + late, self.dropped + late
 
     def ready(self, size: int) -> bool:
