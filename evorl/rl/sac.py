@@ -14,6 +14,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import LOG_STD
+from evorl.nets.flat import copied, load
 from evorl.nets.policy import Net
 from evorl.ops.adam import adam
 from evorl.rl.data_parallel import Split
@@ -147,12 +148,11 @@ class Learner(OffPolicy[SAC]):
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "alpha": {name: x.cpu().clone() for name, x in self.alpha.items()}}
+        return {**super().state_dict(), "alpha": copied(self.alpha)}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        for name, x in self.alpha.items():
-            x.copy_(torch.as_tensor(state["alpha"][name]))
+        load(self.alpha, state["alpha"])
 
 
 def squashed(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
