@@ -271,6 +271,11 @@ class Learner(Acting, Protocol):
         ...
 
 
+def optimizers(state: StateDict) -> StateDict:
+    """The optimisers in a learner's state: the parts whose names end in ``optimizer``."""
+    return {name: part for name, part in state.items() if name.endswith("optimizer")}
+
+
 class NotFinite(ArithmeticError):
     """A NaN or an infinity; the message names what, where and at which step."""
 

@@ -201,14 +201,17 @@ class OffPolicy(ReplayLearner[H]):
 
     def state_dict(self) -> StateDict:
         q, target = self.critic_layout.copied(self.phi), self.critic_layout.copied(self.phi_target)
-        return {
-            **super().state_dict(),
-            "critic": {"q": q, "target": target, "optimizer": copied(self.critic_adam)},
-        }
+        critics = {"critic": {"q": q, "target": target}, "critic_optimizer": copied(self.critic_adam)}
+        return {**super().state_dict(), **critics}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        load(self.critic_adam, state["critic"]["optimizer"])
+        if "optimizer" in state["critic"]:
+            raise BadRequest(
+                "an older version wrote this state, with the critics' optimiser elsewhere; init=RUN_DIR takes the rest",
+                "resume",
+            )
+        load(self.critic_adam, state["critic_optimizer"])
 
     def load_policy(self, state: StateDict) -> None:
         """Load the actor, the critics with their targets, and the input statistics. Raises ValueError."""

@@ -148,11 +148,13 @@ class Learner(OffPolicy[SAC]):
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "alpha": copied(self.alpha)}
+        moments = copied(self.alpha)
+        alpha = {"log": moments.pop("log")}
+        return {**super().state_dict(), "alpha": alpha, "alpha_optimizer": moments}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        load(self.alpha, state["alpha"])
+        load(self.alpha, {**state["alpha"], **state["alpha_optimizer"]})
 
 
 def squashed(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
