@@ -154,7 +154,13 @@ class Learner(OffPolicy[SAC]):
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        load(self.alpha, {**state["alpha"], **state["alpha_optimizer"]})
+        load({name: x for name, x in self.alpha.items() if name != "log"}, state["alpha_optimizer"])
+
+    def load_policy(self, state: StateDict) -> None:
+        """Load a learned temperature too: the critics' values contain the entropy with this weight."""
+        super().load_policy(state)
+        if self.hyper.learn_alpha:
+            load({"log": self.alpha["log"]}, state["alpha"])
 
 
 def squashed(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

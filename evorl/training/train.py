@@ -19,7 +19,7 @@ from torch import Tensor
 from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.nets.compiled import require_compiler
 from evorl.record import checkpoint
-from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means
+from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means, optimizers
 from evorl.rl.data_parallel import Leader, Parallel
 from evorl.rl.evaluation import evaluate_policy, fitness
 from evorl.rl.sampler import Sampler
@@ -252,11 +252,11 @@ def evaluated(learner: Learner, experiment: Experiment, steps: int) -> Metrics:
 
 
 def _load_start(run: Run, init: Start) -> None:
-    if not init.optimizer:
-        return load_policy(run.learner, init)
-    state, own = init.past["learner"], run.learner.state_dict()
-    with _explained(init):
-        run.learner.load_state_dict({**own, **{name: state[name] for name in ("policy", "moments", "optimizer")}})
+    load_policy(run.learner, init)
+    if init.optimizer:
+        state, own = init.past["learner"], run.learner.state_dict()
+        with _explained(init):
+            run.learner.load_state_dict({**own, **{name: state[name] for name in optimizers(own)}})
 
 
 def load_policy(learner: Learner, init: Start) -> None:
