@@ -35,7 +35,7 @@ from evorl.population.results import (
     result_of_episodes,
     with_seconds,
 )
-from evorl.rl.core import Acting, Episode, Learner, NotFinite, optimizers
+from evorl.rl.core import Acting, Episode, Learner, NotFinite, inherited, optimizers
 from evorl.rl.evaluation import EvaluationNoise, episodes_in_order, episodes_per_slot, play_slots
 from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.stacked_policies import Actor, StackedPolicies
@@ -295,7 +295,7 @@ def _train_plan(experiment: Experiment, evolution: IndependentEvolution) -> Eval
         one = begun(experiment.seed)
         one.load_policy(state)
         own = one.state_dict()
-        learned = {"moments": own["moments"], "optimizer": state["optimizer"]}
+        learned = {**inherited(own), **optimizers(state)}
         return layout.flatten(own["policy"]).numpy(), {"steps": 0, "learner": learned}
 
     space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
