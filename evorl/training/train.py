@@ -220,15 +220,16 @@ class Start:
 
     @cached_property
     def past(self) -> StateDict:
-        """The state of that run. Raises `BadRequest` if the checkpoint does not exist."""
+        """The state of that run, without the rows of its replay. Raises `BadRequest` if it has no such checkpoint."""
         if self.step is None:
-            found = checkpoint.newest(self.directory)
+            found = checkpoint.newest(self.directory, rows=False)
             if found is None:
                 raise BadRequest(f"{self.directory} holds no checkpoint", "init")
             return cast(StateDict, found[1]["run"])
         if self.step not in checkpoint.steps(self.directory):
             raise BadRequest(f"{self.directory} holds no checkpoint of step {self.step} any more", "init")
-        return cast(StateDict, checkpoint.load(self.directory / "checkpoints" / str(self.step))["run"])
+        path = self.directory / "checkpoints" / str(self.step)
+        return cast(StateDict, checkpoint.load(path, rows=False)["run"])
 
 
 def new_run(experiment: Experiment, init: Start | None = None) -> Run:
