@@ -205,12 +205,12 @@ class OffPolicy(ReplayLearner[H]):
         return {**super().state_dict(), **critics}
 
     def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        if "optimizer" in state["critic"]:
+        if "optimizer" in state.get("critic", {}):
             raise BadRequest(
                 "an older version wrote this state, with the critics' optimiser elsewhere; init=RUN_DIR takes the rest",
                 "resume",
             )
+        super().load_state_dict(state)
         load(self.critic_adam, state["critic_optimizer"])
 
     def load_policy(self, state: StateDict) -> None:
