@@ -124,12 +124,12 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
 
     kept = [str(step) for step in checkpoint.steps(run_dir)]
     if which == "latest":
-        found = checkpoint.newest(run_dir)
+        found = checkpoint.newest(run_dir, rows=False)
         if found is None:
             raise BadRequest(f"{run_dir} holds no checkpoint", "run")
         return found
     if which == "best":
-        newest = checkpoint.newest(run_dir)
+        newest = checkpoint.newest(run_dir, rows=False)
         best = None if newest is None else newest[1]["run"]["best"]
         if best is None:
             raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
@@ -138,7 +138,7 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
         choices = ["latest", "best", *kept]
         raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
     path = run_dir / "checkpoints" / which
-    return path, checkpoint.load(path)
+    return path, checkpoint.load(path, rows=False)
 
 
 def _individual(

@@ -6,7 +6,9 @@ One vector makes an optimiser step, a gradient norm or a genome a single operati
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +30,7 @@ class Layout:
     def sizes(self) -> list[int]:
         return [math.prod(shape) for shape in self.shapes]
 
-    def flatten(self, named: dict[str, Tensor]) -> Tensor:
+    def flatten(self, named: Mapping[str, Tensor]) -> Tensor:
         """Named parameters -> [D]. Raises ValueError where a name or shape does not fit."""
         if set(named) != set(self.names):
             raise ValueError(
@@ -45,3 +47,22 @@ class Layout:
         """[D] -> named views of it."""
         parts = theta.split(self.sizes)
         return {n: p.view(s) for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
+
+    def copied(self, theta: Tensor) -> dict[str, Tensor]:
+        """[D] -> named copies on the CPU, as a state holds them."""
+        return copied(self.unflatten(theta))
+
+    def load(self, theta: Tensor, named: Mapping[str, Any]) -> None:
+        """Named parameters of a state -> theta [D], in place. Raises ValueError where a name or shape does not fit."""
+        theta.copy_(self.flatten({name: torch.as_tensor(x) for name, x in named.items()}))
+
+
+def copied(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies of tensors on the CPU, as a state holds them."""
+    return {name: x.cpu().clone() for name, x in named.items()}
+
+
+def load(tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    """The inverse of `copied`: a state -> tensors, in place. Raises KeyError for one that the state lacks."""
+    for name, x in tensors.items():
+        x.copy_(torch.as_tensor(state[name]))

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from evorl.rl.separate_updates import AnyLearner, copied
+from evorl.nets.flat import copied
+from evorl.rl.separate_updates import AnyLearner
 from evorl.util.types import StateDict
 
 

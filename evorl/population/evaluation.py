@@ -35,7 +35,7 @@ from evorl.population.results import (
     result_of_episodes,
     with_seconds,
 )
-from evorl.rl.core import Acting, Episode, Learner, NotFinite
+from evorl.rl.core import Acting, Episode, Learner, NotFinite, inherited, optimizers
 from evorl.rl.evaluation import EvaluationNoise, episodes_in_order, episodes_per_slot, play_slots
 from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.stacked_policies import Actor, StackedPolicies
@@ -295,7 +295,7 @@ def _train_plan(experiment: Experiment, evolution: IndependentEvolution) -> Eval
         one = begun(experiment.seed)
         one.load_policy(state)
         own = one.state_dict()
-        learned = {"moments": own["moments"], "optimizer": state["optimizer"]}
+        learned = {**inherited(own), **optimizers(state)}
         return layout.flatten(own["policy"]).numpy(), {"steps": 0, "learner": learned}
 
     space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
@@ -343,9 +343,8 @@ class TrainEvaluator:
             run.iterate()
         episodes = _play_fitness_episodes(run.experiment.mdp, run.learner, self.experiment.seed, e, one.id)
         state = run.learner.state_dict()
-        kept = {name: with_whole_rows(part) for name, part in state.items() if name != "policy"}
-        if not e.inherit_optimizer:
-            kept.pop("optimizer")
+        left = {"policy"} if e.inherit_optimizer else {"policy", *optimizers(state)}
+        kept = {name: with_whole_rows(part) for name, part in state.items() if name not in left}
         answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides)
         return answer._replace(
             cost=answer.cost + run.steps - began,

@@ -22,14 +22,12 @@ from evorl.ec.core import Individual, failed, objectives, unpack_evaluations
 from evorl.ec.space import Space, Value
 from evorl.ops.pareto import best
 from evorl.population.evaluation import EvaluationPlan
+from evorl.rl.core import inherited, optimizers
 from evorl.training.train import Start
 from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
 Line = TypeVar("Line", bound=msgspec.Struct)
-
-INHERITED = ("moments", "optimizer")
-"""Parts of a learner's state that are taken beside its policy; the optimiser only with ``init_optimizer``."""
 
 
 class InitialState(NamedTuple):
@@ -104,12 +102,10 @@ def initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[Initial
         raise BadRequest("individuals that only play have no optimiser", "init_optimizer")
     if init.optimizer and people and "optimizer" not in (people[0].memory or {}).get("learner", {}):
         raise BadRequest(f"the individuals of {init.directory} hand on no optimiser's state", "init_optimizer")
-    found = [InitialState(weights, _without_optimizer(memory, init.optimizer), genes[people[0].id] if people else {})]
+    found = [InitialState(weights, _taken_over(memory, init.optimizer), genes[people[0].id] if people else {})]
     if people and np.array_equal(weights, _weights(people[0])):  # both populations lay out their weights alike
         others = [one for one in people[1:] if one.weights is not None]  # None if they were sent as seeds
-        found += [
-            InitialState(_weights(one), _without_optimizer(one.memory, init.optimizer), genes[one.id]) for one in others
-        ]
+        found += [InitialState(_weights(one), _taken_over(one.memory, init.optimizer), genes[one.id]) for one in others]
     return found[:most]
 
 
@@ -145,14 +141,14 @@ def _weights(one: Individual) -> NDArray[np.float32]:
     return np.asarray(one.weights, np.float32)
 
 
-def _without_optimizer(memory: StateDict | None, optimizer: bool) -> StateDict | None:
+def _taken_over(memory: StateDict | None, optimizer: bool) -> StateDict | None:
     """Return the part of a memory that another run takes; its schedules begin at step 0."""
     if memory is None or "learner" not in memory:
         return (
             {"moments": memory["moments"]} if memory and "moments" in memory else None
         )  # a cap on episode lengths is not taken
-    names = INHERITED if optimizer else INHERITED[:1]
-    return {"steps": 0, "learner": {name: memory["learner"][name] for name in names}}
+    learner = memory["learner"]
+    return {"steps": 0, "learner": inherited(learner) | (optimizers(learner) if optimizer else {})}
 
 
 class JournalEntry(msgspec.Struct):

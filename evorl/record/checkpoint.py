@@ -238,8 +238,8 @@ def steps(run_dir: Path) -> list[int]:
     return sorted(int(path.name) for path in home.glob("[0-9]*") if path.name.isdecimal() and path.is_dir())
 
 
-def newest(run_dir: Path) -> tuple[Path, StateDict] | None:
-    """Return the newest complete checkpoint and its state; None if no checkpoint was saved.
+def newest(run_dir: Path, rows: bool = True) -> tuple[Path, StateDict] | None:
+    """Return the newest complete checkpoint and its state (`load`); None if no checkpoint was saved.
 
     Damaged checkpoints are skipped with a warning. Raises `DamagedCheckpoint` if all of them are damaged.
     """
@@ -247,7 +247,7 @@ def newest(run_dir: Path) -> tuple[Path, StateDict] | None:
     for step in reversed(steps(run_dir)):
         path = run_dir / "checkpoints" / str(step)
         try:
-            state = load(path)
+            state = load(path, rows)
         except DamagedCheckpoint as error:
             damaged.append((step, error))
             continue
@@ -259,8 +259,11 @@ def newest(run_dir: Path) -> tuple[Path, StateDict] | None:
     return None
 
 
-def load(path: Path) -> StateDict:
-    """Return the state of a checkpoint directory. Raises `DamagedCheckpoint` with the name of a damaged file."""
+def load(path: Path, rows: bool = True) -> StateDict:
+    """Return the state of a checkpoint directory. Raises `DamagedCheckpoint` with the name of a damaged file.
+
+    ``rows`` False reads no `AppendedRows`, which may take gigabytes: None is in their place.
+    """
     manifest = _read_manifest(path)
     arrays: dict[str, Any] = {**tensors.decode(_read_verified(path / _TENSORS, manifest["files"][_TENSORS]))}
     document = json.loads(_read_verified(path / _STATE, manifest["files"][_STATE]))
@@ -269,8 +272,9 @@ def load(path: Path) -> StateDict:
     state: StateDict = document["state"]
     for name, array in arrays.items():
         _insert(state, name, array)
-    for name, found in document.get("rows", {}).items():
-        _insert(state, name, _read_rows(path, manifest, found))
+    if rows:
+        for name, found in document.get("rows", {}).items():
+            _insert(state, name, _read_rows(path, manifest, found))
     return state
 
 

@@ -271,6 +271,20 @@ class Learner(Acting, Protocol):
         ...
 
 
+INHERITED = ("moments", "critic", "policy_target", "alpha")
+"""Parts of a learner's state that another run takes over beside the policy, where the learner has them."""
+
+
+def inherited(state: StateDict) -> StateDict:
+    """The `INHERITED` parts of a learner's state."""
+    return {name: state[name] for name in INHERITED if name in state}
+
+
+def optimizers(state: StateDict) -> StateDict:
+    """The optimisers in a learner's state: the parts whose names end in ``optimizer``."""
+    return {name: part for name, part in state.items() if name.endswith("optimizer")}
+
+
 class NotFinite(ArithmeticError):
     """A NaN or an infinity; the message names what, where and at which step."""
 

@@ -120,12 +120,10 @@ class Learner(OffPolicy[H]):
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        target = {k: v.cpu().clone() for k, v in self.layout.unflatten(self.theta_target).items()}
-        return {**super().state_dict(), "policy_target": target}
+        return {**super().state_dict(), "policy_target": self.layout.copied(self.theta_target)}
 
     def load_policy(self, state: StateDict) -> None:
         super().load_policy(state)
         if "policy_target" not in state:
             raise ValueError("it has no target actor")
-        named = {k: torch.as_tensor(v) for k, v in state["policy_target"].items()}
-        self.theta_target.copy_(self.layout.flatten(named))
+        self.layout.load(self.theta_target, state["policy_target"])

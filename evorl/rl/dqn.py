@@ -305,7 +305,7 @@ class Learner(ReplayLearner[H]):
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        target = {k: v.cpu().clone() for k, v in self.layout.unflatten(self.theta_target).items()}
+        target = self.layout.copied(self.theta_target)
         found = {**super().state_dict(), "policy_target": target, "exploration": self.exploration}
         return {**found, "priorities": self.priorities.state_dict()} if self.hyper.prioritized else found
 
@@ -320,8 +320,7 @@ class Learner(ReplayLearner[H]):
         super().load_policy(state)
         if "policy_target" not in state:
             raise ValueError("it has no target network of action values")
-        named = {k: torch.as_tensor(v) for k, v in state["policy_target"].items()}
-        self.theta_target.copy_(self.layout.flatten(named))
+        self.layout.load(self.theta_target, state["policy_target"])
 
 
 def of_action(values: Tensor, action: Tensor) -> Tensor:

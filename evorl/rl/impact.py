@@ -114,10 +114,8 @@ class Learner(RolloutLearner[Impact]):
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        target = {k: v.cpu().clone() for k, v in self.layout.unflatten(self.theta_target).items()}
-        return {**super().state_dict(), "policy_target": target}
+        return {**super().state_dict(), "policy_target": self.layout.copied(self.theta_target)}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        named = {k: torch.as_tensor(v) for k, v in state["policy_target"].items()}
-        self.theta_target.copy_(self.layout.flatten(named))
+        self.layout.load(self.theta_target, state["policy_target"])

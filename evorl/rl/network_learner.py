@@ -17,7 +17,7 @@ from evorl.nets.action_values import ActionValues
 from evorl.nets.capture import TraceCache, capture
 from evorl.nets.compiled import compiled
 from evorl.nets.distributions import log_prob_entropy, sample, to_world
-from evorl.nets.flat import Layout
+from evorl.nets.flat import Layout, copied, load
 from evorl.nets.policy import Output, Policy
 from evorl.nets.statistics import Moments
 from evorl.ops.adam import adam, fused_adam
@@ -201,23 +201,21 @@ class NetworkLearner(Generic[H]):
 
     def state_dict(self) -> StateDict:
         return {
-            "policy": {k: v.cpu().clone() for k, v in self.layout.unflatten(self.theta).items()},
-            "optimizer": {k: v.cpu().clone() for k, v in self.adam.items()},
+            "policy": self.layout.copied(self.theta),
+            "optimizer": copied(self.adam),
             "moments": None if self.moments is None else self.moments.state_dict(),
         }
 
     def load_state_dict(self, state: StateDict) -> None:
         self.load_policy(state)
-        for name, x in self.adam.items():
-            x.copy_(torch.as_tensor(state["optimizer"][name]))
+        load(self.adam, state["optimizer"])
 
     def load_policy(self, state: StateDict) -> None:
         """Load only the weights and input statistics of another run. Raises ValueError if they do not fit."""
-        theta = self.layout.flatten({k: torch.as_tensor(v) for k, v in state["policy"].items()})
         if (self.moments is None) != (state["moments"] is None):
             raise ValueError(f"the weights were trained with{'out' * (state['moments'] is None)} normalize_inputs")
+        self.layout.load(self.theta, state["policy"])
         if self.moments is not None:
             self.moments.load_state_dict(state["moments"])
-        self.theta.copy_(theta)
         if self.collective is not None:
             self.collective.stale = True

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from evorl.mdp.core import Box, Spec, StateDict
-from evorl.nets.flat import Layout
+from evorl.nets.flat import Layout, copied, load
 from evorl.nets.policy import Activation, Net, Output, Policy, uniform_weights
 from evorl.nets.q_functions import QFunctions
 from evorl.rl.replay_learner import Reading, ReplayHyper, ReplayLearner
@@ -200,21 +200,18 @@ class OffPolicy(ReplayLearner[H]):
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        def named(phi: Tensor) -> StateDict:
-            return {k: v.cpu().clone() for k, v in self.critic_layout.unflatten(phi).items()}
-
-        return {
-            **super().state_dict(),
-            "critic": {
-                "q": named(self.phi), "target": named(self.phi_target),
-                "optimizer": {k: v.cpu().clone() for k, v in self.critic_adam.items()},
-            },
-        }  # fmt: skip
+        q, target = self.critic_layout.copied(self.phi), self.critic_layout.copied(self.phi_target)
+        critics = {"critic": {"q": q, "target": target}, "critic_optimizer": copied(self.critic_adam)}
+        return {**super().state_dict(), **critics}
 
     def load_state_dict(self, state: StateDict) -> None:
+        if "optimizer" in state.get("critic", {}):
+            raise BadRequest(
+                "an older version wrote this state, with the critics' optimiser elsewhere; init=RUN_DIR takes the rest",
+                "resume",
+            )
         super().load_state_dict(state)
-        for name, x in self.critic_adam.items():
-            x.copy_(torch.as_tensor(state["critic"]["optimizer"][name]))
+        load(self.critic_adam, state["critic_optimizer"])
 
     def load_policy(self, state: StateDict) -> None:
         """Load the actor, the critics with their targets, and the input statistics. Raises ValueError."""
@@ -222,5 +219,4 @@ class OffPolicy(ReplayLearner[H]):
         if "critic" not in state:
             raise ValueError("it has no critic of state and action")
         for x, name in ((self.phi, "q"), (self.phi_target, "target")):
-            named = {k: torch.as_tensor(v) for k, v in state["critic"][name].items()}
-            x.copy_(self.critic_layout.flatten(named))
+            self.critic_layout.load(x, state["critic"][name])

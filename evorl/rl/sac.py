@@ -14,6 +14,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.distributions import LOG_STD
+from evorl.nets.flat import copied, load
 from evorl.nets.policy import Net
 from evorl.ops.adam import adam
 from evorl.rl.data_parallel import Split
@@ -147,12 +148,19 @@ class Learner(OffPolicy[SAC]):
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "alpha": {name: x.cpu().clone() for name, x in self.alpha.items()}}
+        moments = copied(self.alpha)
+        alpha = {"log": moments.pop("log")}
+        return {**super().state_dict(), "alpha": alpha, "alpha_optimizer": moments}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
-        for name, x in self.alpha.items():
-            x.copy_(torch.as_tensor(state["alpha"][name]))
+        load({name: x for name, x in self.alpha.items() if name != "log"}, state["alpha_optimizer"])
+
+    def load_policy(self, state: StateDict) -> None:
+        """Load a learned temperature too: the critics' values contain the entropy with this weight."""
+        super().load_policy(state)
+        if self.hyper.learn_alpha:
+            load({"log": self.alpha["log"]}, state["alpha"])
 
 
 def squashed(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,11 +28,6 @@ Trained = tuple[Tensor, Metrics]  # an actor [D], and the means of its training'
 AnyLearner = OffPolicy[OffPolicyHyper]
 
 
-def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of a critic's state, for a message."""
-    return {name: x.cpu().clone() for name, x in tensors.items()}
-
-
 def load_critic(learner: AnyLearner, state: Mapping[str, Any]) -> None:
     """Take over a `OffPolicy.critic_state`, or the part of it that is an actor's `OffPolicy.guide`."""
     mine = learner.critic_state()

@@ -19,7 +19,7 @@ from torch import Tensor
 from evorl.mdp.core import Spec, StateDict, World, WorldError
 from evorl.nets.compiled import require_compiler
 from evorl.record import checkpoint
-from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means
+from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means, optimizers
 from evorl.rl.data_parallel import Leader, Parallel
 from evorl.rl.evaluation import evaluate_policy, fitness
 from evorl.rl.sampler import Sampler
@@ -220,15 +220,16 @@ class Start:
 
     @cached_property
     def past(self) -> StateDict:
-        """The state of that run. Raises `BadRequest` if the checkpoint does not exist."""
+        """The state of that run, without the rows of its replay. Raises `BadRequest` if it has no such checkpoint."""
         if self.step is None:
-            found = checkpoint.newest(self.directory)
+            found = checkpoint.newest(self.directory, rows=False)
             if found is None:
                 raise BadRequest(f"{self.directory} holds no checkpoint", "init")
             return cast(StateDict, found[1]["run"])
         if self.step not in checkpoint.steps(self.directory):
             raise BadRequest(f"{self.directory} holds no checkpoint of step {self.step} any more", "init")
-        return cast(StateDict, checkpoint.load(self.directory / "checkpoints" / str(self.step))["run"])
+        path = self.directory / "checkpoints" / str(self.step)
+        return cast(StateDict, checkpoint.load(path, rows=False)["run"])
 
 
 def new_run(experiment: Experiment, init: Start | None = None) -> Run:
@@ -252,11 +253,11 @@ def evaluated(learner: Learner, experiment: Experiment, steps: int) -> Metrics:
 
 
 def _load_start(run: Run, init: Start) -> None:
-    if not init.optimizer:
-        return load_policy(run.learner, init)
-    state, own = init.past["learner"], run.learner.state_dict()
-    with _explained(init):
-        run.learner.load_state_dict({**own, **{name: state[name] for name in ("policy", "moments", "optimizer")}})
+    load_policy(run.learner, init)
+    if init.optimizer:
+        state, own = init.past["learner"], run.learner.state_dict()
+        with _explained(init):
+            run.learner.load_state_dict({**own, **{name: state[name] for name in optimizers(own)}})
 
 
 def load_policy(learner: Learner, init: Start) -> None:

@@ -70,3 +70,24 @@ def test_a_missing_and_a_foreign_name_are_named() -> None:
 def test_a_wrong_shape_is_named() -> None:
     with pytest.raises(ValueError, match=r"parameter hidden.0.weight has shape \[2, 3, 7\], the network wants"):
         Layout.of(policy()).flatten(dict(policy((7, 4)).named_parameters()))
+
+
+def test_a_copy_for_a_state_comes_back() -> None:
+    """Also as arrays, which is what a message makes of it."""
+    layout = Layout.of(policy())
+    theta = torch.randn(sum(layout.sizes), generator=torch.Generator().manual_seed(1))
+    named, other = layout.copied(theta), torch.zeros_like(theta)
+    assert all(torch.equal(named[name], x) for name, x in layout.unflatten(theta).items())
+    layout.load(other, {name: x.numpy() for name, x in reversed(named.items())})
+    assert torch.equal(other, theta)
+    theta.zero_()
+    layout.load(other, named)
+    assert other.any() and not torch.equal(other, theta)  # neither is a view
+
+
+def test_what_does_not_fit_is_not_loaded() -> None:
+    layout = Layout.of(policy())
+    theta = torch.zeros(sum(layout.sizes))
+    with pytest.raises(ValueError, match=r"parameter hidden.0.weight has shape"):
+        layout.load(theta, dict(policy((7, 4)).named_parameters()))
+    assert not theta.any()

@@ -291,21 +291,3 @@ def test_a_run_is_repeated_from_what_it_began_with(
     assert go(f"replay={one}", f"hydra.run.dir={tmp_path / 'third'}") == 2
     assert f"init: {source} holds no checkpoint of step {step} any more" in capsys.readouterr().err
     assert not (tmp_path / "third").exists()
-
-
-def test_a_target_network_begins_as_a_copy_of_the_given_policy() -> None:
-    from rl_toys import Chain
-
-    from evorl.population.evaluation import _inherit, _layout
-    from evorl.rl.dqn import DQN
-
-    hyper = DQN(slots=1, batch=4, warm_up=4, capacity=100)
-    given, own = (hyper.learner(Chain.spec, seed, torch.device("cpu")) for seed in (1, 2))
-    layout = _layout(given)
-    weights = layout.flatten(given.state_dict()["policy"]).numpy()
-    _inherit(own, layout, weights, None)
-    assert torch.equal(own.theta, given.theta) and torch.equal(own.theta_target, own.theta)
-    other = given.state_dict()["policy_target"]
-    other = {name: x + 1 for name, x in other.items()}
-    _inherit(own, layout, weights, {"learner": {"policy_target": other}})
-    assert torch.equal(own.theta_target, given.theta + 1)

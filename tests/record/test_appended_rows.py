@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evorl.evaluate import _checkpoint
 from evorl.record import checkpoint
+from evorl.training.train import Start
 from evorl.util.types import AppendedRows
 
 WIDE = 1 << 16  # bytes of a row
@@ -113,3 +115,34 @@ def test_no_rows(tmp_path: Path) -> None:
     assert checkpoint.load(tmp_path / "checkpoints" / "1")["a"]["log"] == {"first": 0, "rows": {}}
     save(tmp_path, 2, 0, 3, 1)
     check(tmp_path, 2, 0, 3)
+
+
+def test_a_state_without_its_rows_reads_none_of_them(tmp_path: Path) -> None:
+    save(tmp_path, 1, 0, 10, None)
+    save(tmp_path, 2, 0, 20, 1)
+    path = tmp_path / "checkpoints" / "2"
+    for name in segments(tmp_path, 2):
+        (path / name).unlink()
+    assert checkpoint.load(path, rows=False) == {"a": {"log": None}, "n": 20}
+    assert checkpoint.newest(tmp_path, rows=False) == (path, {"a": {"log": None}, "n": 20})
+    (path / "state.json").write_bytes(b"damage")
+    with pytest.raises(checkpoint.DamagedCheckpoint, match=r"state\.json"):
+        checkpoint.load(path, rows=False)
+    found = checkpoint.newest(tmp_path, rows=False)
+    assert found is not None and found[0].name == "1"
+
+
+def test_who_needs_a_policy_reads_no_rows(tmp_path: Path) -> None:
+    """Or ``evorl.evaluate`` and ``init=`` would need the memory of the whole replay."""
+    for step in (1, 2):
+        log = AppendedRows(0, 10, rows)
+        run = {"steps": step, "best": [0.5, 1], "learner": {"policy": {"w": np.ones(3)}, "replay": log}}
+        checkpoint.save(tmp_path, step, {"run": run}, keep=2, previous=step - 1 or None)
+    for file in tmp_path.glob("checkpoints/*/rows-*"):
+        file.unlink()
+    for which, step in (("latest", 2), ("best", 1), ("2", 2)):
+        path, state = _checkpoint(tmp_path, which)
+        assert path.name == str(step) == str(state["run"]["steps"])
+    for start, step in ((Start(tmp_path), 2), (Start(tmp_path, step=1), 1)):
+        assert start.past["steps"] == step
+        np.testing.assert_array_equal(start.past["learner"]["policy"]["w"], np.ones(3))

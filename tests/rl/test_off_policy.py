@@ -15,12 +15,13 @@ from rl_toys import Game, advance, collected_from
 from torch import Tensor
 
 from evorl.mdp.core import Array, Box, Discrete, Input, Spec, State, Step
+from evorl.nets.flat import copied
 from evorl.nets.policy import Net
 from evorl.rl.core import NotFinite
 from evorl.rl.ddpg import DDPG
 from evorl.rl.replay_learner import Reading
 from evorl.rl.sac import SAC, squashed
-from evorl.rl.separate_updates import copied, load_critic, train_actor, train_actors, train_critic
+from evorl.rl.separate_updates import load_critic, train_actor, train_actors, train_critic
 from evorl.rl.td3 import TD3
 from evorl.util.errors import BadRequest
 
