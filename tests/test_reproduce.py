@@ -41,8 +41,8 @@ def test_every_program_that_declares_a_table_is_listed(capsys: pytest.CaptureFix
     told = capsys.readouterr().out
     for name in NAMES:
         assert re.search(rf"^  {name} +(reproduced|scaled|not run)", told, re.MULTILINE)
-        assert f"python -m evorl.reproduce {name} profile=ci" in told
-    assert told.count("core hours: ci ") == len(NAMES)
+        assert f"python -m evorl.reproduce {name} profile=" in told
+    assert told.count("core hours: ") == len(NAMES)
     assert all(one.why in told for paper in papers.papers().values() for one in paper.unmeasured)
 
 
@@ -251,6 +251,15 @@ def test_jobs_that_failed_are_told_and_nothing_is_drawn_of_none(
     assert "the same command goes on with them" in capsys.readouterr().err and told(tmp_path)["made_of"] is None
 
 
+def test_a_smaller_size_does_not_replace_a_larger_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_run", lambda command: pytest.fail("a run was made"))
+    found = Analysis(header=["n"], rows=[["1"]])
+    pages.write(tmp_path / "out", "small", pages.content(TABLE, found, "paper", [], {}, None), found)
+    both = replace(TABLE, profiles={**TABLE.profiles, "paper": TABLE.profiles["ci"]})
+    with pytest.raises(BadRequest, match="out has the result of profile=paper; give another folder"):
+        loop.reproduce(both, asked(tmp_path))
+
+
 def test_peers_that_are_missing_are_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_run", lambda command: pytest.fail("a run was made"))
     monkeypatch.setattr(loop, "PEERS", tmp_path / "none")
@@ -264,7 +273,7 @@ def test_a_measurement_is_made_once(tmp_path: Path) -> None:
     assert one.results(tmp_path) is None
     for _ in range(2):
         assert one.carry_out(tmp_path, ["rl.lr=1", "cluster=ray"])
-    assert made == [["rl.lr=1", "cluster=ray"]]
+    assert made == [["rl.lr=1"]]
     assert parts.measured_of(tmp_path, [one, Measurement("c", len)]) == {"a/b": {"n": 1}}
     assert one.carry_out(tmp_path, ["rl.lr=1"])  # where it ran does not matter
     with pytest.raises(BadRequest, match=r"was measured with rl\.lr=1; give another folder"):

@@ -13,7 +13,7 @@ PAPER = Paper(
             "Atari-57 and DMLab-30 of the paper that it follows",
             "IMPALA's shallow network has 466 % of human scores on 57 games (mean), the deep one 958 %",
             "Espeholt et al. 2018",
-            "the platform shows two games; 57 of them for 200M frames are some 10,000 core hours",
+            "the platform shows two games; all of them for 200M frames take a cluster",
         ),
     ),
 )

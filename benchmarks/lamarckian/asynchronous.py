@@ -22,7 +22,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evorl.cli.config import experiment_of_words
-from evorl.population.loop import Population
 from evorl.reproduction.parts import Measurement
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
@@ -54,6 +53,8 @@ class Told(NamedTuple):
 
 def search(size: Size, asynchronous: bool, seed: int, also: Sequence[str] = ()) -> list[Told]:
     """All evaluations until the time is over; asynchronous, those that were under way then as well."""
+    from evorl.population.loop import Population
+
     words = [
         "+experiment=lamarckian/pbt_pong", f"ec.population={size.population}", f"ec.train_steps={STEPS}",
         f"ec.episodes={EPISODES}", f"ec.asynchronous={str(asynchronous).lower()}",

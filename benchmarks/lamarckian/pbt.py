@@ -29,7 +29,6 @@ from evorl.cli.config import experiment_of_words
 from evorl.cluster.local import Local
 from evorl.reproduction.parts import Measurement
 from evorl.reproduction.table import Analysis, Found, Profile, Table
-from evorl.training.train import Run
 from evorl.util.errors import BadRequest
 
 OUR_NAME, PEER_NAME = "evorl", "Ray Tune + RLlib"
@@ -56,6 +55,8 @@ OWN = ("+experiment=lamarckian/pbt_pong", "rl.compile=true")
 
 def compiling() -> float:
     """Seconds of a run's first batch, for which the gradient step is compiled."""
+    from evorl.training.train import Run
+
     run = Run(replace(experiment_of_words(OWN), ec=None, cluster=Local()))
     began = time.perf_counter()
     run.iterate()

@@ -43,11 +43,12 @@ def reproduce(table: Table, asked: Asked) -> None:
     short, size = asked.name.rpartition("/")[2], table.profiles[asked.profile]
     page = asked.out / f"{short}.md"
     kept = pages.read(asked.out, short)
+    made_of = fingerprint(size.parts, asked)
+    if kept and made_of and kept["made_of"] == made_of and not asked.draw:
+        print(f"{asked.name} is done: {page}; --draw draws it anew")
+        return
+    _check_size(table, asked, kept)
     if not asked.draw:
-        made_of = fingerprint(size.parts, asked)
-        if kept and made_of and kept["made_of"] == made_of:
-            print(f"{asked.name} is done: {page}; --draw draws it anew")
-            return
         if table.peers and not PEERS.exists():
             raise BadRequest(f"{asked.name} runs programs of .venv-peers, which is not there: make peers")
         check_words(size.parts, asked.also)
@@ -64,6 +65,13 @@ def reproduce(table: Table, asked: Asked) -> None:
     if not all(complete):
         print("evorl: some jobs have not finished; the same command goes on with them", file=sys.stderr)
         raise SystemExit(1)
+
+
+def _check_size(table: Table, asked: Asked, kept: pages.Content | None) -> None:
+    """Raise `BadRequest` where a smaller profile would replace the result of a larger one."""
+    order = [*table.profiles]
+    if kept and order.index(asked.profile) < order.index(kept["profile"]):
+        raise BadRequest(f"{asked.out} has the result of profile={kept['profile']}; give another folder", "out")
 
 
 def check_words(parts: Sequence[Part], also: Sequence[str]) -> None:

@@ -60,6 +60,7 @@ def measured(table: Table, told: Content | None) -> str:
 
 
 def command(name: str, profile: str) -> str:
+    """What to type."""
     return f"python -m evorl.reproduce {name} profile={profile}"
 
 
@@ -74,7 +75,7 @@ def listing() -> str:
         for name, table, told in _tables(folder, paper):
             cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, told).items())
             lines += [f"  {name:28}{status(told):12}{table.of}", f"  {'':40}core hours: {cost}"]
-            lines += [f"  {'':40}{command(name, 'ci')}"]
+            lines += [f"  {'':40}{command(name, _size(told))}"]
         lines += [f"  {'(no program)':28}{'not run':12}{one.of}: {one.why}" for one in paper.unmeasured]
         lines.append("")
     return "\n".join(lines).rstrip()
@@ -98,9 +99,7 @@ def page() -> str:
     lines = [INTRODUCTION]
     for folder, paper in papers.papers().items():
         lines += ["", f"## {paper.title}", "", f"{paper.source} [More]({folder}/README.md).", ""]
-        lines += pages.rows_of(
-            ["what", "status", "claim", "measured", "size", "core hours", "command"], [*_rows(folder, paper)]
-        )
+        lines += pages.rows_of(HEADER, [*_rows(folder, paper)], numbers=False)
     return "\n".join([*lines, "", OTHERS, ""])
 
 
@@ -113,14 +112,19 @@ def _rows(folder: str, paper: Paper) -> Iterator[list[str]]:
     for name, table, told in _tables(folder, paper):
         short = name.rpartition("/")[2]
         what = f"[{table.of}]({folder}/results/{short}.md)" if told else table.of
-        size = table.profiles[told["profile"] if told else "ci"].told
+        size = table.profiles[_size(told)].told
         if told and told["settings"]:
             size += f"; changed: {', '.join(told['settings'])}"
         cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, told).items())
         claim = f"{table.claim} ({table.source})"
-        yield [what, status(told), claim, measured(table, told), size, cost, f"`{command(name, 'ci')}`"]
+        yield [what, status(told), claim, measured(table, told), size, cost, f"`{command(name, _size(told))}`"]
     for one in paper.unmeasured:
         yield [one.of, f"not run: {one.why}", f"{one.claim} ({one.source})", "-", "-", "-", "-"]
+
+
+def _size(told: Content | None) -> str:
+    """The profile of a row."""
+    return told["profile"] if told else "ci"
 
 
 def _tables(folder: str, paper: Paper) -> Iterator[tuple[str, Table, Content | None]]:

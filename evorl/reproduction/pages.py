@@ -113,9 +113,9 @@ def markdown(told: Content) -> str:
     return "\n".join([*lines, "", *(f"- {name}: {_flat(value)}" for name, value in told["machine"].items()), ""])
 
 
-def rows_of(header: Sequence[str], rows: Cells) -> list[str]:
-    """The lines of a Markdown table; its first column is text, the others are numbers."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
+def rows_of(header: Sequence[str], rows: Cells, numbers: bool = True) -> list[str]:
+    """The lines of a Markdown table, whose columns beyond the first are numbers or text."""
+    rule = ["---", *["---:" if numbers else "---"] * (len(header) - 1)]
     return [f"| {' | '.join(row)} |" for row in (header, rule, *rows)]
 
 

@@ -65,23 +65,23 @@ class Measurement(NamedTuple):
     name: str
     """Of its file, without the suffix."""
     measure: Callable[[Sequence[str]], Any]
-    """Returns plain data; its argument is the words for every job."""
+    """Returns plain data; its argument is the `settings` of the command line."""
 
     def place(self, runs: Path) -> Path:
         return runs / f"{self.name}.json"
 
     def carry_out(self, runs: Path, also: Sequence[str] = ()) -> bool:
         """Measure, unless the answer is there; return True. Raises `BadRequest` if it is that of other words."""
-        place = self.place(runs)
+        place, words = self.place(runs), settings(also)
         kept = read_json(place)
         if kept is None:
-            found = self.measure(also)
+            found = self.measure(words)
             place.parent.mkdir(parents=True, exist_ok=True)
-            write_json(place, {"words": settings(also), "found": found})
+            write_json(place, {"words": words, "found": found})
             print(f"{place} has been measured", flush=True)
-        elif kept["words"] != settings(also):
-            words = " ".join(kept["words"]) or "no words"
-            raise BadRequest(f"{place} was measured with {words}; give another folder: runs=DIR", "runs")
+        elif kept["words"] != words:
+            past = " ".join(kept["words"]) or "no words"
+            raise BadRequest(f"{place} was measured with {past}; give another folder: runs=DIR", "runs")
         return True
 
     def results(self, runs: Path) -> list[bytes] | None:

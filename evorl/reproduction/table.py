@@ -81,6 +81,7 @@ class Table:
     about: str | None
     """What is measured and how: the docstring of the program."""
     profiles: Mapping[str, Profile]
+    """From the smallest to the largest."""
     analyse: Callable[[Found], Analysis | None]
     """None where there is nothing to show yet."""
     measured: Callable[[Mapping[str, Any]], str]
