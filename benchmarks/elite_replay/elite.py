@@ -253,8 +253,8 @@ def measured(data: Mapping[str, Any]) -> str:
 TABLE = Table(
     title="Elite and uniform replay",
     of="Elite and normal replay on Breakout and Seaquest (two figures)",
-    claim="at 12M decisions normal replay, strategy 1 and strategy 3 have 460, 426, 456 on Breakout and 943, 1260, 1386 "
-    "on Seaquest; strategy 3 is ahead early (195 against 137 at 4M on Breakout)",
+    claim="at 12M decisions normal replay, strategy 1 and strategy 3 have 460, 426, 456 on Breakout and 943, 1260, "
+    "1386 on Seaquest; strategy 3 is ahead early (195 against 137 at 4M on Breakout)",
     source="digitised from the figures of the platform's README",
     about=__doc__,
     profiles={
