@@ -77,7 +77,7 @@ def of_table(name: str, words: Sequence[str], flags: set[str]) -> None:
             if isinstance(part, Sweep):
                 print(shlex.join(part.command(asked.runs, asked.also)))
             else:
-                print(f"# {part.name}: measured by {part.measure.__module__}")
+                print(f"# {part.name}: measured by benchmarks/{name}.py")
     else:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)

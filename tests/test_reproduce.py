@@ -127,6 +127,13 @@ def test_print_shows_the_commands_and_runs_none(
         assert line[-2:] == ["rl.warm_up=1000", "seed=1,2"]
 
 
+def test_what_is_no_sweep_is_printed_as_a_comment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce.main(["lamarckian/asynchronous", "profile=ci", "--print"]) == 0
+    names = ["asynchronous-0", "synchronous-0", "synchronous-1", "asynchronous-1"]  # in turn, and back
+    measured = "measured by benchmarks/lamarckian/asynchronous.py"
+    assert capsys.readouterr().out.splitlines() == [f"# asynchronous/{name}: {measured}" for name in names]
+
+
 @pytest.mark.parametrize("profile", ["ci", "paper"])
 def test_the_runs_of_a_profile_are_its_own(profile: str) -> None:
     asked = reproduce.parsed("marvin/walk", papers.table("marvin/walk"), [f"profile={profile}", "seed=0,1"], False)
@@ -239,8 +246,11 @@ def test_jobs_that_failed_are_told_and_nothing_is_drawn_of_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(parts, "_run", lambda command: 1)
-    with pytest.raises(BadRequest, match="holds nothing of test/small that has ended"):
+    with pytest.raises(SystemExit, match="1"):
         loop.reproduce(TABLE, asked(tmp_path))
+    with pytest.raises(BadRequest, match="holds nothing of test/small that has ended"):
+        loop.reproduce(TABLE, asked(tmp_path, draw=True))
+    assert not (tmp_path / "out").exists()
     monkeypatch.setattr(parts, "_run", lambda command: 2)
     with pytest.raises(SystemExit, match="2"):
         loop.reproduce(TABLE, asked(tmp_path))

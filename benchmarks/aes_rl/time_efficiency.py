@@ -25,7 +25,6 @@ from benchmarks.aes_rl.simulation import Outcome, Shape, Stages, asynchronous, s
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
-from evorl.util.errors import BadRequest
 
 WORKERS = (1, 2, 3, 4, 5)
 SIMULATED = (*WORKERS, 8, 16, 32)
@@ -93,12 +92,12 @@ def stages_of(jobs: Sequence[dict[str, Any]], length: float, population: int) ->
     return Stages(train, playing("trained", "evolved"), per_gradient_step("critic") * length, playing("mean"))
 
 
-def alone(runs: Sequence[RunRecord], mode: str) -> Stages:
+def alone(runs: Sequence[RunRecord], mode: str) -> Stages | None:
     """The stages of a mode's run with one worker."""
     for run in runs:
         if MODES[run.choices["ec"]] == mode and run.config["cluster.workers"] == 1:
             return stages_of(jobs_of(run), mean_length(run), int(run.config["ec.population"]))
-    raise BadRequest(f"there is no {mode} run with one worker yet", "runs")
+    return None
 
 
 def mean_length(run: RunRecord) -> float:
@@ -150,9 +149,9 @@ def draw(found: dict[tuple[str, int], Measured], outcomes: dict[tuple[str, int],
 
 def analyse(there: Found) -> Analysis | None:
     done = [run for run in there.runs if run.result is not None]
-    if not done:
+    stages = {mode: one for mode in MODES.values() if (one := alone(done, mode)) is not None}
+    if len(stages) < len(MODES):
         return None
-    stages = {mode: alone(done, mode) for mode in MODES.values()}
     found = {
         (MODES[run.choices["ec"]], n): measure(jobs_of(run), n) for run in done for n in [run.config["cluster.workers"]]
     }

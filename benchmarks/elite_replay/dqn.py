@@ -231,7 +231,8 @@ def analyse(there: Found) -> Analysis | None:
         rows=shown,
         gates=gates,
         pictures=[Picture("dqn", "Return over environment steps", draw(found))],
-        facts=versions,
+        facts={"core hours": round(core_hours([run for each in found.values() for run in sum(each.values(), [])]), 2)}
+        | versions,
         data={"table": data},
     )
 

@@ -165,6 +165,11 @@ def read(samples: Mapping[str, Sequence[Sequence[Sequence[float]]]]) -> dict[boo
     return {mode: [[Told(*one) for one in search] for search in samples[name]] for mode, name in MODES.items()}
 
 
+def core_hours(found: Mapping[bool, list[list[Told]]]) -> float:
+    """Of all searches, until their last evaluation."""
+    return round(WORKERS * sum(one[-1].at for searches in found.values() for one in searches) / 3600, 2)
+
+
 def analyse(there: Found) -> Analysis | None:
     size = SIZES[there.profile]
     both = [seed for seed in range(size.seeds) if all(kept(mode, seed) in there.measured for mode in MODES)]
@@ -180,7 +185,10 @@ def analyse(there: Found) -> Analysis | None:
         header=header,
         rows=rows(found, size),
         pictures=[Picture("asynchronous", "Best fitness over time", draw(found, size))],
-        facts={"load after each search": {name.partition("/")[2]: x["load"] for name, x in there.measured.items()}},
+        facts={
+            "load after each search": {name.partition("/")[2]: x["load"] for name, x in there.measured.items()},
+            "core hours": core_hours(found),
+        },
         data={"size": size._asdict(), "samples": samples},
     )
 

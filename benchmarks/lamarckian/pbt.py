@@ -172,6 +172,11 @@ def contests(size: Size) -> list[Measurement]:
     return [Measurement(f"pbt/{seed}", partial(contest, size, seed)) for seed in range(size.seeds)]
 
 
+def core_hours(runs: Sequence[Mapping[str, Any]], cores: int) -> float:
+    """Of both programs, on all cores, until their last result."""
+    return round(cores * sum(one[name][-1][0] for one in runs for name in (OUR_NAME, PEER_NAME)) / 3600, 2)
+
+
 def analyse(there: Found) -> Analysis | None:
     runs = list(there.measured.values())
     if not runs:
@@ -188,6 +193,7 @@ def analyse(there: Found) -> Analysis | None:
             "compiler, before the clock": f"{runs[0]['compiler']} s",
             "load before each seed": ", ".join(str(one["load"]) for one in runs),
             "peers": runs[0]["peers"],
+            "core hours": core_hours(runs, os.cpu_count() or 1),
         },
         data={
             "profile": size._asdict(),

@@ -56,15 +56,17 @@ def reproduce(table: Table, asked: Asked) -> None:
     complete = [asked.draw or part.carry_out(asked.runs, asked.also) for part in size.parts]
     found = Found(asked.profile, runs_of(asked.runs, size.parts), measured_of(asked.runs, size.parts))
     told = table.analyse(found)
-    if told is None:
-        raise BadRequest(f"{asked.runs} holds nothing of {asked.name} that has ended", "runs")
-    facts |= pages.of_runs(found.runs)
-    result = pages.content(table, told, asked.profile, settings(asked.also), facts, fingerprint(size.parts, asked))
-    pages.write(asked.out, short, result, told)
-    print(page)
+    if told is not None:
+        facts |= pages.of_runs(found.runs)
+        made_of = fingerprint(size.parts, asked)
+        result = pages.content(table, told, asked.profile, settings(asked.also), facts, made_of)
+        pages.write(asked.out, short, result, told)
+        print(page)
     if not all(complete):
         print("evorl: some jobs have not finished; the same command goes on with them", file=sys.stderr)
         raise SystemExit(1)
+    if told is None:
+        raise BadRequest(f"{asked.runs} holds nothing of {asked.name} that has ended", "runs")
 
 
 def _check_size(table: Table, asked: Asked, kept: pages.Content | None) -> None:
