@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,17 +30,18 @@ def folders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_curve_has_a_point_for_each_whole_generation(tmp_path: Path) -> None:
-    from benchmarks.marvin.walk import POPULATION, curve
+    from benchmarks.marvin.generations import curve
+    from benchmarks.marvin.walk import POPULATION
 
     rows = [{"objectives": {"fitness": float(n // POPULATION)}, "step": 10 * n} for n in range(2 * POPULATION + 3)]
     torn = '{"objectives": {"fit'
     (tmp_path / "population.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + torn)
-    returns, steps = curve(tmp_path)
+    returns, steps = curve(tmp_path, POPULATION)
     assert returns.tolist() == [0.0, 1.0] and steps.tolist() == [10 * (POPULATION - 1), 10 * (2 * POPULATION - 1)]
 
 
 def test_a_threshold_is_passed_by_a_mean_and_not_by_a_spike() -> None:
-    from benchmarks.marvin.walk import passed
+    from benchmarks.marvin.generations import passed
 
     spike = np.array([0.0] * 8 + [400.0] + [0.0] * 8)
     assert passed(spike, 100) is None
@@ -50,8 +52,9 @@ def test_a_threshold_is_passed_by_a_mean_and_not_by_a_spike() -> None:
 def test_a_median_is_known_where_those_who_are_not_there_lie_above_it() -> None:
     from common import bound
 
-    from benchmarks.marvin.walk import row
+    from benchmarks.marvin import generations
 
+    row = partial(generations.row, population=30, thresholds=(100.0, 200.0))
     there, longer, shorter = np.full(6, 150.0), np.full(9, 0.0), np.full(3, 0.0)
     assert row("ours", [there, there, longer])[3:6] == ["4, 4, > 9", "4", "150"]
     assert row("ours", [there, there, shorter])[3:6] == ["4, 4, > 3", ">= 4", ">= 150"]
@@ -157,11 +160,12 @@ def test_the_page_of_asynchronous_evolution_says_what_its_samples_say() -> None:
 
 
 def test_the_page_of_marvin_says_what_its_samples_say() -> None:
-    from benchmarks.marvin.walk import row
+    from benchmarks.marvin.generations import row
+    from benchmarks.marvin.walk import POPULATION, THRESHOLDS
 
     told = json.loads((BENCHMARKS / "marvin" / "results" / "walk.json").read_text())
     curves = {name: [np.array(one["returns"]) for one in each] for name, each in told["data"]["runs"].items()}
-    assert [row(name, each) for name, each in curves.items()] == told["rows"]
+    assert [row(name, each, POPULATION, THRESHOLDS) for name, each in curves.items()] == told["rows"]
 
 
 def test_a_median_of_lower_bounds_is_one() -> None:

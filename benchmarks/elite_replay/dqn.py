@@ -225,14 +225,14 @@ def analyse(there: Found) -> Analysis | None:
         return None
     shown, data, gates = rows(found)
     header = ["world, program", "seeds", "steps", "return at the end", "beside", "mean over the run", "beside"]
+    everyone = [run for each in found.values() for runs in each.values() for run in runs]
     versions = {place.partition("/")[2].rsplit("-", 2)[0]: one["versions"] for place, one in there.measured.items()}
     return Analysis(
         header=[*header, "core hours"],
         rows=shown,
         gates=gates,
         pictures=[Picture("dqn", "Return over environment steps", draw(found))],
-        facts={"core hours": round(core_hours([run for each in found.values() for run in sum(each.values(), [])]), 2)}
-        | versions,
+        facts={"core hours": round(core_hours(everyone), 2), **versions},
         data={"table": data},
     )
 

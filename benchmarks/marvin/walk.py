@@ -9,58 +9,26 @@ of the authors' log of 300 generations. The best policy of the run whose last te
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from benchmarks.speed.common import bound
+from benchmarks.marvin.generations import Curve, curve, header, row
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
-Curve = NDArray[np.float64]
 VARIANTS = ("original", "ours")
 COLOURS = dict(zip(VARIANTS, ("tab:blue", "tab:orange"), strict=True))
-POPULATION, WINDOW = 30, 5
+POPULATION = 30
 THRESHOLDS = (100.0, 200.0)
 PUBLISHED = {0: -61.0, 50: -46.0, 100: 80.0, 150: 181.0, 200: 241.0, 250: 225.0, 295: 246.7}
 EPISODES, OTHER = 30, 1_000_000
 """On which the best policy is judged again, and their seed."""
 EXPERIMENTS = "+experiment=" + ",".join(f"marvin/{variant}" for variant in VARIANTS)
-
-
-def curve(place: Path) -> tuple[Curve, Curve]:
-    """Mean return of each whole generation [G], and the environment steps until its end [G]."""
-    lines = (place / "population.jsonl").read_bytes().splitlines(keepends=True)
-    rows = [json.loads(line) for line in lines if line.endswith(b"\n")]
-    whole = len(rows) - len(rows) % POPULATION
-    returns = np.array([row["objectives"]["fitness"] for row in rows[:whole]], float).reshape(-1, POPULATION)
-    return returns.mean(1), np.array([row["step"] for row in rows[POPULATION - 1 : whole : POPULATION]], float)
-
-
-def passed(returns: Curve, threshold: float) -> int | None:
-    """The first generation at which the mean with those before it is above."""
-    means = np.convolve(returns, np.full(WINDOW, 1 / WINDOW), "valid")
-    above = np.flatnonzero(means > threshold)
-    return int(above[0]) + WINDOW - 1 if above.size else None
-
-
-def row(variant: str, curves: list[Curve]) -> list[str]:
-    cells = [variant, str(len(curves)), ", ".join(str(len(one)) for one in curves)]
-    for threshold in THRESHOLDS:
-        found = [passed(one, threshold) for one in curves]
-        known = [len(one) if g is None else g for one, g in zip(curves, found, strict=True)]
-        each = ", ".join(f"> {len(one)}" if g is None else str(g) for one, g in zip(curves, found, strict=True))
-        middle = median(known)
-        sign = bound(found, known)
-        cells += [each, f"{sign}{middle:g}", f"{sign}{POPULATION * (middle + 1):,.0f}"]
-    return [*cells, ", ".join(f"{one[-10:].mean():.0f}" for one in curves)]
 
 
 def draw(curves: Mapping[str, Sequence[Curve]]) -> Figure:
@@ -81,7 +49,7 @@ def analyse(there: Found) -> Analysis | None:
     found: dict[str, dict[Path, tuple[Curve, Curve]]] = {variant: {} for variant in VARIANTS}
     for run in there.runs:
         if (run.directory / "population.jsonl").exists():
-            both = curve(run.directory)
+            both = curve(run.directory, POPULATION)
             if len(both[0]):
                 found[run.choices["experiment"].removeprefix("marvin/")][run.directory] = both
     found = {variant: each for variant, each in found.items() if each}
@@ -90,9 +58,6 @@ def analyse(there: Found) -> Analysis | None:
 
 def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
     curves = {variant: [returns for returns, _ in each.values()] for variant, each in found.items()}
-    header = ["marvin", "seeds", "generations"]
-    for threshold in THRESHOLDS:
-        header += [f"mean above {threshold:g} at generation", "median", "episodes"]
     ends = {place: returns[-10:].mean() for each in found.values() for place, (returns, _) in each.items()}
     best = max(ends, key=lambda place: ends[place])
     walk, film = judge(best, ["individual=best", f"episodes={EPISODES}", f"seed={OTHER}", "fps=50"], film=True)
@@ -101,8 +66,8 @@ def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
         f"({walk['return_min']:.0f} to {walk['return_max']:.0f}) in {walk['length_mean']:.0f} steps: [a film](walk.mp4)"
     )
     return Analysis(
-        header=[*header, "last 10"],
-        rows=[row(variant, each) for variant, each in curves.items()],
+        header=header("marvin", THRESHOLDS),
+        rows=[row(variant, each, POPULATION, THRESHOLDS) for variant, each in curves.items()],
         notes=[note],
         pictures=[Picture("walk", "Mean return over generations", draw(curves))],
         files={"walk.mp4": film},
@@ -121,7 +86,7 @@ def measured(data: Mapping[str, Any]) -> str:
     """The median generation and its range, above 200."""
     shown = []
     for variant, runs in data["runs"].items():
-        cells = row(variant, [np.array(one["returns"]) for one in runs])
+        cells = row(variant, [np.array(one["returns"]) for one in runs], POPULATION, THRESHOLDS)
         shown.append(f"{variant}: mean above 200 at generation {cells[7]} ({cells[6]}; {cells[1]} seeds)")
     return "; ".join(shown)
 
