@@ -64,6 +64,31 @@ def test_a_median_is_known_where_those_who_are_not_there_lie_above_it() -> None:
     assert bound([None, 3.0, 1.0], [2.0, 9.0, 9.0]) == bound([None, 3.0], [2.0, 9.0]) == ">= "
 
 
+def test_cartpole_is_told_by_generation(tmp_path: Path) -> None:
+    from benchmarks.marvin.cartpole import POPULATION, TABLE, analyse, measured
+    from evorl.cli.config import experiment_of_words
+    from evorl.reproduction.loop import first_job
+    from evorl.reproduction.table import Found
+
+    runs = []
+    for seed, speed in enumerate((40, 80)):
+        place = tmp_path / str(seed)
+        place.mkdir()
+        returns = [min(speed * n, 1000) for n in range(40) for _ in range(POPULATION)]
+        rows = [{"objectives": {"fitness": x}, "step": 10 * n} for n, x in enumerate(returns)]
+        (place / "population.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        runs.append(SimpleNamespace(directory=place))
+    assert analyse(Found("ci", [], {})) is None
+    found = analyse(Found("ci", runs, {}))
+    assert found is not None and found.rows[0][:4] == ["original", "2", "40, 40", "14, 8"]
+    assert (
+        measured(found.data) == "2 seeds: mean above 475 at generation 11 (14, 8), above 950 at generation 20 (26, 14)"
+    )
+    made = experiment_of_words(first_job(TABLE.profiles["paper"].parts[0].words))
+    assert made.ec.population == POPULATION and made.mdp.time_limit == 1000 and list(made.rl.net.hidden) == [4]
+    assert made.rl.net.activation == "tanh"  # whatever conf/tuned has for CartPole
+
+
 def test_the_best_walk_is_evaluated_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.marvin import walk
 

@@ -2,9 +2,9 @@
 
 ``evorl.run +experiment=marvin/cartpole`` has the update of marvin/original, 20 policies and episodes of at most 1000
 steps. Its network has two outputs, of which the higher is the action; the authors' has one. The return of a generation
-is the mean over its 20 policies, perturbations included; a threshold counts as passed at the first generation whose mean
-with the 4 before it is above. 475 is the threshold at which gymnasium calls CartPole-v1 solved (there with at most 500
-steps); what the authors call solved is not told.
+is the mean over its 20 policies, perturbations included. A threshold counts as passed at the first generation whose
+mean with the 4 before it is above. 475 is the threshold at which gymnasium calls CartPole-v1 solved (there with at most
+500 steps); what the authors call solved is not told.
 """
 
 from __future__ import annotations
