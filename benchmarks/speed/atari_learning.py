@@ -85,7 +85,7 @@ def spend(metric: str) -> None:
     from evorl.training.train import Run
 
     run = Run(experiment(WAITING))
-    serve(lambda: run.iterate().metrics[metric])
+    serve(lambda: run.iterate().metrics[metric], settle=3)
     run.close()
 
 

@@ -37,15 +37,18 @@ median = statistics.median
 # ------------------------------------------------------------------ workers
 
 
-def serve(update: Callable[[], float], *packages: str) -> None:
+def serve(update: Callable[[], float], *packages: str, settle: int = 0) -> None:
     """Be a worker: answer each number of seconds on stdin with as many updates, [sum of what they return, seconds].
 
     ``update`` collects and learns from one batch and returns its environment steps, or what else is to be summed up.
-    The first one, done before anything is answered, warms up.
+    The first one, done before anything is answered, warms up. ``settle``: updates before each answer that do not count,
+    for what would take the pause between two questions for waiting.
     """
     update()
     say({"versions": versions(*packages)})
     for line in sys.stdin:
+        for _ in range(settle):
+            update()
         total, began = 0.0, time.perf_counter()
         while not total or time.perf_counter() - began < float(line):
             total += update()

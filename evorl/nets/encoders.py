@@ -1,4 +1,4 @@
-"""Encoders of a world's inputs. Images, uint8 [N, C, H, W], go through one of three convolutional networks.
+"""Encoders of a world's inputs. Images, uint8 [N, C, H, W], go through one of four convolutional networks.
 
 All see pixels scaled to [0, 1]. With ``dense`` a linear layer follows the convolutions. Other inputs are flattened.
 """
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from evorl.mdp.core import Input, Spec
 from evorl.util.errors import BadRequest
 
-Encoder = Literal["nature", "impala", "elite"]
+Encoder = Literal["nature", "a3c", "impala", "elite"]
 
 
 class Convolutions(nn.Module):
@@ -26,6 +26,7 @@ class Convolutions(nn.Module):
     """
 
     convolutions: Sequence[tuple[int, int, int]]
+    dense_width = 512
 
     def __init__(self, shape: tuple[int, ...], dense: bool = True) -> None:
         super().__init__()
@@ -37,9 +38,9 @@ class Convolutions(nn.Module):
         if min(height, width) < 1:
             raise BadRequest(f"images of {shape} are too small for this network; nature needs at least 36 x 36", "mdp")
         found = channels * height * width
-        last = (nn.Linear(found, 512), nn.ReLU()) if dense else ()
+        last = (nn.Linear(found, self.dense_width), nn.ReLU()) if dense else ()
         self.layers = nn.Sequential(*modules, nn.Flatten(), *last)
-        self.width = 512 if dense else found
+        self.width = self.dense_width if dense else found
 
     def forward(self, image: Tensor) -> Tensor:
         out: Tensor = self.layers(scaled(image))
@@ -50,6 +51,13 @@ class NatureCNN(Convolutions):
     """Mnih et al. 2015 (Methods, "Model architecture")."""
 
     convolutions = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+
+
+class A3CNet(Convolutions):
+    """The network of A3C (Mnih et al. 2016, section 8), which is that of Mnih et al. 2013: a third of Nature's work."""
+
+    convolutions = ((16, 8, 4), (32, 4, 2))
+    dense_width = 256
 
 
 class EliteCNN(Convolutions):
@@ -114,8 +122,9 @@ class Flatten(nn.Module):
         return x.reshape(len(x), -1).to(torch.float32)
 
 
-IMAGE_ENCODERS: dict[Encoder, type[NatureCNN | EliteCNN | ImpalaResNet]] = {
+IMAGE_ENCODERS: dict[Encoder, type[Convolutions | ImpalaResNet]] = {
     "nature": NatureCNN,
+    "a3c": A3CNet,
     "impala": ImpalaResNet,
     "elite": EliteCNN,
 }

@@ -92,7 +92,8 @@ METRICS: dict[str, Metric] = {
         "-", "vtrace, impact: rollouts that elite or attentive draws for each one that it chooses (lambda)"
     ),
     "replay/encoded_<part>": Metric(
-        "fraction", "vtrace, impact: candidates of elite or attentive whose features were computed last; see lag"
+        "fraction",
+        "vtrace, impact: candidates of elite or attentive that were encoded when they were drawn last; see lag",
     ),
     "replay/distance_<part>": Metric(
         "defined by the distance", "vtrace, impact: mean distance of the rollouts that elite or attentive chose last"
@@ -162,6 +163,8 @@ METRICS: dict[str, Metric] = {
         "s", "rl.learners: time the first learner waited for the others before these sums since the previous row"
     ),
     "speed/encode_seconds": Metric("s", "time spent on the features of replayed rollouts in the last update"),
+    "speed/prefetch_seconds": Metric("s", "of a second thread: time spent on the distances of the next candidates"),
+    "speed/prefetch_wait": Metric("s", "time that the learner waited for that thread"),
     "speed/learner_wait": Metric("s", "asynchronous: time the learner waited for a batch, mean per batch"),
     "speed/actor_wait": Metric("s", "asynchronous: time an actor waited before it continued to play, mean per batch"),
     "cluster/replaced": Metric("workers", "worker processes that died or hung and were replaced, since the start"),

@@ -235,7 +235,11 @@ class Learner(ReplayLearner[H]):
     def gradient_step(self, number: int, noise: Tensor, columns: list[Tensor]) -> dict[str, Tensor]:
         step = self._step_and_follow if (number + 1) % self.hyper.target_every == 0 else self._step
         given = (self.theta, self.theta_target, *self.adam.values(), self.lr, noise, *self._statistics())
-        return self._take_step(step, *given, *[Split(x, 0) for x in columns])
+        return self._take_step(step, *given, *self._split(columns))
+
+    def _split(self, columns: list[Tensor]) -> list[Split]:
+        """The columns of a minibatch with the axis of its rows."""
+        return [Split(x, 0) for x in columns]
 
     def _step_and_follow(self, theta: Tensor, theta_target: Tensor, *given: Tensor) -> dict[str, Tensor]:
         stats = self._step(theta, theta_target, *given)

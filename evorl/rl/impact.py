@@ -7,8 +7,9 @@ old. What the surrogate's ratio and V-trace's corrections refer to is a target n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch import Tensor
 from evorl.mdp.core import Spec, StateDict
 from evorl.ops.losses import approximate_kl, clipped_surrogate
 from evorl.ops.returns import vtrace
-from evorl.replay.mixture import Minibatch, Parts
+from evorl.replay.mixture import Parts
 from evorl.replay.parts.circular import CircularKeys
 from evorl.replay.parts.queue import QueueKeys
 from evorl.replay.parts.uniform import UniformKeys
@@ -30,6 +31,8 @@ def _circular() -> Parts:
 
 @dataclass(frozen=True, kw_only=True)
 class Impact(RolloutHyper):
+    parallel: ClassVar[bool] = True
+
     clip: Positive = 0.4
     """Range of the surrogate's ratio, epsilon."""
     worker_clip: Positive = 2.0
@@ -58,13 +61,19 @@ class Learner(RolloutLearner[Impact]):
     def constants(self) -> tuple[Tensor, ...]:
         return (*super().constants, self.theta_target)
 
-    def _learn(self, minibatch: Minibatch) -> dict[str, Tensor]:
-        self._copy_to_target()
-        return super()._learn(minibatch)
+    def tensors(self) -> list[Tensor]:
+        return [*super().tensors(), self.theta_target]
 
-    def _copy_to_target(self) -> None:
-        if self.gradient_steps % self.target_every == 0:  # algorithm 1: t = 0 (mod t_target)
-            self.theta_target.copy_(self.theta)
+    def _step(self) -> Callable[..., dict[str, Tensor]]:
+        copies = self.gradient_steps % self.target_every == 0  # algorithm 1: t = 0 (mod t_target)
+        return self._copy_and_optimise if copies else self._optimise
+
+    def _copy_and_optimise(
+        self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
+    ) -> dict[str, Tensor]:
+        theta_target = given[len(self.constants) - 1]
+        theta_target.copy_(theta)
+        return self._optimise(theta, m, v, t, lr, *given)
 
     def loss(
         self,

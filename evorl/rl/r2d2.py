@@ -26,6 +26,7 @@ from evorl.ops.rescaling import rescale, unscale
 from evorl.replay.sequences import Extent, read_sequences
 from evorl.replay.storage import Numbers
 from evorl.rl import dqn
+from evorl.rl.data_parallel import Split
 from evorl.rl.replay_learner import CHUNK, Reading
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
@@ -34,7 +35,6 @@ from evorl.util.types import Count, Fraction, Natural, NonNegative, Positive
 
 @dataclass(frozen=True, kw_only=True)
 class R2D2(dqn.DQN):
-    parallel: ClassVar[bool] = False
     sequences: ClassVar[bool] = True
 
     batch: Count = 32
@@ -125,15 +125,17 @@ class Learner(dqn.Learner[R2D2]):
     # -------------------------------------------------------------- learning
 
     def _columns(self, reading: Reading, numbers: Numbers, count: int) -> list[Tensor]:
-        """Those of `read_sequences`, each [count, ...]: inputs, carry, prefix, action, reward, discount, ahead, there,
-        legal."""
+        """Those of `read_sequences`, each [count, ...]: inputs, carry, prefix, action, reward, discount, ahead, share,
+        legal. ``share`` [count, T, N] is that of each decision in the mean over all that are there, times N."""
         gamma = self.gamma.numpy().astype(np.float64)
         found = read_sequences(reading.storage, numbers, reading.oldest, reading.length, gamma, self.hyper.extent)
         half = (self.hyper.length + 1) // 2
         self.near = np.where(found.there, found.numbers, numbers)[:half].T
         legal = () if found.legal is None else (found.legal,)
+        there = found.there.reshape(self.hyper.length, count, -1).astype(np.float32)
+        share = (there / there.mean(2, keepdims=True).sum(0, keepdims=True)).reshape(self.hyper.length, -1)
         side_by_side = (*found.inputs, found.carry, found.prefix[None], found.action, found.reward, found.discount,
-                        found.ahead, found.there, *legal)  # fmt: skip
+                        found.ahead, share, *legal)  # fmt: skip
         apart = (x.reshape(len(x), count, -1, *x.shape[2:]).swapaxes(0, 1) for x in side_by_side)
         return [torch.from_numpy(np.ascontiguousarray(x)).to(self.device) for x in apart]
 
@@ -143,7 +145,7 @@ class Learner(dqn.Learner[R2D2]):
     ) -> dict[str, Tensor]:  # fmt: skip
         own, count = self._own, len(self.spec.inputs)
         inputs = self.now(columns)
-        carry, prefix, action, reward, discount, ahead, there, *rest = columns[own + count :]
+        carry, prefix, action, reward, discount, ahead, share, *rest = columns[own + count :]
         weight = rest.pop() if self.hyper.prioritized else None
         legal = rest.pop() if self.spec.masked else None
         before, states = (tuple(x[part] for x in inputs) for part in self._parts)
@@ -159,13 +161,17 @@ class Learner(dqn.Learner[R2D2]):
             target = self.backed_up(*led_to, reward.flatten(0, 1), discount.flatten(0, 1), mask)
         length = self.hyper.length
         predicted = dqn.of_action(values[:length].flatten(0, 1), action.flatten(0, 1))
-        loss, error = (x.view(length, -1) * there for x in self.losses(predicted, target))
-        (gradient,) = torch.autograd.grad((loss if weight is None else weight * loss).sum() / there.sum(), leaf)
+        loss, error = (x.view(length, -1) for x in self.losses(predicted, target))
+        shared = (share * loss).sum(0)  # so a mean over sequences is one over decisions
+        (gradient,) = torch.autograd.grad((shared if weight is None else weight * shared).mean(), leaf)
         norm = self._apply_gradient(gradient, theta, m, v, t, lr)
         q = self.mean(predicted.detach()).view(length, -1, len(self.spec.rewards)).mean(-1)
-        stats = {"loss/value": loss.detach().sum() / there.sum(), "value/q": (q * there).sum() / there.sum()}
+        stats = {"loss/value": shared.detach().mean(), "value/q": (share * q).sum(0).mean()}
         stats["optimizer/grad_norm"] = norm
-        return stats if weight is None else {**stats, "error": self._mixed(error, there)}
+        return stats if weight is None else {**stats, "error": self._mixed(error, share > 0)}
+
+    def _split(self, columns: list[Tensor]) -> list[Split]:
+        return [Split(x, min(x.dim() - 1, 1)) for x in columns]  # all but the weights have time first
 
     @property
     def _parts(self) -> tuple[slice, slice]:
@@ -174,7 +180,7 @@ class Learner(dqn.Learner[R2D2]):
 
     def _mixed(self, error: Tensor, there: Tensor) -> Tensor:
         """The priorities [N] of sequences with errors [T, N] (section 2.3)."""
-        eta = self.hyper.eta
+        eta, error = self.hyper.eta, error * there
         return eta * error.amax(0) + (1 - eta) * error.sum(0) / there.sum(0)
 
     def _reprioritize(self, priority: NDArray[np.float64]) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -124,7 +125,8 @@ class RolloutLearner(NetworkLearner[H]):
         self.entropy_coef, self.critic_coef = torch.zeros(2, device=device)  # entropy_coef follows its schedule
         self.critic_coef.fill_(hyper.critic_coef)
         self.gradient_steps = 0
-        self.encoding = 0.0  # seconds
+        self.encoding = self.prefetch_seconds = self.prefetch_wait = 0.0  # seconds in an update
+        self.prefetching: Future[float] | None = None
         width = self.policy.policy.in_features
         # of no seed: the features in a replay that another run hands on must stay comparable
         drawn = seeds.generator("projection").standard_normal((width, hyper.projection), np.float32)
@@ -151,40 +153,74 @@ class RolloutLearner(NetworkLearner[H]):
     def _project(self, features: Tensor) -> Tensor:
         return features if self.projection is None else features @ self.projection
 
-    @torch.no_grad()
     def encode(self, columns: Columns) -> Array:
-        """Return the present network's features [N, T, F] of the states of N rollouts in which a decision was made.
+        """Return the present network's features [N, T, F] of the states of N rollouts in which a decision was made."""
+        began = time.monotonic()
+        found = self._encode(self.theta, self._statistics(), columns)
+        self.encoding += time.monotonic() - began
+        return found
 
-        The critic has no part in them: with hidden layers of its own half of the forward pass is left out.
-        """
-        began, columns = time.monotonic(), put_together(columns, self.spec.inputs)
+    @torch.no_grad()
+    def _encode(self, theta: Tensor, statistics: tuple[Tensor, ...], columns: Columns) -> Array:
+        """The features by parameters [D]. The critic has no part in them: with hidden layers of its own half of the
+        forward pass is left out."""
+        columns = put_together(columns, self.spec.inputs)
         given = {name: torch.from_numpy(x).to(self.device).transpose(0, 1) for name, x in columns.items()}
         inputs = tuple(given[f"input {i}"][:-1] for i in range(len(self.spec.inputs)))
         rest = (given["carry"], given["start"][:-1]) if "carry" in given else ()
         if self.moments is not None:
-            inputs = self.moments.normalize(self._statistics(), inputs)
-        weights = self.layout.unflatten(self.theta)
+            inputs = self.moments.normalize(statistics, inputs)
+        weights = self.layout.unflatten(theta)
         # of stacked hidden layers the actor's are the first
         own = {name: weights[name][: len(x)] for name, x in self._actor.named_parameters()}
         out: Output = functional_call(self._actor, own, (inputs, *rest))
         found: Array = self._project(out.features).transpose(0, 1).cpu().numpy()
-        self.encoding += time.monotonic() - began
         return found
+
+    # -------------------------------------------------------------- prefetching
+
+    @cached_property
+    def _second_thread(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(self.hyper.threads,))
+
+    def _prefetch(self) -> None:
+        """Begin in a second thread what the next minibatch needs, by the weights of now."""
+        theta, statistics = self.theta.clone(), tuple(x.clone() for x in self._statistics())
+        encode, step = partial(self._encode, theta, statistics), self.gradient_steps + 1
+
+        def prefetch() -> float:
+            began = time.monotonic()
+            self.replay.prefetch(step, encode)
+            return time.monotonic() - began
+
+        self.prefetching = self._second_thread.submit(prefetch)
+
+    def _prefetched(self) -> None:
+        """Wait for the second thread. So what it does is a function of the steps, and not of time."""
+        if self.prefetching is not None:
+            began, prefetching, self.prefetching = time.monotonic(), self.prefetching, None
+            self.prefetch_seconds += prefetching.result()
+            self.prefetch_wait += time.monotonic() - began
 
     # -------------------------------------------------------------- learning
 
     def update(self, batch: Batch, step: int, iteration: int) -> Learned:
-        rate, self.encoding = scheduled(self.hyper.lr, step), 0.0
+        rate = scheduled(self.hyper.lr, step)
+        self.encoding = self.prefetch_seconds = self.prefetch_wait = 0.0
         self.lr.fill_(rate)
         self.entropy_coef.fill_(scheduled(self.hyper.entropy_coef, step))
         if self.moments is not None:
             self.moments.update(tuple(x[:-1] for x in batch.inputs))
+        self._prefetched()
         self.replay.insert(take_apart(rollouts(batch), self.spec.inputs), self.gradient_steps, self.encode)
         found: dict[str, list[Tensor]] = {}
         ages: Metrics = {}
         began = self.gradient_steps
         while self.replay.due():
+            self._prefetched()
             minibatch = self.replay.sample(self.gradient_steps, self.encode)
+            if self.replay.prefetches:
+                self._prefetch()
             for name, x in self._learn(minibatch).items():
                 found.setdefault(name, []).append(x)
             ages = {f"replay/age_{name}": age for name, age in minibatch.ages.items()}
@@ -192,6 +228,9 @@ class RolloutLearner(NetworkLearner[H]):
         metrics = {"optimizer/lr": rate, **ages, **self.replay.metrics(self.gradient_steps)}
         if self.hyper.replay.features:
             metrics["speed/encode_seconds"] = self.encoding
+        if self.replay.prefetches:
+            metrics["speed/prefetch_seconds"] = self.prefetch_seconds
+            metrics["speed/prefetch_wait"] = self.prefetch_wait
         return Learned(self.gradient_steps - began, metrics, found)
 
     @property
@@ -207,7 +246,7 @@ class RolloutLearner(NetworkLearner[H]):
         if minibatch.weights is not None:
             columns.append(Split(torch.from_numpy(minibatch.weights[self._order]).to(self.device), 0))
         given = (self.theta, *self.adam.values(), self.lr, *self.constants, *self._statistics())
-        stats = self._take_step(self._optimise, *given, *columns)
+        stats = self._take_step(self._step(), *given, *columns)
         if self.replay.prioritized:
             error = np.empty((self.hyper.batch, self.hyper.horizon), np.float32)
             error[self._order] = stats.pop("error").T.cpu().numpy()
@@ -237,6 +276,10 @@ class RolloutLearner(NetworkLearner[H]):
         """Where they are."""
         ends = np.cumsum([*self.sizes.values()]).tolist()
         return {name: slice(end - self.sizes[name], end) for name, end in zip(self.sizes, ends, strict=True)}
+
+    def _step(self) -> Callable[..., dict[str, Tensor]]:
+        """The gradient step that is due."""
+        return self._optimise
 
     def _optimise(
         self, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor, *given: Tensor
@@ -314,9 +357,11 @@ class RolloutLearner(NetworkLearner[H]):
     # -------------------------------------------------------------- state
 
     def state_dict(self) -> StateDict:
+        self._prefetched()
         return {**super().state_dict(), "gradient_steps": self.gradient_steps, "replay": self.replay.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
+        self._prefetched()
         super().load_state_dict(state)
         self.gradient_steps = state["gradient_steps"]
         self.replay.load_state_dict(state["replay"])

@@ -11,7 +11,7 @@ from harness import QUICK, fingerprint, go
 from torch import Tensor, nn
 
 from evorl.mdp.core import Discrete, Input, Spec
-from evorl.nets.encoders import IMAGE_ENCODERS, EliteCNN, Encoder, ImpalaResNet, NatureCNN
+from evorl.nets.encoders import IMAGE_ENCODERS, A3CNet, Convolutions, EliteCNN, Encoder, ImpalaResNet, NatureCNN
 from evorl.nets.policy import Net, Policy
 from evorl.util.seed import generator
 
@@ -30,11 +30,12 @@ def size(module: nn.Module) -> int:
     ("encoder", "shapes", "strides", "parameters"),
     [
         (NatureCNN, [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3), (512, 3136)], (4, 2, 1), 1_684_128),
+        (A3CNet, [(16, 4, 8, 8), (32, 16, 4, 4), (256, 2592)], (4, 2), 676_144),
         (EliteCNN, [(64, 4, 3, 3), (64, 64, 3, 3), (128, 64, 3, 3), (512, 4608)], (3, 2, 2), 2_472_960),
     ],
 )
 def test_plain_convolutions_are_the_published_ones(
-    encoder: type[NatureCNN | EliteCNN], shapes: list[tuple[int, ...]], strides: tuple[int, ...], parameters: int
+    encoder: type[Convolutions], shapes: list[tuple[int, ...]], strides: tuple[int, ...], parameters: int
 ) -> None:
     made = encoder((4, 84, 84))
     assert [tuple(p.shape) for p in made.parameters() if p.dim() > 1] == shapes and size(made) == parameters

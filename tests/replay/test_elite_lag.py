@@ -56,7 +56,7 @@ def test_no_distance_is_older_than_the_lag(lag: int, insertion: str) -> None:
 MUTATIONS: dict[str, tuple[Any, str, str]] = {
     "one step too old": (elite.Elite.recent_distances, "> self.keys.lag]", "> self.keys.lag + 1]"),
     "encoded too soon": (elite.Elite.recent_distances, "> self.keys.lag]", "> self.keys.lag - 1]"),
-    "the time is not noted": (elite.Elite.recent_distances, "(old, encode), step", "(old, encode), 0"),
+    "the time is not noted": (elite.Elite._measure, "(places, encode), step", "(places, encode), 0"),
 }
 
 
@@ -73,6 +73,23 @@ def test_a_new_rollout_in_an_old_place_is_encoded() -> None:
     part.recent_distances(np.arange(10), 1, network)
     assert [number for step, number in network.seen[10:]] == [10, 11, 12]
     assert part.last_encoded == pytest.approx(0.3)
+
+
+def test_what_was_prefetched_is_not_encoded_again() -> None:
+    """The candidates of step 1 have the distances of the network before step 0, but for those that came since."""
+    part, network = part_of(lag=1), Moving()
+    part.insert(toy_rollouts(0, 10), 0, 1, network)
+    candidates = part.drawn(2, 1, 1)
+    part.prefetch(2, 1, 1, network)
+    assert sorted(number for _, number in network.seen) == sorted(candidates)
+    part.prefetch(2, 1, 1, network)
+    assert len(network.seen) == len(candidates) > 2
+    part.insert(toy_rollouts(10, 4), 1, 1, network)
+    network.step, network.seen = 1, []
+    part.sample(2, 1, 1, network)
+    arrived = [place + 10 for place in candidates if place < 4]
+    assert sorted(network.seen) == [(1, number) for number in sorted(arrived)]
+    assert part.last_encoded == len(arrived) / len(candidates)
 
 
 @pytest.mark.parametrize("kind", [Elite, Attentive])

@@ -163,7 +163,7 @@ def test_a_ring_evicts_the_oldest() -> None:
 
 
 def test_insertion_draws_as_many_as_documented() -> None:
-    part, asked = part_of(8, insertion="elite", insertion_candidates=3), []
+    part, asked = part_of(8, insertion="elite", insertion_candidates=3, lag=0), []
 
     def counted(found: Any) -> Any:
         asked.append(len(found["features"]))

@@ -36,11 +36,14 @@ CASES = {
     "vtrace": (*WORLDS["pong"], *ROLLOUTS, *PARTS),
     "vtrace-sum": (*WORLDS["duel"], *LSTM, *ROLLOUTS, "rl.reduction=sum", "rl.optimizer=rmsprop", "rl.clone_policy=0.1",
                    "rl.clone_value=0.1", "rl.kl_mask=0.5", "rl.kl_mask_to=behaviour"),
+    "impact": (*WORLDS["cartpole"], "rl=impact", "rl.slots=6", "rl.batch=6", "rl.asynchronous=false", "rl.threads=1",
+               "rl.target_every=2"),
     "dqn": ("mdp=cartpole", "rl=dqn", *TRANSITIONS, "rl.prioritized=true", "rl.noisy=true", "rl.target_every=3"),
+    "r2d2": ("mdp=cartpole", "rl=r2d2", *TRANSITIONS, *LSTM, "rl.length=4", "rl.burn_in=2", "rl.target_every=3"),
     "td3": ("mdp=pendulum", "rl=td3", *TRANSITIONS),
     "sac": ("mdp=pendulum", "rl=sac", *TRANSITIONS, "rl.normalize_inputs=true"),
 }  # fmt: skip
-N = {"ppo": 3, "ppo-lstm": 3, "a2c": 3, "reinforce": 2, "vtrace": 3, "vtrace-sum": 2, "dqn": 3, "td3": 3, "sac": 2}
+N = {**dict.fromkeys(CASES, 3), **dict.fromkeys(("reinforce", "vtrace-sum", "sac"), 2)}
 
 
 def run_of(case: str, learners: int) -> Run:

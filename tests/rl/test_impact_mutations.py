@@ -26,9 +26,9 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "targets of the present network": (
         STEPS, ("plain",), LEARNER.loss, "self._targets(then,", "self._targets(now,"),
     "the target never moves": (
-        STEPS, ("plain",), LEARNER._copy_to_target, "self.theta_target.copy_(self.theta)", "pass"),
+        STEPS, ("plain",), LEARNER._copy_and_optimise, "theta_target.copy_(theta)", "pass"),
     "the target follows late": (
-        STANDS, (), LEARNER._copy_to_target, "self.gradient_steps %", "(self.gradient_steps + 1) %"),
+        STANDS, (), LEARNER._step, "self.gradient_steps %", "(self.gradient_steps + 1) %"),
     "V-trace's own advantage": (
         STEPS, ("each clip",), LEARNER._targets, "return target, target - value", "return target, _"),
     "no bootstrap at ends": (

@@ -42,10 +42,10 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "rewards of n - 1 steps": (STEPS, ("paper",), READ, "for k in range(n)", "for k in range(n - 1)"),
     "a termination is bootstrapped": (
         STEPS, ("paper",), READ, "discount[storage.terminated[at[n - 1 :]]] = 0", "pass"),
-    "what is beyond the end is learned": (STEPS, ("paper",), LEARNER._step, "* there for x", "for x"),
+    "what is beyond the end is learned": (STEPS, ("paper",), LEARNER._step, "(share * loss)", "loss"),
     "sequences count alike": (
-        STEPS, ("paper",), LEARNER._step, "weight * loss).sum() / there.sum()", "weight * loss).mean()"),
-    "no weights": (STEPS, ("paper",), LEARNER._step, "else weight * loss", "else loss"),
+        STEPS, ("paper",), LEARNER._step, "shared = (share * loss).sum(0)", "shared = ((share > 0) * loss).mean(0)"),
+    "no weights": (STEPS, ("paper",), LEARNER._step, "else weight * shared", "else shared"),
     "targets in returns": (STEPS, ("paper",), dqn.Learner.backed_up, "return self.to_units(", "return ("),
     "c51 in returns": (STEPS, ("c51",), dqn.Learner.backed_up, "places = self.to_units(", "places = ("),
     "h without its linear part": (STEPS, ("paper",), rescaling.rescale, "+ EPSILON * x", ""),

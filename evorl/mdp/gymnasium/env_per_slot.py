@@ -1,20 +1,16 @@
-"""The engine for any gymnasium environment: one environment per slot, in a `SyncVectorEnv`.
-
-Autoreset is disabled: ``reset_mask`` resets an ended slot with the seed of its own next episode.
-"""
+"""The engine for any gymnasium environment: one environment per slot, stepped one after another."""
 
 from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from evorl.mdp.arena import FAILURES
 from evorl.mdp.core import Array, WorldError
@@ -32,10 +28,8 @@ Outcome = tuple[Seen, float, bool, bool, dict[str, Any]]
 class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
     """The environment of one slot. It converts observations, and its errors do not reach other slots.
 
-    If an environment raises, `SyncVectorEnv` stops halfway: environments before it have stepped, those after it have
-    not, and the failed one is not named. So this wrapper catches every error: it makes a new environment, truncates
-    the episode as ``broken`` and starts it again with the same seed. Raises `WorldError` when one seed failed
-    three times.
+    It catches every error: it makes a new environment, truncates the episode as ``broken`` and starts it again with the
+    same seed. Raises `WorldError` when one seed failed three times.
 
     An action is repeated ``frame_skip`` times, or until the episode ends. ``new_env_per_episode`` is for environments
     that carry state from one episode to the next.
@@ -50,7 +44,6 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             new_env_per_episode,
         )
         self._parts = spaces.observation(self.env.observation_space)
-        self.observation_space = spaces.observation_space_of([part for part, _ in self._parts])
         form, _ = self._parts[0]
         self._plain = form.shape if form.dtype == "float32" and len(self._parts) == 1 else None
         self._integer = isinstance(self.env.action_space, gymnasium.spaces.Discrete)
@@ -138,10 +131,6 @@ def _inputs(seen: Seen) -> tuple[Array, ...]:
     return seen if isinstance(seen, tuple) else (seen,)
 
 
-def _identity(slot: SlotEnv) -> SlotEnv:
-    return slot
-
-
 class EnvPerSlot:
     """``slots`` environments from ``make()``, as `SlotEnv` describes them.
 
@@ -153,9 +142,6 @@ class EnvPerSlot:
         self, make: Callable[..., Any], slots: int, frame_skip: int = 1, new_env_per_episode: bool = False
     ) -> None:
         self._slots = [SlotEnv(make, number, frame_skip, new_env_per_episode) for number in range(slots)]
-        self._envs: Any = SyncVectorEnv(
-            [partial(_identity, slot) for slot in self._slots], copy=False, autoreset_mode=AutoresetMode.DISABLED
-        )
         self._action_space = self._slots[0].action_space
         self._name = env_id(self._slots[0])
         self._can_render = can_render(self._slots[0])
@@ -173,27 +159,25 @@ class EnvPerSlot:
 
     def step(self, actions: Array) -> None:
         self._log.append(actions)
-        seen, self.reward, self.terminated, self.truncated, _ = self._envs.step(
-            spaces.encode_all(self._action_space, actions)
-        )
-        self.lengths[:] = [slot.length for slot in self._slots]
-        self.cost = sum([slot.cost for slot in self._slots])
-        self.broken = {number for number, slot in enumerate(self._slots) if slot.broken}
-        sound = range(len(self._slots))
-        self._show(seen, [number for number in sound if number not in self.broken] if self.broken else sound)
+        self.cost = 0
+        given = zip(self._slots, spaces.encode(self._action_space, actions), strict=True)
+        for number, (slot, action) in enumerate(given):
+            seen, self.reward[number], self.terminated[number], self.truncated[number], _ = slot.step(action)
+            self.lengths[number] = slot.length
+            self.cost += slot.cost
+            if slot.broken:
+                self.broken.add(number)
+            else:
+                self._show(number, seen)
 
-    def _show(self, seen: Seen, slots: Sequence[int]) -> None:
-        sel = slots if len(slots) < len(self._slots) else slice(None)
+    def _show(self, number: int, seen: Seen) -> None:
         for row, new in zip(self.inputs, _inputs(seen), strict=True):
-            row[sel] = new[sel]
+            row[number] = new
 
     def reset(self, slots: Array, seeds: list[int]) -> None:
-        given: list[int | None] = [None] * len(self._slots)
-        for slot, seed in zip(slots.tolist(), seeds, strict=True):
-            given[slot] = seed
-        mask = np.isin(np.arange(len(given)), slots)
-        seen, _ = self._envs.reset(seed=given, options={"reset_mask": mask})
-        self._show(seen, slots.tolist())
+        for number, seed in zip(slots.tolist(), seeds, strict=True):
+            seen, _ = self._slots[number].reset(seed=seed)
+            self._show(number, seen)
         self.lengths[slots] = 0
         self.broken.clear()
         self._log.begin(slots.tolist())
@@ -225,8 +209,7 @@ class EnvPerSlot:
         for number, slot in enumerate(self._slots):
             self._replay(slot, self._log.of(number))
             self.lengths[number] = slot.length
-            for row, seen in zip(self.inputs, _inputs(slot.seen), strict=True):
-                row[number] = seen
+            self._show(number, slot.seen)
         if any(row.tobytes() != state["inputs"][str(i)].tobytes() for i, row in enumerate(self.inputs)):
             raise WorldError(f"{self._name} cannot be resumed: replaying its actions led to another state")
 
@@ -237,6 +220,7 @@ class EnvPerSlot:
                 raise WorldError(f"{self._name} cannot be resumed: replaying its actions ended an episode early")
 
     def close(self) -> None:
-        self._envs.close()
+        for slot in self._slots:
+            slot.close()
         if self._camera is not None:
             self._camera.close()

@@ -54,14 +54,6 @@ def encode_all(space: spaces.Space[Any], actions: Array) -> Array:
     return rows + space.start if isinstance(space, spaces.MultiDiscrete) else rows
 
 
-def observation_space_of(inputs: Sequence[Input]) -> spaces.Space[Any]:
-    """Return the gymnasium space of converted observations: a Box for one input, else a Tuple of Boxes."""
-    low = {"uint8": 0, "float32": -np.inf}
-    high = {"uint8": 255, "float32": np.inf}
-    boxes = [spaces.Box(low[i.dtype], high[i.dtype], i.shape, np.dtype(i.dtype).type) for i in inputs]
-    return spaces.Tuple(boxes) if len(boxes) > 1 else boxes[0]
-
-
 def observation(space: spaces.Space[Any]) -> list[tuple[Input, Read]]:
     """Return the inputs of an observation space: parts of a Dict or Tuple by path, Discrete one-hot, images [C, H, W].
 

@@ -57,6 +57,11 @@ class Part(ABC):
         """Return the places [size] of the rollouts for gradient step ``step``: a pure function of key, step and what
         the part holds."""
 
+    def prefetch(self, size: int, step: int, key: int, encode: Encode) -> None:
+        """Do ahead what `sample` will need at gradient step ``step``, by the network before the step in front of it.
+        Most parts need nothing. It runs beside that step, in another thread."""
+        return
+
     def learned(self, places: Numbers, error: Array) -> None:
         """Learn how wrong the values of sampled rollouts [N] were: errors [N, T]. Most parts do not mind."""
         return

@@ -2,7 +2,8 @@
 
 The rule and its four strategies are those of the public platform "elite_buffer_vtrace". Features of a rollout come from
 the network that acted, and from the present one when it may be sampled. Their distance says how off-policy it is. With
-``lag`` a distance is kept and used again for so many gradient steps.
+``lag`` a distance is kept and used again for so many gradient steps, and those of the next step's candidates can be
+found while a gradient step is taken (`Elite.prefetch`).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class EliteKeys(PartKeys):
     """Rollouts drawn for each one that is chosen, at first (lambda); falls to 1, where sampling is uniform."""
     anneal: Count = 20_000
     """Gradient steps until then."""
-    lag: Natural = 0
-    """Gradient steps that the distance of a candidate may be old; 0 encodes each candidate anew."""
+    lag: Natural = 1
+    """Gradient steps that the distance of a candidate may be old; 0 encodes each when it is drawn, and not before."""
     insertion: Literal["ring", "elite"] = "ring"
     """What leaves a full part for a new rollout: the oldest, or the most distant of some drawn ones."""
     insertion_candidates: Count = 20
@@ -60,9 +61,8 @@ class Elite(Part):
         return annealed(self.keys.candidates, step, self.keys.anneal)
 
     def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
-        generator, wanted = seeds.generator(key, "sample", step), int(self.factor(step) * size)
-        drawn = draw(generator, self.held, min(max(wanted, size), max(self.held, size)))
-        if self.factor(step) == 1 or len(drawn) == size:
+        drawn = self.drawn(size, step, key)
+        if len(drawn) == size:
             self.last_encoded = 0.0
             return self.sampled(drawn)
         distances = self.recent_distances(drawn, step, encode)
@@ -70,13 +70,27 @@ class Elite(Part):
         self.last_distance = float(distances[picked].mean())
         return self.sampled(drawn[picked])
 
+    def drawn(self, size: int, step: int, key: int) -> Numbers:
+        """The candidates of a gradient step, from what the part holds now; just ``size`` where none is to be left."""
+        wanted = int(self.factor(step) * size)
+        most = min(max(wanted, size), max(self.held, size))
+        return draw(seeds.generator(key, "sample", step), self.held, most)
+
     def recent_distances(self, places: Numbers, step: int, encode: Encode) -> Array:
         """How far [N] these rollouts were from the policy at most ``lag`` gradient steps ago."""
         old = places if not self.keys.lag else places[step - self.measured_at[places] > self.keys.lag]
         self.last_encoded = len(old) / len(places)
-        if len(old):
-            self.measured[old], self.measured_at[old] = self.distances(old, encode), step
+        self._measure(old, step, encode)
         return self.measured[places]
+
+    def prefetch(self, size: int, step: int, key: int, encode: Encode) -> None:
+        if self.keys.lag and len(drawn := self.drawn(size, step, key)) > size:
+            self._measure(drawn[step - self.measured_at[drawn] > self.keys.lag], step - 1, encode)
+
+    def _measure(self, places: Numbers, step: int, encode: Encode) -> None:
+        """Note how far these rollouts are from the network after ``step`` gradient steps, which encodes them."""
+        if len(places):
+            self.measured[places], self.measured_at[places] = self.distances(places, encode), step
 
     def distances(self, places: Numbers, encode: Encode) -> Array:
         """How far [N] these rollouts are from the present policy."""

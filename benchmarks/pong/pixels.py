@@ -1,0 +1,99 @@
+"""Atari's Pong from pixels on two cores: environment steps and minutes until the score is above 0.
+
+``evorl.run +experiment=pong_pixels`` (PongNoFrameskip-v4, pictures of 60 x 60, PPO, two worker processes) for each
+seed, one after the other. A run ends after an hour, or once an evaluation has a mean score of 10 or more. The score in
+training is the mean of the last 100 full games of the policy that learns, which draws its actions. An evaluation is 5
+games with drawn and 5 with the most probable actions. The clock counts all of the run, evaluations included.
+
+    python benchmarks/pong/pixels.py [--seeds 3] [--runs DIR] [--out DIR]
+
+The same command goes on with a run that was stopped, and draws those that have ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproduction"))
+
+import numpy as np
+from common import ROOT, carry_on, machine, of_runs, page, save
+from figures import figure, write
+
+from evorl.analysis.runs import RunRecord, find_runs, read_runs
+
+SCORE = "train/return"
+WORDS = ("+experiment=pong_pixels", "budget.seconds=3600", "budget.fitness=10")
+
+
+def above_zero(run: RunRecord) -> tuple[float, float] | None:
+    """The first step, and its second, at which the mean of the last 100 games is above 0."""
+    curve = run.series[SCORE]
+    there = np.flatnonzero(curve.values > 0)
+    return (float(curve.steps[there[0]]), float(curve.seconds[there[0]])) if len(there) else None
+
+
+def row(run: RunRecord) -> list[str]:
+    assert run.result is not None
+    when, told = above_zero(run), run.result["eval"]
+    reached = [f"{when[0]:,.0f}", f"{when[1] / 60:.1f}"] if when else ["not", "not"]
+    scores = [f"{told[name]:+.1f}" for name in ("stochastic_return_mean", "return_mean")]
+    return [str(run.seed), *reached, f"{run.steps:,.0f}", f"{run.seconds / 60:.1f}", *scores]
+
+
+def draw(runs: list[RunRecord], path: Path) -> None:
+    made, panels = figure(
+        ["Pong from pixels"] * 2, "environment steps, millions", "score of 21, last 100 games", sharey=True
+    )
+    panels[1].set(xlabel="minutes", ylabel="")
+    for run in runs:
+        curve = run.series[SCORE]
+        for axes, across in zip(panels, (curve.steps / 1e6, curve.seconds / 60), strict=True):
+            axes.plot(across, curve.values, lw=1.2, label=f"seed {run.seed}")
+    for axes in panels:
+        axes.axhline(0, color="0.7", lw=0.8, zorder=0)
+    write(made, path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3, help="default 3")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "pong_pixels", help="default runs/pong_pixels")
+    parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
+    args = parser.parse_args()
+    facts: dict[str, Any] = machine()
+    for seed in range(1, args.seeds + 1):
+        carry_on(args.runs / str(seed), [*WORDS, f"seed={seed}"])
+    runs = [run for run in read_runs(find_runs([args.runs]))[0] if run.result is not None]
+    runs.sort(key=lambda run: int(run.seed))
+    header = [
+        "seed",
+        "above 0 after steps",
+        "after minutes",
+        "steps",
+        "minutes",
+        "score, drawn actions",
+        "most probable",
+    ]
+    lines = page("Atari's Pong from pixels", __doc__, header, [row(run) for run in runs])
+    curves = [
+        {
+            "seed": run.seed,
+            "above 0": above_zero(run),
+            **{k: getattr(run.series[SCORE], k).tolist() for k in ("steps", "seconds", "values")},
+        }
+        for run in runs
+    ]
+    save(
+        args.out, facts | of_runs(run.directory for run in runs), [*lines, "", "![Score](pixels.png)"], {"runs": curves}
+    )
+    if args.out is not None:
+        draw(runs, args.out / "pixels.png")
+
+
+if __name__ == "__main__":
+    main()
