@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -112,6 +112,18 @@ def alternate(contestants: Mapping[K, Callable[[int], T]], rounds: range) -> dic
     return answers
 
 
+# ------------------------------------------------------------------ runs
+
+
+def carry_on(place: Path, words: Sequence[str], also: Sequence[str] = ()) -> None:
+    """The run in a directory: begun by ``words`` where nothing is, else gone on with; ``also`` are said either way."""
+    if (place / "result.json").exists():
+        return
+    begun = (place / "checkpoints").is_dir()
+    first = [f"resume={place}"] if begun else [*words, f"hydra.run.dir={place}"]
+    subprocess.run([OURS, "-m", "evorl.run", *first, *also], cwd=ROOT, check=True)
+
+
 def rows(path: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
     """The lines of a run's JSON file as they come, until it ends."""
     seen = 0
@@ -171,6 +183,17 @@ def bound(found: Sequence[float | None], ends: Sequence[float]) -> str:
     """``>= `` where the median of when each was there, else of when it ended, is only a lower bound of the true one."""
     known = sorted((end, True) if one is None else (one, False) for one, end in zip(found, ends, strict=True))
     return ">= " if any(cut_off for _, cut_off in known[: len(known) // 2 + 1]) else ""
+
+
+def of_runs(places: Iterable[Path]) -> dict[str, str]:
+    """Commits and seeds of the runs that a page is drawn of, which may be older than the page."""
+    told = [json.loads((place / "provenance.json").read_text()) for place in places]
+    commits = {(one["git"] or {}).get("commit") or "unknown" for one in told}
+    seeds = {int(one["seed"]) for one in told}
+    return {
+        "commits of the runs": ", ".join(sorted(one[:7] for one in commits)),
+        "seeds of the runs": ", ".join(map(str, sorted(seeds))),
+    }
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
