@@ -1,4 +1,4 @@
-"""The command ``evorl``: run, evaluate or report, by name."""
+"""The command ``evorl``: run, evaluate, report or reproduce, by name."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from evorl import __version__
 from evorl.util.command import lacking
 from evorl.util.streams import ignore_write_errors
 
-COMMANDS = ("run", "evaluate", "report")
+COMMANDS = ("run", "evaluate", "report", "reproduce")
 STOPS = (signal.SIGINT, signal.SIGTERM)
 USAGE = """\
 usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run --help lists every choice and key
        evorl evaluate run=RUN_DIR [episodes=N] [video=true]   evaluate a run again
-       evorl report RUN_DIR_OR_GLOB... [out=DIR]              tables and pictures of runs"""
+       evorl report RUN_DIR_OR_GLOB... [out=DIR]              tables and pictures of runs
+       evorl reproduce [PAPER/TABLE profile=ci]               tables of papers, in a checkout"""
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import sys
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,16 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from forked import evorl
+from reproducing import drawn
 
 from evorl.analysis.runs import RunRecord, Series
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("speed", "reproduction", "aes_rl"):
-        monkeypatch.syspath_prepend(str(BENCHMARKS / name))
 
 
 def run(steps: list[float], returns: list[float], **config: Any) -> RunRecord:
@@ -34,7 +24,7 @@ def run(steps: list[float], returns: list[float], **config: Any) -> RunRecord:
 
 
 def test_the_interquartile_mean_drops_a_quarter_at_each_end() -> None:
-    from scores import iqm, score
+    from evorl.reproduction.scores import iqm, score
 
     assert iqm([1.0, 2.0, 3.0, 4.0, 100.0]) == 3.0
     assert iqm([-50.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 900.0]) == 3.5
@@ -44,14 +34,14 @@ def test_the_interquartile_mean_drops_a_quarter_at_each_end() -> None:
 
 
 def test_an_interval_resamples_within_each_world() -> None:
-    from scores import score
+    from evorl.reproduction.scores import score
 
     assert score([1.0, 1.0], [9.0, 9.0]) == (5.0, 5.0, 5.0)
     assert np.isnan(score([7.0])[1:]).all() and score([7.0]).iqm == 7.0
 
 
 def test_an_interval_covers_the_mean_as_often_as_it_says() -> None:
-    from scores import scores
+    from evorl.reproduction.scores import scores
 
     rng = np.random.default_rng(1)
     found = scores([rng.standard_normal((20, 200))])
@@ -60,7 +50,7 @@ def test_an_interval_covers_the_mean_as_often_as_it_says() -> None:
 
 
 def test_a_return_is_that_of_the_first_evaluation_there() -> None:
-    from scores import at, core_hours, curve
+    from evorl.reproduction.scores import at, core_hours, curve
 
     one = run([5_000, 10_016, 15_008], [1.0, 2.0, 6.0])
     assert [at(one, step) for step in (5_000, 10_000, 15_000)] == [1.0, 2.0, 6.0]
@@ -93,8 +83,8 @@ WRONG = {
 
 @pytest.mark.parametrize(("returns", "expected"), [(RIGHT, "passed"), (WRONG, "failed"), ({}, "not run")])
 def test_the_gates_tell_right_from_wrong(returns: dict[str, dict[int, list[int]]], expected: str) -> None:
-    from gates import HALFCHEETAH
-    from verdicts import verdict
+    from benchmarks.aes_rl.gates import HALFCHEETAH
+    from evorl.reproduction.verdicts import verdict
 
     arrays = {name: {step: np.array(x, float) for step, x in each.items()} for name, each in returns.items()}
     beside = "AES-RL: at least 0.6 of TD3"
@@ -104,7 +94,7 @@ def test_the_gates_tell_right_from_wrong(returns: dict[str, dict[int, list[int]]
 
 
 def test_intervals_are_compared() -> None:
-    from verdicts import compared
+    from evorl.reproduction.verdicts import compared
 
     assert [compared(3, 4, 1, 2), compared(1, 2, 3, 4), compared(1, 3, 2, 4)] == ["above", "below", "overlaps"]
     assert compared(np.nan, np.nan, 1, 2) == "-"
@@ -119,7 +109,7 @@ def test_intervals_are_compared() -> None:
      (8, (5.00, 4.91, 4.33), 7.9)],
 )  # fmt: skip
 def test_the_simulation_has_the_speedups_of_our_model(workers: int, barrier: tuple[float, ...], none: float) -> None:
-    from simulation import REFERENCE, Shape, asynchronous, synchronous
+    from benchmarks.aes_rl.simulation import REFERENCE, Shape, asynchronous, synchronous
 
     for variation, expected in zip((0.0, 0.5, 1.0), barrier, strict=True):
         shape = Shape(variation=variation)
@@ -128,7 +118,7 @@ def test_the_simulation_has_the_speedups_of_our_model(workers: int, barrier: tup
 
 
 def test_a_critic_bounds_the_asynchronous_search_and_stops_the_synchronous_one() -> None:
-    from simulation import Shape, Stages, asynchronous, synchronous
+    from benchmarks.aes_rl.simulation import Shape, Stages, asynchronous, synchronous
 
     stages = Stages(train=5.0, play=1.0, critic=0.5, mean=0.5)
     many = asynchronous(stages, Shape(), 64)
@@ -148,15 +138,15 @@ JOBS = [
 
 
 def test_what_workers_did_is_read_from_the_journal() -> None:
-    from time_efficiency import measured, stages_of
+    from benchmarks.aes_rl.time_efficiency import measure, stages_of
 
-    assert measured(JOBS, workers=2) == (100 / 5, (4 + 5) / 10, 100 / 100)
+    assert measure(JOBS, workers=2) == (100 / 5, (4 + 5) / 10, 100 / 100)
     assert stages_of(JOBS, length=100.0, population=10) == (30.0, 1.5, 1.0, 5.0)
 
 
-def test_the_table_of_time_has_a_row_for_each_number_of_workers(tmp_path: Path) -> None:
-    from simulation import REFERENCE, Shape, asynchronous, synchronous
-    from time_efficiency import SIMULATED, Measured, draw, rows
+def test_the_table_of_time_has_a_row_for_each_number_of_workers() -> None:
+    from benchmarks.aes_rl.simulation import REFERENCE, Shape, asynchronous, synchronous
+    from benchmarks.aes_rl.time_efficiency import SIMULATED, Measured, draw, rows
 
     simulate = {"synchronous": synchronous, "asynchronous": asynchronous}
     outcomes = {(mode, n): f(REFERENCE, Shape(), n) for mode, f in simulate.items() for n in SIMULATED}
@@ -164,17 +154,15 @@ def test_the_table_of_time_has_a_row_for_each_number_of_workers(tmp_path: Path) 
     shown = rows(found, outcomes, 200.0)
     assert shown[0] == ["1", "10", "50%", "6.0", "-", "-", "-", "57", "100%", "57", "100%"]
     assert [row[0] for row in shown] == [str(n) for n in SIMULATED]
-    draw(found, outcomes, 200.0, tmp_path / "time.png")
-    assert (tmp_path / "time.png").stat().st_size > 0
+    rate, busy = draw(found, outcomes, 200.0).axes
+    assert len(rate.lines) == len(busy.lines) == 4  # measured and simulated, of both modes
 
 
 # ------------------------------------------------------------------ sweeps
 
 
 def programs() -> dict[str, Any]:
-    import performance
-    import rules
-    import time_efficiency
+    from benchmarks.aes_rl import performance, rules, time_efficiency
 
     return {"performance": performance, "rules": rules, "time_efficiency": time_efficiency}
 
@@ -182,12 +170,10 @@ def programs() -> dict[str, Any]:
 @pytest.mark.parametrize("profile", ["ci", "paper"])
 @pytest.mark.parametrize("name", ["performance", "rules", "time_efficiency"])
 def test_the_first_seed_of_every_sweep_composes(name: str, profile: str) -> None:
-    from ours import experiment
-    from sweeps import command
+    from evorl.cli.config import experiment_of_words as experiment
 
     for sweep in programs()[name].SWEEPS[profile]:
-        words = command(sweep, Path("runs"))[4 + len(sweep.launcher) + 1 :]
-        choices = [_values(word) for word in words]
+        choices = [_values(word) for word in sweep.words]
         for chosen in list(product(*choices))[::7]:
             made = experiment(list(chosen))
             assert made.budget.steps is not None
@@ -199,8 +185,8 @@ def _values(word: str) -> list[str]:
 
 
 def test_every_algorithm_meets_every_world_in_the_papers_sweeps() -> None:
-    from family import TITLES, WORLDS
-    from performance import SWEEPS
+    from benchmarks.aes_rl.family import TITLES, WORLDS
+    from benchmarks.aes_rl.performance import SWEEPS
 
     words = [word for sweep in SWEEPS["paper"] for word in sweep.words]
     for name, world in product(TITLES, WORLDS):
@@ -209,45 +195,22 @@ def test_every_algorithm_meets_every_world_in_the_papers_sweeps() -> None:
     assert "mdp=" + ",".join(WORLDS) in words and "+experiment=aes_rl/sac,aes_rl/cem" in words
 
 
-def test_print_shows_the_commands_and_runs_none(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    import performance
-    import sweeps
-
-    monkeypatch.setattr(sweeps, "carry_out", lambda *_: pytest.fail("a run was made"))
-    words = ["profile=ci", "rl.warm_up=1000", "seed=1,2", "--print", f"--runs={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "aes_rl" / "performance.py"), *words])
-    with pytest.raises(SystemExit, match="0"):
-        performance.main()
-    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
-    assert [f"hydra.sweep.dir={tmp_path / sweep.name}" in line for line, sweep in zip(
-        lines, performance.SWEEPS["ci"], strict=True)] == [True] * len(lines)  # fmt: skip
-    assert all(line[-2:] == ["rl.warm_up=1000", "seed=1,2"] for line in lines)
-
-
 # ------------------------------------------------------------------ tables
 
 
-def test_performance_is_drawn_from_the_runs_that_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import performance
-
+def test_performance_is_drawn_from_the_runs_that_are_there(tmp_path: Path) -> None:
     words = ["+experiment=aes_rl/td3", "rl.net.hidden=[4]", "budget.steps=64", "eval.every=32", "eval.episodes=1"]
     words += ["mdp.time_limit=8", "rl.warm_up=16", "rl.batch=4", "rl.samples_per_step=4"]
     place = tmp_path / "ci" / "halfcheetah" / "0"
     done = evorl("run", *words, f"hydra.run.dir={place}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    arguments = ["profile=ci", "--draw", f"--runs={tmp_path / 'ci'}", f"--out={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "aes_rl" / "performance.py"), *arguments])
-    performance.main()
-    told = json.loads((tmp_path / "performance.json").read_text())
-    assert told["table"]["halfcheetah"]["TD3"]["steps"] == 64 and set(told["gates"].values()) == {"not run"}
-    assert "| HalfCheetah, TD3 | 1 | 64 |" in (tmp_path / "performance.md").read_text()
-    assert (tmp_path / "performance.png").stat().st_size > 0
+    told = drawn("aes_rl/performance", tmp_path / "ci", tmp_path)
+    assert told["data"]["table"]["halfcheetah"]["TD3"]["steps"] == 64 and set(told["gates"].values()) == {"not run"}
+    assert told["rows"][0][:3] == ["HalfCheetah, TD3", "1", "64"] and told["made_of"] is None  # some runs are missing
 
 
 def test_cem_is_also_compared_at_the_end_of_its_longer_runs() -> None:
-    from performance import GRADIENT_FREE, cases, gathered, rows
+    from benchmarks.aes_rl.performance import GRADIENT_FREE, cases, gathered, rows
 
     def made(rl: str, ec: str, budget: float, steps: list[float]) -> RunRecord:
         one = run(steps, [float(n) for n in range(len(steps))], **{"budget.steps": budget})
@@ -264,8 +227,8 @@ def test_cem_is_also_compared_at_the_end_of_its_longer_runs() -> None:
     assert data["swimmer"][GRADIENT_FREE]["returns"] == [2.0]
 
 
-def test_rules_have_a_row_for_each_pair(tmp_path: Path) -> None:
-    from rules import MEAN, VARIANCE, draw, rows
+def test_rules_have_a_row_for_each_pair() -> None:
+    from benchmarks.aes_rl.rules import MEAN, VARIANCE, draw, rows
 
     runs = [
         run([5_000, 20_000], [0.0, float(n)], **{
@@ -275,12 +238,11 @@ def test_rules_have_a_row_for_each_pair(tmp_path: Path) -> None:
     ]  # fmt: skip
     shown, data = rows(runs, "ci")
     assert len(shown) == 8 and {row[4] for row in shown} == {"1, 2"} and data[0]["iqm"] == 1.5
-    draw(runs, tmp_path / "rules.png")
-    assert (tmp_path / "rules.png").stat().st_size > 0
+    assert [len(axes.lines) for axes in draw(runs).axes] == [len(MEAN)] * len(VARIANCE)
 
 
 def test_an_algorithm_is_named_by_what_its_run_chose() -> None:
-    from family import UNTRAINED, algorithm
+    from benchmarks.aes_rl.family import UNTRAINED, algorithm
 
     def named(rl: str, ec: str, **config: Any) -> str:
         return algorithm(SimpleNamespace(choices={"rl": rl, "ec": ec}, config=config))

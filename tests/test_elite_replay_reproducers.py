@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from evorl.analysis.runs import RunRecord, Series
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-PROGRAMS = ("elite", "correction", "dqn")
-
-
-@pytest.fixture(autouse=True)
-def folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("speed", "reproduction", "elite_replay"):
-        monkeypatch.syspath_prepend(str(BENCHMARKS / name))
-    for name in ("draw", *PROGRAMS):  # of this folder, not of another one that a test before has imported
-        monkeypatch.delitem(sys.modules, name, raising=False)
 
 
 def run(world: str, seed: int = 1, steps: float = 100.0, **told: Any) -> RunRecord:
@@ -69,10 +58,8 @@ def elite_runs(kl: list[float], candidates: list[float] = FALLS) -> list[RunReco
 
 
 def test_the_last_job_of_every_sweep_composes() -> None:
-    import correction
-    import dqn
-    import elite
-    from ours import experiment
+    from benchmarks.elite_replay import correction, dqn, elite
+    from evorl.cli.config import experiment_of_words as experiment
 
     programs = (elite, correction, dqn)
     for words in {sweep.words for one in programs for each in one.SWEEPS.values() for sweep in each}:
@@ -82,7 +69,7 @@ def test_the_last_job_of_every_sweep_composes() -> None:
 
 
 def test_a_run_is_known_by_what_it_chose() -> None:
-    from arms import ELITE, UNIFORM, rules, world_of
+    from benchmarks.elite_replay.arms import ELITE, UNIFORM, rules, world_of
 
     assert [world_of(run(name)) for name in ("vector_pong", "cartpole", "breakout")] == [
         "vector_pong",
@@ -95,8 +82,8 @@ def test_a_run_is_known_by_what_it_chose() -> None:
 
 
 def test_the_seaquest_experiments_are_8_to_2_and_the_others_half() -> None:
-    from arms import WORLDS
-    from ours import experiment
+    from benchmarks.elite_replay.arms import WORLDS
+    from evorl.cli.config import experiment_of_words as experiment
 
     for world, part in product(("breakout", "seaquest"), ("uniform", "elite_1", "elite_3")):
         made = experiment([f"+experiment={WORLDS[world].experiments}/{part}"])
@@ -110,7 +97,7 @@ def test_the_seaquest_experiments_are_8_to_2_and_the_others_half() -> None:
 
 
 def test_elites_gates_tell_right_from_wrong() -> None:
-    from elite import gathered, sampling
+    from benchmarks.elite_replay.elite import gathered, sampling
 
     def verdicts(runs: list[RunRecord]) -> set[str]:
         return {*sampling(gathered(runs))[2].values()}
@@ -123,7 +110,7 @@ def test_elites_gates_tell_right_from_wrong() -> None:
 
 
 def test_kl_is_told_until_candidates_is_1_and_after() -> None:
-    from elite import gathered, returns, sampling
+    from benchmarks.elite_replay.elite import gathered, returns, sampling
 
     found = gathered(elite_runs([0.1, 0.2, 0.3, 0.9]))
     _, data, _ = sampling(found)
@@ -139,17 +126,16 @@ def test_kl_is_told_until_candidates_is_1_and_after() -> None:
     assert data["cartpole"]["uniform"]["end"]["iqm"] == 2.0 and data["cartpole"]["uniform"]["overall"]["iqm"] == 0.75
 
 
-def test_elites_pictures_have_the_published_curves(tmp_path: Path) -> None:
-    from elite import draw, draw_sampling, gathered
-    from published import BANDS, SCORES, STEPS
+def test_elites_pictures_have_the_published_curves() -> None:
+    from benchmarks.elite_replay.elite import draw, draw_sampling, gathered
+    from benchmarks.elite_replay.published import BANDS, SCORES, STEPS
 
     for world, each in SCORES.items():
         assert {len(x) for x in each.values()} == {len(STEPS[world])} and {*each} == {*BANDS[world]}
         assert all(low < each[name][-1] < high for name, (low, high) in BANDS[world].items())
     found = gathered(elite_runs([0.1, 0.2, 0.3, 0.9]))
-    draw(found, tmp_path / "elite.png")
-    draw_sampling(found, tmp_path / "elite_kl.png")
-    assert all((tmp_path / f"{name}.png").stat().st_size > 10_000 for name in ("elite", "elite_kl"))
+    assert [len(axes.lines) for axes in draw(found).axes] == [3, 3, 3]  # CartPole's, then the published games
+    assert [len(axes.lines) for axes in draw_sampling(found).axes] == [3 + 2 * 2]
 
 
 # ------------------------------------------------------------------ correction
@@ -158,8 +144,8 @@ def test_elites_pictures_have_the_published_curves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("none", "expected"), [(-10.0, "passed"), (7.0, "failed"), (11.5, "failed"), (None, "not run")]
 )
-def test_no_correction_must_be_behind(none: float | None, expected: str, tmp_path: Path) -> None:
-    from correction import draw, gathered, rows, verdict
+def test_no_correction_must_be_behind(none: float | None, expected: str) -> None:
+    from benchmarks.elite_replay.correction import draw, gathered, rows, verdict
 
     def ended(correction: str, seed: int, end: float) -> RunRecord:
         return run(
@@ -172,8 +158,7 @@ def test_no_correction_must_be_behind(none: float | None, expected: str, tmp_pat
     shown, data = rows(found)
     assert verdict(data["vector_pong"]) == expected
     assert shown[0][:5] == ["Vector Pong, V-trace", "3", "1,200,000", "12.0 [11.0, 13.0]", "-"]
-    draw(found, tmp_path / "correction.png")
-    assert (tmp_path / "correction.png").stat().st_size > 10_000
+    assert [len(axes.lines) for axes in draw(found).axes] == [2 if runs[3:] else 1]
 
 
 # ------------------------------------------------------------------ DQN
@@ -181,8 +166,8 @@ def test_no_correction_must_be_behind(none: float | None, expected: str, tmp_pat
 
 @pytest.mark.parametrize("world", ["cartpole", "lunarlander", "pong"])
 def test_the_others_have_the_settings_of_the_experiment(world: str) -> None:
-    from dqn import cleanrl, sb3
-    from ours import experiment
+    from benchmarks.elite_replay.dqn import cleanrl, sb3
+    from evorl.cli.config import experiment_of_words as experiment
 
     made = experiment([f"+experiment=elite_replay/dqn/{world}"])
     rl = made.rl
@@ -207,7 +192,7 @@ def test_the_others_have_the_settings_of_the_experiment(world: str) -> None:
 
 
 def test_a_peers_curve_is_the_mean_of_its_last_100_episodes() -> None:
-    from dqn import METRIC, record
+    from benchmarks.elite_replay.dqn import METRIC, record
 
     episodes = [[10 * n, float(n)] for n in range(1, 301)]
     told = record({"episodes": episodes, "seconds": 5.0}, seed=2, steps=3000.0, every=500.0)
@@ -217,8 +202,8 @@ def test_a_peers_curve_is_the_mean_of_its_last_100_episodes() -> None:
     assert (told.seed, told.seconds) == (2, 5.0)
 
 
-def test_dqn_is_beside_the_one_with_its_loss(tmp_path: Path) -> None:
-    from dqn import CLEANRL, HUBER, METRIC, SB3, SQUARED, draw, rows
+def test_dqn_is_beside_the_one_with_its_loss() -> None:
+    from benchmarks.elite_replay.dqn import CLEANRL, HUBER, METRIC, SB3, SQUARED, draw, rows
 
     def ended(end: float) -> list[RunRecord]:
         return [run("cartpole", seed, 2e4, **{METRIC: [0, 1, 2, end + seed]}) for seed in (1, 2, 3)]
@@ -228,25 +213,22 @@ def test_dqn_is_beside_the_one_with_its_loss(tmp_path: Path) -> None:
     assert [row[4] for row in shown] == ["above", "below", "-", "-"]
     assert [*gates.values()] == ["passed", "failed"]
     assert data["cartpole"][HUBER]["end"]["iqm"] == 102.0
-    draw(found, tmp_path / "dqn.png")
-    assert (tmp_path / "dqn.png").stat().st_size > 10_000
+    assert [len(axes.lines) for axes in draw(found).axes] == [4]
 
 
-def test_a_peers_run_is_kept_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import dqn
-    from sweeps import Asked
+def test_a_peer_is_asked_with_the_words_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.elite_replay import dqn
 
-    played = list[Path]()
+    asked = list[tuple[str, ...]]()
 
-    def play(place: Path, program: str, *words: str) -> None:
-        played.append(place)
-        place.parent.mkdir(exist_ok=True)
-        place.write_text(json.dumps({"episodes": [[10, 1.0]], "seconds": 1.0, "settings": words[-1]}))
+    def start(python: Path, *words: str) -> SimpleNamespace:
+        asked.append(words)
+        return SimpleNamespace(communicate=lambda: ('{"episodes": [[10, 1.0]], "versions": {}}\n', ""), returncode=0)
 
-    monkeypatch.setattr(dqn, "play", play)
-    options = Asked("ci", tmp_path, None, ["budget.steps=8000"], False)
-    dqn.play_others(options)
-    assert len({*played}) == len(played) == 2 * 2 * 3
-    assert json.loads(json.loads(played[0].read_text())["settings"])["budget"] == 8000
-    dqn.play_others(options)
-    assert len(played) == 12
+    monkeypatch.setattr(dqn, "start", start)
+    others = dqn.others("ci")
+    assert len({one.name for one in others}) == len(others) == 2 * 2 * 3
+    found = [one.measure(["budget.steps=8000"]) for one in others if "cartpole-2" in one.name]
+    assert [words[0] for words in asked] == ["sb3.py", "cleanrl_dqn.py"]
+    assert json.loads(asked[0][-1])["budget"] == found[0]["settings"]["budget"] == 8000
+    assert found[0]["episodes"] == [[10, 1.0]] and found[0]["settings"]["seed"] == 2

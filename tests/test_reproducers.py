@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 from forked import evorl
+from reproducing import drawn
 
 from evorl.mdp.problem import Problem
 from evorl.population.loop import Population
@@ -23,22 +25,23 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 @pytest.fixture(autouse=True)
 def folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("speed", "marvin", "lamarckian", "ec"):
+    for name in ("speed", "lamarckian", "ec"):
         monkeypatch.syspath_prepend(str(BENCHMARKS / name))
 
 
 def test_a_curve_has_a_point_for_each_whole_generation(tmp_path: Path) -> None:
-    from walk import POPULATION, curve
+    from benchmarks.marvin.generations import curve
+    from benchmarks.marvin.walk import POPULATION
 
     rows = [{"objectives": {"fitness": float(n // POPULATION)}, "step": 10 * n} for n in range(2 * POPULATION + 3)]
     torn = '{"objectives": {"fit'
     (tmp_path / "population.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + torn)
-    returns, steps = curve(tmp_path)
+    returns, steps = curve(tmp_path, POPULATION)
     assert returns.tolist() == [0.0, 1.0] and steps.tolist() == [10 * (POPULATION - 1), 10 * (2 * POPULATION - 1)]
 
 
 def test_a_threshold_is_passed_by_a_mean_and_not_by_a_spike() -> None:
-    from walk import passed
+    from benchmarks.marvin.generations import passed
 
     spike = np.array([0.0] * 8 + [400.0] + [0.0] * 8)
     assert passed(spike, 100) is None
@@ -48,8 +51,10 @@ def test_a_threshold_is_passed_by_a_mean_and_not_by_a_spike() -> None:
 
 def test_a_median_is_known_where_those_who_are_not_there_lie_above_it() -> None:
     from common import bound
-    from walk import row
 
+    from benchmarks.marvin import generations
+
+    row = partial(generations.row, population=30, thresholds=(100.0, 200.0))
     there, longer, shorter = np.full(6, 150.0), np.full(9, 0.0), np.full(3, 0.0)
     assert row("ours", [there, there, longer])[3:6] == ["4, 4, > 9", "4", "150"]
     assert row("ours", [there, there, shorter])[3:6] == ["4, 4, > 3", ">= 4", ">= 150"]
@@ -59,58 +64,60 @@ def test_a_median_is_known_where_those_who_are_not_there_lie_above_it() -> None:
     assert bound([None, 3.0, 1.0], [2.0, 9.0, 9.0]) == bound([None, 3.0], [2.0, 9.0]) == ">= "
 
 
-def test_the_runs_of_a_profile_are_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import walk
+def test_cartpole_is_told_by_generation(tmp_path: Path) -> None:
+    from benchmarks.marvin.cartpole import POPULATION, TABLE, analyse, measured
+    from evorl.cli.config import experiment_of_words
+    from evorl.reproduction.loop import first_job
+    from evorl.reproduction.table import Found
 
-    made = list[Path]()
-    monkeypatch.setattr(walk, "ROOT", tmp_path)
-    monkeypatch.setattr(walk, "carry_on", lambda place, words, also: made.append(place))
-    for profile in walk.PROFILES:
-        monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "marvin" / "walk.py"), f"profile={profile}", "--seeds=1"])
-        with pytest.raises(SystemExit, match="no run with a whole generation"):
-            walk.main()
-    assert [place.relative_to(tmp_path / "runs" / "marvin").as_posix() for place in made] == [
-        "ci/original-0", "ci/ours-0", "paper/original-0", "paper/ours-0",
-    ]  # fmt: skip
+    runs = []
+    for seed, speed in enumerate((40, 80)):
+        place = tmp_path / str(seed)
+        place.mkdir()
+        returns = [min(speed * n, 1000) for n in range(40) for _ in range(POPULATION)]
+        rows = [{"objectives": {"fitness": x}, "step": 10 * n} for n, x in enumerate(returns)]
+        (place / "population.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        runs.append(SimpleNamespace(directory=place))
+    assert analyse(Found("ci", [], {})) is None
+    found = analyse(Found("ci", runs, {}))
+    assert found is not None and found.rows[0][:4] == ["original", "2", "40, 40", "14, 8"]
+    passed = "mean above 475 at generation 11 (14, 8), above 950 at generation 20.5 (26, 15)"
+    assert measured(found.data) == f"2 seeds: {passed}"
+    made = experiment_of_words(first_job(TABLE.profiles["paper"].parts[0].words))
+    assert made.ec.population == POPULATION and made.mdp.time_limit == 1000 and list(made.rl.net.hidden) == [4]
+    assert made.rl.net.activation == "tanh"  # whatever conf/tuned has for CartPole
 
 
 def test_the_best_walk_is_evaluated_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import walk
+    from benchmarks.marvin import walk
 
     monkeypatch.setattr(walk, "POPULATION", 2)
     for variant in walk.VARIANTS:
         words = [f"+experiment=marvin/{variant}", "mdp.time_limit=5", "ec.population=2", "budget.steps=30"]
-        done = evorl("run", *words, f"hydra.run.dir={tmp_path / 'ci' / variant}-0", cwd=tmp_path)
+        done = evorl("run", *words, f"hydra.run.dir={tmp_path / 'ci' / 'walk' / variant}", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     monkeypatch.setattr(walk, "EPISODES", 2)
-    words = ["profile=ci", "--draw", "--seeds=1", f"--runs={tmp_path / 'ci'}", f"--out={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "marvin" / "walk.py"), *words])
-    walk.main()
-    told = json.loads((tmp_path / "walk.json").read_text())
-    assert told["best"]["episodes"] == 2 and told["best"]["seed"] == walk.OTHER
-    assert len(told["runs"]["ours"][0]["returns"]) == 3
-    assert (tmp_path / "walk.mp4").stat().st_size > 0 and (tmp_path / "walk.png").stat().st_size > 0
+    data = drawn("marvin/walk", tmp_path / "ci", tmp_path)["data"]
+    assert data["best"]["episodes"] == 2 and data["best"]["seed"] == walk.OTHER
+    assert len(data["runs"]["ours"][0]["returns"]) == 3
+    assert (tmp_path / "walk.mp4").stat().st_size > 0
 
 
-def test_both_ends_of_a_front_are_evaluated_again_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import nsga2
+def test_both_ends_of_a_front_are_evaluated_again_and_filmed(tmp_path: Path) -> None:
+    from benchmarks.lamarckian import nsga2
 
-    place = tmp_path / "ci" / "0"
+    place = tmp_path / "ci" / "nsga2" / "0"
     tiny = ["+debug=tiny", "ec.population=2", "ec.train_steps=1", "ec.episodes=1", "mdp.rounds=1"]
     done = evorl("run", "+experiment=lamarckian/nsga2_pong", *tiny, f"hydra.run.dir={place}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    words = ["profile=ci", "--draw", f"--runs={tmp_path / 'ci'}", f"--out={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "lamarckian" / "nsga2.py"), *words])
-    nsga2.main()
-    told = json.loads((tmp_path / "nsga2.json").read_text())
+    told = drawn("lamarckian/nsga2", tmp_path / "ci", tmp_path)["data"]
     assert 1 <= len(told["other games"]) <= 2 and told["front"]
     assert all(one["seed"] == nsga2.OTHER for one in told["other games"].values())
     assert all((tmp_path / f"nsga2_{name}.mp4").stat().st_size > 0 for name in nsga2.MANNERS)
-    assert (tmp_path / "nsga2_front.png").stat().st_size > 0
 
 
 def test_rates_are_those_between_the_first_and_the_last_result() -> None:
-    from pbt import rate, row
+    from benchmarks.lamarckian.pbt import rate, row
 
     ours, theirs = [(5.0, 100, 0.1), (15.0, 2100, 0.8)], [(50.0, 10, 0.2), (60.0, 110, 0.3)]
     assert rate(ours) == 200.0
@@ -121,7 +128,7 @@ OURS = [(5.0, 100, 0.1), (10.0, 2100, 0.8)]
 
 
 def test_the_time_to_a_fitness_is_that_of_the_first_result_there() -> None:
-    from pbt import row
+    from benchmarks.lamarckian.pbt import row
 
     went_on = [(20.0, 100, 0.5), (50.0, 400, 0.8), (60.0, 500, 0.8), (70.0, 600, 0.9)]
     assert row("peer", went_on, OURS)[3:] == ["50", "5.0", "0.800", "400"]
@@ -137,8 +144,9 @@ def test_a_search_of_the_peers_is_over_at_exactly_the_fitness(monkeypatch: pytes
     ray.tune.Callback = ray.tune.Stopper = object
     for name in ("ray", "ray.rllib.algorithms.ppo", "ray.rllib.core.rl_module.default_model_config"):
         monkeypatch.setitem(sys.modules, name, ray)
-    import pbt
     from tune import Progress, main
+
+    from benchmarks.lamarckian import pbt
 
     asked = list[dict[str, Any]]()
 
@@ -147,7 +155,7 @@ def test_a_search_of_the_peers_is_over_at_exactly_the_fitness(monkeypatch: pytes
         return SimpleNamespace(stdout=['{"rows": [[1.0, 8192, 0.5]], "versions": {}}\n'], wait=lambda: 0)
 
     monkeypatch.setattr(pbt, "start", start)
-    assert pbt.peer(pbt.PROFILES["ci"], 0) == ([(1.0, 8192, 0.5)], {})
+    assert pbt.peer(pbt.SIZES["ci"], 0) == ([(1.0, 8192, 0.5)], {})
     assert {*asked[0]} == {*signature(main).parameters}
     progress = Progress(time.time(), 1e9, asked[0]["fitness"], asked[0]["rounds"])
     for number, found in enumerate(({}, {"episode_return_mean": 11.99}, {"episode_return_mean": 12.0})):
@@ -158,18 +166,34 @@ def test_a_search_of_the_peers_is_over_at_exactly_the_fitness(monkeypatch: pytes
 
 
 def test_the_page_of_population_based_training_says_what_its_samples_say() -> None:
-    from pbt import shown
+    from benchmarks.lamarckian.pbt import table
 
-    results = BENCHMARKS / "lamarckian" / "results"
-    lines = shown(json.loads((results / "pbt.json").read_text()))
-    assert (results / "pbt.md").read_text().startswith("\n".join(lines))
-    cells = next(line for line in lines if line.startswith("| median")).replace("*", "").split(" | ")
-    told = (BENCHMARKS / "lamarckian" / "README.md").read_text()
-    assert f"{cells[2]} times as many" in told and f"{cells[4]} times as soon" in told
+    told = json.loads((BENCHMARKS / "lamarckian" / "results" / "pbt.json").read_text())
+    rows = table(told["data"]["runs"])
+    assert rows == told["rows"]
+    steps, seconds = (rows[-1][column].strip("*") for column in (2, 4))
+    page = (BENCHMARKS / "lamarckian" / "README.md").read_text()
+    assert f"{steps} times as many" in page and f"{seconds} times as soon" in page
+
+
+def test_the_page_of_asynchronous_evolution_says_what_its_samples_say() -> None:
+    from benchmarks.lamarckian.asynchronous import Size, read, rows
+
+    told = json.loads((BENCHMARKS / "lamarckian" / "results" / "asynchronous.json").read_text())
+    assert rows(read(told["data"]["samples"]), Size(**told["data"]["size"])) == told["rows"]
+
+
+def test_the_page_of_marvin_says_what_its_samples_say() -> None:
+    from benchmarks.marvin.generations import row
+    from benchmarks.marvin.walk import POPULATION, THRESHOLDS
+
+    told = json.loads((BENCHMARKS / "marvin" / "results" / "walk.json").read_text())
+    curves = {name: [np.array(one["returns"]) for one in each] for name, each in told["data"]["runs"].items()}
+    assert [row(name, each, POPULATION, THRESHOLDS) for name, each in curves.items()] == told["rows"]
 
 
 def test_a_median_of_lower_bounds_is_one() -> None:
-    from pbt import middle
+    from benchmarks.lamarckian.pbt import middle
 
     assert middle(["12.6", "15.0", "13.1"]) == "13.1"
     assert middle(["12.6", ">= 15.0", "13.1"]) == "13.1"
@@ -188,8 +212,7 @@ def test_workers_are_busy_from_the_first_beginning_to_the_end_of_so_many() -> No
 
 
 def test_a_threshold_of_a_curve_is_met_at_the_first_evaluation_there() -> None:
-    from sampling import threshold_steps
-
+    from benchmarks.lamarckian.sampling import threshold_steps
     from evorl.analysis.runs import Series
 
     steps, values = np.array([10.0, 20.0, 30.0]), np.array([-5.0, -1.0, -3.0])
@@ -198,13 +221,13 @@ def test_a_threshold_of_a_curve_is_met_at_the_first_evaluation_there() -> None:
 
 
 def test_searches_in_generations_count_whole_ones() -> None:
-    from asynchronous import Profile, Told, busy, curve, summary
+    from benchmarks.lamarckian.asynchronous import Size, Told, busy, curve, summary
 
     # two workers; generations of two, each of which waits for its slower one
     times = [(3, 1, 0.1), (3, 3, 0.4), (6, 2, 0.2), (6, 3, 0.3), (7, 1, 0.9)]
     found = [Told(at, took, fitness, 100, 1) for at, took, fitness in times]
     assert busy(found, 6.0) == pytest.approx((1 + 3 + 2 + 3) / 12)
-    told = summary(found, Profile(2, 7.5, 1), whole=True)
+    told = summary(found, Size(2, 7.5, 1), whole=True)
     assert told["busy"] == pytest.approx(9 / 12) and told["evaluations per minute"] == pytest.approx(40.0)
     assert told["best"] == 0.9 and told["steps per second"] == pytest.approx(400 / 6)
     assert curve(found, np.array([2.0, 3.0, 6.5, 7.0])).tolist()[1:] == [0.4, 0.4, 0.9]
@@ -299,33 +322,28 @@ def test_every_evolver_is_on_the_page_of_problems(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_search_without_generations_tells_of_whole_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
-    import asynchronous
+    from benchmarks.lamarckian import asynchronous
 
     monkeypatch.setattr(asynchronous, "STEPS", 1)  # rounded up to a batch
     monkeypatch.setattr(asynchronous, "EPISODES", 1)
-    found = asynchronous.search(asynchronous.Profile(2, 0.1, 1), True, 0)
+    found = asynchronous.search(asynchronous.Size(2, 0.1, 1), True, 0)
     assert len(found) >= 2 and all(one.steps > 0 and 0 <= one.fitness <= 1 for one in found)
     assert {one.passes for one in found} <= {1, 2, 4, 8, 16}
 
 
-def test_curves_of_sampling_are_read_from_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sampling
-
-    place = tmp_path / "run"
+def test_curves_of_sampling_are_read_from_runs(tmp_path: Path) -> None:
+    place = tmp_path / "pendulum-ours" / "0"
     done = evorl("run", "mdp=pendulum", "+debug=tiny", "budget.steps=512", f"hydra.run.dir={place}", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    monkeypatch.setattr(sys, "argv", ["sampling.py"])
-    sampling.report(tmp_path, {}, {"pendulum-ours": sampling.read([place, tmp_path / "none"])})
+    drawn("lamarckian/sampling", tmp_path, tmp_path)
     assert "| Pendulum, evorl's settings | 1 | 512 |" in (tmp_path / "sampling.md").read_text()
-    assert (tmp_path / "sampling.png").stat().st_size > 0
 
 
 def test_what_is_trained_is_an_experiment() -> None:
-    import sampling
-    import walk
-    from ours import experiment
+    from benchmarks.lamarckian import sampling
+    from benchmarks.marvin import walk
+    from evorl.cli.config import experiment_of_words as experiment
+    from evorl.reproduction.loop import first_job
 
-    assert all(
-        experiment([*case.words, *case.ci[1], *sampling.PAPER[1]]).ec is None for case in sampling.CASES.values()
-    )
-    assert all(experiment([f"+experiment=marvin/{one}", *walk.PROFILES["ci"][1]]).ec for one in walk.VARIANTS)
+    assert all(experiment(first_job(one.words)).ec is None for each in sampling.SWEEPS.values() for one in each)
+    assert all(experiment(first_job(one.words)).ec for one in walk.TABLE.profiles["ci"].parts)

@@ -57,4 +57,6 @@ def test_it_trains_from_another_directory(clean: Path, tmp_path: Path) -> None:
     assert evaluated.returncode == 0, evaluated.stderr
     told = run(str(clean / "evorl"), "report", "here", "out=told")
     assert told.returncode == 0, told.stderr
+    tables = run(str(clean / "evorl"), "reproduce")
+    assert tables.returncode == 2 and tables.stderr.count("\n") == 1 and "clone the repository" in tables.stderr
     assert (tmp_path / "here" / "result.json").is_file() and (tmp_path / "told" / "index.html").is_file()

@@ -1,11 +1,6 @@
-"""The algorithms, worlds and sizes of this folder's sweeps, and where the modules that reproducers share lie."""
+"""The algorithms, worlds and sizes of this folder's sweeps."""
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "reproduction"))
 
 from evorl.analysis.runs import RunRecord
 

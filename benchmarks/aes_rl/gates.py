@@ -8,11 +8,11 @@ reference no gate is made.
 from __future__ import annotations
 
 import numpy as np
-from family import UNTRAINED
-from scores import Floats
-from verdicts import Gate
 
+from benchmarks.aes_rl.family import UNTRAINED
 from evorl.analysis.aggregates import iqm
+from evorl.reproduction.scores import Floats
+from evorl.reproduction.verdicts import Gate
 
 
 def share_above(values: Floats, threshold: float) -> float:

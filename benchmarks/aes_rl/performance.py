@@ -6,34 +6,27 @@ not those by which it evaluates its mean. A number is the interquartile mean ove
 bootstrap interval; "beside TD3" says whether the interval is above, below or overlaps TD3's in the same world. Curves
 are interquartile means with the same intervals. Core hours are the wall time of all seeds times their processes.
 
-    python benchmarks/aes_rl/performance.py profile=ci|paper [KEY=VALUE ...] [--runs DIR] [--out DIR] [--draw | --print]
-
-``profile=ci`` has a network of 64-64, 5 seeds, HalfCheetah for 40,000 steps and Swimmer for 20,000, on 2 cores. Its
-asynchronous searches have one slot, so each individual comes from the newest mean, as in the implementation that the
-gates come from; "5 slots" is AES-RL with the slots of its code (3 seeds). ``profile=paper`` has the published settings,
-a million steps and 5 seeds on six worlds: hundreds of core hours, on a Ray cluster with
-hydra.launcher.ray.init.address=auto. A run's final return is that of its last evaluation (ci) or the mean of its last
-ten (paper). The same command goes on with runs that were stopped. ``--draw`` shows the runs there are.
+With profile=ci asynchronous searches have one slot, so each individual comes from the newest mean, as in the
+implementation that the gates come from; "5 slots" is AES-RL with the slots of its code (3 seeds). A run's final return
+is that of its last evaluation (ci) or the mean of its last ten (paper).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from family import COLOURS, FIVE_SLOTS, SMALL, TITLES, WORLDS, algorithm
-from figures import figure, shaded, write
-from gates import HALFCHEETAH
-from scores import METRIC, at, core_hours, curve, samples, score
-from sweeps import CLUSTER, Asked, Sweep, asked, runs_of
-from verdicts import compared, verdict
+from matplotlib.figure import Figure
 
-from common import machine, of_runs, page, save  # isort: skip
-from common import table as markdown  # isort: skip
+from benchmarks.aes_rl.family import COLOURS, FIVE_SLOTS, SMALL, TITLES, WORLDS, algorithm
+from benchmarks.aes_rl.gates import HALFCHEETAH
 from evorl.analysis.runs import RunRecord
+from evorl.reproduction.figures import legends, panels, shaded
+from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
+from evorl.reproduction.scores import METRIC, at, core_hours, curve, samples, score, told
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.verdicts import compared, verdict
 
 SEEDS = "seed=1,2,3,4,5"
 PUBLISHED = [one for one in TITLES if one not in ("sac", "cem")]
@@ -50,26 +43,26 @@ SWEEPS = {
     "ci": [
         Sweep("halfcheetah", (
             SEEDS, _experiments("td3", "sac", "cem", "p_cem_rl"), "mdp=halfcheetah", "budget.steps=40_000", *SMALL,
-        )),
+        ), TWO_AT_ONCE),
         Sweep("halfcheetah_1_slot", (
             SEEDS, _experiments("acem_rl", "one_plus_one_rl", "halfcheetah"), "ec.slots=1", "mdp=halfcheetah",
             "budget.steps=40_000", *SMALL,
-        )),
-        Sweep("cem_rl", (SEEDS, _experiments("cem_rl"), "mdp=halfcheetah", "budget.steps=50_000", *SMALL)),
+        ), TWO_AT_ONCE),
+        Sweep("cem_rl", (SEEDS, _experiments("cem_rl"), "mdp=halfcheetah", "budget.steps=50_000", *SMALL), TWO_AT_ONCE),
         Sweep("none_trained", (
             SEEDS, _experiments("halfcheetah"), "ec.slots=1", "ec.trained_share=0", "budget.steps=40_000", *SMALL,
-        )),
-        Sweep("five_slots", ("seed=1,2,3", _experiments("halfcheetah"), "budget.steps=40_000", *SMALL)),
+        ), TWO_AT_ONCE),
+        Sweep("five_slots", ("seed=1,2,3", _experiments("halfcheetah"), "budget.steps=40_000", *SMALL), TWO_AT_ONCE),
         Sweep("swimmer", (
             SEEDS, _experiments("td3", "sac", "cem_rl", "p_cem_rl"), "mdp=swimmer", "budget.steps=20_000", *SMALL,
-        )),
+        ), TWO_AT_ONCE),
         Sweep("swimmer_1_slot", (
             SEEDS, _experiments("acem_rl", "one_plus_one_rl", "swimmer"), "ec.slots=1", "mdp=swimmer",
             "budget.steps=20_000", *SMALL,
-        )),
+        ), TWO_AT_ONCE),
         Sweep("cem_swimmer", (
             SEEDS, _experiments("cem"), "mdp=swimmer", "budget.steps=300_000", "eval.every=20_000", *SMALL,
-        )),
+        ), TWO_AT_ONCE),
     ],
     "paper": [
         Sweep("published", (
@@ -82,12 +75,12 @@ LAST = {"ci": 1, "paper": 10}
 """Evaluations that the final return is the mean of."""
 
 
-Found = dict[str, dict[str, list[RunRecord]]]
+Runs = dict[str, dict[str, list[RunRecord]]]
 """Runs by world and algorithm."""
 
 
-def gathered(runs: Sequence[RunRecord], profile: str) -> Found:
-    found: Found = {}
+def gathered(runs: Sequence[RunRecord], profile: str) -> Runs:
+    found: Runs = {}
     for run in runs:
         name = algorithm(run)
         if profile == "ci" and name == TITLES["aes_rl"] and run.config["ec.slots"] == 5:
@@ -108,7 +101,7 @@ def finals(runs: Sequence[RunRecord], step: float, profile: str) -> list[float]:
     return [x for run in runs if np.isfinite(x := at(run, step, LAST[profile]))]
 
 
-def cases(found: Found, profile: str) -> Iterator[tuple[str, str, list[RunRecord], float]]:
+def cases(found: Runs, profile: str) -> Iterator[tuple[str, str, list[RunRecord], float]]:
     """World, name, runs and steps of each row of the table; CEM, which is cheap, also at the end of longer runs."""
     for world, each in found.items():
         for name, runs in each.items():
@@ -119,7 +112,7 @@ def cases(found: Found, profile: str) -> Iterator[tuple[str, str, list[RunRecord
                 yield world, GRADIENT_FREE, runs, longest
 
 
-def rows(found: Found, profile: str) -> tuple[list[list[str]], dict[str, dict[str, Any]]]:
+def rows(found: Runs, profile: str) -> tuple[list[list[str]], dict[str, dict[str, Any]]]:
     """Of the table, and the same as numbers by world."""
     shown, data = [], dict[str, dict[str, Any]]()
     for world, name, runs, steps in cases(found, profile):
@@ -138,7 +131,7 @@ def rows(found: Found, profile: str) -> tuple[list[list[str]], dict[str, dict[st
     return shown, data
 
 
-def verdicts(found: Found) -> list[list[str]]:
+def verdicts(found: Runs) -> list[list[str]]:
     """The gates on HalfCheetah, and whether they are passed."""
     grid = sorted({step for gate in HALFCHEETAH for step in gate.steps})
     returns = {
@@ -148,42 +141,55 @@ def verdicts(found: Found) -> list[list[str]]:
     return [[gate.what, verdict(gate, returns)] for gate in HALFCHEETAH]
 
 
-def draw(found: Found, profile: str, path: Path) -> None:
-    panels = {world: (each, max(end(runs, world, profile) for runs in each.values())) for world, each in found.items()}
-    drawn, axes = figure(list(map(WORLDS.get, panels)), "environment steps that count", "return")
-    for one, (each, last) in zip(axes, panels.values(), strict=True):
+def draw(found: Runs, profile: str) -> Figure:
+    ends = {world: max(end(runs, world, profile) for runs in each.values()) for world, each in found.items()}
+    drawn, axes = panels([WORLDS[world] for world in found], "environment steps that count", "return")
+    for one, (world, each) in zip(axes, found.items(), strict=True):
         for name, runs in each.items():
-            shaded(one, *curve(runs, last), COLOURS[name], f"{name}, seeds: {len(runs)}")
-    write(drawn, path)
+            shaded(one, *curve(runs, ends[world]), COLOURS[name], f"{name}, seeds: {len(runs)}")
+    return legends(drawn)
 
 
-def report(options: Asked, facts: dict[str, Any]) -> None:
-    runs = runs_of(options.runs, [sweep.name for sweep in SWEEPS[options.profile]])
-    found = gathered(runs, options.profile)
+def analyse(there: Found) -> Analysis | None:
+    found = gathered(there.runs, there.profile)
     if not found:
-        raise SystemExit(f"{options.runs} holds no run with an evaluation")
-    facts |= {"load at the end": round(os.getloadavg()[0], 2), **of_runs(one.directory for one in runs)}
-    facts["core hours"] = round(core_hours(runs), 2)
-    shown, data = rows(found, options.profile)
-    header = ["world, algorithm", "seeds", "steps", "return, interquartile mean", "mean", "beside TD3", "core hours"]
-    lines = page("Final performance of the AES-RL family", __doc__, header, shown)
-    gates = verdicts(found) if options.profile == "ci" else []
-    if gates:
-        lines += ["", *markdown(["gate", "verdict"], gates)]
-    content = {
-        "table": data,
-        "gates": dict(gates),
-        "runs": {world: {name: samples(runs) for name, runs in each.items()} for world, each in found.items()},
-    }
-    save(options.out, facts, [*lines, "", "![Return over environment steps](performance.png)"], content)
-    if options.out is not None:
-        draw(found, options.profile, options.out / "performance.png")
+        return None
+    shown, data = rows(found, there.profile)
+    return Analysis(
+        header=["world, algorithm", "seeds", "steps", "return, interquartile mean", "mean", "beside TD3", "core hours"],
+        rows=shown,
+        gates=dict(verdicts(found)) if there.profile == "ci" else {},
+        pictures=[Picture("performance", "Return over environment steps", draw(found, there.profile))],
+        data={
+            "table": data,
+            "runs": {world: {name: samples(runs) for name, runs in each.items()} for world, each in found.items()},
+        },
+    )
 
 
-def main() -> None:
-    facts: dict[str, Any] = machine()
-    report(asked(__doc__, SWEEPS), facts)
+def measured(data: Mapping[str, Any]) -> str:
+    """Those that the claim compares."""
+    shown = ("TD3", "CEM-RL", "AES-RL", GRADIENT_FREE)
+    return "; ".join(
+        f"{WORLDS[world]}: " + ", ".join(f"{name} {told(each[name])}" for name in shown if name in each)
+        for world, each in data["table"].items()
+    )
 
 
-if __name__ == "__main__":
-    main()
+TABLE = Table(
+    title="Final performance of the AES-RL family",
+    of="Final performance of the algorithms on six worlds",
+    claim="AES-RL performs better than the methods before it after 1,000,000 steps; the numbers are not known to us",
+    source="Lee et al. 2020, abstract",
+    about=__doc__,
+    profiles={
+        "ci": Profile(
+            "network of 64-64; HalfCheetah for 40,000 steps, Swimmer for 20,000; 5 seeds; 2 cores", 4.6, SWEEPS["ci"]
+        ),
+        "paper": Profile(
+            "the published settings, 1,000,000 steps and 5 seeds on six worlds; a Ray cluster", 2000, SWEEPS["paper"]
+        ),
+    },
+    analyse=analyse,
+    measured=measured,
+)

@@ -3,30 +3,25 @@
 Returns are those of the mean policy, 10 deterministic episodes at every evaluation. A number is the interquartile mean
 over seeds with its 95 % stratified bootstrap interval. D is 2000, and the absolute baseline -2000.
 
-    python benchmarks/aes_rl/rules.py profile=ci|paper [KEY=VALUE ...] [--runs DIR] [--out DIR] [--draw | --print]
-
-``profile=ci`` has a network of 64-64, one slot, 2 seeds and 20,000 steps, on 2 cores: it says whether each rule learns,
-and not which is the best. ``profile=paper`` has the published settings, a million steps and 5 seeds, on a Ray cluster
-with hydra.launcher.ray.init.address=auto. A run's final return is that of its last evaluation (ci) or the mean of its
-last ten (paper). More seeds are added by the same command: seed=1,2,3.
+The runs of profile=ci say whether each rule learns, and not which is the best. A run's final return is that of its last
+evaluation (ci) or the mean of its last ten (paper). More seeds are added by the same command: seed=1,2,3.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_type_hints
 
 import numpy as np
-from family import SMALL
-from figures import figure, shaded, write
-from scores import METRIC, at, core_hours, curve, samples, score
-from sweeps import CLUSTER, Asked, Sweep, asked, runs_of
+from matplotlib.figure import Figure
 
-from common import machine, of_runs, page, save  # isort: skip
+from benchmarks.aes_rl.family import SMALL
 from evorl.analysis.runs import RunRecord
 from evorl.ec.aes_rl import AESRL
+from evorl.reproduction.figures import legends, panels, shaded
+from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
+from evorl.reproduction.scores import METRIC, at, core_hours, curve, samples, score, told
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
 MEAN, VARIANCE = (get_type_hints(AESRL)[f"{name}_rule"].__args__ for name in ("mean", "variance"))
 RULES = (f"ec.mean_rule={','.join(MEAN)}", f"ec.variance_rule={','.join(VARIANCE)}")
@@ -34,7 +29,7 @@ SWEEPS = {
     "ci": [
         Sweep("rules", (
             "seed=1,2", "+experiment=aes_rl/halfcheetah", "ec.slots=1", *RULES, "budget.steps=20_000", *SMALL,
-        )),
+        ), TWO_AT_ONCE),
     ],
     "paper": [
         Sweep("rules", ("seed=1,2,3,4,5", "+experiment=aes_rl/as_published/aes_rl_halfcheetah", *RULES), CLUSTER)
@@ -68,34 +63,47 @@ def rows(runs: Sequence[RunRecord], profile: str) -> tuple[list[list[str]], list
     return shown, data
 
 
-def draw(runs: Sequence[RunRecord], path: Path) -> None:
+def draw(runs: Sequence[RunRecord]) -> Figure:
     titles = [f"variance rule: {variance}" for variance in VARIANCE]
-    drawn, axes = figure(titles, "environment steps that count", "return", sharey=True)
-    panels = dict(zip(VARIANCE, axes, strict=True))
+    drawn, axes = panels(titles, "environment steps that count", "return", sharey=True)
+    of = dict(zip(VARIANCE, axes, strict=True))
     for mean, variance, those in cells(runs):
         band = curve(those, float(those[0].config["budget.steps"]))
-        shaded(panels[variance], *band, f"C{MEAN.index(mean)}", f"{mean}, seeds: {len(those)}")
-    write(drawn, path)
+        shaded(of[variance], *band, f"C{MEAN.index(mean)}", f"{mean}, seeds: {len(those)}")
+    return legends(drawn)
 
 
-def report(options: Asked, facts: dict[str, Any]) -> None:
-    runs = runs_of(options.runs, [sweep.name for sweep in SWEEPS[options.profile]])
-    shown, data = rows(runs, options.profile)
+def analyse(there: Found) -> Analysis | None:
+    shown, data = rows(there.runs, there.profile)
     if not shown:
-        raise SystemExit(f"{options.runs} holds no run that is complete")
-    facts |= {"load at the end": round(os.getloadavg()[0], 2), "core hours": round(core_hours(runs), 2)}
-    facts |= of_runs(one.directory for one in runs)
-    header = ["mean rule, variance rule", "seeds", "steps", "return, interquartile mean", "each seed", "core hours"]
-    lines = page("AES-RL's rules for mean and variance", __doc__, header, shown)
-    save(options.out, facts, [*lines, "", "![Return over environment steps](rules.png)"], {"table": data})
-    if options.out is not None:
-        draw(runs, options.out / "rules.png")
+        return None
+    return Analysis(
+        header=["mean rule, variance rule", "seeds", "steps", "return, interquartile mean", "each seed", "core hours"],
+        rows=shown,
+        pictures=[Picture("rules", "Return over environment steps", draw(there.runs))],
+        data={"table": data},
+    )
 
 
-def main() -> None:
-    facts: dict[str, Any] = machine()
-    report(asked(__doc__, SWEEPS), facts)
+def measured(data: Mapping[str, Any]) -> str:
+    """The lowest and the highest pair."""
+    pairs = sorted(data["table"], key=lambda one: one["iqm"])
+    names = [f"{one['mean rule']} with {one['variance rule']} {told(one)}" for one in (pairs[0], pairs[-1])]
+    return f"HalfCheetah, lowest {names[0]}, highest {names[1]}"
 
 
-if __name__ == "__main__":
-    main()
+TABLE = Table(
+    title="AES-RL's rules for mean and variance",
+    of="Ablation: four rules for the mean times two for the variance",
+    claim="compared for 1,000,000 steps; the numbers are not known to us",
+    source="Lee et al. 2020",
+    about=__doc__,
+    profiles={
+        "ci": Profile("HalfCheetah for 20,000 steps, network of 64-64, one slot; 2 seeds; 2 cores", 0.33, SWEEPS["ci"]),
+        "paper": Profile(
+            "HalfCheetah with the published settings, 1,000,000 steps; 5 seeds; a Ray cluster", 500, SWEEPS["paper"]
+        ),
+    },
+    analyse=analyse,
+    measured=measured,
+)

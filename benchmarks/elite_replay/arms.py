@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "reproduction"))
-
-from sweeps import ALONE, CLUSTER, Sweep
-
 from evorl.analysis.runs import RunRecord
+from evorl.reproduction.parts import ALONE, CLUSTER, Sweep
 
 
 class World(NamedTuple):

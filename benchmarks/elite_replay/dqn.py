@@ -7,39 +7,32 @@ Gradients are not clipped. Told is the mean return of the last 100 training epis
 have, since CleanRL's programs evaluate nothing: at the end, and its mean over the run. A number is the interquartile
 mean over seeds with its 95 % stratified bootstrap interval; "beside" says how the interval of ours lies beside that of
 the one with the same loss. Core hours of ours hold an evaluation at the end, so they tell no speed.
-
-    python benchmarks/elite_replay/dqn.py profile=ci|atari|paper [KEY=VALUE ...] [--runs DIR] [--out DIR]
-        [--draw | --print]
-
-``profile=ci`` is CartPole for 20,000 steps and LunarLander for 60,000, 3 seeds, one process at a time. profile=atari
-is one seed of Pong from pixels for 10,000 decisions, which says no more than that all three run at equal settings;
-nothing is learned by then. ``profile=paper`` is Pong for 1,000,000 decisions, and the two others 500,000. The same
-command goes on with what is missing. KEY=VALUE changes ours and the others alike. ``--draw`` shows the runs that have
-ended.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from arms import ALONE, CLUSTER, Sweep, world_of
-from figures import figure, shaded, write
-from scores import core_hours, curve, mean, samples, scored
-from sweeps import Asked, asked, runs_of
-from verdicts import beside
+from matplotlib.figure import Figure
 
-from common import PEERS, machine, of_runs, page, save, start  # isort: skip
-from common import table as markdown  # isort: skip
-from ours import experiment
-
+from benchmarks.elite_replay.arms import world_of
+from benchmarks.speed.common import PEERS, start
 from evorl.analysis.runs import RunRecord, Series
-from evorl.training.experiment import Experiment
+from evorl.cli.config import experiment_of_words
+from evorl.reproduction.figures import legends, panels, shaded
+from evorl.reproduction.parts import ALONE, CLUSTER, Measurement, Sweep
+from evorl.reproduction.scores import core_hours, curve, mean, samples, scored, told
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.verdicts import beside
+
+if TYPE_CHECKING:
+    from evorl.training.experiment import Experiment
 
 METRIC = "train/return"
 EPISODES = 100
@@ -109,69 +102,70 @@ def cleanrl(world: str, made: Experiment, seed: int) -> tuple[str, str, dict[str
 OTHERS = {SB3: sb3, CLEANRL: cleanrl}
 
 
-def play(place: Path, program: str, *words: str) -> None:
-    """Run a peer's program to its end, and keep what it says."""
+def play(
+    of: Callable[..., tuple[str, str, dict[str, Any]]], world: str, words: Sequence[str], seed: int, also: Sequence[str]
+) -> dict[str, Any]:
+    """What a peer's program says at its end: ``versions``, and ``episodes`` (step, return)."""
+    made = experiment_of_words([f"+experiment=elite_replay/dqn/{world}", *words, *also])
+    program, kind, settings = of(world, made, seed)
     began = time.monotonic()
-    process = start(PEERS, program, *words)
+    process = start(PEERS, program, *filter(None, [kind]), json.dumps(settings))
     out, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"{process.args!r} ended with {process.returncode}")
-    told = json.loads(out.splitlines()[-1])
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(json.dumps({**told, "settings": words[-1], "seconds": time.monotonic() - began}))
+    return {**json.loads(out.splitlines()[-1]), "settings": settings, "seconds": time.monotonic() - began}
 
 
-def play_others(options: Asked) -> None:
-    """Whatever of the others' runs is missing."""
-    for world, words in PROFILES[options.profile].items():
-        made = experiment([f"+experiment=elite_replay/dqn/{world}", *words, *options.also])
-        for seed in SEEDS[options.profile]:
-            for name, of in OTHERS.items():
-                program, kind, settings = of(world, made, seed)
-                place = kept(options.runs, name, world, seed)
-                if not place.exists():
-                    play(place, program, *filter(None, [kind]), json.dumps(settings))
+def others(profile: str) -> list[Measurement]:
+    """All runs of the others."""
+    return [
+        Measurement(kept(name, world, seed), partial(play, of, world, words, seed))
+        for world, words in PROFILES[profile].items()
+        for seed in SEEDS[profile]
+        for name, of in OTHERS.items()
+    ]
 
 
-def kept(runs: Path, name: str, world: str, seed: int) -> Path:
-    return runs / "dqn_others" / f"{name}-{world}-{seed}.json"
+def kept(name: str, world: str, seed: int) -> str:
+    return f"dqn/{name}-{world}-{seed}"
 
 
-def record(told: Mapping[str, Any], seed: int, steps: float, every: float) -> RunRecord:
+def record(played: Mapping[str, Any], seed: int, steps: float, every: float) -> RunRecord:
     """A peer's run in the form of ours: at every so many steps the mean of the last episodes that have ended."""
-    ends, found = (np.array(x, np.float64) for x in zip(*told["episodes"], strict=True))
+    ends, found = (np.array(x, np.float64) for x in zip(*played["episodes"], strict=True))
     grid = np.arange(every, steps + 1, every)
     grid = grid[grid >= ends[0]]
     past = [found[: np.searchsorted(ends, step, "right")][-EPISODES:] for step in grid]
     series = Series(grid, grid, np.array([x.mean() for x in past]))
     return RunRecord(
-        directory=Path(), config={"seed": seed, "budget.steps": steps}, series={METRIC: series}, seconds=told["seconds"]
+        directory=Path(),
+        config={"seed": seed, "budget.steps": steps},
+        series={METRIC: series},
+        seconds=played["seconds"],
     )
 
 
 # ------------------------------------------------------------------ tables
 
-Found = dict[str, dict[str, list[RunRecord]]]
+Runs = dict[str, dict[str, list[RunRecord]]]
 """Runs by world and name."""
 
 
-def gathered(options: Asked) -> tuple[Found, list[RunRecord]]:
-    """All runs, and those of ours."""
-    runs = runs_of(options.runs, [one.name for one in SWEEPS[options.profile]])
-    runs = [run for run in runs if run.result is not None]
-    found: Found = {world: {} for world in PROFILES[options.profile]}
-    for run in runs:
-        name = HUBER if run.config["rl.huber"] == 1 else SQUARED
-        found[world_of(run).removeprefix("vector_")].setdefault(name, []).append(run)
+def gathered(there: Found) -> Runs:
+    """All runs that have ended, of the worlds that ours have."""
+    found: Runs = {world: {} for world in PROFILES[there.profile]}
+    for run in there.runs:
+        if run.result is not None:
+            name = HUBER if run.config["rl.huber"] == 1 else SQUARED
+            found[world_of(run).removeprefix("vector_")].setdefault(name, []).append(run)
+    found = {world: each for world, each in found.items() if each}
     for world, each in found.items():
-        for name in OTHERS if each else ():
-            steps = float(next(iter(each.values()))[0].config["budget.steps"])
-            for seed in SEEDS[options.profile]:
-                place = kept(options.runs, name, world, seed)
-                if place.exists():
-                    told = json.loads(place.read_text())
-                    each.setdefault(name, []).append(record(told, seed, steps, grid_of(steps)))
-    return found, runs
+        steps = float(next(iter(each.values()))[0].config["budget.steps"])
+        for name in OTHERS:
+            played = {seed: there.measured.get(kept(name, world, seed)) for seed in SEEDS[there.profile]}
+            runs = [record(one, seed, steps, grid_of(steps)) for seed, one in played.items() if one]
+            each |= {name: runs} if runs else {}
+    return found
 
 
 def grid_of(steps: float) -> float:
@@ -184,7 +178,7 @@ def last(run: RunRecord) -> float:
     return float("nan") if found is None else found
 
 
-def rows(found: Found) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]:
+def rows(found: Runs) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]:
     """Of the table, the same as numbers, and the verdicts of the rule fixed before the runs."""
     shown, data, gates = [], dict[str, Any](), dict[str, str]()
     for world, each in found.items():
@@ -197,7 +191,7 @@ def rows(found: Found) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]
             steps = float(runs[0].config["budget.steps"])
             other = scores.get(SAME_LOSS.get(name, ""), {})
             for what, one in mine.items():
-                cells += ["-" if one is None else one.told(0), beside(one, other.get(what))]
+                cells += [told(one), beside(one, other.get(what))]
             if name in SAME_LOSS and len(runs) > 1 and other:
                 verdict = "failed" if beside(mine["end"], other["end"]) == "below" else "passed"
                 gates[f"{TITLES[world]}, {name}: not below {SAME_LOSS[name]} at the end"] = verdict
@@ -213,8 +207,8 @@ def rows(found: Found) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]
     return shown, data, gates
 
 
-def draw(found: Found, path: Path) -> None:
-    drawn, axes = figure(
+def draw(found: Runs) -> Figure:
+    drawn, axes = panels(
         [TITLES[world] for world in found], "environment steps (decisions)", f"return of the last {EPISODES} episodes"
     )
     for one, each in zip(axes, found.values(), strict=True):
@@ -222,35 +216,55 @@ def draw(found: Found, path: Path) -> None:
             steps = float(runs[0].config["budget.steps"])
             band = curve(runs, steps, grid_of(steps), METRIC)
             shaded(one, *band, COLOURS[name], f"{name}, seeds: {len(runs)}")
-    write(drawn, path)
+    return legends(drawn)
 
 
-def report(options: Asked, facts: dict[str, Any]) -> None:
-    found, runs = gathered(options)
-    if not runs:
-        raise SystemExit(f"{options.runs} holds no run that has ended")
-    everyone = [run for each in found.values() for those in each.values() for run in those]
-    facts |= {"load at the end": round(os.getloadavg()[0], 2), **of_runs(one.directory for one in runs)}
-    facts["core hours"] = round(core_hours(everyone), 2)
-    for place in sorted((options.runs / "dqn_others").glob("*.json")):
-        facts[place.stem.rsplit("-", 2)[0]] = json.loads(place.read_text())["versions"]
-    shown, data, gates = rows({world: each for world, each in found.items() if each})
+def analyse(there: Found) -> Analysis | None:
+    found = gathered(there)
+    if not found:
+        return None
+    shown, data, gates = rows(found)
     header = ["world, program", "seeds", "steps", "return at the end", "beside", "mean over the run", "beside"]
-    lines = page("DQN at equal settings", __doc__, [*header, "core hours"], shown)
-    if gates:
-        lines += ["", *markdown(["gate", "verdict"], [[*one] for one in gates.items()])]
-    save(options.out, facts, [*lines, "", "![Return over environment steps](dqn.png)"], {"table": data, "gates": gates})
-    if options.out is not None:
-        draw({world: each for world, each in found.items() if each}, options.out / "dqn.png")
+    everyone = [run for each in found.values() for runs in each.values() for run in runs]
+    versions = {place.partition("/")[2].rsplit("-", 2)[0]: one["versions"] for place, one in there.measured.items()}
+    return Analysis(
+        header=[*header, "core hours"],
+        rows=shown,
+        gates=gates,
+        pictures=[Picture("dqn", "Return over environment steps", draw(found))],
+        facts={"core hours": round(core_hours(everyone), 2), **versions},
+        data={"table": data},
+    )
 
 
-def main() -> None:
-    facts: dict[str, Any] = machine()
-    options = asked(__doc__, SWEEPS)
-    if not options.draw:
-        play_others(options)
-    report(options, facts)
+def measured(data: Mapping[str, Any]) -> str:
+    return "; ".join(
+        f"{TITLES[world]}: " + ", ".join(f"{name} {told(one['end'])}" for name, one in each.items())
+        for world, each in data["table"].items()
+    )
 
 
-if __name__ == "__main__":
-    main()
+def profile(name: str, told: str, hours: float) -> Profile:
+    return Profile(told, hours, [*SWEEPS[name], *others(name)])
+
+
+TABLE = Table(
+    title="DQN at equal settings",
+    of="DQN beside Stable-Baselines3's and CleanRL's",
+    claim="DQN learns as fast per step as the programs with the same loss and settings",
+    source="ours; no paper has it",
+    about=__doc__,
+    profiles={
+        "atari": profile(
+            "atari", "one seed of Pong from pixels for 10,000 decisions: all three run, and nothing is learned by then",
+            0.2,
+        ),
+        "ci": profile("ci", "CartPole for 20,000 steps, LunarLander for 60,000; 3 seeds, one process at a time", 0.33),
+        "paper": profile(
+            "paper", "Pong from pixels for 1,000,000 decisions, CartPole and LunarLander for 500,000; 3 seeds", 50
+        ),
+    },
+    analyse=analyse,
+    measured=measured,
+    peers=True,
+)  # fmt: skip

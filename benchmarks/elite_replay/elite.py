@@ -7,32 +7,34 @@ candidates (lambda) is 1, and for those after, in which elite sampling is unifor
 each minibatch comes from each rule, so both choose for the same policy; there the KL of elite sampling is given as a
 share of uniform sampling's. A number is the interquartile mean over seeds with its 95 % stratified bootstrap interval;
 "beside uniform" says how the intervals lie. The dashed curves are the published ones (published.py).
-
-    python benchmarks/elite_replay/elite.py profile=ci|paper [KEY=VALUE ...] [--runs DIR] [--out DIR] [--draw | --print]
-
-``profile=ci`` is vector Pong for 3M steps and CartPole for 100,000. ``profile=paper`` is Breakout and Seaquest with the
-published flags for 12M decisions and 3 seeds, on a Ray cluster with hydra.launcher.ray.init.address=auto. The same
-command goes on with runs that were stopped. ``--draw`` shows those that have ended.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from arms import COLOURS, ELITE, PROFILES, UNIFORM, WORLDS, both, elite, rules, uniform, world_of
-from figures import figure, shaded, write
-from published import SCORES, STEPS
-from scores import METRIC, Score, at, binned, core_hours, curve, mean, samples, scored
-from sweeps import Asked, asked, runs_of
-from verdicts import beside
+from matplotlib.figure import Figure
 
-from common import machine, of_runs, page, save  # isort: skip
-from common import table as markdown  # isort: skip
+from benchmarks.elite_replay.arms import (
+    COLOURS,
+    ELITE,
+    PROFILES,
+    UNIFORM,
+    WORLDS,
+    both,
+    elite,
+    rules,
+    uniform,
+    world_of,
+)
+from benchmarks.elite_replay.published import SCORES, STEPS
 from evorl.analysis.runs import RunRecord
+from evorl.reproduction.figures import legends, panels, shaded
+from evorl.reproduction.scores import METRIC, Score, at, binned, core_hours, curve, mean, samples, scored, told
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Rows, Table
+from evorl.reproduction.verdicts import beside
 
 SWEEPS = {
     "ci": [each(world) for world in PROFILES["ci"] for each in (uniform, elite)] + [both("cartpole")],
@@ -40,12 +42,12 @@ SWEEPS = {
 }
 NEAR = (0.8, 1.25)
 """Between which the ratio of the two rules' KL must be once both are uniform."""
-Found = dict[str, dict[tuple[str, ...], list[RunRecord]]]
+Runs = dict[str, dict[tuple[str, ...], list[RunRecord]]]
 """Runs by world and rules."""
 
 
-def gathered(runs: Sequence[RunRecord]) -> Found:
-    found: Found = {}
+def gathered(runs: Sequence[RunRecord]) -> Runs:
+    found: Runs = {}
     for run in runs:
         if run.result is not None:
             found.setdefault(world_of(run), {}).setdefault(rules(run), []).append(run)
@@ -99,15 +101,11 @@ def falls(run: RunRecord) -> bool:
     return bool(first == 6 and factor.values[-1] == 1 and np.allclose(factor.values, expected, atol=1e-9))
 
 
-def told(one: Score | None, digits: int) -> str:
-    return "-" if one is None else one.told(digits)
-
-
 def numbers(scores: dict[str, Score | None]) -> dict[str, Any]:
     return {name: one and one._asdict() for name, one in scores.items()}
 
 
-def returns(found: Found) -> tuple[list[list[str]], dict[str, Any]]:
+def returns(found: Runs) -> tuple[list[list[str]], dict[str, Any]]:
     """Rows of the table of returns, and the same as numbers."""
     shown, data = [], dict[str, Any]()
     for world, each in found.items():
@@ -130,7 +128,7 @@ def returns(found: Found) -> tuple[list[list[str]], dict[str, Any]]:
     return shown, data
 
 
-def sampling(found: Found) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]:
+def sampling(found: Runs) -> tuple[list[list[str]], dict[str, Any], dict[str, str]]:
     """Rows of the table of what is sampled, the same as numbers, and the verdicts."""
     shown, data, gates = [], dict[str, Any](), dict[str, str]()
     for world, each in found.items():
@@ -181,10 +179,10 @@ def judged(title: str, scores: dict[tuple[str, ...], dict[str, Score | None]]) -
     return gates
 
 
-def draw(found: Found, path: Path) -> None:
+def draw(found: Runs) -> Figure:
     """Returns over steps, then the published curves: each game in a panel of its own."""
     worlds = [*(world for world in found if world not in SCORES), *SCORES]
-    drawn, axes = figure([WORLDS[world].title for world in worlds], "environment steps (decisions)", "return")
+    drawn, axes = panels([WORLDS[world].title for world in worlds], "environment steps (decisions)", "return")
     for one, world in zip(axes, worlds, strict=True):
         for names, runs in found.get(world, {}).items():
             if len(names) == 1:
@@ -192,12 +190,12 @@ def draw(found: Found, path: Path) -> None:
                 shaded(one, *band, COLOURS[names[0]], f"{names[0]}, seeds: {len(runs)}")
         for name, scores in SCORES.get(world, {}).items():
             one.plot(STEPS[world], scores, "--", color=COLOURS[name], lw=1, label=f"{name}, published")
-    write(drawn, path)
+    return legends(drawn)
 
 
-def draw_sampling(found: Found, path: Path) -> None:
+def draw_sampling(found: Runs) -> Figure:
     """The KL of what was replayed, over steps; dotted where one run has both rules."""
-    drawn, axes = figure(
+    drawn, axes = panels(
         [WORLDS[world].title for world in found], "environment steps (decisions)", "KL of the replay's part"
     )
     for one, each in zip(axes, found.values(), strict=True):
@@ -209,41 +207,63 @@ def draw_sampling(found: Found, path: Path) -> None:
                 else:
                     one.plot(grid, band[:, 0], ":", color=COLOURS[names[1]], lw=1, label=f"both, {name}")
         one.set_yscale("log")
-    write(drawn, path)
+    return legends(drawn)
 
 
-def report(options: Asked, facts: dict[str, Any]) -> None:
-    runs = runs_of(options.runs, [sweep.name for sweep in SWEEPS[options.profile]])
-    found = gathered(runs)
+def analyse(there: Found) -> Analysis | None:
+    found = gathered(there.runs)
     if not found:
-        raise SystemExit(f"{options.runs} holds no run that has ended")
-    facts |= {"load at the end": round(os.getloadavg()[0], 2), **of_runs(one.directory for one in runs)}
-    facts["core hours"] = round(core_hours(runs), 2)
+        return None
     shown, data = returns(found)
     header = ["world, replay", "seeds", "steps", "return at the end", "beside uniform", "mean over the run"]
-    lines = page("Elite and uniform replay", __doc__, [*header, "beside uniform", "core hours"], shown)
-    shown, sampled, gates = sampling(found)
-    header = ["world, replay", "seeds", "KL until candidates is 1", "KL afterwards", "age until then (gradient steps)"]
-    lines += ["", *markdown(header, shown), "", *markdown(["gate", "verdict"], [[*one] for one in gates.items()])]
-    content = {
-        "returns": data,
-        "sampling": sampled,
-        "gates": gates,
-        "runs": {
-            world: {" and ".join(one): samples(runs) for one, runs in each.items()} for world, each in found.items()
+    chosen, sampled, gates = sampling(found)
+    return Analysis(
+        header=[*header, "beside uniform", "core hours"],
+        rows=shown,
+        also=[
+            Rows(
+                ["world, replay", "seeds", "KL until candidates is 1", "KL afterwards",
+                 "age until then (gradient steps)"],
+                chosen,
+            )
+        ],
+        gates=gates,
+        pictures=[
+            Picture("elite", "Return over environment steps", draw(found)),
+            Picture("elite_kl", "KL over environment steps", draw_sampling(found)),
+        ],
+        data={
+            "returns": data,
+            "sampling": sampled,
+            "runs": {
+                world: {" and ".join(one): samples(runs) for one, runs in each.items()} for world, each in found.items()
+            },
         },
-    }
-    pictures = ["", "![Return over environment steps](elite.png)", "", "![KL over environment steps](elite_kl.png)"]
-    save(options.out, facts, [*lines, *pictures], content)
-    if options.out is not None:
-        draw(found, options.out / "elite.png")
-        draw_sampling(found, options.out / "elite_kl.png")
+    )  # fmt: skip
 
 
-def main() -> None:
-    facts: dict[str, Any] = machine()
-    report(asked(__doc__, SWEEPS), facts)
+def measured(data: Mapping[str, Any]) -> str:
+    return "; ".join(
+        f"{WORLDS[world].title}: "
+        + ", ".join(f"{name} {told(one['end'], WORLDS[world].digits)}" for name, one in each.items())
+        for world, each in data["returns"].items()
+    )
 
 
-if __name__ == "__main__":
-    main()
+TABLE = Table(
+    title="Elite and uniform replay",
+    of="Elite and normal replay on Breakout and Seaquest (two figures)",
+    claim="at 12M decisions normal replay, strategy 1 and strategy 3 have 460, 426, 456 on Breakout and 943, 1260, "
+    "1386 on Seaquest; strategy 3 is ahead early (195 against 137 at 4M on Breakout)",
+    source="digitised from the figures of the platform's README",
+    about=__doc__,
+    profiles={
+        "ci": Profile("vector Pong for 3M steps and CartPole for 100,000; 5 seeds", 0.5, SWEEPS["ci"]),
+        "paper": Profile(
+            "Breakout and Seaquest with the published flags for 12M decisions; 3 seeds; a Ray cluster",
+            360, SWEEPS["paper"],
+        ),
+    },
+    analyse=analyse,
+    measured=measured,
+)  # fmt: skip

@@ -8,7 +8,7 @@ bands are one standard deviation.
 
 from __future__ import annotations
 
-from arms import ELITE, UNIFORM
+from benchmarks.elite_replay.arms import ELITE, UNIFORM
 
 STEPS = {
     "breakout": (2e6, 3e6, 4e6, 5e6, 6e6, 8e6, 10e6, 12e6),

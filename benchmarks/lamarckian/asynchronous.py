@@ -7,43 +7,35 @@ searches have the same seeds and the same wall time each, and take turns. Busy i
 within evaluations, from the first one's beginning to the end of the last one in time (of the last whole generation
 where there are generations); fitness is the mean of 16 games of the deterministic policy, 0.5 for an even game.
 Numbers are means over the seeds.
-
-    python benchmarks/lamarckian/asynchronous.py profile=ci|paper [--seeds N] [--out DIR]
-
-``profile=ci`` is a population of 8 for 150 seconds, 2 seeds; ``profile=paper`` one of 30 for an hour, 3 seeds.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
-
-from common import alternate, machine, page, save
-
-from evorl.cli import config
-from evorl.population.loop import Population
+from evorl.cli.config import experiment_of_words
+from evorl.reproduction.parts import Measurement
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
 WORKERS, STEPS, EPISODES = 2, 131_072, 16
 MODES = {True: "asynchronous", False: "synchronous"}
 
 
-class Profile(NamedTuple):
+class Size(NamedTuple):
     population: int
     seconds: float
     seeds: int
 
 
-PROFILES = {"ci": Profile(8, 150.0, 2), "paper": Profile(30, 3600.0, 3)}
+SIZES = {"ci": Size(8, 150.0, 2), "paper": Size(30, 3600.0, 3)}
 
 
 class Told(NamedTuple):
@@ -59,21 +51,22 @@ class Told(NamedTuple):
     passes: int
 
 
-def search(profile: Profile, asynchronous: bool, seed: int) -> list[Told]:
+def search(size: Size, asynchronous: bool, seed: int, also: Sequence[str] = ()) -> list[Told]:
     """All evaluations until the time is over; asynchronous, those that were under way then as well."""
+    from evorl.population.loop import Population
+
     words = [
-        "+experiment=lamarckian/pbt_pong", f"ec.population={profile.population}", f"ec.train_steps={STEPS}",
+        "+experiment=lamarckian/pbt_pong", f"ec.population={size.population}", f"ec.train_steps={STEPS}",
         f"ec.episodes={EPISODES}", f"ec.asynchronous={str(asynchronous).lower()}",
         "+ec.genes.rl.passes={choices:[1,2,4,8,16]}", "cluster=processes", f"cluster.workers={WORKERS}", f"seed={seed}",
     ]  # fmt: skip
-    with config.opened() as hydra:
-        made = config.experiment(config.resolved(config.compose(hydra, words)))
+    made = experiment_of_words([*words, *also])
     assert made.ec is not None
     began, found = time.perf_counter(), list[Told]()
-    late = profile.population if asynchronous else 1
+    late = size.population if asynchronous else 1
     run = Population(made, made.ec)
     try:
-        while len(found) - in_time(found, profile.seconds) < late:
+        while len(found) - in_time(found, size.seconds) < late:
             evaluated = run.iterate().evaluated
             at = time.perf_counter() - began
             found += [told(at, one) for one in evaluated]
@@ -92,10 +85,10 @@ def in_time(found: list[Told], seconds: float) -> int:
     return sum(one.at <= seconds for one in found)
 
 
-def summary(found: list[Told], profile: Profile, whole: bool) -> dict[str, float]:
+def summary(found: list[Told], size: Size, whole: bool) -> dict[str, float]:
     """Of one search; with ``whole`` only whole generations count for how busy the workers were."""
-    count = in_time(found, profile.seconds)
-    kept = found[: count - count % profile.population] if whole else found[:count]
+    count = in_time(found, size.seconds)
+    kept = found[: count - count % size.population] if whole else found[:count]
     took = np.array([one.seconds for one in found[:count]])
     return {
         "busy": busy(found, kept[-1].at),
@@ -103,8 +96,8 @@ def summary(found: list[Told], profile: Profile, whole: bool) -> dict[str, float
         "steps per second": sum(one.steps for one in kept) / kept[-1].at,
         "variation": float(took.std() / took.mean()),
         "best": max(one.fitness for one in found[:count]),
-        "mean": float(np.mean([one.fitness for one in found[:count][-profile.population :]])),
-        "passes": float(np.mean([one.passes for one in found[:count][-profile.population :]])),
+        "mean": float(np.mean([one.fitness for one in found[:count][-size.population :]])),
+        "passes": float(np.mean([one.passes for one in found[:count][-size.population :]])),
     }
 
 
@@ -123,30 +116,27 @@ def curve(found: list[Told], grid: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(at > 0, best[np.maximum(at, 1) - 1], np.nan)
 
 
-def draw(found: dict[bool, list[list[Told]]], profile: Profile, path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def draw(found: Mapping[bool, list[list[Told]]], size: Size) -> Figure:
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
-    grid = np.linspace(0, profile.seconds, 300)
+    grid = np.linspace(0, size.seconds, 300)
     for (mode, searches), colour in zip(found.items(), ("tab:blue", "tab:orange"), strict=True):
         for number, one in enumerate(searches):
             label = None if number else MODES[mode]
             axes.step(grid, curve(one, grid), color=colour, lw=1.2, where="post", label=label)
-    axes.set(xlabel="seconds", ylabel="best fitness so far", title=f"PBT on Pong, population {profile.population}")
+    axes.set(xlabel="seconds", ylabel="best fitness so far", title=f"PBT on Pong, population {size.population}")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    FigureCanvasAgg(figure).print_png(str(path), metadata={"Software": None})
+    return figure
 
 
-def rows(found: dict[bool, list[list[Told]]], profile: Profile) -> list[list[str]]:
+def rows(found: Mapping[bool, list[list[Told]]], size: Size) -> list[list[str]]:
     """Of the table."""
     out = []
     for mode, searches in found.items():
-        each = [summary(one, profile, whole=not mode) for one in searches]
+        each = [summary(one, size, whole=not mode) for one in searches]
         middle = {name: float(np.mean([one[name] for one in each])) for name in each[0]}
-        half = [curve(one, np.array([profile.seconds / 2]))[0] for one in searches]
+        half = [curve(one, np.array([size.seconds / 2]))[0] for one in searches]
         out.append([
             MODES[mode], f"{middle['busy']:.1%}", f"{middle['evaluations per minute']:.1f}",
             f"{middle['steps per second']:,.0f}", f"{middle['variation']:.2f}", f"{np.mean(half):.3f}",
@@ -155,32 +145,71 @@ def rows(found: dict[bool, list[list[Told]]], profile: Profile) -> list[list[str
     return out
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profile", choices=[f"profile={name}" for name in PROFILES])
-    parser.add_argument("--seeds", type=int, help="instead of the profile's")
-    parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
-    options = parser.parse_args()
-    profile = PROFILES[options.profile.partition("=")[2]]
-    facts: dict[str, Any] = {**machine(), "load after each search": ""}
-    found: dict[bool, list[list[Told]]] = {mode: [] for mode in MODES}
+def contest(size: Size, mode: bool, seed: int, also: Sequence[str]) -> dict[str, Any]:
+    """The evaluations of one search, and the load after it."""
+    return {"search": search(size, mode, seed, also), "load": round(os.getloadavg()[0], 2)}
 
-    def contest(mode: bool, number: int) -> dict[str, float]:
-        found[mode].append(search(profile, mode, number))
-        facts["load after each search"] += f" {MODES[mode]} {os.getloadavg()[0]:.2f}"
-        return summary(found[mode][-1], profile, whole=not mode)
 
-    alternate({mode: partial(contest, mode) for mode in MODES}, range(options.seeds or profile.seeds))
+def contests(size: Size) -> list[Measurement]:
+    """The searches in turn, every other round backwards, so that a drift of the machine hits both alike."""
+    order = [(seed, mode) for seed in range(size.seeds) for mode in list(MODES)[:: -1 if seed % 2 else 1]]
+    return [Measurement(kept(mode, seed), partial(contest, size, mode, seed)) for seed, mode in order]
+
+
+def kept(mode: bool, seed: int) -> str:
+    return f"asynchronous/{MODES[mode]}-{seed}"
+
+
+def read(samples: Mapping[str, Sequence[Sequence[Sequence[float]]]]) -> dict[bool, list[list[Told]]]:
+    """The searches of each mode, as a result keeps them."""
+    return {mode: [[Told(*one) for one in search] for search in samples[name]] for mode, name in MODES.items()}
+
+
+def core_hours(found: Mapping[bool, list[list[Told]]]) -> float:
+    """Of all searches, until their last evaluation."""
+    return round(WORKERS * sum(one[-1].at for searches in found.values() for one in searches) / 3600, 2)
+
+
+def analyse(there: Found) -> Analysis | None:
+    size = SIZES[there.profile]
+    both = [seed for seed in range(size.seeds) if all(kept(mode, seed) in there.measured for mode in MODES)]
+    if not both:
+        return None
+    samples = {name: [there.measured[kept(mode, seed)]["search"] for seed in both] for mode, name in MODES.items()}
+    found = read(samples)
     header = [
-        f"population {profile.population}, {profile.seconds:g} s", "busy", "evaluations/min", "training steps/s",
+        f"population {size.population}, {size.seconds:g} s", "busy", "evaluations/min", "training steps/s",
         "variation of durations", "best at half time", "best", "mean of the last", "their passes",
     ]  # fmt: skip
-    shown = page("PBT + PPO: asynchronous and synchronous evaluation", __doc__, header, rows(found, profile))
-    samples = {MODES[mode]: searches for mode, searches in found.items()}
-    save(options.out, facts, [*shown, "", "![Best fitness over time](asynchronous.png)"], {"samples": samples})
-    if options.out is not None:
-        draw(found, profile, options.out / "asynchronous.png")
+    return Analysis(
+        header=header,
+        rows=rows(found, size),
+        pictures=[Picture("asynchronous", "Best fitness over time", draw(found, size))],
+        facts={
+            "load after each search": {name.partition("/")[2]: x["load"] for name, x in there.measured.items()},
+            "core hours": core_hours(found),
+        },
+        data={"size": size._asdict(), "samples": samples},
+    )
 
 
-if __name__ == "__main__":
-    main()
+def measured(data: Mapping[str, Any]) -> str:
+    told = rows(read(data["samples"]), Size(**data["size"]))
+    seeds = len(data["samples"]["synchronous"])
+    each = [f"{mode} {busy} busy, best fitness {best}" for mode, busy, _, _, _, _, best, *_ in told]
+    return f"{'; '.join(each)} (means of {seeds} seeds)"
+
+
+TABLE = Table(
+    title="PBT + PPO: asynchronous and synchronous evaluation",
+    of="Asynchronous evolution",
+    claim="members of a population are evaluated without a barrier; no number is published",
+    source="Bai et al. 2022",
+    about=__doc__,
+    profiles={
+        "ci": Profile("population 8 for 150 seconds; 2 seeds; 2 workers", 0.4, contests(SIZES["ci"])),
+        "paper": Profile("population 30 for an hour; 3 seeds; 2 workers", 12, contests(SIZES["paper"])),
+    },
+    analyse=analyse,
+    measured=measured,
+)

@@ -8,39 +8,35 @@ then the clock runs from the command, start-up included, until the fitness 0.8 (
 ours is the mean of 60 games of the deterministic policy, which take time too, the peer's the mean of the last 100
 training games. Steps are those of training alone, over the whole population: per second between the first and the last
 result, in all up to the first result with that fitness. The last row has the medians of the seeds' ratios.
-
-    python benchmarks/lamarckian/pbt.py profile=ci|paper [--seeds N] [--seconds S] [--out DIR]
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
-import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
-
-from common import OURS, PEERS, ROOT, machine, page, save, start
-from ours import experiment
-from solve import rows
-
+from benchmarks.speed.common import OURS, PEERS, ROOT, rows, start
+from evorl.cli.config import experiment_of_words
 from evorl.cluster.local import Local
-from evorl.training.train import Run
+from evorl.reproduction.parts import Measurement
+from evorl.reproduction.table import Analysis, Found, Profile, Table
+from evorl.util.errors import BadRequest
 
 OUR_NAME, PEER_NAME = "evorl", "Ray Tune + RLlib"
 FITNESS, ROUNDS = 0.8, 20
 EPISODES = 60
 
 
-class Profile(NamedTuple):
+class Size(NamedTuple):
     seeds: int
     population: int
     interval: int
@@ -49,7 +45,7 @@ class Profile(NamedTuple):
     """Cut-off."""
 
 
-PROFILES = {"ci": Profile(2, 4, 262_144, 900.0), "paper": Profile(1, 30, 1_000_000, 3600.0)}
+SIZES = {"ci": Size(2, 4, 262_144, 900.0), "paper": Size(1, 30, 1_000_000, 3600.0)}
 Result = tuple[float, int, float]
 """Seconds since the command, training steps of the whole population, best fitness so far."""
 
@@ -59,19 +55,21 @@ OWN = ("+experiment=lamarckian/pbt_pong", "rl.compile=true")
 
 def compiling() -> float:
     """Seconds of a run's first batch, for which the gradient step is compiled."""
-    run = Run(replace(experiment(OWN), ec=None, cluster=Local()))
+    from evorl.training.train import Run
+
+    run = Run(replace(experiment_of_words(OWN), ec=None, cluster=Local()))
     began = time.perf_counter()
     run.iterate()
     run.close()
     return time.perf_counter() - began
 
 
-def ours(profile: Profile, seed: int) -> list[Result]:
+def ours(size: Size, seed: int) -> list[Result]:
     with TemporaryDirectory() as folder:
         place = Path(folder) / "run"
         words = [
-            *OWN, f"ec.population={profile.population}",
-            f"ec.train_steps={profile.interval}", "cluster=processes", f"cluster.workers={os.cpu_count()}",
+            *OWN, f"ec.population={size.population}",
+            f"ec.train_steps={size.interval}", "cluster=processes", f"cluster.workers={os.cpu_count()}",
             f"seed={seed}", f"hydra.run.dir={place}",
         ]  # fmt: skip
         began = time.perf_counter()
@@ -83,7 +81,7 @@ def ours(profile: Profile, seed: int) -> list[Result]:
                 steps += row["cost"] - round(EPISODES * row["results"]["length"])
                 best = max(best, row["objectives"]["fitness"])
                 found.append((time.perf_counter() - began, steps, best))
-                if best >= FITNESS or found[-1][0] > profile.seconds:
+                if best >= FITNESS or found[-1][0] > size.seconds:
                     return found
         finally:
             process.terminate()
@@ -91,11 +89,11 @@ def ours(profile: Profile, seed: int) -> list[Result]:
     raise SystemExit(f"evorl.run {' '.join(words)} ended with {process.returncode}")
 
 
-def peer(profile: Profile, seed: int) -> tuple[list[Result], dict[str, str]]:
-    net = experiment(OWN).rl.net
+def peer(size: Size, seed: int) -> tuple[list[Result], dict[str, str]]:
+    net = experiment_of_words(OWN).rl.net
     settings = {
-        "seconds": profile.seconds, "fitness": FITNESS, "rounds": ROUNDS, "population": profile.population,
-        "interval": profile.interval, "seed": seed, "began": time.time(), "net": {
+        "seconds": size.seconds, "fitness": FITNESS, "rounds": ROUNDS, "population": size.population,
+        "interval": size.interval, "seed": seed, "began": time.time(), "net": {
             "fcnet_hiddens": list(net.hidden), "fcnet_activation": net.activation, "vf_share_layers": net.shared,
         },
     }  # fmt: skip
@@ -145,43 +143,83 @@ def middle(cells: list[str]) -> str:
     return f"{'>= ' if lower else ''}{median([number for number, _ in bounds]):.1f}"
 
 
-def shown(data: dict[str, Any]) -> list[str]:
-    """The page of what was measured, as its JSON file has it."""
-    header = [
-        f"PBT + PPO, population {data['profile']['population']}", "steps per second", "evorl's over it",
-        f"seconds to fitness {FITNESS}", "over evorl's", "best fitness", "training steps",
-    ]  # fmt: skip
-    table = []
-    for one in data["runs"]:
-        table += [row(f"{name}, seed {one['seed']}", one[name], one[OUR_NAME]) for name in (OUR_NAME, PEER_NAME)]
-    peers = table[1::2]
+def table(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """A row for each program and seed, then the medians of the seeds' ratios."""
+    found = []
+    for one in runs:
+        found += [row(f"{name}, seed {one['seed']}", one[name], one[OUR_NAME]) for name in (OUR_NAME, PEER_NAME)]
+    peers = found[1::2]
     ratios = [middle([cells[column] for cells in peers]) for column in (2, 4)]
-    table.append(["median of the ratios", "", f"**{ratios[0]}**", "", f"**{ratios[1]}**", "", ""])
-    return page("PBT + PPO on vector Pong", __doc__, header, table)
+    return [*found, ["median of the ratios", "", f"**{ratios[0]}**", "", f"**{ratios[1]}**", "", ""]]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profile", choices=[f"profile={name}" for name in PROFILES])
-    parser.add_argument("--seconds", type=float, help="cut-off of each, instead of the profile's")
-    parser.add_argument("--seeds", type=int, help="how many, instead of the profile's")
-    parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
-    options = parser.parse_args()
-    profile = PROFILES[options.profile.partition("=")[2]]
-    profile = profile._replace(seconds=options.seconds or profile.seconds, seeds=options.seeds or profile.seeds)
-    facts: dict[str, Any] = machine()
-    data: dict[str, Any] = {"profile": profile._asdict(), "runs": []}
+def contest(size: Size, seed: int, also: Sequence[str]) -> dict[str, Any]:
+    """Both programs in turn, with a compiler's cache of their own."""
+    if also:
+        raise BadRequest("compares programs with fixed settings, so it takes no words", also[0].partition("=")[0])
     with TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
-        facts["compiler, before the clock"] = f"{compiling():.0f} s"
-        for seed in range(profile.seeds):
-            facts[f"load before seed {seed}"] = round(os.getloadavg()[0], 2)
-            own = ours(profile, seed)
-            print(f"seed {seed}: {own[-1]}", flush=True)
-            theirs, facts["peers"] = peer(profile, seed)
-            data["runs"].append({"seed": seed, OUR_NAME: own, PEER_NAME: theirs})
-            save(options.out, facts, shown(data), data)  # a later seed may be stopped
+        compiled, load = compiling(), round(os.getloadavg()[0], 2)
+        own = ours(size, seed)
+        print(f"seed {seed}: {own[-1]}", flush=True)
+        theirs, versions = peer(size, seed)
+    return {
+        "seed": seed, OUR_NAME: own, PEER_NAME: theirs, "peers": versions, "load": load, "compiler": round(compiled),
+    }  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+def contests(size: Size) -> list[Measurement]:
+    return [Measurement(f"pbt/{seed}", partial(contest, size, seed)) for seed in range(size.seeds)]
+
+
+def core_hours(runs: Sequence[Mapping[str, Any]], cores: int) -> float:
+    """Of both programs, on all cores, until their last result."""
+    return round(cores * sum(one[name][-1][0] for one in runs for name in (OUR_NAME, PEER_NAME)) / 3600, 2)
+
+
+def analyse(there: Found) -> Analysis | None:
+    runs = list(there.measured.values())
+    if not runs:
+        return None
+    size = SIZES[there.profile]
+    header = [
+        f"PBT + PPO, population {size.population}", "steps per second", "evorl's over it",
+        f"seconds to fitness {FITNESS}", "over evorl's", "best fitness", "training steps",
+    ]  # fmt: skip
+    return Analysis(
+        header=header,
+        rows=table(runs),
+        facts={
+            "compiler, before the clock": f"{runs[0]['compiler']} s",
+            "load before each seed": ", ".join(str(one["load"]) for one in runs),
+            "peers": runs[0]["peers"],
+            "core hours": core_hours(runs, os.cpu_count() or 1),
+        },
+        data={
+            "profile": size._asdict(),
+            "runs": [{name: one[name] for name in ("seed", OUR_NAME, PEER_NAME)} for one in runs],
+        },
+    )
+
+
+def measured(data: Mapping[str, Any]) -> str:
+    seeds = table(data["runs"])
+    _, _, steps, _, seconds, *_ = (cell.strip("*") for cell in seeds[-1])
+    each = " and ".join(cells[2] for cells in seeds[1:-1:2])
+    return f"{steps} times the steps per second ({each}), {seconds} times as soon at fitness {FITNESS}"
+
+
+TABLE = Table(
+    title="PBT + PPO on vector Pong",
+    of="Training speed of PBT + PPO on Pong",
+    claim="13 times the training speed of RLlib (of 2022), with a population of 30",
+    source="Bai et al. 2022, abstract",
+    about=__doc__,
+    profiles={
+        "ci": Profile("population 4, 15 minutes at most; 2 seeds; 2 cores", 1, contests(SIZES["ci"])),
+        "paper": Profile("population 30, an hour at most; one seed; 2 cores", 4, contests(SIZES["paper"])),
+    },
+    analyse=analyse,
+    measured=measured,
+    peers=True,
+)

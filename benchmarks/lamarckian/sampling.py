@@ -5,32 +5,24 @@ Pong 10) at every evaluation. Curves are means over seeds with their 95 % interv
 counts as reached at the first evaluation at or above it, and at least the run's length where there is none. Steps per
 second are those of training, of the median run. Pendulum is learned with our settings (conf/tuned) and with those of
 Lamarckian as near as they come (conf/experiment/lamarckian/ppo_pendulum); Pong from small pictures that heed every
-action, as there, with settings of ours (ppo_gym_pong, beside it). Runs that exist in the folder of runs are not made
-again but gone on with.
-
-    python benchmarks/lamarckian/sampling.py profile=ci|paper [--seeds N] [--runs DIR] [--out DIR] [--draw]
-
-``profile=ci`` is a quarter of an hour on 2 cores, ``profile=paper`` 5 seeds of 100,000,000 steps each, which takes
-days. ``--draw`` makes no runs and shows those there are, as far as they are.
+action, as there, with settings of ours (ppo_gym_pong, beside it).
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
-from pathlib import Path
+from collections.abc import Mapping
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
-
-from common import ROOT, bound, carry_on, machine, median, of_runs, page, save
-
-from evorl.analysis.runs import RunRecord, Series, read_run
+from benchmarks.speed.common import bound
+from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.statistics import Band, band, common_grid, half_width
-from evorl.util.errors import BadRequest
+from evorl.reproduction.parts import Sweep
+from evorl.reproduction.scores import samples
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
 METRIC = "eval/return_mean"
 FEW = 3
@@ -43,25 +35,29 @@ class Case(NamedTuple):
     words: list[str]
     """Of the experiment."""
     threshold: float
-    ci: tuple[int, list[str]]
-    """Seeds, and words beside the experiment's own."""
+    ci: tuple[str, ...]
+    """Words beside the experiment's own."""
 
 
 CASES = {
     "pendulum-ours": Case(
         "Pendulum", "evorl's settings", ["mdp=pendulum", "rl=ppo"], -200.0,
-        (5, ["budget.steps=200_000", "eval.every=10_000"]),
+        ("seed=0,1,2,3,4", "budget.steps=200_000", "eval.every=10_000"),
     ),
     "pendulum-lamarckian": Case(
         "Pendulum", "Lamarckian's settings", ["+experiment=lamarckian/ppo_pendulum"], -200.0,
-        (5, ["budget.steps=2_000_000", "eval.every=100_000"]),
+        ("seed=0,1,2,3,4", "budget.steps=2_000_000", "eval.every=100_000"),
     ),
     "pong": Case(
         "Pong from images", "as Lamarckian's", ["+experiment=lamarckian/ppo_gym_pong"], 0.0,
-        (1, ["budget.steps=200_000", "eval.every=100_000"]),
+        ("seed=0", "budget.steps=200_000", "eval.every=100_000"),
     ),
 }  # fmt: skip
-PAPER = (5, ["budget.steps=100_000_000", "eval.every=1_000_000"])
+PAPER = ("seed=0,1,2,3,4", "budget.steps=100_000_000", "eval.every=1_000_000")
+SWEEPS = {
+    "ci": [Sweep(name, (*case.words, *case.ci)) for name, case in CASES.items()],
+    "paper": [Sweep(name, (*case.words, *PAPER)) for name, case in CASES.items()],
+}
 
 
 def threshold_steps(curve: Series, threshold: float) -> float | None:
@@ -91,10 +87,7 @@ def bands(runs: list[RunRecord]) -> Band:
     return band(curves, common_grid([steps for steps, _ in curves]))
 
 
-def draw(found: dict[str, list[RunRecord]], path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def draw(found: Mapping[str, list[RunRecord]]) -> Figure:
     worlds = list(dict.fromkeys(CASES[name].world for name in found))
     figure = Figure(figsize=(5 * len(worlds), 3.5), layout="constrained")
     panels = dict(zip(worlds, figure.subplots(1, len(worlds), squeeze=False)[0], strict=True))
@@ -107,57 +100,51 @@ def draw(found: dict[str, list[RunRecord]], path: Path) -> None:
         axes.set(title=case.world, xlabel="environment steps", ylabel="mean return", xscale="log")
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18))  # below: curves are everywhere
-    FigureCanvasAgg(figure).print_png(str(path), metadata={"Software": None})
+    return figure
 
 
-def read(places: list[Path]) -> list[RunRecord]:
-    """The runs that have been judged at least once."""
-    runs = []
-    for place in places:
-        try:
-            runs.append(read_run(place))
-        except BadRequest:  # not begun
-            continue
-    return [one for one in runs if METRIC in one.series]
+def case_of(run: RunRecord) -> str:
+    """Its key in `CASES`."""
+    return run.directory.parent.name
 
 
-def report(out: Path | None, facts: dict[str, Any], found: dict[str, list[RunRecord]]) -> None:
-    header = ["PPO", "seeds", "steps", "return at the end", "threshold", "steps to it, median", "steps/s"]
-    shown = page("PPO's sampling efficiency", __doc__, header, [row(CASES[name], runs) for name, runs in found.items()])
-    samples = {
-        name: [
-            {"seed": one.seed, "steps": one.series[METRIC].steps.tolist(), "return": one.series[METRIC].values.tolist()}
-            for one in runs
-        ]
-        for name, runs in found.items()
-    }
-    save(out, facts, [*shown, "", "![Return over environment steps](sampling.png)"], {"runs": samples})
-    if out is not None:
-        draw(found, out / "sampling.png")
+def analyse(there: Found) -> Analysis | None:
+    judged = [run for run in there.runs if METRIC in run.series]
+    found = {name: [run for run in judged if case_of(run) == name] for name in CASES}
+    found = {name: runs for name, runs in found.items() if runs}
+    if not found:
+        return None
+    return Analysis(
+        header=["PPO", "seeds", "steps", "return at the end", "threshold", "steps to it, median", "steps/s"],
+        rows=[row(CASES[name], runs) for name, runs in found.items()],
+        pictures=[Picture("sampling", "Return over environment steps", draw(found))],
+        data={"runs": {name: samples(runs) for name, runs in found.items()}},
+    )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profile", choices=["profile=ci", "profile=paper"])
-    parser.add_argument("--seeds", type=int, help="instead of the profile's")
-    parser.add_argument("--runs", type=Path, help="default runs/lamarckian/PROFILE")
-    parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
-    parser.add_argument("--draw", action="store_true", help="make no runs")
-    options = parser.parse_args()
-    profile = options.profile.partition("=")[2]
-    root = (options.runs or ROOT / "runs" / "lamarckian" / profile).absolute()
-    facts: dict[str, Any] = machine()
-    found: dict[str, list[RunRecord]] = {}
-    for name, case in CASES.items():
-        seeds, words = case.ci if profile == "ci" else PAPER
-        places = [root / f"{name}-{seed}" for seed in range(options.seeds or seeds)]
-        for seed, place in enumerate([] if options.draw else places):
-            carry_on(place, [*case.words, f"seed={seed}"], words)
-        found[name] = read(places)
-    facts["load at the end"] = round(os.getloadavg()[0], 2)
-    facts |= of_runs(one.directory for runs in found.values() for one in runs)
-    report(options.out, facts, {name: runs for name, runs in found.items() if runs})
+def measured(data: Mapping[str, Any]) -> str:
+    told = []
+    for name, runs in data["runs"].items():
+        ends = [one["return"][-1] for one in runs]
+        interval = f" ± {half_width(ends):.0f}" if len(ends) >= FEW else ""
+        case, steps = CASES[name], median(one["steps"][-1] for one in runs)
+        told.append(f"{case.world}, {case.label}: {sum(ends) / len(ends):.0f}{interval} at {steps:,.0f} steps")
+    return "; ".join(told)
 
 
-if __name__ == "__main__":
-    main()
+TABLE = Table(
+    title="PPO's sampling efficiency",
+    of="Sampling efficiency of PPO: the programs for Pendulum and Gym Pong",
+    claim="twice the sampling efficiency of RLlib, for Google football; no curves of these two are published",
+    source="Bai et al. 2022, abstract",
+    about=__doc__,
+    profiles={
+        "ci": Profile(
+            "Pendulum for 200,000 and 2,000,000 steps, 5 seeds; Pong from images for 200,000, one seed", 0.5,
+            SWEEPS["ci"],
+        ),
+        "paper": Profile("100,000,000 steps each; 5 seeds", 700, SWEEPS["paper"]),
+    },
+    analyse=analyse,
+    measured=measured,
+)  # fmt: skip

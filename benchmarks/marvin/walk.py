@@ -3,74 +3,35 @@
 Each run is one command, ``evorl.run +experiment=marvin/original`` or ``marvin/ours`` (which says what differs), 30
 episodes a generation. The return of a generation is the mean over its 30 policies, perturbations and falls included;
 a threshold counts as passed at the first generation whose mean with the 4 before it is above. Published are the points
-of the authors' log of 300 generations. Runs that exist in the folder of runs are not made again but gone on with.
-
-    python benchmarks/marvin/walk.py profile=ci|paper [--seeds N] [--runs DIR] [--out DIR] [--draw]
-
-``profile=ci`` is one seed of a million steps each, some minutes; ``profile=paper`` five seeds of some 300 generations.
-``--draw`` makes no runs and shows those there are, as far as they are. The best policy of the run whose last ten
-generations are the best is judged on 30 other episodes and filmed.
+of the authors' log of 300 generations. The best policy of the run whose last ten generations are the best is judged on
+30 other episodes and filmed.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from matplotlib.figure import Figure
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
+from benchmarks.marvin.generations import Curve, curve, header, row
+from evorl.reproduction.judging import judge
+from evorl.reproduction.parts import Sweep
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
-from common import ROOT, bound, carry_on, judge, machine, median, of_runs, page, save
-
-Curve = NDArray[np.float64]
 VARIANTS = ("original", "ours")
 COLOURS = dict(zip(VARIANTS, ("tab:blue", "tab:orange"), strict=True))
-POPULATION, WINDOW = 30, 5
+POPULATION = 30
 THRESHOLDS = (100.0, 200.0)
 PUBLISHED = {0: -61.0, 50: -46.0, 100: 80.0, 150: 181.0, 200: 241.0, 250: 225.0, 295: 246.7}
 EPISODES, OTHER = 30, 1_000_000
 """On which the best policy is judged again, and their seed."""
-PROFILES = {"ci": (1, ["budget.steps=1_000_000"]), "paper": (5, [])}
-"""Seeds, and words beside the experiment's own."""
+EXPERIMENTS = "+experiment=" + ",".join(f"marvin/{variant}" for variant in VARIANTS)
 
 
-def curve(place: Path) -> tuple[Curve, Curve]:
-    """Mean return of each whole generation [G], and the environment steps until its end [G]."""
-    lines = (place / "population.jsonl").read_bytes().splitlines(keepends=True)
-    rows = [json.loads(line) for line in lines if line.endswith(b"\n")]
-    whole = len(rows) - len(rows) % POPULATION
-    returns = np.array([row["objectives"]["fitness"] for row in rows[:whole]], float).reshape(-1, POPULATION)
-    return returns.mean(1), np.array([row["step"] for row in rows[POPULATION - 1 : whole : POPULATION]], float)
-
-
-def passed(returns: Curve, threshold: float) -> int | None:
-    """The first generation at which the mean with those before it is above."""
-    means = np.convolve(returns, np.full(WINDOW, 1 / WINDOW), "valid")
-    above = np.flatnonzero(means > threshold)
-    return int(above[0]) + WINDOW - 1 if above.size else None
-
-
-def row(variant: str, curves: list[Curve]) -> list[str]:
-    cells = [variant, str(len(curves)), ", ".join(str(len(one)) for one in curves)]
-    for threshold in THRESHOLDS:
-        found = [passed(one, threshold) for one in curves]
-        known = [len(one) if g is None else g for one, g in zip(curves, found, strict=True)]
-        each = ", ".join(f"> {len(one)}" if g is None else str(g) for one, g in zip(curves, found, strict=True))
-        middle = median(known)
-        sign = bound(found, known)
-        cells += [each, f"{sign}{middle:g}", f"{sign}{POPULATION * (middle + 1):,.0f}"]
-    return [*cells, ", ".join(f"{one[-10:].mean():.0f}" for one in curves)]
-
-
-def draw(curves: dict[str, list[Curve]], path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
+def draw(curves: Mapping[str, Sequence[Curve]]) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for name, found in curves.items():
@@ -80,56 +41,71 @@ def draw(curves: dict[str, list[Curve]], path: Path) -> None:
     axes.set(xlabel="generation (30 episodes)", ylabel="mean return", title="Marvin learns to walk")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    FigureCanvasAgg(figure).print_png(str(path), metadata={"Software": None})
+    return figure
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profile", choices=[f"profile={name}" for name in PROFILES])
-    parser.add_argument("--seeds", type=int, help="instead of the profile's")
-    parser.add_argument("--runs", type=Path, help="default runs/marvin/PROFILE")
-    parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
-    parser.add_argument("--draw", action="store_true", help="make no runs")
-    options = parser.parse_args()
-    profile = options.profile.partition("=")[2]
-    seeds, words = PROFILES[profile]
-    runs = (options.runs or ROOT / "runs" / "marvin" / profile).absolute()
-    places = {v: [runs / f"{v}-{seed}" for seed in range(options.seeds or seeds)] for v in VARIANTS}
-    facts: dict[str, Any] = machine()
-    if not options.draw:
-        for seed in range(options.seeds or seeds):
-            for variant in VARIANTS:
-                carry_on(places[variant][seed], [f"+experiment=marvin/{variant}", f"seed={seed}"], words)
-    begun = {v: {one: curve(one) for one in each if (one / "population.jsonl").exists()} for v, each in places.items()}
-    found = {v: {one: both for one, both in each.items() if len(both[0])} for v, each in begun.items()}
-    if not any(found.values()):
-        raise SystemExit(f"{runs} holds no run with a whole generation")
-    facts |= of_runs(place for each in found.values() for place in each)
-    report(options.out, facts, {v: each for v, each in found.items() if each})
+def analyse(there: Found) -> Analysis | None:
+    """Of the runs with a whole generation."""
+    found: dict[str, dict[Path, tuple[Curve, Curve]]] = {variant: {} for variant in VARIANTS}
+    for run in there.runs:
+        if (run.directory / "population.jsonl").exists():
+            both = curve(run.directory, POPULATION)
+            if len(both[0]):
+                found[run.choices["experiment"].removeprefix("marvin/")][run.directory] = both
+    found = {variant: each for variant, each in found.items() if each}
+    return told(found) if found else None
 
 
-def report(out: Path | None, facts: dict[str, Any], found: dict[str, dict[Path, tuple[Curve, Curve]]]) -> None:
+def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
     curves = {variant: [returns for returns, _ in each.values()] for variant, each in found.items()}
-    header = ["marvin", "seeds", "generations"]
-    for threshold in THRESHOLDS:
-        header += [f"mean above {threshold:g} at generation", "median", "episodes"]
-    shown = page("Marvin", __doc__, [*header, "last 10"], [row(variant, each) for variant, each in curves.items()])
-    samples = {
-        variant: [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in each.values()]
-        for variant, each in found.items()
-    }
     ends = {place: returns[-10:].mean() for each in found.values() for place, (returns, _) in each.items()}
     best = max(ends, key=lambda place: ends[place])
-    words = ["individual=best", f"episodes={EPISODES}", f"seed={OTHER}", "fps=50"]
-    walk = judge(best, words, out and out / "walk.mp4")
-    told = (
-        f"The best policy of {best.name} on {EPISODES} other episodes: a mean return of {walk['return_mean']:.0f} "
+    walk, film = judge(best, ["individual=best", f"episodes={EPISODES}", f"seed={OTHER}", "fps=50"], film=True)
+    note = (
+        f"The best policy of all runs on {EPISODES} other episodes: a mean return of {walk['return_mean']:.0f} "
         f"({walk['return_min']:.0f} to {walk['return_max']:.0f}) in {walk['length_mean']:.0f} steps: [a film](walk.mp4)"
     )
-    save(out, facts, [*shown, "", told], {"published": PUBLISHED, "runs": samples, "best": walk})
-    if out is not None:
-        draw(curves, out / "walk.png")
+    return Analysis(
+        header=header("marvin", THRESHOLDS),
+        rows=[row(variant, each, POPULATION, THRESHOLDS) for variant, each in curves.items()],
+        notes=[note],
+        pictures=[Picture("walk", "Mean return over generations", draw(curves))],
+        files={"walk.mp4": film},
+        data={
+            "published": PUBLISHED,
+            "runs": {
+                variant: [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in each.values()]
+                for variant, each in found.items()
+            },
+            "best": walk,
+        },
+    )
 
 
-if __name__ == "__main__":
-    main()
+def measured(data: Mapping[str, Any]) -> str:
+    """The median generation and its range, above 200."""
+    shown = []
+    for variant, runs in data["runs"].items():
+        cells = row(variant, [np.array(one["returns"]) for one in runs], POPULATION, THRESHOLDS)
+        shown.append(f"{variant}: mean above 200 at generation {cells[7]} ({cells[6]}; {cells[1]} seeds)")
+    return "; ".join(shown)
+
+
+TABLE = Table(
+    title="Marvin",
+    of="The log of 300 generations: mean return by generation",
+    claim="the mean return is above 100 at about generation 130, above 200 at 160, and 247 at 295 (one run)",
+    source="the notebook of walking_marvin",
+    about=__doc__,
+    profiles={
+        "ci": Profile(
+            "1,000,000 steps, some 25 to 30 generations; one seed of either strategy", 0.1,
+            [Sweep("walk", ("seed=0", EXPERIMENTS, "budget.steps=1_000_000"))],
+        ),
+        "paper": Profile(
+            "some 300 generations; 5 seeds of either strategy", 5, [Sweep("walk", ("seed=0,1,2,3,4", EXPERIMENTS))]
+        ),
+    },
+    analyse=analyse,
+    measured=measured,
+)  # fmt: skip

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "reproduction"))
 
 import numpy as np
 from common import ROOT, carry_on, machine, of_runs, page, save
-from figures import figure, write
+from matplotlib.figure import Figure
 
+from evorl.analysis.figures import render
 from evorl.analysis.runs import RunRecord, find_runs, read_runs
+from evorl.reproduction.figures import legends, panels
 
 SCORE = "train/return"
 WORDS = ("+experiment=pong_pixels", "budget.seconds=3600", "budget.fitness=10")
@@ -45,18 +46,18 @@ def row(run: RunRecord) -> list[str]:
     return [str(run.seed), *reached, f"{run.steps:,.0f}", f"{run.seconds / 60:.1f}", *scores]
 
 
-def draw(runs: list[RunRecord], path: Path) -> None:
-    made, panels = figure(
+def draw(runs: list[RunRecord]) -> Figure:
+    made, both = panels(
         ["Pong from pixels"] * 2, "environment steps, millions", "score of 21, last 100 games", sharey=True
     )
-    panels[1].set(xlabel="minutes", ylabel="")
+    both[1].set(xlabel="minutes", ylabel="")
     for run in runs:
         curve = run.series[SCORE]
-        for axes, across in zip(panels, (curve.steps / 1e6, curve.seconds / 60), strict=True):
+        for axes, across in zip(both, (curve.steps / 1e6, curve.seconds / 60), strict=True):
             axes.plot(across, curve.values, lw=1.2, label=f"seed {run.seed}")
-    for axes in panels:
+    for axes in both:
         axes.axhline(0, color="0.7", lw=0.8, zorder=0)
-    write(made, path)
+    return legends(made)
 
 
 def main() -> None:
@@ -92,7 +93,7 @@ def main() -> None:
         args.out, facts | of_runs(run.directory for run in runs), [*lines, "", "![Score](pixels.png)"], {"runs": curves}
     )
     if args.out is not None:
-        draw(runs, args.out / "pixels.png")
+        (args.out / "pixels.png").write_bytes(render(draw(runs))["png"])
 
 
 if __name__ == "__main__":

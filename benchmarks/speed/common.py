@@ -10,12 +10,11 @@ import argparse
 import json
 import os
 import platform
-import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -125,15 +124,18 @@ def carry_on(place: Path, words: Sequence[str], also: Sequence[str] = ()) -> Non
     subprocess.run([OURS, "-m", "evorl.run", *first, *also], cwd=ROOT, check=True)
 
 
-def judge(place: Path, words: Sequence[str], film: Path | None = None) -> dict[str, Any]:
-    """What `evorl.evaluate` tells of the run in a directory; where ``film`` is given a game is filmed there."""
-    asked = [OURS, "-m", "evorl.evaluate", f"run={place}", *words, f"video={str(film is not None).lower()}"]
-    lines = subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    if film is not None:
-        film.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(next(line.removeprefix("video: ") for line in lines if line.startswith("video: ")), film)
-    found: dict[str, Any] = json.loads(lines[-1])
-    return found
+def rows(path: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
+    """The lines of a run's JSON file as they come, until it ends."""
+    seen = 0
+    while True:
+        alive = process.poll() is None  # before reading, so that the last rows are read too
+        new = path.read_bytes()[seen:] if path.exists() else b""
+        whole = new[: new.rfind(b"\n") + 1]
+        seen += len(whole)
+        yield from map(json.loads, whole.splitlines())
+        if not alive:
+            return
+        time.sleep(0.005)
 
 
 # ------------------------------------------------------------------ results

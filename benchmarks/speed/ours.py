@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from common import serve
 
-from evorl.cli import config
+from evorl.cli.config import experiment_of_words as experiment
 
 if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
-
-
-def experiment(words: Sequence[str]) -> Experiment:
-    """What the command line ``evorl.run WORD...`` trains."""
-    with config.opened() as hydra:
-        composed = config.resolved(config.compose(hydra, words))
-        return config.experiment(composed, config.trusted_packages(words, composed))
 
 
 def learn(whole: Experiment, playing: bool = False) -> None:

@@ -20,14 +20,29 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import CLEANRL, OURS, PEERS, ROOT, Worker, alternate, arguments, bound, machine, median, page, save, start
+from common import (
+    CLEANRL,
+    OURS,
+    PEERS,
+    ROOT,
+    Worker,
+    alternate,
+    arguments,
+    bound,
+    machine,
+    median,
+    page,
+    rows,
+    save,
+    start,
+)
 
 EPISODES = 100
 Outcome = dict[str, Any]
@@ -81,20 +96,6 @@ def ours(case: Case, seed: int) -> Outcome:
         if process.wait():
             raise SystemExit(f"evorl.run {' '.join(words)} ended with {process.returncode}")
         return {"seconds": time.perf_counter() - began, "reached": False, "steps": row["step"]}
-
-
-def rows(path: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
-    """The rows of a run's metrics as they come, until it ends."""
-    seen = 0
-    while True:
-        alive = process.poll() is None  # before reading, so that the last rows are read too
-        new = path.read_bytes()[seen:] if path.exists() else b""
-        whole = new[: new.rfind(b"\n") + 1]
-        seen += len(whole)
-        yield from map(json.loads, whole.splitlines())
-        if not alive:
-            return
-        time.sleep(0.005)
 
 
 def peer(program: str, *words: str, path: Path = ROOT) -> Outcome:

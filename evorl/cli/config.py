@@ -118,6 +118,13 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     return Experiment(**groups, **rest)
 
 
+def experiment_of_words(words: Sequence[str]) -> Experiment:
+    """Return what the command line ``evorl.run WORD...`` trains. Raises `BadRequest`."""
+    with opened() as hydra:
+        composed = resolved(compose(hydra, words))
+        return experiment(composed, trusted_packages(words, composed))
+
+
 def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
     """Build the object of a config group from the class that its ``_target_`` names. Raises `BadRequest`."""
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):

@@ -1,18 +1,17 @@
-"""Pictures of curves with their intervals, one panel beside the other."""
+"""Figures of curves with their intervals, one panel beside the other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from scores import Floats
+
+from evorl.reproduction.scores import Floats
 
 
-def figure(titles: Sequence[str], across: str, up: str, **options: Any) -> tuple[Figure, list[Axes]]:
+def panels(titles: Sequence[str], across: str, up: str, **options: Any) -> tuple[Figure, list[Axes]]:
     """A figure with a panel for each title."""
     made = Figure(figsize=(5 * len(titles), 4.5), layout="constrained")
     axes = list(made.subplots(1, len(titles), squeeze=False, **options)[0])
@@ -29,9 +28,9 @@ def shaded(axes: Axes, grid: Floats, band: Floats, colour: str, label: str) -> N
     axes.fill_between(grid, low, high, color=colour, alpha=0.15, lw=0)
 
 
-def write(made: Figure, path: Path) -> None:
-    """A PNG, with a legend below each panel that has labels; without the date, so that equal runs give equal files."""
+def legends(made: Figure) -> Figure:
+    """The figure with a legend below each panel that has labels."""
     for axes in made.axes:
         if axes.get_legend_handles_labels()[1]:
             axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2, fontsize=8)
-    FigureCanvasAgg(made).print_png(str(path), metadata={"Software": None})
+    return made

@@ -7,7 +7,7 @@ Letters in shapes: N seeds, G points of a grid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,13 @@ class Score(NamedTuple):
         """With so many digits after the point."""
         interval = f" [{self.low:.{digits}f}, {self.high:.{digits}f}]" if np.isfinite(self.low) else ""
         return f"{self.iqm:.{digits}f}{interval}"
+
+
+def told(one: Score | Mapping[str, float | None] | None, digits: int = 0) -> str:
+    """A score, or one as plain data (`Score._asdict`, where null is NaN); ``-`` where there is none."""
+    if isinstance(one, Mapping):
+        one = Score(*(float("nan") if (x := one[name]) is None else float(x) for name in Score._fields))
+    return "-" if one is None else one.told(digits)
 
 
 def score(*strata: Sequence[float]) -> Score:

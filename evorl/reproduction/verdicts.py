@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from scores import Floats, Score
+
+from evorl.reproduction.scores import Floats, Score
 
 Returns = Mapping[float, Floats]
 """The return of each seed at some steps."""

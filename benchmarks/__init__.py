@@ -1,0 +1,1 @@
+"""Programs that measure. `evorl.reproduce` rebuilds the tables that some of them declare."""

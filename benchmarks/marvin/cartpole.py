@@ -1,0 +1,79 @@
+"""CartPole by the evolution strategy of Marvin's authors: mean return by generation.
+
+``evorl.run +experiment=marvin/cartpole`` has the update of marvin/original, 20 policies and episodes of at most 1000
+steps. Its network has two outputs, of which the higher is the action; the authors' has one. The return of a generation
+is the mean over its 20 policies, perturbations included. A threshold counts as passed at the first generation whose
+mean with the 4 before it is above. 475 is the threshold at which gymnasium calls CartPole-v1 solved (there with at most
+500 steps); what the authors call solved is not told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.marvin.generations import Curve, curve, header, row
+from evorl.reproduction.figures import legends, panels
+from evorl.reproduction.parts import Sweep
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+
+POPULATION = 20
+THRESHOLDS = (475.0, 950.0)
+SOLVED = 50
+"""The generation that the authors name."""
+
+
+def draw(curves: Sequence[Curve]) -> Figure:
+    drawn, (axes,) = panels(["CartPole"], "generation (20 episodes)", "mean return")
+    for number, one in enumerate(curves):
+        axes.plot(one, color="C0", alpha=0.8, lw=1, label=None if number else "each seed, measured here")
+    axes.axvline(SOLVED, color="black", ls=":", lw=1, label="solved, published")
+    return legends(drawn)
+
+
+def analyse(there: Found) -> Analysis | None:
+    """Of the runs with a whole generation."""
+    begun = [run.directory for run in there.runs if (run.directory / "population.jsonl").exists()]
+    found = [both for place in begun if len((both := curve(place, POPULATION))[0])]
+    if not found:
+        return None
+    curves = [returns for returns, _ in found]
+    return Analysis(
+        header=header("CartPole", THRESHOLDS),
+        rows=[row("original", curves, POPULATION, THRESHOLDS)],
+        pictures=[Picture("cartpole", "Mean return over generations", draw(curves))],
+        data={"runs": [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in found]},
+    )
+
+
+def measured(data: Mapping[str, Any]) -> str:
+    """The median generations and those of each seed."""
+    cells = row("", [np.array(one["returns"]) for one in data["runs"]], POPULATION, THRESHOLDS)
+    told = [
+        f"above {x:g} at generation {cells[at + 1]} ({cells[at]})" for x, at in zip(THRESHOLDS, (3, 6), strict=True)
+    ]
+    return f"{cells[1]} seeds: mean {', '.join(told)}"
+
+
+TABLE = Table(
+    title="CartPole by Marvin's evolution strategy",
+    of="CartPole by the same strategy",
+    claim="a network of 4-4-1 and a population of 20 solve it at generation 50 (one run)",
+    source="the notebook of walking_marvin",
+    about=__doc__,
+    profiles={
+        "ci": Profile(
+            "400,000 steps, some 30 generations; one seed", 0.01,
+            [Sweep("cartpole", ("seed=0", "+experiment=marvin/cartpole", "budget.steps=400_000"))],
+        ),
+        "paper": Profile(
+            "1,200,000 steps, at least 60 generations; 5 seeds", 0.02,
+            [Sweep("cartpole", ("seed=0,1,2,3,4", "+experiment=marvin/cartpole"))],
+        ),
+    },
+    analyse=analyse,
+    measured=measured,
+)  # fmt: skip

@@ -1,0 +1,52 @@
+"""Learning curves of an evolution in generations, and when they pass a threshold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.speed.common import bound
+
+Curve = NDArray[np.float64]
+WINDOW = 5
+"""Generations whose mean must be above a threshold."""
+
+
+def curve(place: Path, population: int) -> tuple[Curve, Curve]:
+    """Mean return of each whole generation [G], and the environment steps until its end [G]."""
+    lines = (place / "population.jsonl").read_bytes().splitlines(keepends=True)
+    rows = [json.loads(line) for line in lines if line.endswith(b"\n")]
+    whole = len(rows) - len(rows) % population
+    returns = np.array([row["objectives"]["fitness"] for row in rows[:whole]], float).reshape(-1, population)
+    return returns.mean(1), np.array([row["step"] for row in rows[population - 1 : whole : population]], float)
+
+
+def passed(returns: Curve, threshold: float) -> int | None:
+    """The first generation at which the mean with those before it is above."""
+    means = np.convolve(returns, np.full(WINDOW, 1 / WINDOW), "valid")
+    above = np.flatnonzero(means > threshold)
+    return int(above[0]) + WINDOW - 1 if above.size else None
+
+
+def header(first: str, thresholds: Sequence[float]) -> list[str]:
+    """Of a table of `row`."""
+    each = [(f"mean above {threshold:g} at generation", "median", "episodes") for threshold in thresholds]
+    return [first, "seeds", "generations", *(cell for three in each for cell in three), "last 10"]
+
+
+def row(name: str, curves: Sequence[Curve], population: int, thresholds: Sequence[float]) -> list[str]:
+    """Seeds, generations, for each threshold when it is passed (of each seed, median, episodes), and the end."""
+    cells = [name, str(len(curves)), ", ".join(str(len(one)) for one in curves)]
+    for threshold in thresholds:
+        found = [passed(one, threshold) for one in curves]
+        known = [len(one) if g is None else g for one, g in zip(curves, found, strict=True)]
+        each = ", ".join(f"> {len(one)}" if g is None else str(g) for one, g in zip(curves, found, strict=True))
+        middle = median(known)
+        sign = bound(found, known)
+        cells += [each, f"{sign}{middle:g}", f"{sign}{population * (middle + 1):,.0f}"]
+    return [*cells, ", ".join(f"{one[-10:].mean():.0f}" for one in curves)]

@@ -1,0 +1,108 @@
+"""The command that rebuilds the tables and figures of papers from a checkout.
+
+    python -m evorl.reproduce                                            all tables: status, cost, command
+    python -m evorl.reproduce PAPER/TABLE                                what a table is
+    python -m evorl.reproduce PAPER/TABLE profile=ci|paper [KEY=VALUE ...] [runs=DIR] [out=DIR] [--draw | --print]
+    python -m evorl.reproduce --page                                     write benchmarks/README.md
+
+KEY=VALUE goes to every job of evorl.run; the last word for a key counts. The same command resumes what was stopped, and
+does nothing once all is done.
+
+runs=DIR  where the runs lie; default runs/PAPER/PROFILE of the checkout
+out=DIR   where the result goes; default benchmarks/PAPER/results, unless KEY=VALUE changes what is measured
+--draw    make no runs: show those there are
+--print   print the commands of the sweeps and do nothing
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":  # start as the command evorl, which handles signals during start-up
+    from evorl.__main__ import main as evorl
+
+    sys.exit(evorl(["reproduce", *sys.argv[1:]]))
+
+import shlex
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from evorl.cli import config
+from evorl.reproduction import overview, papers
+from evorl.reproduction.loop import Asked, check_words, reproduce
+from evorl.reproduction.parts import ROOT, Sweep, settings
+from evorl.reproduction.table import Table
+from evorl.util.errors import BadRequest, nearest
+
+FLAGS = ("--draw", "--print", "--page", "--help")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run ``evorl.reproduce`` with these arguments and return its exit code."""
+    return config.exit_code(lambda: command(sys.argv[1:] if words is None else words))
+
+
+def command(words: Sequence[str]) -> None:
+    """List tables, describe one, print its commands, or rebuild it. Raises `BadRequest`."""
+    flags = {"--help" if word == "-h" else word for word in words if word.startswith("-")}
+    for word in sorted(flags - {*FLAGS}):
+        raise BadRequest(f"{word} is no flag{nearest(word, FLAGS)}")
+    names = [word for word in words if not word.startswith("-") and "=" not in word]
+    if "--help" in flags:
+        print((__doc__ or "").strip())
+    elif "--page" in flags:
+        overview.write()
+        print(overview.PAGE)
+    elif not names:
+        if words:
+            raise BadRequest("name a table: PAPER/TABLE; python -m evorl.reproduce lists all")
+        print(overview.listing())
+    elif len(names) > 1:
+        raise BadRequest(f"one table at a time: {names[0]} or {names[1]}")
+    else:
+        of_table(names[0], [word for word in words if "=" in word], flags)
+
+
+def of_table(name: str, words: Sequence[str], flags: set[str]) -> None:
+    table = papers.table(name)
+    asked = parsed(name, table, words, "--draw" in flags)
+    if asked is None:
+        print(overview.description(name, table))
+    elif "--print" in flags:
+        size = table.profiles[asked.profile]
+        check_words(size.parts, asked.also)
+        for part in size.parts:
+            if isinstance(part, Sweep):
+                print(shlex.join(part.command(asked.runs, asked.also)))
+            else:
+                print(f"# {part.name}: measured by benchmarks/{name}.py")
+    else:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _stop)
+        reproduce(table, asked)
+
+
+def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked | None:
+    """What the words ask for; None if they name no profile. Raises `BadRequest`."""
+    given = dict(word.split("=", 1) for word in words if word.startswith(("profile=", "runs=", "out=")))
+    also = tuple(word for word in words if word.partition("=")[0] not in given)
+    profile, paper = given.get("profile"), name.partition("/")[0]
+    if profile is None:
+        if words:
+            raise BadRequest(f"choose one: {', '.join(table.profiles)}", "profile")
+        return None
+    if profile not in table.profiles:
+        choices = ", ".join(table.profiles)
+        raise BadRequest(f"{profile!r} is none of {choices}{nearest(profile, table.profiles)}", "profile")
+    if settings(also) and not {"out", "runs"} <= {*given}:
+        raise BadRequest(
+            f"{' '.join(settings(also))} changes what is measured; say where runs and result go: runs=DIR out=DIR"
+        )
+    runs = Path(given.get("runs", ROOT / "runs" / paper / profile)).absolute()
+    return Asked(name, profile, also, runs, Path(given.get("out", papers.results(name))), draw)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

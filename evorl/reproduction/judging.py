@@ -1,0 +1,21 @@
+"""Policies of finished runs, evaluated again on other episodes and filmed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from evorl.reproduction.parts import ROOT
+
+
+def judge(run: Path, words: Sequence[str], film: bool) -> tuple[dict[str, Any], Path | None]:
+    """What ``evorl.evaluate`` prints of a run, and the film of one episode if asked for."""
+    asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"video={str(film).lower()}"]
+    lines = subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    films = [Path(line.removeprefix("video: ")) for line in lines if line.startswith("video: ")]
+    found: dict[str, Any] = json.loads(lines[-1])
+    return found, films[0] if films else None

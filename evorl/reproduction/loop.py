@@ -1,0 +1,110 @@
+"""The one loop of all tables: carry out what is missing, read it, write the result. A second call finds it done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from evorl.cli import config
+from evorl.cli.overrides import parse
+from evorl.reproduction import pages
+from evorl.reproduction.parts import ROOT, Part, Sweep, measured_of, runs_of, settings
+from evorl.reproduction.table import Found, Table
+from evorl.util.errors import BadRequest
+
+PEERS = ROOT / ".venv-peers" / "bin" / "python"
+
+
+class Asked(NamedTuple):
+    """What a command line asks of a table."""
+
+    name: str
+    """PAPER/TABLE."""
+    profile: str
+    also: tuple[str, ...]
+    """Words for every job."""
+    runs: Path
+    out: Path
+    draw: bool
+    """Make no runs, and write the result even if it is there."""
+
+    @property
+    def command(self) -> str:
+        words = [self.name, f"profile={self.profile}", *self.also, *["--draw"] * self.draw]
+        return f"python -m evorl.reproduce {' '.join(words)}"
+
+
+def reproduce(table: Table, asked: Asked) -> None:
+    """Rebuild a table. Raises `BadRequest`, and SystemExit if jobs failed or nothing has a result yet."""
+    short, size = asked.name.rpartition("/")[2], table.profiles[asked.profile]
+    page = asked.out / f"{short}.md"
+    kept = pages.read(asked.out, short)
+    made_of = fingerprint(size.parts, asked)
+    if kept and made_of and kept["made_of"] == made_of and not asked.draw:
+        print(f"{asked.name} is done: {page}; --draw draws it anew")
+        return
+    _check_size(table, asked, kept)
+    if not asked.draw:
+        if table.peers and not PEERS.exists():
+            raise BadRequest(f"{asked.name} runs programs of .venv-peers, which is not there: make peers")
+        check_words(size.parts, asked.also)
+    facts = pages.machine(asked.command)
+    complete = [asked.draw or part.carry_out(asked.runs, asked.also) for part in size.parts]
+    found = Found(asked.profile, runs_of(asked.runs, size.parts), measured_of(asked.runs, size.parts))
+    told = table.analyse(found)
+    if told is not None:
+        facts |= pages.of_runs(found.runs)
+        made_of = fingerprint(size.parts, asked)
+        result = pages.content(table, told, asked.profile, settings(asked.also), facts, made_of)
+        pages.write(asked.out, short, result, told)
+        print(page)
+    if not all(complete):
+        print("evorl: some jobs have not finished; the same command goes on with them", file=sys.stderr)
+        raise SystemExit(1)
+    if told is None:
+        raise BadRequest(f"{asked.runs} holds nothing of {asked.name} that has ended", "runs")
+
+
+def _check_size(table: Table, asked: Asked, kept: pages.Content | None) -> None:
+    """Raise `BadRequest` where a smaller profile would replace the result of a larger one."""
+    order = [*table.profiles]
+    if kept and order.index(asked.profile) < order.index(kept["profile"]):
+        raise BadRequest(f"{asked.out} has the result of profile={kept['profile']}; give another folder", "out")
+
+
+def check_words(parts: Sequence[Part], also: Sequence[str]) -> None:
+    """Raise `BadRequest` for a word that no job takes, before the first job starts."""
+    for part in parts if also else ():
+        if isinstance(part, Sweep):
+            config.experiment_of_words(first_job((*part.words, *also)))
+
+
+def first_job(words: Sequence[str]) -> list[str]:
+    """The words of a sweep's first job, without those that say where it runs."""
+    given = parse([word for word in words if not word.startswith(("hydra.", "hydra/"))])
+    first = {
+        one.get_key_element(): next(one.sweep_string_iterator())
+        if one.is_sweep_override()
+        else one.get_value_element_as_str()
+        for one in given
+    }
+    return [f"{key}={value}" for key, value in first.items()]
+
+
+def fingerprint(parts: Sequence[Part], asked: Asked) -> str | None:
+    """A digest of what a result is made of: the words, and the end of every job; None unless all have ended."""
+    digest = hashlib.sha256()
+    for part in parts:
+        ends = part.results(asked.runs)
+        if ends is None:
+            return None
+        words = part.words if isinstance(part, Sweep) else ()
+        also = [word for word in asked.also if word.startswith("seed=") or word in settings(asked.also)]
+        digest.update(json.dumps([part.name, *words, *also]).encode())
+        for end in ends:
+            digest.update(hashlib.sha256(end).digest())
+    return digest.hexdigest()

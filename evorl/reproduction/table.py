@@ -1,0 +1,111 @@
+"""The declaration of a table: what it reproduces, what it is made of at each size, and how it is read from that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from evorl.analysis.runs import RunRecord
+from evorl.reproduction.parts import Part
+
+Cells = Sequence[Sequence[str]]
+
+
+class Profile(NamedTuple):
+    """One size of a table. ``paper`` is the published one, ``ci`` one for two cores."""
+
+    told: str
+    """The size in words."""
+    core_hours: float
+    """Estimate; a result has the hours that it took."""
+    parts: Sequence[Part]
+
+
+class Found(NamedTuple):
+    """What there is of a profile's parts so far."""
+
+    profile: str
+    runs: list[RunRecord]
+    """Of all sweeps, finished or not."""
+    measured: Mapping[str, Any]
+    """Answers of the measurements, by name."""
+
+
+class Picture(NamedTuple):
+    name: str
+    """Of its files, without the suffix."""
+    caption: str
+    figure: Figure
+
+
+class Rows(NamedTuple):
+    header: Sequence[str]
+    rows: Cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """What is told of a table."""
+
+    header: Sequence[str]
+    rows: Cells
+    also: Sequence[Rows] = ()
+    """Further tables."""
+    gates: Mapping[str, str] = field(default_factory=dict)
+    """Verdicts (passed, failed, not run) of what was fixed before the runs."""
+    notes: Sequence[str] = ()
+    """Paragraphs of Markdown."""
+    pictures: Sequence[Picture] = ()
+    files: Mapping[str, Path] = field(default_factory=dict)
+    """Films and the like, by the name under which they are kept."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Of the machine and the runs, beside those that every table has."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """The numbers, and every sample."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table or figure of a paper, and how it is rebuilt."""
+
+    title: str
+    of: str
+    """What the paper has, in a few words."""
+    claim: str
+    source: str
+    """Of the claim."""
+    about: str | None
+    """What is measured and how: the docstring of the program."""
+    profiles: Mapping[str, Profile]
+    """From the smallest to the largest."""
+    analyse: Callable[[Found], Analysis | None]
+    """None where there is nothing to show yet."""
+    measured: Callable[[Mapping[str, Any]], str]
+    """The main numbers with their intervals in a few words, of the ``data`` of a result."""
+    peers: bool = False
+    """Whether it runs programs of the peers' environment (make peers)."""
+
+
+class Unmeasured(NamedTuple):
+    """A table or figure without a program."""
+
+    of: str
+    claim: str
+    source: str
+    why: str
+    """Why there is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """A system whose tables are rebuilt, in the order in which they are listed."""
+
+    title: str
+    source: str
+    tables: tuple[str, ...]
+    """Names of the programs in the paper's folder, each of which declares its ``TABLE``."""
+    unmeasured: tuple[Unmeasured, ...] = ()
