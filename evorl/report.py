@@ -1,6 +1,11 @@
 """The command that turns run directories into tables, pictures and one page.
 
-python -m evorl.report RUN_DIR_OR_GLOB... out=DIR by=rl.lr latex=true
+    python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]
+    python -m evorl.report multirun/lr by=rl.lr latex=true
+    python -m evorl.report multirun/lr live=true
+
+RUN_DIR_OR_GLOB is a run, a folder of runs (of a sweep, say), or a pattern in quotes: 'runs/pong-*'; as many as you
+like.
 """
 
 from __future__ import annotations
@@ -31,11 +36,6 @@ from evorl.util import files
 from evorl.util.errors import BadRequest, nearest
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]   (--help tells more)"
-HELP = f"""\
-{USAGE.partition("   ")[0]}
-
-RUN_DIR_OR_GLOB  a run, a folder of runs (of a sweep, say), or a pattern in quotes: 'runs/pong-*'; as many as you like
-"""
 MARK = "report.json"
 """The file that marks a directory as a report and lists the report's files."""
 Bounds = tuple[float, float]
@@ -69,8 +69,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def report(words: Sequence[str]) -> None:
     """Print the tables of the runs, write the report, and print where its page is. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
-        print(HELP)
-        config.parse_request(Request, ["--help"])
+        config.parse_request(Request, ["--help"])  # prints the keys and leaves
     named, request = parse(words)
     if request.live:
         _check_live(words)

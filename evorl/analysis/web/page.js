@@ -3,6 +3,7 @@
 // In live mode it also asks the server for newer content.
 (() => {
   const GRID = 400; // most points of a chart's common horizontal grid
+  const TOLD = 8; // most curves that a hint tells of
   const state = {x: "steps", y: "linear", runs: true, hidden: new Set()};
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const DASHES = [[], [7, 4], [2, 3]];
@@ -132,7 +133,7 @@
 
   // ---------------------------------------------------------------- hover
 
-  // The means at the cursor, and the curve that is nearest to it.
+  // The curve that is nearest to the cursor, and the means next to it, from top to bottom.
   function tip(item, plot, series, unit) {
     const {idx, left, top} = plot.cursor;
     if (!item.hint) return;
@@ -142,17 +143,18 @@
     const seen = series.map((one, i) => i).filter(i =>
       series[i].kind !== "low" && series[i].kind !== "high" && plot.data[i + 1][idx] != null);
     const near = seen.reduce((best, i) => best < 0 || away(i) < away(best) ? i : best, -1);
+    const told = seen.filter(i => i === near || series[i].kind !== "run").sort((a, b) => away(a) - away(b)).slice(0, TOLD);
+    told.sort((a, b) => plot.data[b + 1][idx] - plot.data[a + 1][idx]);
     const x = plot.data[0][idx];
     const lines = [`<div>${unit ? `${number(x)} ${unit}` : `${Math.round(x).toLocaleString("en")} steps`}</div>`];
-    for (const i of seen) {
+    for (const i of told) {
       const one = series[i];
-      if (one.kind === "run" && i !== near) continue;
       const label = one.kind === "run" ? `run ${one.run.name}, seed ${one.run.seed ?? "–"}` : item.world.groups[one.group].label;
       const wide = one.half?.[idx] != null ? ` ± ${number(one.half[idx])}` : "";
       lines.push(`<div${i === near ? " class=near" : ""}><i class="c${one.group % 7}"></i>${plain(label)}: ` +
         `${number(plot.data[i + 1][idx])}${wide}</div>`);
     }
-    item.hint.innerHTML = lines.slice(0, 13).join("");
+    item.hint.innerHTML = lines.join("");
     const wide = plot.over.clientWidth;
     item.hint.style.top = `${plot.over.offsetTop + 8}px`;
     item.hint.style.left = left < wide / 2 ? `${plot.over.offsetLeft + left + 16}px` : "";
