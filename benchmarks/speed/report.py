@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from common import OURS, ROOT, arguments
+from common import OURS, ROOT, arguments, machine, median, page, save
 
 METRICS = (
     *("loss/policy", "loss/value", "loss/total", "policy/entropy", "policy/kl", "policy/clip_fraction"),
@@ -75,6 +75,12 @@ def main() -> None:
             for name, words in FORMS.items():
                 found[name].append(cost(Path(place) / "runs", Path(place) / f"report {name}", words))
                 print(f"round {number + 1}  {name}: {found[name][-1][0]:.1f} s", flush=True)
+    rows = [
+        [name, f"{median([seconds for seconds, _ in several]):.1f}", f"{several[-1][1] / 1e6:.2f}"]
+        for name, several in found.items()
+    ]
+    header = [f"{asked.runs} runs of {asked.rows:,} rows", "seconds", "page, MB"]
+    save(asked.out, machine(), page("Reports", __doc__, header, rows), {"seconds and bytes": found})
 
 
 if __name__ == "__main__":

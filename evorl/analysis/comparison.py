@@ -27,6 +27,8 @@ from evorl.analysis.statistics import Floats
 from evorl.analysis.tables import Row, format_number
 
 LEVEL = 0.05
+MOST_NAMES = 3
+"""Most groups of one verdict that a sentence names."""
 VERDICT = "compared with the first"
 BETTER = "P(first better)"
 GAP = "optimality gap"
@@ -113,7 +115,8 @@ def summary(rows: Sequence[Row]) -> str:
             for name, row in zip(names, rows, strict=True)
             if row[VERDICT].startswith(begins)
         ]
-        told += [f"{words}: {'; '.join(found)}."] if found else []
+        more = [f"and {len(found) - MOST_NAMES} more"] if len(found) > MOST_NAMES else []
+        told += [f"{words}: {'; '.join([*found[:MOST_NAMES], *more])}."] if found else []
     return " ".join(told)
 
 

@@ -20,6 +20,8 @@ HEADINGS = ("Learning", "Losses and policy", "Population", "Speed and system")
 Picture = tuple[str, bytes]
 """Description and SVG document."""
 Table = Sequence[Mapping[str, str]]
+LONG = 24
+"""Rows of a table from which on it is collapsed."""
 WEB = Path(__file__).parent / "web"
 
 
@@ -41,6 +43,8 @@ class Section:
     """Rank (index of the colour) and label of each group."""
     whole: Sequence[Picture]
     """Pictures in their own size, above the others."""
+    parallel: bytes
+    """Parallel coordinates of a sweep, as JSON (`evorl.analysis.sweep_figure`); empty without a sweep."""
     main: Sequence[Picture | Chart]
     others: Mapping[str, Sequence[Picture | Chart]]
     """Curves and pictures of the other metrics, by heading."""
@@ -114,14 +118,22 @@ def to_html(page: Page, *, live: bool = False) -> str:
 def _scripts() -> str:
     """uPlot with its licence, and what draws the curves."""
     licence = (WEB / "uPlot.LICENSE").read_text()
-    code = [f"/*\n{licence}*/", *((WEB / name).read_text() for name in ("uPlot.iife.min.js", "page.js"))]
+    code = [f"/*\n{licence}*/", *((WEB / name).read_text() for name in ("uPlot.iife.min.js", "parallel.js", "page.js"))]
     return f"<script>{chr(10).join(code)}</script>"
 
 
-def _data(curves: bytes) -> str:
+def _parallel(data: bytes) -> str:
+    said = "Drag along an axis to choose a range, click it to choose all again. A line is a group of runs."
+    return (
+        f'<figure class="parallel"><figcaption>fitness by key</figcaption><div></div>{_data(data, "sweep")}'
+        f'<p class="caption">{said}</p></figure>'
+    )
+
+
+def _data(data: bytes, name: str) -> str:
     """JSON as an element of the page; the signs that could end the element are written as escapes."""
-    text = curves.decode().replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    return f'<script type="application/json" class="curves">{text}</script>'
+    text = data.decode().replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return f'<script type="application/json" class="{name}">{text}</script>'
 
 
 def _still(names: Sequence[str]) -> str:
@@ -132,11 +144,20 @@ def _still(names: Sequence[str]) -> str:
 
 def _tables(tables: Mapping[str, Table], words: Mapping[str, str]) -> list[str]:
     return [
-        f"<section><h3>{escape(title)}</h3>"
-        + (f'<p class="said">{escape(words[title])}</p>' if words.get(title) else "")
-        + f"{_table(table)}</section>"
+        f"<section><h3>{escape(title)}</h3>{_said(words.get(title, ''))}{_folded(table)}</section>"
         for title, table in tables.items()
     ]
+
+
+def _said(words: str) -> str:
+    return f'<p class="said">{escape(words)}</p>' if words else ""
+
+
+def _folded(table: Table) -> str:
+    """A table, collapsed if it is long."""
+    if len(table) <= LONG:
+        return _table(table)
+    return f"<details><summary>{len(table)} rows</summary>{_table(table)}</details>"
 
 
 def _section(section: Section, prefix: str) -> str:
@@ -145,12 +166,13 @@ def _section(section: Section, prefix: str) -> str:
         f"<h2>{escape(section.title)}</h2>" if section.title else "",
         _legend(section.legend),
         *(_whole(picture, f"{prefix}whole{number}-") for number, picture in enumerate(section.whole)),
+        _parallel(section.parallel) if section.parallel else "",
         _metrics(learning, section.main, section.others.get(learning, ()), f"{prefix}main"),
         _still(section.still) if section.still else "",
         *_tables(section.tables, section.words),
         *(_population(shown, f"{prefix}population{number}-") for number, shown in enumerate(section.populations)),
         *(_metrics(title, (), section.others.get(title, ()), f"{prefix}other{n}") for n, title in enumerate(rest)),
-        _data(section.curves) if section.curves else "",
+        _data(section.curves, "curves") if section.curves else "",
     ]
     return '<section class="world">' + "\n".join(part for part in parts if part) + "</section>"
 

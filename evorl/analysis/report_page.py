@@ -22,7 +22,7 @@ from evorl.analysis.population import PopulationLog, sampled_rows
 from evorl.analysis.report_figures import Pictures
 from evorl.analysis.report_tables import GROUPS, RUNS, WORK, joint_tables, population_title, world_tables
 from evorl.analysis.runs import RunRecord, flatten
-from evorl.analysis.sweep_figure import sweep_figure
+from evorl.analysis.sweep_figure import parallel_json, sweep_figure
 from evorl.analysis.sweeps import short_names
 from evorl.analysis.tables import format_rows
 
@@ -104,18 +104,25 @@ def _section(
         legend=[(rank, f"{group.label} (n={len(group.runs)})") for rank, group in enumerate(part.groups)]
         if len(part.runs) > 1
         else [],
-        whole=[(part.sweep.title, render_inset(sweep_figure(part.sweep)))] if part.sweep else [],
+        whole=[(part.sweep.title, render_inset(sweep_figure(part.sweep)))] if part.sweep and part.sweep.is_map else [],
+        parallel=parallel_json(part.sweep) if part.sweep else b"",
         main=[_shown(shown) for name, shown in part.main.items() if not name.endswith("_by_time")],
         others={title: [_shown(shown) for shown in several] for title, several in part.others.items()},
         curves=curves_json(part.groups, panels, names, points) if panels else b"",
         tables=tables,
         words=_words(part.comparisons) | ({IMPORTANCE: part.importance.words} if part.importance else {}),
-        still=[f"{part.stem}{name}.png" for name in [*part.main, *(["metrics"] if part.others else [])]],
+        still=[f"{part.stem}{name}.png" for name in _still(part)],
         populations=[
             _population_section(title, log, drawn[title], part.work.get(title))
             for title, log in part.populations.items()
         ],
     )
+
+
+def _still(part: WorldReport) -> list[str]:
+    """The pictures that show what the page draws by scripts."""
+    sweep = ["sweep"] if part.sweep and not part.sweep.is_map else []
+    return [*sweep, *part.main, *(["metrics"] if part.others else [])]
 
 
 def _shown(panel: Panel) -> Chart | Picture:

@@ -193,6 +193,7 @@
       }
     }, {rootMargin: "300px"});
     for (const item of charts) observer.observe(item.place);
+    document.querySelectorAll("figure.parallel").forEach(drawParallel);
     const form = document.querySelector("form.controls");
     if (!form) return;
     form.hidden = false;
@@ -229,7 +230,10 @@
 
   let width = innerWidth;
   addEventListener("resize", () => {
-    if (innerWidth !== width) redraw();
+    if (innerWidth !== width) {
+      redraw();
+      document.querySelectorAll("figure.parallel").forEach(drawParallel);
+    }
     width = innerWidth;
   });
   addEventListener("beforeprint", () => charts.filter(item => item.dirty).forEach(draw));
