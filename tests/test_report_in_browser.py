@@ -63,7 +63,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def drawn(page: Any, number: int = 0) -> str:
     """The pixels of a chart."""
-    page.wait_for_function(f"document.querySelectorAll('.chart')[{number}].querySelector('canvas')")
+    page.locator(".chart").nth(number).locator("canvas").wait_for()
     page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     return str(page.evaluate(f"document.querySelectorAll('.chart canvas')[{number}].toDataURL()"))
 
@@ -169,11 +169,11 @@ def test_a_live_page_follows_its_runs_until_ctrl_c(page: Any, tmp_path: Path) ->
             assert "7,000" not in page.inner_text("header")
             with (sweep / "2" / "metrics.jsonl").open("a") as file:
                 file.write("00}\n" + json.dumps({"step": 7000, "time": 7.0, "train/return": 90.0}) + "\n")
-            page.wait_for_function("document.querySelector('header').innerText.includes('7,000')")
+            page.locator("header", has_text="7,000").wait_for()
             assert page.locator("button[data-group]").first.get_attribute("aria-pressed") == "false"  # choices stay
             assert drawn(page) != old
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 130
-    page.wait_for_function("document.body.classList.contains('lost')")
+    page.locator("body.lost").wait_for()
     assert set(tmp_path.rglob("*")) == before

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,29 +18,42 @@ from evorl.analysis.panels import Curve, Panel, make_panel
 from evorl.analysis.runs import Series
 from evorl.analysis.statistics import Floats
 
-MOST_POINTS, LEAST_POINTS = 400, 12
-VALUES = 320_000
-"""Values of runs in a page; more curves have fewer points each, so that a page stays below 5 MB."""
-MEAN_POINTS = 80
+VALUES, MOST_POINTS, LEAST_POINTS = 320_000, 400, 12
+"""Values of runs in a page, and the most and the least of a curve: more curves have fewer points each, so that a page
+stays below 5 MB."""
+MEAN_VALUES, MOST_MEAN_POINTS, LEAST_MEAN_POINTS = 160_000, 80, 16
+"""The same of the means of groups."""
 DIGITS = 5
 
 
-def points_per_curve(worlds: Sequence[Sequence[Group]], metrics: Sequence[Sequence[str]]) -> int:
-    """How many points of each run a page shows, from the number of curves in it. ``metrics``: those of each world."""
-    curves = sum(
-        metric in run.series
+class Points(NamedTuple):
+    """Most points of a run's curve, and of the mean of a group."""
+
+    run: int
+    mean: int
+
+
+def points_per_curve(worlds: Sequence[Sequence[Group]], metrics: Sequence[Sequence[str]]) -> Points:
+    """How many points the curves of a page have, from their number. ``metrics``: those of each world."""
+    several = [
+        sum(metric in run.series for run in group.runs)
         for groups, names in zip(worlds, metrics, strict=True)
         for group in groups
-        for run in group.runs
         for metric in names
+    ]
+    means = 2 * 3 * sum(n > 0 for n in several)  # by steps and by time: places, means and intervals
+    return Points(
+        int(np.clip(VALUES // max(sum(several), 1), LEAST_POINTS, MOST_POINTS)),
+        int(np.clip(MEAN_VALUES // max(means, 1), LEAST_MEAN_POINTS, MOST_MEAN_POINTS)),
     )
-    return int(np.clip(VALUES // max(curves, 1), LEAST_POINTS, MOST_POINTS))
 
 
-def curves_json(groups: Sequence[Group], panels: Mapping[str, Panel], names: Mapping[Path, str], points: int) -> bytes:
+def curves_json(
+    groups: Sequence[Group], panels: Mapping[str, Panel], names: Mapping[Path, str], points: Points
+) -> bytes:
     """Return the curves of a world's metrics as JSON.
 
-    ``panels``: those of the metrics over environment steps; ``names``: of the runs; ``points``: most of each run.
+    ``panels``: those of the metrics over environment steps; ``names``: of the runs.
     Steps and seconds are stored once for all metrics that a run wrote in the same rows.
     """
     places = {run.directory: number for number, run in enumerate(run for group in groups for run in group.runs)}
@@ -53,10 +66,13 @@ def curves_json(groups: Sequence[Group], panels: Mapping[str, Panel], names: Map
             for run in group.runs:
                 if metric in run.series:
                     series = run.series[metric]
-                    rows = _thinned(len(series), points)
+                    rows = _thinned(len(series), points.run)
                     runs.append([places[run.directory], _axis(series, rows, axes, known), _short(series.values[rows])])
         by_time = make_panel(groups, metric, "seconds", 1.0)
-        means = {"steps": [*map(_mean, panel.curves)], "seconds": [*map(_mean, by_time.curves)]}
+        means = {
+            axis: [_mean(curve, points.mean) for curve in shown.curves]
+            for axis, shown in (("steps", panel), ("seconds", by_time))
+        }
         charts.append({"metric": metric, "runs": runs, "means": means})
     return msgspec.json.encode(
         {
@@ -81,9 +97,9 @@ def _axis(series: Series, rows: Any, axes: list[dict[str, list[float]]], known: 
     return known[key]
 
 
-def _mean(curve: Curve) -> dict[str, Any]:
+def _mean(curve: Curve, points: int) -> dict[str, Any]:
     """Mean and interval of a group; ``whole`` tells where all of its runs have values."""
-    rows = _thinned(len(curve.band.grid), MEAN_POINTS)
+    rows = _thinned(len(curve.band.grid), points)
     n = len(curve.raw)
     shown = {"group": curve.rank, "x": _short(curve.band.grid[rows], 7), "y": _short(curve.band.mean[rows])}
     half = np.where(curve.band.count == n, curve.band.half, np.nan)[rows]

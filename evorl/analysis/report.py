@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from evorl.analysis.content import gather
 from evorl.analysis.figures import render
 from evorl.analysis.found import Choices, Found
@@ -26,4 +28,6 @@ def compose(found: Found, choices: Choices) -> dict[str, bytes]:
 def compose_page(found: Found, choices: Choices) -> bytes:
     """Return the page alone, for a server that sends it while the runs go on."""
     content = gather(found, choices)
-    return to_html(page_of(content, population_pictures(content)), live=True).encode()
+    page = page_of(content, population_pictures(content))
+    alone = replace(page, sections=[replace(section, still=()) for section in page.sections])  # no files lie beside it
+    return to_html(alone, live=True).encode()

@@ -10,7 +10,7 @@ from typing import Any
 import evorl
 from evorl.analysis.comparison import Comparison, left_out, summary
 from evorl.analysis.content import Content, WorldReport, budget, seeds
-from evorl.analysis.curves import curves_json, points_per_curve
+from evorl.analysis.curves import Points, curves_json, points_per_curve
 from evorl.analysis.figures import panel_figure, render_inset
 from evorl.analysis.groups import differences, format_value
 from evorl.analysis.html_page import Chart, Page, Picture, PopulationSection, Section
@@ -65,7 +65,7 @@ def page_of(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> Pa
     facts = [seeds(runs), budget(runs), *counts, where, time.strftime("%Y-%m-%d %H:%M"), f"evorl {evorl.__version__}"]
     panels = [{shown.metric: shown for shown in _panels(part) if not shown.at_end_only} for part in parts]
     points = points_per_curve([part.groups for part in parts], [list(known) for known in panels])
-    thinned = any(len(series) > points for run in runs for series in run.series.values())
+    thinned = any(len(series) > points.run for run in runs for series in run.series.values())
     return Page(
         title=_title(runs, parts),
         subtitle=" · ".join(fact for fact in facts if fact),
@@ -73,7 +73,8 @@ def page_of(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> Pa
             _section(part, known, names, points, drawn[part.name], part.name if several else "")
             for part, known in zip(parts, panels, strict=True)
         ],
-        caption=(CAPTION_OF_ONE if len(runs) == 1 else CAPTION) + (THINNED.format(points=points) if thinned else ""),
+        caption=(CAPTION_OF_ONE if len(runs) == 1 else CAPTION)
+        + (THINNED.format(points=points.run) if thinned else ""),
         tables=joint_tables(content),
         words=_words(content.joint),
         folded={title: table for title, table in folded.items() if table},
@@ -91,7 +92,7 @@ def _section(
     part: WorldReport,
     panels: Mapping[str, Panel],
     names: Mapping[Path, str],
-    points: int,
+    points: Points,
     drawn: Mapping[str, Pictures],
     title: str,
 ) -> Section:

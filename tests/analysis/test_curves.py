@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorl.analysis.curves import LEAST_POINTS, MOST_POINTS, _short, curves_json, points_per_curve
+from evorl.analysis.curves import (
+    LEAST_POINTS,
+    MOST_MEAN_POINTS,
+    MOST_POINTS,
+    Points,
+    _short,
+    curves_json,
+    points_per_curve,
+)
 from evorl.analysis.groups import Group, group_runs
 from evorl.analysis.panels import make_panel
 from evorl.analysis.runs import RunRecord, Series
@@ -29,7 +37,7 @@ def groups(rows: int = 1000, seeds: int = 3) -> list[Group]:
 def data(shown: list[Group], points: int) -> dict[str, Any]:
     names = {run.directory: str(run.directory) for group in shown for run in group.runs}
     panels = {metric: make_panel(shown, metric) for metric in ("train/return", "loss/policy")}
-    return dict(json.loads(curves_json(shown, panels, names, points)))
+    return dict(json.loads(curves_json(shown, panels, names, Points(points, 20))))
 
 
 def test_values_of_a_run_are_recorded_ones() -> None:
@@ -64,9 +72,11 @@ def test_means_are_those_of_the_pictures(axis: Any) -> None:
 
 
 def test_more_curves_have_fewer_points() -> None:
-    assert points_per_curve([groups(10)], [["train/return"]]) == MOST_POINTS
-    assert points_per_curve([groups(10)] * 200, [["train/return", "loss/policy"]] * 200) == 320_000 // 2400
-    assert points_per_curve([groups(2)] * 10_000, [["train/return"] * 2] * 10_000) == LEAST_POINTS
+    few = groups(10)
+    assert points_per_curve([few], [["train/return", "missing"]]) == (MOST_POINTS, MOST_MEAN_POINTS)
+    many = points_per_curve([few] * 200, [["train/return", "loss/policy"]] * 200)  # 2 groups of 3 runs each
+    assert many == (320_000 // 2400, 160_000 // (6 * 800))
+    assert points_per_curve([few] * 10_000, [["train/return"]] * 10_000).run == LEAST_POINTS
 
 
 def test_numbers_are_rounded_to_significant_digits() -> None:

@@ -48,6 +48,9 @@ function drawParallel(figure) {
       (height - top - bottom);
     grip.onpointerdown = event => {
       from = at(event);
+      ranges.delete(k);
+      shown.setAttribute("height", 0);
+      choose();
       grip.setPointerCapture(event.pointerId);
     };
     grip.onpointermove = event => {
@@ -58,14 +61,6 @@ function drawParallel(figure) {
       ranges.set(k, [low, high]);
       choose();
     };
-    grip.onpointerup = () => {
-      const [low, high] = ranges.get(k) ?? [0, 0];
-      if (high - low < 0.01) {
-        ranges.delete(k);
-        shown.setAttribute("height", 0);
-        choose();
-      }
-      from = null;
-    };
+    grip.onpointerup = () => from = null;
   });
 }
