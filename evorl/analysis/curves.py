@@ -57,7 +57,7 @@ def curves_json(
     Steps and seconds are stored once for all metrics that a run wrote in the same rows.
     """
     places = {run.directory: number for number, run in enumerate(run for group in groups for run in group.runs)}
-    axes: list[dict[str, list[float]]] = []
+    axes: list[dict[str, list[float | None]]] = []
     charts = []
     known: dict[tuple[Any, ...], int] = {}
     for metric, panel in panels.items():
@@ -88,7 +88,9 @@ def curves_json(
     )
 
 
-def _axis(series: Series, rows: Any, axes: list[dict[str, list[float]]], known: dict[tuple[Any, ...], int]) -> int:
+def _axis(
+    series: Series, rows: Any, axes: list[dict[str, list[float | None]]], known: dict[tuple[Any, ...], int]
+) -> int:
     """The number of the steps and seconds of these rows, which are added if they are new."""
     key = (len(series), series.steps[rows].tobytes(), series.seconds[rows].tobytes())
     if key not in known:

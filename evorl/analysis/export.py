@@ -87,9 +87,9 @@ def _metrics(every: Sequence[tuple[str, RunRecord]]) -> Columns:
 def _individuals(world: str, run: RunRecord) -> Iterator[dict[str, Any]]:
     log = read_population_log(run)
     for line in log.individuals if log else ():
-        kinds = {"objective": line.objectives, "result": line.results, "gene": line.genes}
+        kinds: dict[str, Mapping[str, Any]] = {"objective": line.objectives, "result": line.results, "gene": line.genes}
         for kind, name, value in ((kind, name, value) for kind, of in kinds.items() for name, value in of.items()):
-            number = float(value) if is_number(value) else None  # type: ignore[arg-type]
+            number = float(value) if is_number(value) else None
             yield {
                 "world": world, "run": str(run.directory), "individual": line.id, "step": line.step,
                 "kind": kind, "name": name, "value": number,

@@ -20,9 +20,9 @@ def warnings(groups: Sequence[Group]) -> list[str]:
             if (again := _repeated_seeds(group))
         ),
         *(
-            f"{group.label}: puts runs together that differ in {', '.join(keys)}."
+            f"{group.label}: puts runs together that differ in {', '.join(unlike)}."
             for group in groups
-            if (keys := pooled(group.runs))
+            if (unlike := pooled(group.runs))
         ),
         *(
             f"{group.label}: means over runs of unlike {keys}."

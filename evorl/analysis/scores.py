@@ -91,16 +91,16 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
         scales, basis = {world: _range(runs) for world, runs in everyone.items()}, BY_RANGE
     named = {repr(group.values): group.values for groups in by_world.values() for group in groups}
     for at in get_args(At):
-        limits, found = {}, {}
+        limits: dict[str, float] = {}
+        found: dict[str, dict[str, list[float]]] = {}
         for world, groups in by_world.items():
-            limit, values = _taken(groups, at)
+            limit, taken = _taken(groups, at)
             limits |= {} if limit is None else {world: limit}
-            on = [_on_scale(one, scales[world]) for one in values]
+            on = [_on_scale(one, scales[world]) for one in taken]
             found[world] = dict(zip([repr(group.values) for group in groups], on, strict=True))
-        values = [[found[world].get(name, []) for world in members] for name in named]
         yield Scores(
-            at=at, limits=limits, scales=scales, groups=list(named.values()), values=values, worlds=list(members),
-            basis=basis,
+            at=at, limits=limits, scales=scales, groups=list(named.values()), worlds=list(members), basis=basis,
+            values=[[found[world].get(name, []) for world in members] for name in named],
         )  # fmt: skip
 
 
