@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from evorl import __version__
-from evorl.analysis.export import check_parquet
 from evorl.analysis.found import Choices, Found, check_choices
 from evorl.analysis.runs import find_runs, read_runs
 from evorl.analysis.sweeps import pending_jobs, searches
@@ -102,8 +101,6 @@ def write_report(named: Sequence[str], choices: Choices, out: Path) -> None:
     """
     from evorl.analysis.terminal_tables import print_tables
 
-    if choices.parquet:
-        check_parquet()
     found = read(named)
     for note in found.notes:
         print(f"evorl: {note}", file=sys.stderr)

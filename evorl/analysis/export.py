@@ -11,8 +11,6 @@ from evorl.analysis.comparison import Comparison
 from evorl.analysis.population import read_population_log
 from evorl.analysis.runs import RunRecord, is_number
 from evorl.analysis.tables import summary_metrics
-from evorl.util import command
-from evorl.util.errors import BadRequest
 
 Columns = Mapping[str, Sequence[Any]]
 """A table by column: numbers, text, or None where a cell is empty."""
@@ -62,14 +60,6 @@ def to_parquet(columns: Columns) -> bytes:
     table = pyarrow.table({name: pyarrow.array(column) for name, column in columns.items()})
     pyarrow.parquet.write_table(table, out, compression="zstd")
     return out.getvalue()
-
-
-def check_parquet() -> None:
-    """Raise `BadRequest` if the library for parquet is missing."""
-    try:
-        import pyarrow.parquet  # noqa: F401
-    except ModuleNotFoundError:
-        raise BadRequest(f"needs pyarrow: {command.install('parquet')}", key="parquet") from None
 
 
 def _metrics(every: Sequence[tuple[str, RunRecord]]) -> Columns:

@@ -10,6 +10,8 @@ from evorl.analysis.groups import check_keys, runs_by_world
 from evorl.analysis.runs import RunRecord
 from evorl.analysis.scores import Targets, check_targets
 from evorl.analysis.sweeps import PendingJob
+from evorl.util import command
+from evorl.util.errors import BadRequest
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,6 +41,11 @@ class Choices:
 
 
 def check_choices(choices: Choices, runs: Sequence[RunRecord]) -> None:
-    """Raise `BadRequest` for a key to group by, or a world with a target, that no run has."""
+    """Raise `BadRequest` for a key to group by, or a world with a target, that no run has, and for a missing library."""
+    if choices.parquet:
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ModuleNotFoundError:
+            raise BadRequest(f"needs pyarrow: {command.install('parquet')}", key="parquet") from None
     check_keys(choices.by, runs)
     check_targets(choices.target, list(runs_by_world(runs)))

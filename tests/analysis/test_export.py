@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from evorl.analysis.comparison import comparisons
-from evorl.analysis.export import check_parquet, long_tables, to_csv, to_parquet
+from evorl.analysis.export import long_tables, to_csv, to_parquet
+from evorl.analysis.found import Choices, check_choices
 from evorl.analysis.groups import group_runs
 from evorl.analysis.latex import to_latex
 from evorl.analysis.runs import RunRecord, Series, read_run
@@ -94,7 +95,7 @@ def test_parquet_holds_the_same() -> None:
 def test_parquet_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(BadRequest, match=r"parquet: needs pyarrow: pip install 'evorl-suite\[parquet\]'"):
-        check_parquet()
+        check_choices(Choices(parquet=True), runs())
 
 
 def test_a_table_in_latex() -> None:
