@@ -41,7 +41,7 @@ class Choices:
 
 
 def check_choices(choices: Choices, runs: Sequence[RunRecord]) -> None:
-    """Raise `BadRequest` for a key to group by, or a world with a target, that no run has, and for a missing library."""
+    """Raise `BadRequest` for a key or a world with a target that no run has, and for a missing library."""
     if choices.parquet:
         try:
             import pyarrow.parquet  # noqa: F401
