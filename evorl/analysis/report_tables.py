@@ -106,7 +106,9 @@ def _markdown(content: Content) -> str:
 
 def _latex(content: Content) -> dict[str, bytes]:
     """A file for each table: groups, comparisons, importance and runs of each world, and comparisons of all worlds."""
-    files = {f"all_worlds.{SHORT[one.scores.at]}": (one.title, comparison_text(one.rows)) for one in content.joint}
+    files: dict[str, tuple[str, Text]] = {
+        f"all_worlds.{SHORT[one.scores.at]}": (one.title, comparison_text(one.rows)) for one in content.joint
+    }
     for part in content.worlds:
         short = {GROUPS: "groups", RUNS: "runs", IMPORTANCE: "importance"}
         short |= {one.title: SHORT[one.scores.at] for one in part.comparisons}
