@@ -121,18 +121,20 @@ def write_report(named: Sequence[str], choices: Choices, out: Path) -> None:
 
 def serve(named: Sequence[str], choices: Choices) -> None:
     """Print the address of the page and keep it up to date until Ctrl-C. Raises `BadRequest`."""
-    found = read(named)
-    check_choices(choices, found.runs)
     from evorl.analysis.live import follow, serving, state_of
-    from evorl.analysis.report import compose_page
 
     def state() -> list[object]:
         places = [place for word in named for place in _matching_directories(word)]
         return state_of([*_run_directories(places), *places])
 
+    seen = state()
+    found = read(named)
+    check_choices(choices, found.runs)
+    from evorl.analysis.report import compose_page  # imports Matplotlib
+
     with serving(compose_page(found, choices)) as server:
         print(server.url, flush=True)
-        follow(server, lambda: compose_page(read(named), choices), state)
+        follow(server, lambda: compose_page(read(named), choices), state, seen)
 
 
 def read(named: Sequence[str]) -> Found:

@@ -100,22 +100,25 @@ def serving(page: bytes) -> Iterator[LiveServer]:
             thread.join()
 
 
-def follow(server: LiveServer, compose: Callable[[], bytes], state: Callable[[], object]) -> None:
-    """Compose the page anew whenever the state of the runs has changed, until Ctrl-C.
+def follow(server: LiveServer, compose: Callable[[], bytes], state: Callable[[], object], seen: object) -> None:
+    """Compose the page anew whenever the state of the runs is no longer the one that was ``seen``, until Ctrl-C.
 
-    A run that cannot be read for a moment leaves the page as it is; the reason is printed.
+    Runs that cannot be read for a moment leave the page as it is; the reason is printed, once.
     """
-    seen, rest = state(), EVERY_S
+    rest, told = EVERY_S, ""
     while True:
         time.sleep(rest)
-        newest = state()
-        if newest == seen:
-            continue
-        seen, began = newest, time.perf_counter()
+        began = time.perf_counter()
         try:
+            newest = state()
+            if newest == seen:
+                continue
+            seen = newest
             server.show(compose())
         except (BadRequest, OSError) as error:
-            print(f"evorl: {error}", file=sys.stderr, flush=True)
+            if str(error) != told:
+                print(f"evorl: {error}", file=sys.stderr, flush=True)
+            told = str(error)
         rest = max(EVERY_S, SHARE * (time.perf_counter() - began))
 
 

@@ -49,16 +49,16 @@ def test_a_page_is_composed_when_the_runs_have_changed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(live, "EVERY_S", 0.0)
-    states = iter(["a", "a", "b", "b", "c", "d"])
+    states = iter(["a", "b", "b", "c", "d", BadRequest("gone"), BadRequest("gone"), "d"])
     pages = iter([b"two", None, b"three"])
     seen = []
 
     def state() -> str:
         seen.append(get(server.url + "version")[1] + get(server.url)[1])
-        try:
-            return next(states)
-        except StopIteration:
-            raise KeyboardInterrupt from None
+        found = next(states, KeyboardInterrupt())
+        if isinstance(found, BaseException):
+            raise found
+        return found
 
     def compose() -> bytes:
         page = next(pages)
@@ -67,9 +67,9 @@ def test_a_page_is_composed_when_the_runs_have_changed(
         return page
 
     with pytest.raises(KeyboardInterrupt), live.serving(b"one") as server:
-        live.follow(server, compose, state)
-    assert seen == ["1one", "1one", "1one", "2two", "2two", "2two", "3three"]
-    assert capsys.readouterr().err == "evorl: half written\n"
+        live.follow(server, compose, state, "a")
+    assert seen == ["1one", "1one", *["2two"] * 3, *["3three"] * 4]
+    assert capsys.readouterr().err == "evorl: half written\nevorl: gone\n"
     with pytest.raises(urllib.error.URLError):
         get(server.url)
 
