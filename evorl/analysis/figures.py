@@ -31,7 +31,7 @@ DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
 MIN_RUNS_SHADED = 3
 """Least number of runs for an interval: with two runs it is 13 times the standard error and covers the panel."""
 
-RAW_POINTS, MOST_POINTS, LEAST_POINTS = 12_000, 400, 60
+RAW_POINTS, MOST_POINTS, LEAST_POINTS = 8_000, 400, 60
 """Recorded values that a panel draws, and the most and the least of a run."""
 
 TITLE_SIZE, TITLE_FITS = 10.5, 32
