@@ -118,8 +118,11 @@ def test_the_picture_of_what_a_sweep_found(clips: tuple[float, ...], tmp_path: P
     with Image.open(tmp_path / "report" / "sweep.png") as picture:
         assert len(np.unique(np.asarray(picture.convert("L")))) > 20
     page = (tmp_path / "report" / "index.html").read_text()
-    (words,) = re.findall(r'aria-label="(fitness by [^"]*)"', page)
+    (words,) = {*re.findall(r'aria-label="(fitness by [^"]*)"', page)}  # of the map and of the parallel coordinates
     assert {*re.split(", | and ", words.removeprefix("fitness by "))} == {*keys}
+    (data,) = re.findall(r'<script type="application/json" class="sweep">(.*?)</script>', page)
+    found = json.loads(data)
+    assert {axis["name"] for axis in found["axes"]} == {*keys, "fitness"} and len(found["lines"]) == len(points)
 
 
 def test_the_numbers_of_each_run(reported: tuple[Path, Path]) -> None:

@@ -43,8 +43,8 @@ class Section:
     """Rank (index of the colour) and label of each group."""
     whole: Sequence[Picture]
     """Pictures in their own size, above the others."""
-    parallel: bytes
-    """Parallel coordinates of a sweep, as JSON (`evorl.analysis.sweep_figure`); empty without a sweep."""
+    parallel: tuple[str, bytes] | None
+    """Description and data, as JSON (`evorl.analysis.sweep_figure`), of the parallel coordinates of a sweep."""
     main: Sequence[Picture | Chart]
     others: Mapping[str, Sequence[Picture | Chart]]
     """Curves and pictures of the other metrics, by heading."""
@@ -122,10 +122,10 @@ def _scripts() -> str:
     return f"<script>{chr(10).join(code)}</script>"
 
 
-def _parallel(data: bytes) -> str:
+def _parallel(words: str, data: bytes) -> str:
     said = "Drag along an axis to choose a range, click it to choose all again. A line is a group of runs."
     return (
-        f'<figure class="parallel"><figcaption>fitness by key</figcaption><div></div>{_data(data, "sweep")}'
+        f'<figure class="parallel" role="img" aria-label="{escape(words)}"><figcaption>{escape(words)}</figcaption><div></div>{_data(data, "sweep")}'
         f'<p class="caption">{said}</p></figure>'
     )
 
@@ -166,7 +166,7 @@ def _section(section: Section, prefix: str) -> str:
         f"<h2>{escape(section.title)}</h2>" if section.title else "",
         _legend(section.legend),
         *(_whole(picture, f"{prefix}whole{number}-") for number, picture in enumerate(section.whole)),
-        _parallel(section.parallel) if section.parallel else "",
+        _parallel(*section.parallel) if section.parallel else "",
         _metrics(learning, section.main, section.others.get(learning, ()), f"{prefix}main"),
         _still(section.still) if section.still else "",
         *_tables(section.tables, section.words),

@@ -106,7 +106,7 @@ def _section(
         if len(part.runs) > 1
         else [],
         whole=[(part.sweep.title, render_inset(sweep_figure(part.sweep)))] if part.sweep and part.sweep.is_map else [],
-        parallel=parallel_json(part.sweep) if part.sweep else b"",
+        parallel=(part.sweep.title, parallel_json(part.sweep)) if part.sweep else None,
         main=[_shown(shown) for name, shown in part.main.items() if not name.endswith("_by_time")],
         others={title: [_shown(shown) for shown in several] for title, several in part.others.items()},
         curves=curves_json(part.groups, panels, names, points) if panels else b"",
