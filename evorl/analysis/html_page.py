@@ -125,7 +125,8 @@ def _scripts() -> str:
 def _parallel(words: str, data: bytes) -> str:
     said = "Drag along an axis to choose a range, click it to choose all again. A line is a group of runs."
     return (
-        f'<figure class="parallel" role="img" aria-label="{escape(words)}"><figcaption>{escape(words)}</figcaption><div></div>{_data(data, "sweep")}'
+        f'<figure class="parallel" role="group" aria-label="{escape(words)}"><figcaption>{escape(words)}</figcaption>'
+        f"<div></div>{_data(data, 'sweep')}"
         f'<p class="caption">{said}</p></figure>'
     )
 
