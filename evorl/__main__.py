@@ -18,7 +18,7 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 USAGE = """\
 usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run --help lists every choice and key
        evorl evaluate run=RUN_DIR [episodes=N] [video=true]   evaluate a run again
-       evorl report RUN_DIR_OR_GLOB... [out=DIR]              tables and pictures of runs
+       evorl report RUN_DIR_OR_GLOB... [out=DIR] [live=true]  tables, curves and pictures of runs
        evorl reproduce [PAPER/TABLE profile=ci]               tables of papers, in a checkout"""
 
 

@@ -1,6 +1,11 @@
 """The command that turns run directories into tables, pictures and one page.
 
-``python -m evorl.report RUN_DIR_OR_GLOB... out=DIR``
+    python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]
+    python -m evorl.report multirun/lr by=rl.lr latex=true
+    python -m evorl.report multirun/lr live=true
+
+RUN_DIR_OR_GLOB is a run, a folder of runs (of a sweep, say), or a pattern in quotes: 'runs/pong-*'; as many as you
+like.
 """
 
 from __future__ import annotations
@@ -16,26 +21,43 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from evorl import __version__
+from evorl.analysis.found import Choices, Found, check_choices
 from evorl.analysis.runs import find_runs, read_runs
-from evorl.analysis.sweeps import PendingJob, pending_jobs, searches
+from evorl.analysis.sweeps import pending_jobs, searches
 from evorl.cli import config
 from evorl.util import files
 from evorl.util.errors import BadRequest, nearest
 
-USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR]   (--help tells more)"
-HELP = f"""\
-{USAGE.partition("   ")[0]}
-
-RUN_DIR_OR_GLOB  a run, a folder of runs (of a sweep, say), or a pattern in quotes: 'runs/pong-*'; as many as you like
-out      report  where the page, its pictures and tables go: a new or empty directory, or an older report
-"""
+USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]   (--help tells more)"
 MARK = "report.json"
 """The file that marks a directory as a report and lists the report's files."""
+Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The keys of the command line."""
+
+    out: str = "report"
+    """Where the page, its pictures and tables go: a new or empty directory, or an older report."""
+    by: str | tuple[str, ...] = ()
+    """A key, or several as [rl.lr,rl.gamma], whose values form the groups; else all keys that differ do."""
+    target: float | Bounds | dict[str, float | Bounds] | None = None
+    """The fitness that counts as 1, or as [ZERO,ONE]; by world as {pong:20,pendulum:[-1400,-150]}."""
+    csv: bool = False
+    """All numbers in long form: metrics.csv, results.csv, config.csv, individuals.csv, statistics.csv."""
+    parquet: bool = False
+    """The same as parquet; needs the extra parquet."""
+    latex: bool = False
+    """The tables in LaTeX (booktabs), one file each."""
+    live: bool = False
+    """Serve the page on this machine while the runs go on, until Ctrl-C; nothing is written."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -46,49 +68,48 @@ def main(words: Sequence[str] | None = None) -> int:
 def report(words: Sequence[str]) -> None:
     """Print the tables of the runs, write the report, and print where its page is. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
-        print(HELP, end="")
+        config.parse_request(Request, ["--help"])  # prints the keys and leaves
+    named, request = parse(words)
+    if request.live:
+        _check_live(words)
+        serve(named, _choices(request))
         return
-    places, out = parse(words)
-    write_report(
-        _run_directories(places), pending_jobs(places), searches(places), out
-    )  # a run that is named twice counts once
+    out = _check_output(Path(request.out))
+    write_report(named, _choices(request), out)
     print(out / "index.html")
 
 
-def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
-    """The directories to read, each with runs at or below it, and the output directory. Raises `BadRequest`."""
-    places: list[Path] = []
-    out = Path("report")
-    for word in words:
-        if word.startswith("out="):
-            out = _out(word.removeprefix("out="))
-        else:
-            places += _matching_directories(word)
-            _run_directories(_matching_directories(word))
-    if not places:
+def parse(words: Sequence[str]) -> tuple[list[str], Request]:
+    """The words that name directories, and the keys. Raises `BadRequest`."""
+    known = {field.name for field in fields(Request)}
+    named = [word for word in words if word.partition("=")[0] not in known]
+    request = config.parse_request(Request, [word for word in words if word not in named])
+    if not request.out:
+        raise BadRequest("needs a directory", key="out")
+    if not named:
         raise BadRequest(f"no run directory given; {USAGE}")
-    return places, _check_output(out)
+    for word in named:
+        _run_directories(_matching_directories(word))
+    return named, request
 
 
-def write_report(directories: Sequence[Path], jobs: Sequence[PendingJob], searched: Sequence[Path], out: Path) -> None:
+def write_report(named: Sequence[str], choices: Choices, out: Path) -> None:
     """Read the runs, print their tables, and write (or refresh) their report.
 
     It also lists jobs of sweeps that have not started, and draws searches over jobs. Nothing is written before
     everything is computed.
     """
-    from evorl.analysis.population import read_search_log
     from evorl.analysis.terminal_tables import print_tables
 
-    runs, left_out = read_runs(directories)
-    for note in left_out:
+    found = read(named)
+    for note in found.notes:
         print(f"evorl: {note}", file=sys.stderr)
-    print_tables(runs, jobs)
+    check_choices(choices, found.runs)
+    print_tables(found.runs, found.pending, choices.by)
     sys.stdout.flush()
-    from evorl.analysis.report import (
-        compose,  # imports Matplotlib and draws for seconds, while the user reads the tables
-    )
+    from evorl.analysis.report import compose  # imports Matplotlib and draws for seconds, while the user reads
 
-    content = compose(runs, jobs, left_out, [one for one in map(read_search_log, searched) if one])
+    content = compose(found, choices)
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_files_of_report(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})
@@ -96,6 +117,44 @@ def write_report(directories: Sequence[Path], jobs: Sequence[PendingJob], search
         files.replace(out / name, data)
     for name in stale:
         (out / name).unlink(missing_ok=True)
+
+
+def serve(named: Sequence[str], choices: Choices) -> None:
+    """Print the address of the page and keep it up to date until Ctrl-C. Raises `BadRequest`."""
+    from evorl.analysis.live import follow, serving, state_of
+
+    def state() -> list[object]:
+        places = [place for word in named for place in _matching_directories(word)]
+        return state_of([*_run_directories(places), *places])
+
+    seen = state()
+    found = read(named)
+    check_choices(choices, found.runs)
+    from evorl.analysis.report import compose_page  # imports Matplotlib
+
+    with serving(compose_page(found, choices)) as server:
+        print(server.url, flush=True)
+        follow(server, lambda: compose_page(read(named), choices), state, seen)
+
+
+def read(named: Sequence[str]) -> Found:
+    """Read what the words name as it is now: a run that is named twice counts once. Raises `BadRequest`."""
+    places = [place for word in named for place in _matching_directories(word)]
+    runs, notes = read_runs(_run_directories(places))
+    return Found(runs=runs, notes=notes, pending=pending_jobs(places), searches=searches(places))
+
+
+def _check_live(words: Sequence[str]) -> None:
+    for name in ("out", "csv", "parquet", "latex"):
+        if any(word.startswith(f"{name}=") for word in words):
+            raise BadRequest("is for files, and live=true writes none; give one of the two", key=name)
+
+
+def _choices(request: Request) -> Choices:
+    by = (request.by,) if isinstance(request.by, str) else request.by
+    return Choices(
+        by=by, target=request.target, csv=request.csv, parquet=request.parquet, latex=request.latex
+    )  # fmt: skip
 
 
 def _run_directories(places: Sequence[Path]) -> list[Path]:
@@ -114,12 +173,6 @@ def _matching_directories(word: str) -> list[Path]:
     if not names:
         raise _unknown(word)
     return [Path(name) for name in names if len(names) == 1 or Path(name).is_dir()]
-
-
-def _out(value: str) -> Path:
-    if not value:
-        raise BadRequest("needs a directory", key="out")
-    return Path(value)
 
 
 def _check_output(out: Path) -> Path:
@@ -152,7 +205,8 @@ def _files_of_report(out: Path) -> list[str]:
 def _unknown(word: str) -> BadRequest:
     key, equals, _ = word.partition("=")
     if equals and re.fullmatch(r"[\w.+~-]+", key):
-        return BadRequest(f"unknown key{nearest(key, ['out'])}; the one key is out=DIR", key=key)
+        keys = [field.name for field in fields(Request)]
+        return BadRequest(f"unknown key{nearest(key, keys)}; keys: {', '.join(keys)}", key=key)
     above = Path(word).parent
     names = [str(above / name) for name in os.listdir(above)] if above.is_dir() else []
     return BadRequest(f"{word}: no such run directory{nearest(word, names)}")

@@ -98,6 +98,10 @@ KEYED = {
         "secrets of the driver's signatures of broadcasts",
     ),
     "evorl/cluster/processes/launcher.py": ({"secrets", "secrets.token_hex"}, "a directory's name"),
+    "evorl/analysis/live.py": (
+        {"secrets", "secrets.token_urlsafe"},
+        "the token of a page's address, which no result depends on",
+    ),
     "evorl/util/seed.py": ({"np.random.Generator", "np.random.Philox"}, "the one source of generators"),
     "evorl/mdp/gymnasium/classic_control.py": (
         {"np.random.Generator", "np.random.PCG64"},

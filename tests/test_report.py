@@ -114,12 +114,15 @@ def test_the_picture_of_what_a_sweep_found(clips: tuple[float, ...], tmp_path: P
     assert main([str(tmp_path / "sweep"), f"out={tmp_path / 'report'}"]) == 0
     keys = ["rl.lr", "rl.gamma", "rl.clip"][: 1 + len(clips)]
     drawn = {path.name for path in (tmp_path / "report").iterdir()}
-    assert drawn == FILES | {"sweep.png", "sweep.svg"}
+    assert drawn == FILES | {"sweep.png", "sweep.svg"} | ({"importance.csv"} if len(points) >= 8 else set())
     with Image.open(tmp_path / "report" / "sweep.png") as picture:
         assert len(np.unique(np.asarray(picture.convert("L")))) > 20
     page = (tmp_path / "report" / "index.html").read_text()
-    (words,) = re.findall(r'aria-label="(fitness by [^"]*)"', page)
+    (words,) = {*re.findall(r'aria-label="(fitness by [^"]*)"', page)}  # of the map and of the parallel coordinates
     assert {*re.split(", | and ", words.removeprefix("fitness by "))} == {*keys}
+    (data,) = re.findall(r'<script type="application/json" class="sweep">(.*?)</script>', page)
+    found = json.loads(data)
+    assert {axis["name"] for axis in found["axes"]} == {*keys, "fitness"} and len(found["lines"]) == len(points)
 
 
 def test_the_numbers_of_each_run(reported: tuple[Path, Path]) -> None:
@@ -180,9 +183,14 @@ def test_the_page_stands_alone(reported: tuple[Path, Path]) -> None:
     text = (out / "index.html").read_text()
     links = Links()
     links.feed(text)
-    assert all(link.startswith("#") for link in links.fetched)
-    assert not re.search(r"@import|url\((?!#)|<script|<link", text)
-    assert links.tags.count("svg") == 6 and links.tags.count("table") == 6
+    names = ("train_return", "train_return_by_time", "eval_return_mean", "metrics")
+    without_scripts = {f"{name}.png" for name in names}
+    assert {link for link in links.fetched if not link.startswith("#")} == without_scripts  # files beside the page
+    assert not re.search(r"@import|url\((?!#)|<link|https?://(?!github.com/leeoniya|www.w3.org)", text)
+    assert re.findall(r'<figure class="chart" data-metric="([^"]*)"', text) == [
+        "train/return", "eval/return_mean", "eval/win_mean", "loss/policy", "speed/steps_per_second",
+    ]  # fmt: skip
+    assert links.tags.count("table") == 8
     assert "prefers-color-scheme:dark" in text and 'name="viewport"' in text
     for said in (
         "rl.lr=0.001 (n=3)",
@@ -317,7 +325,12 @@ def test_a_place_of_others_is_never_touched(sweep: Path, tmp_path: Path, kind: s
     [
         (["multirum"], "multirum: no such run directory; did you mean multirun?"),
         (["multirun/0x"], "multirun/0x: no such run directory; did you mean multirun/0?"),
-        (["multirun", "ouput=x"], "ouput: unknown key; did you mean out?; the one key is out=DIR"),
+        (["multirun", "ouput=x"], "ouput: unknown key; did you mean out?; keys: out, by, target, csv"),
+        (["multirun", "by=rl.lrr"], "by: no run has the key rl.lrr; did you mean rl.lr?"),
+        (["multirun", "target={pongg:1}"], "target: no run of this world; did you mean Pong?"),
+        (["multirun", "target=[1,1]"], "target: the target must be above the score that counts as 0: [1,1]"),
+        (["multirun", "latex=yess"], "latex: expected bool, got 'yess'"),
+        (["multirun", "live=true", "csv=true"], "csv: is for files, and live=true writes none"),
         (["multirun", "out="], "out: needs a directory"),
         (["out=x"], "no run directory given"),
         (["plain"], "no run in plain"),
@@ -345,7 +358,9 @@ def test_bad_requests(
 
 
 def test_help_and_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0 and "usage" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "RUN_DIR_OR_GLOB" in (said := capsys.readouterr().out) and "by" in said
     assert main([]) == 2 and capsys.readouterr().err.startswith("evorl: no run directory given; usage")
 
 

@@ -9,11 +9,12 @@ intervals are not: three runs that are all higher than three others give [1, 1] 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import PermutationMethod, bootstrap, mannwhitneyu, trim_mean
+from scipy.stats import PermutationMethod, bootstrap, mannwhitneyu, rankdata, trim_mean
 
 from evorl.analysis.statistics import Floats
 from evorl.util import seed as seeds
@@ -84,9 +85,27 @@ def p_value(x: Sequence[float], y: Sequence[float]) -> float:
     return float(mannwhitneyu(x, y, method=method).pvalue)
 
 
-def smallest_p_value(x: int, y: int) -> float:
-    """The smallest one that so many runs can have: all scores of one are higher than all of the other."""
-    return p_value(np.arange(x).tolist(), (x + np.arange(y)).tolist())
+def stratified_p_value(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> float:
+    """The two-sided p-value that two algorithms are alike on all of K tasks: ``x``, ``y`` are the scores on each task.
+
+    The permutation test of the probability of improvement: scores change sides within their task only.
+    """
+    if len(x) == 1:
+        return p_value(x[0], y[0])
+    rng = seeds.generator("bootstrap")
+    observed, drawn = 0.0, np.zeros(9_999)
+    for a, b in zip(x, y, strict=True):
+        ranks = rankdata(np.concatenate([a, b]))
+        shuffled = rng.permuted(np.broadcast_to(ranks, (len(drawn), len(ranks))), axis=1)
+        wins = len(a) * (len(a) + 1) / 2, len(a) * len(b)
+        observed += (ranks[: len(a)].sum() - wins[0]) / wins[1] - 0.5
+        drawn += (shuffled[:, : len(a)].sum(1) - wins[0]) / wins[1] - 0.5
+    return float((1 + (np.abs(drawn) >= abs(observed) - 1e-12).sum()) / (1 + len(drawn)))
+
+
+def smallest_stratified_p_value(sizes: Sequence[tuple[int, int]]) -> float:
+    """The smallest one that so many runs of either on each task can have."""
+    return min(1.0, 2 / math.prod(math.comb(n + m, n) for n, m in sizes))
 
 
 def holm(p: Sequence[float]) -> list[float]:

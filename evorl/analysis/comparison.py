@@ -1,59 +1,138 @@
-"""Comparison of the groups of a world by the fitness of their runs, with intervals and in words."""
+"""Comparison of groups of runs by their scores, on one world or several, with intervals and in words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from evorl.analysis.aggregates import (
     Estimate,
     estimate,
     holm,
     iqm,
-    p_value,
+    mean,
+    median,
+    optimality_gap,
     probability_of_improvement,
-    smallest_p_value,
+    smallest_stratified_p_value,
+    stratified_p_value,
 )
-from evorl.analysis.groups import Group, format_value
-from evorl.analysis.tables import Row, format_number, summary_metrics
+from evorl.analysis.groups import format_value
+from evorl.analysis.scores import Scores, title
+from evorl.analysis.statistics import Floats
+from evorl.analysis.tables import Row, format_number
 
 LEVEL = 0.05
+MOST_NAMES = 3
+"""Most groups of one verdict that a sentence names."""
+VERDICT = "compared with the first"
+BETTER = "P(first better)"
+GAP = "optimality gap"
 
 
-def comparison_rows(groups: Sequence[Group]) -> list[Row]:
-    """One row per group of several runs, the highest interquartile mean first; empty if fewer than two have any.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """The scores of groups and the rows of their table."""
+
+    world: str
+    scores: Scores
+    rows: Sequence[Row]
+
+    @property
+    def title(self) -> str:
+        return f"Comparison of groups {title(self.scores)}"
+
+
+def comparisons(world: str, found: Iterable[Scores]) -> list[Comparison]:
+    """Return the comparison of each of these scores, without those of fewer than two comparable groups."""
+    compared = [Comparison(world=world, scores=scores, rows=comparison_rows(scores)) for scores in found]
+    return [one for one in compared if one.rows]
+
+
+def comparison_rows(scores: Scores) -> list[Row]:
+    """One row per group with several runs on each world, the highest interquartile mean first.
 
     Each is compared with the first: the probability that a run of the first is better, and what the Mann-Whitney test
-    says at 5 %, its p-values corrected for the number of comparisons (Holm).
+    (of several worlds: a permutation test within each world) says at 5 %, its p-values corrected for the number of
+    comparisons (Holm). Empty if fewer than two groups can be compared.
     """
-    known = [(group, _fitness(group)) for group in groups]
-    rated = [(group, scores, estimate(iqm, scores)) for group, scores in known if len(scores) > 1]
+    rated = [
+        (group, values, _aggregates(scores, values))
+        for group, values in zip(scores.groups, scores.values, strict=True)
+        if min(map(len, values)) > 1
+    ]
     if len(rated) < 2:
         return []
-    rated.sort(key=lambda one: -one[2].value)
-    (_, best, _), others = rated[0], [scores for _, scores, _ in rated[1:]]
-    corrected = holm([p_value(best, scores) for scores in others])
-    smallest = [smallest_p_value(len(best), len(scores)) * len(others) for scores in others]
+    rated.sort(key=lambda one: -one[2]["IQM"].value)
+    best, others = rated[0][1], [values for _, values, _ in rated[1:]]
+    corrected = holm([stratified_p_value(best, values) for values in others])
+    smallest = [_smallest(best, values) * len(others) for values in others]
     words = ["highest", *map(_verdict, corrected, smallest)]
-    better = [Estimate(math.nan, math.nan, math.nan)]
-    better += [estimate(probability_of_improvement, best, scores) for scores in others]
+    nothing = Estimate(math.nan, math.nan, math.nan)
+    better = [nothing, *(estimate(probability_of_improvement, *best, *values) for values in others)]
     return [
-        {key: format_value(value) for key, value in group.values.items()}
-        | {"runs": len(scores), "IQM": middle.value, "IQM low": middle.low, "IQM high": middle.high}
-        | {"P(first better)": _known(above.value), "P low": _known(above.low), "P high": _known(above.high)}
-        | {"compared with the first": said}
-        for (group, scores, middle), above, said in zip(rated, better, words, strict=True)
+        _names(group) | {"runs": sum(map(len, values))} | _columns({**found, BETTER: above}) | {VERDICT: said}
+        for (group, values, found), above, said in zip(rated, better, words, strict=True)
+    ]
+
+
+def left_out(scores: Scores) -> list[str]:
+    """Name the groups that cannot be compared on several worlds, with the reason."""
+    if len(scores.worlds) < 2:
+        return []
+    lacking = {
+        ", ".join(f"{key}={value}" for key, value in _names(group).items()): [
+            world for world, several in zip(scores.worlds, values, strict=True) if len(several) < 2
+        ]
+        for group, values in zip(scores.groups, scores.values, strict=True)
+    }
+    return [
+        f"{name or 'all runs'} is not compared over all worlds: fewer than two runs on {', '.join(worlds)}."
+        for name, worlds in lacking.items()
+        if worlds
     ]
 
 
 def comparison_text(rows: Sequence[Row]) -> list[dict[str, str]]:
     """The rows as text, with each interval in the cell of its number."""
-    return [{_heading(key): _cell(row, key) for key in row if not key.endswith((" low", " high"))} for row in rows]
+    return [{_heading(key, row): _cell(row, key) for key in row if not key.endswith((" low", " high"))} for row in rows]
 
 
-def _fitness(group: Group) -> list[float]:
-    measured = [summary_metrics(run).get("fitness") for run in group.runs]
-    return [value for value in measured if value is not None]
+def summary(rows: Sequence[Row]) -> str:
+    """What the comparison shows, as sentences; empty without rows."""
+    if not rows:
+        return ""
+    names = [_label(row) for row in rows]
+    kinds = {"lower": "Lower", "no difference": "No difference shown", "too few": "Too few runs to tell"}
+    told = [f"Highest: {names[0]}, IQM {_cell(rows[0], 'IQM')}."]
+    for begins, words in kinds.items():
+        found = [
+            f"{name} (better in {_percent(row[BETTER])} of pairs{_p(row[VERDICT])})"
+            for name, row in zip(names, rows, strict=True)
+            if row[VERDICT].startswith(begins)
+        ]
+        more = [f"and {len(found) - MOST_NAMES} more"] if len(found) > MOST_NAMES else []
+        told += [f"{words}: {'; '.join([*found[:MOST_NAMES], *more])}."] if found else []
+    return " ".join(told)
+
+
+def _aggregates(scores: Scores, values: Sequence[Sequence[float]]) -> dict[str, Estimate]:
+    """Each statistic of a group. On one world the median is over runs: over means of worlds it would be the mean."""
+    middle = median if len(values) > 1 else _median_of_runs
+    found = {"IQM": estimate(iqm, *values), "median": estimate(middle, *values), "mean": estimate(mean, *values)}
+    return found if scores.target is None else found | {GAP: estimate(optimality_gap(scores.target), *values)}
+
+
+def _median_of_runs(runs: Floats) -> Any:
+    return np.median(runs, axis=-1)
+
+
+def _smallest(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> float:
+    return smallest_stratified_p_value([(len(a), len(b)) for a, b in zip(x, y, strict=True)])
 
 
 def _verdict(p: float, smallest: float) -> str:
@@ -64,19 +143,40 @@ def _verdict(p: float, smallest: float) -> str:
     return f"no difference shown (p = {p:.2g})"
 
 
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _names(group: Mapping[str, Any]) -> dict[str, str]:
+    return {key: format_value(value) for key, value in group.items()}
 
 
-def _heading(key: str) -> str:
-    return {"IQM": "fitness: IQM [95 %]", "P(first better)": "P(first better) [95 %]"}.get(key, key)
+def _columns(found: Mapping[str, Estimate]) -> Row:
+    return {
+        f"{name}{end}": None if math.isnan(value) else value
+        for name, one in found.items()
+        for end, value in (("", one.value), (" low", one.low), (" high", one.high))
+    }
+
+
+def _label(row: Row) -> str:
+    keys = list(row)[: list(row).index("runs")]
+    return ", ".join(f"{key}={row[key]}" for key in keys) or "all runs"
+
+
+def _percent(above: float) -> str:
+    return f"{100 * (1 - above):.0f} %"
+
+
+def _p(verdict: str) -> str:
+    _, bracket, p = verdict.rstrip(")").partition("(")
+    return f", {p}" if bracket else ""
+
+
+def _heading(key: str, row: Row) -> str:
+    return f"{key} [95 %]" if f"{key} low" in row else key
 
 
 def _cell(row: Row, key: str) -> str:
-    intervals = {"IQM": ("IQM low", "IQM high"), "P(first better)": ("P low", "P high")}
     if row[key] is None:
         return ""
-    if key not in intervals:
+    if f"{key} low" not in row:
         return str(row[key])
-    low, high = (format_number(row[name]) for name in intervals[key])
-    return f"{format_number(row[key])} [{low}, {high}]"
+    low, high = (row[f"{key}{end}"] for end in (" low", " high"))
+    return format_number(row[key]) + ("" if low is None else f" [{format_number(low)}, {format_number(high)}]")

@@ -31,6 +31,9 @@ DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
 MIN_RUNS_SHADED = 3
 """Least number of runs for an interval: with two runs it is 13 times the standard error and covers the panel."""
 
+RAW_POINTS, MOST_POINTS, LEAST_POINTS = 8_000, 400, 60
+"""Recorded values that a panel draws, and the most and the least of a run."""
+
 TITLE_SIZE, TITLE_FITS = 10.5, 32
 """Font size in points, and the number of characters that fit at this size; longer titles are set smaller."""
 
@@ -187,8 +190,9 @@ def draw_panel(axes: Axes, shown: Panel) -> None:
     else:
         low, high = _limits(shown)
         never_negative = all((y >= 0).all() for curve in shown.curves for _, y in curve.raw)
+        points = max(LEAST_POINTS, min(MOST_POINTS, RAW_POINTS // sum(len(curve.raw) for curve in shown.curves)))
         for curve in shown.curves:
-            _draw_curve(axes, curve, (max(low, 0.0) if never_negative else low, high))
+            _draw_curve(axes, curve, (max(low, 0.0) if never_negative else low, high), points)
         axes.set_ylim(low, high)
         _format_axis(axes, shown)
 
@@ -220,10 +224,13 @@ def dash_sign(rank: int) -> str:
     return DASHES[rank // len(COLOURS) % len(DASHES)][1]
 
 
-def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float]) -> None:
-    """Draw the runs and their mean: solid with its clipped interval where all runs have data, else dashed."""
+def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float], points: int) -> None:
+    """Draw the runs and their mean: solid with its clipped interval where all runs have data, else dashed.
+
+    Of each run at most about ``points`` recorded values are drawn.
+    """
     for x, y in curve.raw:
-        stride = max(1, len(x) // 400)
+        stride = max(1, len(x) // points)
         axes.plot(x[::stride], y[::stride], color=_colour(curve.rank), linewidth=0.7, alpha=0.35, zorder=2)
     shape, n = curve.band, len(curve.raw)
     full = np.where(shape.count == n, shape.mean, np.nan)

@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evorl.analysis.runs import RunRecord
+from evorl.analysis.runs import RunRecord, flatten
+from evorl.util.errors import BadRequest, nearest
 
 IGNORED = ("seed", "resume", "replay")
 """Keys that identify a repetition or a path, not an experiment."""
 IGNORED_GROUPS = ("record", "hydra")
 SCALE_GROUPS = ("budget", "cluster")
 """Config groups of the amount and place of work. They separate runs only where one seed occurs twice otherwise."""
+GENERIC = {"gymnasium": "mdp.id", "problem": "mdp.id", "atari": "mdp.game", "atari_noframeskip": "mdp.game"}
+"""Config files of many worlds, and the key that chooses one."""
 MAX_LABEL = 57
 """Most characters of a label."""
 
@@ -75,12 +78,14 @@ def differences(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
     return {key: column for key, column in columns.items() if len({repr(value) for value in column}) > 1}
 
 
-def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
-    """Group runs by all differences in their configs, the most informative key first.
+def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]:
+    """Group runs by all differences in their configs, the most informative key first, or by the given keys.
 
     Differences that follow from a different choice of a config file are ignored. Budgets and clusters separate runs
     only if two runs of the same seed differ in nothing else: then they are what the experiment varies.
     """
+    if by:
+        return _grouped(runs, {key: [named_values(run).get(key, MISSING) for run in runs] for key in by})
     varied = differences(runs)
     for number, config_group in enumerate(SCALE_GROUPS):
         if not _distinguishes_same_seed(runs, varied, config_group, SCALE_GROUPS[number + 1 :]):
@@ -89,6 +94,48 @@ def group_runs(runs: Sequence[RunRecord]) -> list[Group]:
     keys = _most_informative_first(
         {key: column for key, column in varied.items() if _is_informative(key, varied)}, choices
     )
+    return _grouped(runs, {key: varied[key] for key in keys})
+
+
+def regroup(members: Mapping[str, Sequence[Group]]) -> dict[str, list[Group]]:
+    """Group the runs of each world by the keys that distinguish the groups of any world."""
+    keys = list(dict.fromkeys(key for groups in members.values() for group in groups for key in group.values))
+    everyone = {world: [run for group in groups for run in group.runs] for world, groups in members.items()}
+    return {world: group_runs(runs, keys) if keys else list(members[world]) for world, runs in everyone.items()}
+
+
+def named_values(run: RunRecord) -> dict[str, Any]:
+    """Return all that runs can be grouped by: config keys, chosen files, the folder of a run, and its provenance."""
+    return (
+        flatten({"provenance": run.provenance})
+        | {"folder": run.directory.absolute().parent.name}
+        | {key: value for key, value in run.config.items() if not key.endswith("_target_")}
+        | _leaves(run)
+    )
+
+
+def settings(run: RunRecord) -> str:
+    """What repetitions of an experiment have in common: all of the config but seeds, amount and place of work."""
+    return repr({key: value for key, value in _leaves(run).items() if _config_group(key) not in SCALE_GROUPS})
+
+
+def pooled(runs: Sequence[RunRecord]) -> list[str]:
+    """Return the keys, but for amount and place of work, in which the runs of a group differ."""
+    return [key for key in differences(runs) if _config_group(key) not in SCALE_GROUPS]
+
+
+def check_keys(by: Sequence[str], runs: Sequence[RunRecord]) -> None:
+    """Raise `BadRequest` for a key to group by that no run has."""
+    known = {key for run in runs for key in named_values(run)}
+    for key in by:
+        if key not in known:
+            varied = list(differences(runs))
+            told = nearest(key, [*varied, *sorted(known)]) or f"; keys that differ: {', '.join(varied) or 'none'}"
+            raise BadRequest(f"no run has the key {key}{told}", key="by")
+
+
+def _grouped(runs: Sequence[RunRecord], varied: Mapping[str, Sequence[Any]]) -> list[Group]:
+    keys = list(varied)
     members: dict[tuple[str, ...], list[int]] = {}
     for index in sorted(range(len(runs)), key=lambda i: [_sort_key(varied[key][i]) for key in keys]):
         members.setdefault(tuple(repr(varied[key][index]) for key in keys), []).append(index)
@@ -143,13 +190,10 @@ def _number_equal_labels(groups: Iterable[Group]) -> list[Group]:
 
 
 def _world_name(run: RunRecord) -> str:
-    """Return the config file's name, with the id for generic worlds: ``pong``, ``problem zdt1``."""
+    """Return the config file's name, with what chooses a world of many: ``pong``, ``problem zdt1``."""
     name = run.choices.get("mdp") or str(run.config.get("mdp._target_", "")).rpartition(".")[2] or "unknown world"
-    return (
-        f"{name} {run.config['mdp.id']}"
-        if name.lower() in ("gymnasium", "problem") and "mdp.id" in run.config
-        else name
-    )
+    key = GENERIC.get(name.lower())
+    return f"{name} {run.config[key]}" if key is not None and key in run.config else name
 
 
 def _leaves(run: RunRecord) -> dict[str, Any]:

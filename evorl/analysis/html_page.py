@@ -1,4 +1,7 @@
-"""The HTML page of a report: one file with its pictures and tables, without external resources."""
+"""The HTML page of a report: one file with its curves, pictures and tables, without external resources.
+
+Curves are drawn in the browser by uPlot (``web/uPlot.iife.min.js``) and ``web/page.js``, which are part of the page.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 
 from evorl.analysis.figures import COLOURS, INK, MUTED, PAPER, RULE, dash_sign
 from evorl.analysis.tables import numeric_columns
@@ -16,6 +20,17 @@ HEADINGS = ("Learning", "Losses and policy", "Population", "Speed and system")
 Picture = tuple[str, bytes]
 """Description and SVG document."""
 Table = Sequence[Mapping[str, str]]
+LONG = 24
+"""Rows of a table from which on it is collapsed."""
+WEB = Path(__file__).parent / "web"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A place for curves that the browser draws."""
+
+    metric: str
+    title: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,10 +43,18 @@ class Section:
     """Rank (index of the colour) and label of each group."""
     whole: Sequence[Picture]
     """Pictures in their own size, above the others."""
-    main: Sequence[Picture]
-    others: Mapping[str, Sequence[Picture]]
-    """Pictures of the other metrics, by heading."""
+    parallel: tuple[str, bytes] | None
+    """Description and data, as JSON (`evorl.analysis.sweep_figure`), of the parallel coordinates of a sweep."""
+    main: Sequence[Picture | Chart]
+    others: Mapping[str, Sequence[Picture | Chart]]
+    """Curves and pictures of the other metrics, by heading."""
+    curves: bytes
+    """The data of the charts, as JSON (`evorl.analysis.curves`)."""
     tables: Mapping[str, Table]
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What a table shows, in sentences, by its heading."""
+    still: Sequence[str] = ()
+    """File names of pictures that show the curves where a browser runs no scripts."""
     populations: Sequence[PopulationSection] = ()
 
 
@@ -55,17 +78,26 @@ class Page:
     subtitle: str
     sections: Sequence[Section]
     caption: str
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    """Tables over all worlds, by title."""
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What a table shows, in sentences, by its title."""
     folded: Mapping[str, Table] = field(default_factory=dict)
     """Collapsed tables, by title."""
     notes: Sequence[str] = ()
 
 
-def to_html(page: Page) -> str:
-    """Return the page; its colours follow the light or dark mode of the system."""
+def to_html(page: Page, *, live: bool = False) -> str:
+    """Return the page; its colours follow the light or dark mode of the system.
+
+    ``live``: it asks the server that it came from for newer content (`evorl.analysis.live`).
+    """
     body = [
         f"<header><h1>{escape(page.title)}</h1><p>{escape(page.subtitle)}</p></header>",
         _list("notes", [escape(note) for note in page.notes]),
+        _CONTROLS if any(section.curves for section in page.sections) else "",
         f'<p class="caption">{escape(page.caption)}</p>',
+        *_tables(page.tables, page.words),
         *(_section(section, f"s{number}-") for number, section in enumerate(page.sections)),
         *(
             f"<details><summary>{escape(title)}</summary>{_table(table)}</details>"
@@ -76,27 +108,77 @@ def to_html(page: Page) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escape(page.title)}</title>\n<style>{_style()}</style>\n</head>\n<body>\n"
+        f"<title>{escape(page.title)}</title>\n<style>{_style()}</style>\n</head>\n"
+        f"<body{' data-live' if live else ''}>\n<main>\n"
         + "\n".join(part for part in body if part)
-        + "\n</body>\n</html>\n"
+        + f"\n</main>\n{_scripts()}\n</body>\n</html>\n"
     )
+
+
+def _scripts() -> str:
+    """uPlot with its licence, and what draws the curves."""
+    licence = (WEB / "uPlot.LICENSE").read_text()
+    code = [f"/*\n{licence}*/", *((WEB / name).read_text() for name in ("uPlot.iife.min.js", "parallel.js", "page.js"))]
+    return f"<script>{chr(10).join(code)}</script>"
+
+
+def _parallel(words: str, data: bytes) -> str:
+    said = "Drag along an axis to choose a range, click it to choose all again. A line is a group of runs."
+    return (
+        f'<figure class="parallel" role="group" aria-label="{escape(words)}"><figcaption>{escape(words)}</figcaption>'
+        f"<div></div>{_data(data, 'sweep')}"
+        f'<p class="caption">{said}</p></figure>'
+    )
+
+
+def _data(data: bytes, name: str) -> str:
+    """JSON as an element of the page; the signs that could end the element are written as escapes."""
+    text = data.decode().replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return f'<script type="application/json" class="{name}">{text}</script>'
+
+
+def _still(names: Sequence[str]) -> str:
+    pictures = "".join(f'<img src="{escape(name)}" alt="{escape(name)}">' for name in names)
+    said = "The curves as pictures, from the files beside this page:"
+    return f'<noscript><p class="caption">{said}</p>{pictures}</noscript>'
+
+
+def _tables(tables: Mapping[str, Table], words: Mapping[str, str]) -> list[str]:
+    return [
+        f"<section><h3>{escape(title)}</h3>{_said(words.get(title, ''))}{_folded(table)}</section>"
+        for title, table in tables.items()
+    ]
+
+
+def _said(words: str) -> str:
+    return f'<p class="said">{escape(words)}</p>' if words else ""
+
+
+def _folded(table: Table) -> str:
+    """A table, collapsed if it is long."""
+    if len(table) <= LONG:
+        return _table(table)
+    return f"<details><summary>{len(table)} rows</summary>{_table(table)}</details>"
 
 
 def _section(section: Section, prefix: str) -> str:
     learning, *rest = HEADINGS
     parts = [
         f"<h2>{escape(section.title)}</h2>" if section.title else "",
-        _list("legend", [_key(rank, label) for rank, label in section.legend]),
+        _legend(section.legend),
         *(_whole(picture, f"{prefix}whole{number}-") for number, picture in enumerate(section.whole)),
+        _parallel(*section.parallel) if section.parallel else "",
         _metrics(learning, section.main, section.others.get(learning, ()), f"{prefix}main"),
-        *(f"<section><h3>{escape(title)}</h3>{_table(table)}</section>" for title, table in section.tables.items()),
+        _still(section.still) if section.still else "",
+        *_tables(section.tables, section.words),
         *(_population(shown, f"{prefix}population{number}-") for number, shown in enumerate(section.populations)),
         *(_metrics(title, (), section.others.get(title, ()), f"{prefix}other{n}") for n, title in enumerate(rest)),
+        _data(section.curves, "curves") if section.curves else "",
     ]
     return '<section class="world">' + "\n".join(part for part in parts if part) + "</section>"
 
 
-def _metrics(heading: str, main: Sequence[Picture], others: Sequence[Picture], prefix: str) -> str:
+def _metrics(heading: str, main: Sequence[Picture | Chart], others: Sequence[Picture | Chart], prefix: str) -> str:
     """Return a section of metrics: the main ones large, the others small; empty if there are none."""
     if not (main or others):
         return ""
@@ -138,16 +220,31 @@ def _whole(picture: Picture, prefix: str) -> str:
     return f'<figure class="whole" role="img" aria-label="{escape(words)}"{size}>{inline(svg, prefix)}</figure>'
 
 
-def _pictures(pictures: Sequence[Picture], name: str, kind: str = "pictures") -> str:
-    figures = (
-        f'<figure role="img" aria-label="{escape(words)}">{inline(svg, f"{name}{number}-")}</figure>'
-        for number, (words, svg) in enumerate(pictures)
-    )
+def _pictures(pictures: Sequence[Picture | Chart], name: str, kind: str = "pictures") -> str:
+    figures = (_figure(shown, f"{name}{number}-") for number, shown in enumerate(pictures))
     return f'<div class="{kind}">{"".join(figures)}</div>'
 
 
-def _key(rank: int, label: str) -> str:
-    return f'<i class="c{rank % len(COLOURS)}"></i>{dash_sign(rank)}{escape(label)}'
+def _figure(shown: Picture | Chart, prefix: str) -> str:
+    if isinstance(shown, Chart):
+        return (
+            f'<figure class="chart" data-metric="{escape(shown.metric)}"><figcaption>{escape(shown.title)}</figcaption>'
+            "<div></div></figure>"
+        )
+    words, svg = shown
+    return f'<figure role="img" aria-label="{escape(words)}">{inline(svg, prefix)}</figure>'
+
+
+def _legend(groups: Sequence[tuple[int, str]]) -> str:
+    """Buttons that show and hide the curves of a group."""
+    return _list(
+        "legend",
+        [
+            f'<button type="button" data-group="{rank}" aria-pressed="true"><i class="c{rank % len(COLOURS)}"></i>'
+            f"{dash_sign(rank)}{escape(label)}</button>"
+            for rank, label in groups
+        ],
+    )
 
 
 def _list(name: str, items: Sequence[str]) -> str:
@@ -170,7 +267,19 @@ def _style() -> str:
     light = ";".join(f"--{name}:{colour}" for name, colour in _colours().items())
     dark = ";".join(f"--{name}:{colour}" for name, colour in _DARK.items())
     marks = "".join(f".c{rank}{{background:var(--c{rank})}}" for rank in range(len(COLOURS)))
-    return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{marks}{_RULES}"
+    sheets = (WEB / "uPlot.min.css").read_text() + (WEB / "page.css").read_text()
+    return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{marks}{sheets}"
+
+
+_CONTROLS = """\
+<form class="controls" hidden>
+<label>horizontal <select name="x"><option value="steps">environment steps</option><option value="seconds">time</option>
+</select></label>
+<label>vertical <select name="y"><option value="linear">linear</option><option value="log">logarithmic</option>
+</select></label>
+<label><input type="checkbox" name="runs" checked> each run</label>
+<span>Drag to zoom, double-click to zoom out. Click a name to hide its curves, double-click to see it alone.</span>
+</form>"""
 
 
 _DARK = {
@@ -186,34 +295,3 @@ _DARK = {
     "c5": "#8fd0f5",
     "c6": "#a5a5a5",
 }
-
-_RULES = """
-body{margin:0 auto;max-width:68rem;padding:1.5rem 1.25rem 2.5rem;background:var(--paper);color:var(--ink);
-font:1rem/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
-h1{font-size:1.6rem;line-height:1.2;margin:0}
-h2{font-size:1.3rem;line-height:1.2;margin:3rem 0 0;padding-top:1rem;border-top:1px solid var(--rule)}
-h3,summary{font-size:1.05rem;font-weight:600;margin:1.6rem 0 .5rem}
-summary{cursor:pointer;margin-top:1rem}
-header p,.caption,.notes{color:var(--muted);font-size:.875rem;margin:.35rem 0 0}
-.notes,.legend{list-style:none;padding:0}
-.notes li{border-left:3px solid var(--c4);padding-left:.7rem;margin-top:.5rem}
-.legend{display:flex;flex-wrap:wrap;gap:.3rem 1.4rem;margin:1.6rem 0 .4rem;font-size:.875rem}
-.legend i{display:inline-block;width:1.1rem;height:.22rem;border-radius:2px;margin:0 .5rem .22rem 0}
-.pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,19.5rem),1fr));gap:1.4rem 1.6rem}
-.small{grid-template-columns:repeat(auto-fill,minmax(min(100%,14.5rem),1fr));gap:.8rem 1.2rem}
-.pictures+.small{margin-top:1rem}
-figure{margin:0}
-.whole{margin:1rem 0 1.6rem}
-.population{display:flex;flex-wrap:wrap;align-items:end;gap:0 1.6rem}
-.population .whole{flex:0 1 auto;width:100%}
-svg{display:block;width:100%;height:auto}
-svg text{font-family:inherit!important}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;font-size:.85rem;font-variant-numeric:tabular-nums;white-space:nowrap}
-th{color:var(--muted);font-weight:500;text-align:left;border-bottom:1px solid var(--muted)}
-td{border-bottom:1px solid var(--rule)}
-th,td{padding:.35rem 1.2rem .35rem 0;vertical-align:top}
-.number{text-align:right}
-tr>:first-child{position:sticky;left:0;background:var(--paper);text-align:left}
-@media print{.wide{overflow:visible}body{max-width:none;padding:0;font-size:.8rem}figure{break-inside:avoid}}
-"""

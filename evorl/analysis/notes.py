@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from evorl.analysis.groups import Group, differences
+from evorl.analysis.groups import Group, differences, pooled, settings
 
 
 def warnings(groups: Sequence[Group]) -> list[str]:
@@ -20,6 +20,11 @@ def warnings(groups: Sequence[Group]) -> list[str]:
             if (again := _repeated_seeds(group))
         ),
         *(
+            f"{group.label}: puts runs together that differ in {', '.join(unlike)}."
+            for group in groups
+            if (unlike := pooled(group.runs))
+        ),
+        *(
             f"{group.label}: means over runs of unlike {keys}."
             for group in groups
             if (keys := _differing_budget_keys(group))
@@ -32,7 +37,8 @@ def warnings(groups: Sequence[Group]) -> list[str]:
 
 
 def _repeated_seeds(group: Group) -> str:
-    twice = [str(seed) for seed, n in Counter(run.seed for run in group.runs).items() if n > 1]
+    alike = Counter((str(run.seed), settings(run)) for run in group.runs)
+    twice = list(dict.fromkeys(seed for (seed, _), n in alike.items() if n > 1))
     return f"seed {', '.join(twice)} counts more than once" if twice else ""
 
 

@@ -33,6 +33,7 @@ class Curve:
 class Panel:
     """One metric of all groups that recorded it, over environment steps or time."""
 
+    metric: str
     title: str
     """The metric and its unit."""
     unit: str
@@ -45,14 +46,18 @@ class Panel:
         return all(len(x) == 1 for curve in self.curves for x, _ in curve.raw)
 
 
-def make_panel(groups: Sequence[Group], metric: str, axis: Literal["steps", "seconds"] = "steps") -> Panel:
+def make_panel(
+    groups: Sequence[Group], metric: str, axis: Literal["steps", "seconds"] = "steps", unit_s: float | None = None
+) -> Panel:
     """Smooth a metric of each run, then compute mean and interval over the runs of each group.
 
-    At least one run must have recorded the metric. The curve of a single run has no label.
+    At least one run must have recorded the metric. The curve of a single run has no label. ``unit_s``: seconds of the
+    unit of time; None takes the one that suits the length of the runs.
     """
     series = [[run.series[metric] for run in group.runs if metric in run.series] for group in groups]
     span = max(float(one.seconds.max()) for several in series for one in several)
     scale, unit = (1.0, "environment steps") if axis == "steps" else _time_unit(span)
+    scale = scale if unit_s is None else unit_s
     raw = [[_points(one, axis, scale) for one in several] for several in series]
     only_run = len(groups) == 1 and len(groups[0].runs) == 1
     curves = [
@@ -60,7 +65,7 @@ def make_panel(groups: Sequence[Group], metric: str, axis: Literal["steps", "sec
         for rank, (group, points) in enumerate(zip(groups, raw, strict=True))
         if points
     ]
-    return Panel(title=_title(metric), unit=unit, curves=curves)
+    return Panel(metric=metric, title=_title(metric), unit=unit, curves=curves)
 
 
 def _title(metric: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from evorl.analysis.figures import INK, MUTED, PAPER, style
@@ -32,6 +33,8 @@ class SweepFitness:
     """The mean fitness of G groups of runs, and the values of K >= 2 keys that distinguish the groups."""
 
     keys: Sequence[str]
+    labels: Sequence[str]
+    """[G]"""
     values: Sequence[Sequence[Any]]
     """[G][K]"""
     fitness: Sequence[float]
@@ -59,6 +62,7 @@ def sweep_fitness(groups: Sequence[Group]) -> SweepFitness | None:
         return None
     return SweepFitness(
         keys=keys,
+        labels=[group.label for group, _ in known],
         values=[[group.values[key] for key in keys] for group, _ in known],
         fitness=[float(np.mean(values)) for _, values in known],
     )
@@ -86,7 +90,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(word), "") if word.isdecimal() else (0, word) for word in re.split(r"(\d+)", name)]
 
 
-def _shades(fitness: Sequence[float]) -> list[str]:
+def shades(fitness: Sequence[float]) -> list[str]:
+    """Return a colour for each fitness, from dark to light."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -117,7 +122,7 @@ def _heat_map(shown: SweepFitness) -> Figure:
             "top": 1 - 0.42 / height,
         }
     )
-    for row, tall, shade in zip(shown.values, shown.fitness, _shades(shown.fitness), strict=True):
+    for row, tall, shade in zip(shown.values, shown.fitness, shades(shown.fitness), strict=True):
         _cell(axes, columns.index(format_value(row[across])), rows.index(format_value(row[1 - across])), tall, shade)
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(rows) - 0.5))
     axes.set_xticks(range(len(columns)), columns, rotation=45 if slanted else 0)
@@ -154,13 +159,14 @@ def _parallel(shown: SweepFitness) -> Figure:
     figure = Figure(figsize=(max(5.6, 1.35 * (len(shown.keys) + 1)), 4.0))
     axes = figure.subplots(gridspec_kw={"left": 0.09, "right": 0.9, "bottom": 0.03, "top": 0.85})
     axes.set_axis_off()
-    fitness = np.array(
-        [*(_key_positions(axes, shown, k) for k in range(len(shown.keys))), _fitness_positions(axes, shown)]
-    )
-    shades, best = _shades(shown.fitness), int(np.argmax(shown.fitness))
+    scales = parallel_scales(shown)
+    for k, scale in enumerate(scales):
+        _draw_scale(axes, k, scale.name, scale.ticks, last=k == len(shown.keys))
+    fitness = np.array([scale.at for scale in scales])
+    colours, best = shades(shown.fitness), int(np.argmax(shown.fitness))
     for group in np.argsort(shown.fitness, kind="stable"):
         wide: dict[str, Any] = {"linewidth": 3.0, "alpha": 1.0} if group == best else {"linewidth": 1.3, "alpha": 0.75}
-        axes.plot(*_curve(fitness[:, group]), color=shades[group], solid_joinstyle="round", zorder=2, **wide)
+        axes.plot(*_curve(fitness[:, group]), color=colours[group], solid_joinstyle="round", zorder=2, **wide)
     axes.set(xlim=(-0.1, len(shown.keys) + 0.1), ylim=(-0.13, 1.13))
     return figure
 
@@ -174,16 +180,46 @@ def _curve(fitness: Any) -> tuple[Any, Any]:
     return x, y
 
 
-def _key_positions(axes: Axes, shown: SweepFitness, k: int) -> list[float]:
-    """Return where each group crosses the axis of a key, in [0, 1]."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scale:
+    """An axis of parallel coordinates."""
+
+    name: str
+    at: Sequence[float]
+    """Where each group crosses it, in [0, 1]."""
+    ticks: Mapping[str, float]
+
+
+def parallel_scales(shown: SweepFitness) -> list[Scale]:
+    """Return an axis for each key, and one for the fitness."""
+    return [*(_key_scale(shown, k) for k in range(len(shown.keys))), _fitness_scale(shown)]
+
+
+def parallel_json(shown: SweepFitness) -> bytes:
+    """Return the parallel coordinates as JSON, for the page to draw."""
+    scales = parallel_scales(shown)
+    axes = [
+        {"name": scale.name, "ticks": [[text, round(place, 4)] for text, place in scale.ticks.items()]}
+        for scale in scales
+    ]
+    lines = [
+        {"label": label, "fitness": tall, "shade": shade, "at": [round(float(scale.at[i]), 4) for scale in scales]}
+        for i, (label, tall, shade) in enumerate(zip(shown.labels, shown.fitness, shades(shown.fitness), strict=True))
+    ]
+    return msgspec.json.encode({"axes": axes, "lines": lines})
+
+
+def _key_scale(shown: SweepFitness, k: int) -> Scale:
     places = _places(shown, k)
     if len(places) <= ORDINAL:
         at = {name: rank / max(len(places) - 1, 1) for rank, name in enumerate(places)}
         ticks, fan = at, 0.3 / len(places)
     else:
         (at, ticks), fan = _numeric_scale(places), 0.0
-    _draw_scale(axes, k, shown.keys[k], ticks)
-    return [at[format_value(row[k])] + fan * aside for row, aside in zip(shown.values, _offsets(shown, k), strict=True)]
+    crossed = [
+        at[format_value(row[k])] + fan * aside for row, aside in zip(shown.values, _offsets(shown, k), strict=True)
+    ]
+    return Scale(name=shown.keys[k], at=crossed, ticks=ticks)
 
 
 def _offsets(shown: SweepFitness, k: int) -> list[float]:
@@ -206,21 +242,20 @@ def _numeric_scale(places: dict[str, float]) -> tuple[dict[str, float], dict[str
     return at, {f"{float(f'{mark:.2g}'):g}": part for mark, part in zip(marks, np.linspace(0, 1, 5), strict=True)}
 
 
-def _fitness_positions(axes: Axes, shown: SweepFitness) -> list[float]:
+def _fitness_scale(shown: SweepFitness) -> Scale:
     low, high = min(shown.fitness), max(shown.fitness)
     room = (high - low) or 1.0
     marks = np.linspace(low, high, 5) if high > low else [low]
-    _draw_scale(axes, len(shown.keys), "fitness", {_short_number(float(mark)): (mark - low) / room for mark in marks})
-    return [(height - low) / room for height in shown.fitness]
+    ticks = {_short_number(float(mark)): float((mark - low) / room) for mark in marks}
+    return Scale(name="fitness", at=[(height - low) / room for height in shown.fitness], ticks=ticks)
 
 
-def _draw_scale(axes: Axes, at: int, name: str, ticks: dict[str, float]) -> None:
+def _draw_scale(axes: Axes, at: int, name: str, ticks: Mapping[str, float], last: bool) -> None:
     """A vertical scale at x = ``at``: its name above, its ticks to the left, those of the last to the right."""
     from matplotlib.patheffects import withStroke
 
     axes.plot([at, at], [-0.12, 1.12], color=MUTED, linewidth=0.9, zorder=1)
     axes.text(at, 1.17 + 0.08 * (at % 2), name, ha="center", fontsize=9, fontweight="bold")
-    last = name == "fitness"
     for text, height in ticks.items():
         axes.text(
             at + (0.05 if last else -0.05), height, text, ha="left" if last else "right", va="center", fontsize=8.5,

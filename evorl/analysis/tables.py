@@ -96,9 +96,8 @@ def to_csv(rows: Sequence[Row]) -> str:
     return text.getvalue()
 
 
-def to_markdown(rows: Sequence[Row]) -> str:
-    """Format rows as a Markdown table: four digits, mean and interval in one cell."""
-    shown = format_rows(rows)
+def to_markdown(shown: Sequence[Mapping[str, str]]) -> str:
+    """Format rows of text as a Markdown table."""
     lines = [list(shown[0]), ["---"] * len(shown[0]), *(list(row.values()) for row in shown)]
     return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
 

@@ -17,13 +17,18 @@ MAX_ROWS = 40
 """Most rows of a table that are printed."""
 
 
-def print_tables(runs: Sequence[RunRecord], pending: Sequence[PendingJob] = (), stream: TextIO | None = None) -> None:
+def print_tables(
+    runs: Sequence[RunRecord],
+    pending: Sequence[PendingJob] = (),
+    by: Sequence[str] = (),
+    stream: TextIO | None = None,
+) -> None:
     """Print the groups (if one has several runs) and the runs of each world, in a few columns."""
     members = runs_by_world(runs)
     jobs = pending_by_world(pending, list(members))
     _, names = short_names([*runs, *pending])
     for world, several in members.items():
-        groups = group_runs(several)
+        groups = group_runs(several, by)
         if len(groups) < len(several):
             _print(f"{world}: groups", terminal_columns(group_rows(groups)), stream or sys.stdout)
         rows = terminal_columns(run_rows(groups, jobs[world]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,13 @@ from evorl.analysis.aggregates import (
     optimality_gap,
     p_value,
     probability_of_improvement,
-    smallest_p_value,
+    smallest_stratified_p_value,
+    stratified_p_value,
 )
 from evorl.analysis.comparison import comparison_rows, comparison_text
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord
+from evorl.analysis.scores import world_scores
 
 X = (
     [0.279, 0.768, 0.379, 1.254, 0.217, -0.093, 0.348],
@@ -77,9 +80,26 @@ def test_a_p_value_by_counting_all_ways_to_split_the_scores() -> None:
     assert p_value(x, y) == pytest.approx(np.mean([far >= abs(wins(tuple(x)) - centre) for far in ways]))
 
 
+def test_a_p_value_over_tasks_by_counting_all_ways_to_split_the_scores_of_each() -> None:
+    x, y = ([3.0, 5.0, 6.0], [2.0, 9.0]), ([1.0, 2.0, 4.0], [7.0, 1.5])
+
+    def improvement(a: tuple[float, ...], every: list[float]) -> float:
+        b = [one for one in every if one not in a]
+        return sum(p > q for p in a for q in b) / (len(a) * len(b)) - 0.5
+
+    every = [[*a, *b] for a, b in zip(x, y, strict=True)]
+    observed = sum(improvement(tuple(a), both) for a, both in zip(x, every, strict=True))
+    splits = [[improvement(a, both) for a in combinations(both, len(own))] for own, both in zip(x, every, strict=True)]
+    exact = np.mean([abs(sum(ways)) >= abs(observed) - 1e-12 for ways in product(*splits)])
+    assert stratified_p_value(x, y) == pytest.approx(exact, abs=0.015)  # three standard errors of 9,999 permutations
+    assert stratified_p_value(x[:1], y[:1]) == p_value(x[0], y[0])
+
+
 def test_the_smallest_p_value() -> None:
-    assert smallest_p_value(3, 3) == pytest.approx(0.1)
-    assert smallest_p_value(4, 4) == pytest.approx(2 / 70)
+    assert smallest_stratified_p_value([(3, 3)]) == pytest.approx(0.1)
+    assert smallest_stratified_p_value([(4, 4)]) == pytest.approx(2 / 70)
+    assert smallest_stratified_p_value([(3, 3), (2, 2)]) == pytest.approx(2 / (20 * 6))
+    assert smallest_stratified_p_value([(1, 1)]) == 1.0
 
 
 def test_equal_scores_do_not_differ() -> None:
@@ -99,8 +119,13 @@ def group(name: str, *fitness: float) -> Group:
     return Group({"rl": name}, runs)
 
 
+def rows(*groups: Group) -> list[dict[str, Any]]:
+    """The comparison of the groups at the end of their runs."""
+    return comparison_rows(next(world_scores("world", groups, None)))
+
+
 def said(*groups: Group) -> dict[str, str]:
-    return {row["rl"]: row["compared with the first"] for row in comparison_rows(groups)}
+    return {row["rl"]: row["compared with the first"] for row in rows(*groups)}
 
 
 def test_groups_are_compared_with_the_highest() -> None:
@@ -115,17 +140,17 @@ def test_groups_are_compared_with_the_highest() -> None:
 
 
 def test_three_runs_are_too_few_however_far_apart() -> None:
-    found = comparison_rows([group("a2c", 1, 2, 3), group("ppo", 100, 200, 300)])
+    found = rows(group("a2c", 1, 2, 3), group("ppo", 100, 200, 300))
     assert [row["compared with the first"] for row in found] == ["highest", "too few runs to tell"]
     assert found[1]["P(first better)"] == 1
     text = comparison_text(found)
-    assert text[0]["fitness: IQM [95 %]"] == "200 [100, 300]" and text[0]["P(first better) [95 %]"] == ""
+    assert text[0]["IQM [95 %]"] == "200 [100, 300]" and text[0]["P(first better) [95 %]"] == ""
     assert text[1]["P(first better) [95 %]"] == "1 [1, 1]"
 
 
 def test_groups_of_single_runs_are_not_compared() -> None:
-    assert comparison_rows([group("a2c", 1), group("ppo", 2)]) == []
-    assert comparison_rows([group("a2c", 1, 2), group("ppo", 2)]) == []
+    assert rows(group("a2c", 1), group("ppo", 2)) == []
+    assert rows(group("a2c", 1, 2), group("ppo", 2)) == []
 
 
 def test_the_same_algorithm_under_other_seeds_is_no_difference() -> None:
@@ -134,3 +159,11 @@ def test_the_same_algorithm_under_other_seeds_is_no_difference() -> None:
     draws = [generator.normal(0, 1, (2, 10)) for _ in range(200)]
     assert sum(p_value(x.tolist(), y.tolist()) < 0.05 for x, y in draws) <= 17  # 5 % and two standard errors
     assert sum(p_value((x + 2).tolist(), y.tolist()) < 0.05 for x, y in draws) >= 190
+
+
+def test_alike_algorithms_on_three_worlds_do_not_differ() -> None:
+    """Of 100 comparisons of alike scores on three worlds, few are called different; of shifted ones nearly all are."""
+    generator = np.random.default_rng(2)
+    draws = [generator.normal(0, 1, (2, 3, 4)) for _ in range(100)]
+    assert sum(stratified_p_value(x.tolist(), y.tolist()) < 0.05 for x, y in draws) <= 5
+    assert sum(stratified_p_value((x + 2).tolist(), y.tolist()) < 0.05 for x, y in draws[:20]) >= 18

@@ -7,8 +7,19 @@ from typing import Any
 
 import pytest
 
-from evorl.analysis.groups import MAX_LABEL, MISSING, differences, format_value, group_runs, runs_by_world
+from evorl.analysis.groups import (
+    MAX_LABEL,
+    MISSING,
+    check_keys,
+    differences,
+    format_value,
+    group_runs,
+    regroup,
+    runs_by_world,
+)
+from evorl.analysis.notes import warnings
 from evorl.analysis.runs import RunRecord
+from evorl.util.errors import BadRequest
 
 PPO: dict[str, Any] = {
     "mdp._target_": "evorl.mdp.pong.Pong",
@@ -120,3 +131,60 @@ def test_a_world_goes_by_its_file_and_by_what_that_file_names() -> None:
         "gymnasium Lander-v3": 1,
         "gymnasium Walker-v4": 2,
     }
+
+
+def test_groups_by_a_key_put_together_what_else_differs() -> None:
+    sweep = [PPO | {"rl.lr": lr, "rl.clip": clip, "seed": 1} for lr in (0.1, 0.01) for clip in (0.1, 0.2)]
+    several = runs(*sweep)
+    found = group_runs(several, ["rl.lr"])
+    assert [(group.label, [str(run.directory) for run in group.runs]) for group in found] == [
+        ("rl.lr=0.01", ["2", "3"]),
+        ("rl.lr=0.1", ["0", "1"]),
+    ]
+    told = warnings(found)  # the one seed of both runs is no repetition, since they differ in another key
+    assert "rl.lr=0.1: puts runs together that differ in rl.clip." in told and not any("counts" in one for one in told)
+    both = group_runs(several, ["rl.clip", "rl.lr"])
+    assert [group.label for group in both][:2] == ["rl.clip=0.1, rl.lr=0.01", "rl.clip=0.1, rl.lr=0.1"]
+
+
+def test_groups_by_what_no_config_holds() -> None:
+    several = [
+        RunRecord(directory=Path(f"{place}/{seed}"), config=PPO | {"seed": seed}, provenance={"git": {"commit": place}})
+        for place in ("old", "new")
+        for seed in (1, 2)
+    ]
+    assert [group.label for group in group_runs(several, ["folder"])] == ["folder=new", "folder=old"]
+    found = group_runs(several, ["provenance.git.commit"])
+    assert [group.label for group in found] == ["provenance.git.commit=new", "provenance.git.commit=old"]
+    assert [group.label for group in group_runs(several, ["seed"])] == ["seed=1", "seed=2"]
+    lacking = [*several, *runs(A2C)]
+    assert [len(group.runs) for group in group_runs(lacking, ["rl.clip"])] == [4, 1]
+
+
+def test_a_key_that_no_run_has() -> None:
+    several = runs(PPO, PPO | {"rl.lr": 1.0})
+    check_keys(["rl.lr", "rl", "folder"], several)
+    with pytest.raises(BadRequest, match=r"by: no run has the key rl\.lrr; did you mean rl\.lr\?"):
+        check_keys(["rl.lrr"], several)
+    with pytest.raises(BadRequest, match=r"by: no run has the key xyz; keys that differ: rl\.lr"):
+        check_keys(["xyz"], several)
+
+
+def test_worlds_share_the_keys_of_their_groups() -> None:
+    """A key that varies in one world separates the groups of each."""
+    one = group_runs(runs(PPO, PPO | {"rl.lr": 0.5}))
+    other = group_runs(runs(PPO | {"rl.lr": 0.5}, A2C))
+    found = regroup({"one": one, "other": other})
+    assert [dict(group.values) for group in found["one"]] == [
+        {"rl.lr": 0.001, "rl": "PPO"},
+        {"rl.lr": 0.5, "rl": "PPO"},
+    ]
+    assert [dict(group.values) for group in found["other"]] == [
+        {"rl.lr": 0.0007, "rl": "A2C"},
+        {"rl.lr": 0.5, "rl": "PPO"},
+    ]
+
+
+def test_games_of_atari_are_worlds_of_their_own() -> None:
+    games = [{"mdp._target_": "evorl.mdp.atari.Atari", "mdp.game": game} for game in ("pong", "breakout")]
+    assert [*runs_by_world(runs(*games))] == ["Atari breakout", "Atari pong"]

@@ -1,0 +1,176 @@
+"""The content of a report, computed before anything is drawn: groups, comparisons, panels and populations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from evorl.analysis.comparison import Comparison, comparisons
+from evorl.analysis.found import Choices, Found
+from evorl.analysis.groups import Group, group_runs, runs_by_world
+from evorl.analysis.html_page import HEADINGS
+from evorl.analysis.importance import Importance, importance, lacking, wanted
+from evorl.analysis.jobs import JobLog, read_job_log
+from evorl.analysis.notes import count
+from evorl.analysis.panels import Panel, make_panel
+from evorl.analysis.population import PopulationLog, population_logs, read_search_log
+from evorl.analysis.runs import RunRecord, is_number
+from evorl.analysis.scores import joint_scores, world_scores
+from evorl.analysis.sweep_figure import SweepFitness, sweep_fitness
+from evorl.analysis.sweeps import PendingJob, pending_by_world
+
+MAIN_METRICS = ("train/return", "eval/return_mean", "population/best")
+PREFIXES = (("train/", "eval/"), ("loss/", "policy/", "value/", "optimizer/"), ("population/",), ("",))
+"""Prefixes of the metrics in each section of `HEADINGS`; the first match counts."""
+WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/")
+"""Metrics that are in tables only."""
+MAX_NAMES = 40
+"""Most characters of the names of several algorithms in a subtitle."""
+MAX_SEEDS = 6
+"""Most seeds that a subtitle lists."""
+ALL_WORLDS = "all worlds"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WorldReport:
+    """The part of a report on one world: its groups of runs, and what is computed of them."""
+
+    name: str
+    stem: str
+    """Prefix of the file names of its figures; empty if it is the only world."""
+    groups: Sequence[Group]
+    comparisons: Sequence[Comparison]
+    main: Mapping[str, Panel]
+    others: Mapping[str, Sequence[Panel]]
+    """Panels of the other metrics, by section."""
+    sweep: SweepFitness | None
+    importance: Importance | None
+    populations: Mapping[str, PopulationLog]
+    work: Mapping[str, JobLog]
+    """Jobs of the runs of populations that share a critic, by population."""
+    pending: Sequence[PendingJob]
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        return [run for group in self.groups for run in group.runs]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Content:
+    """The content of a report."""
+
+    runs: Sequence[RunRecord]
+    worlds: Sequence[WorldReport]
+    joint: Sequence[Comparison]
+    """Comparisons over all worlds together, of several worlds."""
+    notes: Sequence[str]
+    """Lines at the top of the page."""
+    choices: Choices
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        return [*self.joint, *(one for part in self.worlds for one in part.comparisons)]
+
+
+def gather(found: Found, choices: Choices) -> Content:
+    """Compute the content of a report on what was found."""
+    runs, pending = found.runs, found.pending
+    searches = [log for log in map(read_search_log, found.searches) if log]
+    members = runs_by_world(runs)
+    searched = _logs_of_searches(searches, members)
+    apart = pending_by_world(pending, list(members))
+    stems = {name: re.sub(r"\W+", "_", name) for name in members}
+    unique = len(set(stems.values())) == len(stems)
+    varied = {name: group_runs(several) for name, several in members.items()}
+    groups = {name: group_runs(several, choices.by) for name, several in members.items()} if choices.by else varied
+    without = lacking() if any(map(wanted, varied.values())) else ""
+    parts = []
+    for number, (name, own) in enumerate(groups.items()):
+        main, others = _panels(own)
+        stem = "" if len(members) == 1 else f"{stems[name] if unique else f'{stems[name]}_{number}'}."
+        logs = searched.get(name, {}) | population_logs(own)
+        work = {title: jobs for title, log in logs.items() if (jobs := read_job_log(log.run)) is not None}
+        parts.append(
+            WorldReport(
+                name=name, stem=stem, groups=own, main=main, others=others,
+                comparisons=comparisons(name, world_scores(name, own, choices.target)),
+                sweep=sweep_fitness(varied[name]), importance=None if without else importance(varied[name]),
+                populations=logs, work=work, pending=apart[name],
+            )
+        )  # fmt: skip
+    joint = comparisons(ALL_WORLDS, joint_scores(groups, choices.target))
+    notes = [*found.notes, *([without] if without else [])]
+    return Content(runs=runs, worlds=parts, joint=joint, notes=notes, choices=choices)
+
+
+def describe(runs: Sequence[RunRecord], world: str) -> str:
+    """Return world, algorithm, evolver, seeds and budget: ``pong · ppo · seed 0 · 40,000 environment steps``."""
+    used = ("ec",) if world.startswith("problem") else ("rl", "ec")  # a problem is not played by a learner
+    chosen = [{run.choices.get(group) or "none" for run in runs} for group in used]
+    names = [", ".join(sorted(choice - {"none"})) for choice in chosen]
+    facts = [world, *(name for name in names if 0 < len(name) <= MAX_NAMES), seeds(runs), budget(runs)]
+    return " · ".join(fact for fact in facts if fact)
+
+
+def describe_log(log: PopulationLog, world: str) -> str:
+    """Describe the run of a population, or the search and its jobs."""
+    if log.is_search:
+        return f"{world} · search {log.run.directory.name} · {count(len(log.individuals), 'job')}"
+    return describe([log.run], world)
+
+
+def seeds(runs: Sequence[RunRecord]) -> str:
+    """Return the seeds of runs in words, or their number if they are many."""
+    found = list(dict.fromkeys(str(run.seed) for run in runs if run.seed is not None))
+    if len(found) > MAX_SEEDS:
+        return f"{len(found)} seeds"
+    return f"seed{'s' if len(found) > 1 else ''} {', '.join(found)}" if found else ""
+
+
+def budget(runs: Sequence[RunRecord]) -> str:
+    """Return the budget of runs, or the steps that they have reached where the config has no budget."""
+    given = [run.config.get("budget.steps") or run.config.get("mdp.budget") or run.steps for run in runs]
+    known = [float(steps) for steps in given if is_number(steps)]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    return f"{low:,.0f} environment steps" if low == high else f"{low:,.0f} to {high:,.0f} environment steps"
+
+
+def _logs_of_searches(
+    searches: Sequence[PopulationLog], members: Mapping[str, Sequence[RunRecord]]
+) -> dict[str, dict[str, PopulationLog]]:
+    """Return the searches by world and title. A search belongs to the first world that one of its jobs has."""
+    homes = {name: {run.directory.resolve().parent for run in runs} for name, runs in members.items()}
+    found: dict[str, dict[str, PopulationLog]] = {}
+    for log in searches:
+        place = log.run.directory
+        title = f"Search {place}" if len(searches) > 1 else "Search"
+        for name in [name for name in homes if place.resolve() in homes[name]][:1]:
+            found.setdefault(name, {})[title] = log
+    return found
+
+
+def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], dict[str, list[Panel]]]:
+    metrics = {name for group in groups for run in group.runs for name in run.series}
+    main = {name.replace("/", "_"): make_panel(groups, name) for name in MAIN_METRICS if name in metrics}
+    if MAIN_METRICS[0] in metrics:
+        main["train_return_by_time"] = make_panel(groups, MAIN_METRICS[0], "seconds")
+    others = sorted(
+        (name for name in metrics.difference(MAIN_METRICS) if not WITHOUT_PICTURE.match(name)), key=_panel_order
+    )
+    sections: dict[str, list[Panel]] = {}
+    for name in others:
+        sections.setdefault(HEADINGS[_panel_order(name)[0]], []).append(make_panel(groups, name))
+    return main, sections
+
+
+def _panel_order(metric: str) -> tuple[int, int, str]:
+    """Return the index of the metric's section, that of its prefix in it, and the metric."""
+    return next(
+        (i, k, metric)
+        for i, prefixes in enumerate(PREFIXES)
+        for k, prefix in enumerate(prefixes)
+        if metric.startswith(prefix)
+    )

@@ -1,0 +1,103 @@
+"""All numbers of runs in long form, one value a row, as CSV or as parquet: what other programs draw and compare."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from evorl.analysis.comparison import Comparison
+from evorl.analysis.population import read_population_log
+from evorl.analysis.runs import RunRecord, is_number
+from evorl.analysis.tables import summary_metrics
+
+Columns = Mapping[str, Sequence[Any]]
+"""A table by column: numbers, text, or None where a cell is empty."""
+
+
+def long_tables(worlds: Mapping[str, Sequence[RunRecord]], comparisons: Sequence[Comparison]) -> dict[str, Columns]:
+    """Return the tables by name.
+
+    ``metrics``: every recorded value of every run. ``results``: the summary of each run. ``config``: every key of each
+    run. ``individuals``: what the runs of populations logged. ``statistics``: the aggregates of the groups, with their
+    intervals. Tables without rows are left out.
+    """
+    every = [(world, run) for world, runs in worlds.items() for run in runs]
+    tables = {
+        "metrics": _metrics(every),
+        "results": _by_column(
+            {"world": world, "run": str(run.directory), "state": run.state, "metric": name, "value": value}
+            for world, run in every
+            for name, value in summary_metrics(run).items()
+        ),
+        "config": _by_column(
+            {"world": world, "run": str(run.directory), "key": key, "value": "" if value is None else str(value)}
+            for world, run in every
+            for key, value in run.config.items()
+        ),
+        "individuals": _by_column(row for world, run in every for row in _individuals(world, run)),
+        "statistics": _by_column(row for one in comparisons for row in _statistics(one)),
+    }
+    return {name: columns for name, columns in tables.items() if columns}
+
+
+def to_csv(columns: Columns) -> bytes:
+    """Format a table as CSV with all digits; None is an empty cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue().encode()
+
+
+def to_parquet(columns: Columns) -> bytes:
+    """Format a table as parquet; repeated text is stored once."""
+    import pyarrow
+    import pyarrow.parquet
+
+    out = io.BytesIO()
+    table = pyarrow.table({name: pyarrow.array(column) for name, column in columns.items()})
+    pyarrow.parquet.write_table(table, out, compression="zstd")
+    return out.getvalue()
+
+
+def _metrics(every: Sequence[tuple[str, RunRecord]]) -> Columns:
+    found: dict[str, list[Any]] = {name: [] for name in ("world", "run", "metric", "step", "time", "value")}
+    for world, run in every:
+        for name, series in run.series.items():
+            found["world"] += [world] * len(series)
+            found["run"] += [str(run.directory)] * len(series)
+            found["metric"] += [name] * len(series)
+            for column, values in (("step", series.steps), ("time", series.seconds), ("value", series.values)):
+                found[column] += values.tolist()
+    return found if found["value"] else {}
+
+
+def _individuals(world: str, run: RunRecord) -> Iterator[dict[str, Any]]:
+    log = read_population_log(run)
+    for line in log.individuals if log else ():
+        kinds: dict[str, Mapping[str, Any]] = {"objective": line.objectives, "result": line.results, "gene": line.genes}
+        for kind, name, value in ((kind, name, value) for kind, of in kinds.items() for name, value in of.items()):
+            number = float(value) if is_number(value) else None
+            yield {
+                "world": world, "run": str(run.directory), "individual": line.id, "step": line.step,
+                "kind": kind, "name": name, "value": number,
+                "text": None if value is None or number is not None else str(value),
+            }  # fmt: skip
+
+
+def _statistics(one: Comparison) -> Iterator[dict[str, Any]]:
+    for row in one.rows:
+        keys = list(row)[: list(row).index("runs")]
+        for name in (key.removesuffix(" low") for key in row if key.endswith(" low")):
+            low, high = row[f"{name} low"], row[f"{name} high"]
+            yield {
+                "world": one.world, "at": one.scores.at, "group": ", ".join(f"{key}={row[key]}" for key in keys),
+                "statistic": name, "value": row[name], "low": low, "high": high,
+            }  # fmt: skip
+
+
+def _by_column(rows: Iterator[dict[str, Any]]) -> Columns:
+    listed = list(rows)
+    return {name: [row[name] for row in listed] for name in listed[0]} if listed else {}

@@ -1,0 +1,137 @@
+"""How much of the variance of the fitness each varied key of a sweep explains: fANOVA (Hutter et al. 2014), of optuna.
+
+A random forest predicts the fitness of a run from its keys. The importance of a key is the share of the forest's
+variance that the key explains alone, averaged over all values of the others. The seed takes part as one more key:
+what it gets is due to chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from evorl.analysis.groups import Group, format_value
+from evorl.analysis.runs import is_number
+from evorl.analysis.tables import Row, format_number, summary_metrics
+from evorl.util import command
+
+LEAST_RUNS = 8
+TREES = 64
+TITLE = "Importance of keys"
+WORDS = (
+    "Importance: the share of the variance of the fitness that a key explains alone (fANOVA, a random forest over "
+    "{runs} runs); what is missing to 1 is due to keys together. The seed gets its share by chance: keys that get no "
+    "more are not shown to matter. Correlation: Spearman's, of numbers. Best value: that of the highest mean fitness."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Importance:
+    """The importance of each varied key, the highest first."""
+
+    rows: Sequence[Row]
+    runs: int
+
+    @property
+    def words(self) -> str:
+        return WORDS.format(runs=self.runs)
+
+    @property
+    def text(self) -> list[dict[str, str]]:
+        return [
+            {key: "" if value is None else format_number(value) if is_number(value) else str(value)
+             for key, value in row.items()}
+            for row in self.rows
+        ]  # fmt: skip
+
+
+def wanted(groups: Sequence[Group]) -> bool:
+    """Whether the groups differ in several keys and have runs enough for a forest."""
+    return len(groups[0].values) > 1 and len(_known(groups)[1]) >= LEAST_RUNS
+
+
+def lacking() -> str:
+    """One line if the libraries are missing; empty if they are there."""
+    try:
+        import optuna  # noqa: F401
+        import sklearn  # noqa: F401
+    except ModuleNotFoundError as error:
+        return f"The importance of keys is left out: {error.name} is missing. {command.install('importance')}"
+    return ""
+
+
+def importance(groups: Sequence[Group]) -> Importance | None:
+    """Return the importance of the keys that distinguish the groups; None where it is not `wanted`, or all runs are
+    alike.
+    """
+    columns, fitness = _known(groups)
+    if not wanted(groups) or np.ptp(fitness) == 0:
+        return None
+    shares = _fanova(columns, fitness)
+    rows = [
+        {
+            "key": key, "importance": shares.get(key, 0.0), "correlation": _correlation(column, fitness),
+            "best value": "" if key == "seed" else _best(column, fitness),
+            "values": len({format_value(value) for value in column}),
+        }
+        for key, column in columns.items()
+    ]  # fmt: skip
+    return Importance(rows=sorted(rows, key=lambda row: -row["importance"]), runs=len(fitness))
+
+
+def _known(groups: Sequence[Group]) -> tuple[dict[str, list[Any]], list[float]]:
+    """The values of each key, of the seed too, and the fitness, of every run that has one."""
+    every = [(group, run, summary_metrics(run).get("fitness")) for group in groups for run in group.runs]
+    known = [(group, run, fitness) for group, run, fitness in every if fitness is not None]
+    columns = {key: [group.values[key] for group, _, _ in known] for key in groups[0].values}
+    if len({run.seed for _, run, _ in known}) > 1:
+        columns.setdefault("seed", [run.seed for _, run, _ in known])
+    return columns, [fitness for _, _, fitness in known]
+
+
+def _fanova(columns: Mapping[str, Sequence[Any]], fitness: Sequence[float]) -> dict[str, float]:
+    """Share of each key that has several values. Numbers count by their rank, so that each grid is even."""
+    import optuna
+    from optuna.distributions import CategoricalDistribution, IntDistribution
+    from optuna.importance import FanovaImportanceEvaluator
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    kinds: dict[str, Any] = {}
+    coded: dict[str, list[Any]] = {}
+    for key, column in columns.items():
+        texts = [format_value(value) for value in column]
+        if len(set(texts)) < 2:
+            continue
+        if all(map(is_number, column)):
+            _, ranks = np.unique(column, return_inverse=True)
+            kinds[key], coded[key] = IntDistribution(0, int(ranks.max())), ranks.tolist()
+        else:
+            kinds[key], coded[key] = CategoricalDistribution(sorted(set(texts))), texts
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(
+        [
+            optuna.trial.create_trial(
+                params={key: values[i] for key, values in coded.items()}, distributions=kinds, value=value
+            )
+            for i, value in enumerate(fitness)
+        ]
+    )
+    found = FanovaImportanceEvaluator(n_trees=TREES, seed=0).evaluate(study)
+    return {key: float(share) for key, share in found.items()}
+
+
+def _correlation(column: Sequence[Any], fitness: Sequence[float]) -> float | None:
+    if not all(map(is_number, column)) or len(set(column)) < 2:
+        return None
+    return float(spearmanr(column, fitness).statistic)
+
+
+def _best(column: Sequence[Any], fitness: Sequence[float]) -> str:
+    by: dict[str, list[float]] = {}
+    for value, tall in zip(column, fitness, strict=True):
+        by.setdefault(format_value(value), []).append(tall)
+    return max(by, key=lambda value: float(np.mean(by[value])))

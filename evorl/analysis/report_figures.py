@@ -1,0 +1,50 @@
+"""The figures of a report, by file name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from matplotlib.figure import Figure
+
+from evorl.analysis.content import Content, describe, describe_log
+from evorl.analysis.figures import metrics_figure, panel_figure
+from evorl.analysis.job_figures import distribution_figure, work_figures
+from evorl.analysis.jobs import JobLog
+from evorl.analysis.population import PopulationLog
+from evorl.analysis.population_figures import population_figures
+from evorl.analysis.sweep_figure import sweep_figure
+
+Pictures = Sequence[tuple[str, str, Figure]]
+"""File name, description and figure of each picture of a population."""
+
+
+def population_pictures(content: Content) -> dict[str, dict[str, Pictures]]:
+    """Draw the populations; by world and title."""
+    return {
+        part.name: {title: list(_pictures(log, part.work.get(title))) for title, log in part.populations.items()}
+        for part in content.worlds
+    }
+
+
+def figures(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> Iterator[tuple[str, Figure, str]]:
+    """Yield file name, figure and subtitle: the sweep, each main metric, the other metrics, and the populations."""
+    for part in content.worlds:
+        subtitle = describe(part.runs, part.name)
+        if part.sweep:
+            yield part.stem + "sweep", sweep_figure(part.sweep), subtitle
+        for name, shown in part.main.items():
+            yield part.stem + name, panel_figure(shown), subtitle
+        if part.others:
+            yield part.stem + "metrics", metrics_figure(part.others), subtitle
+        for number, (title, pictures) in enumerate(drawn[part.name].items()):
+            which = f"population{number}" if len(part.populations) > 1 else "population"
+            own = describe_log(part.populations[title], part.name)
+            yield from ((f"{part.stem}{which}_{name}", figure, own) for name, _, figure in pictures)
+
+
+def _pictures(log: PopulationLog, work: JobLog | None) -> Iterator[tuple[str, str, Figure]]:
+    yield from population_figures(log)
+    if (figure := distribution_figure(log.run)) is not None:
+        yield "distribution", "trained share and standard deviation by environment steps", figure
+    if work is not None:
+        yield from work_figures(work)

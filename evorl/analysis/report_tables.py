@@ -1,0 +1,117 @@
+"""The tables of a report as files: CSV, parquet, Markdown and LaTeX, of the same numbers as its page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from evorl.analysis import export
+from evorl.analysis.comparison import Comparison, comparison_text
+from evorl.analysis.content import Content, WorldReport
+from evorl.analysis.importance import TITLE as IMPORTANCE
+from evorl.analysis.jobs import work_rows
+from evorl.analysis.latex import to_latex
+from evorl.analysis.population import TABLE_ROWS, PopulationLog, individual_rows, sampled_rows
+from evorl.analysis.tables import Row, format_rows, group_rows, run_rows, to_csv, to_markdown
+
+GROUPS = "Groups: means over runs"
+RUNS = "Runs"
+WORK = "Work of the workers"
+SHORT = {"end": "comparison", "steps": "comparison_steps", "seconds": "comparison_time"}
+"""File names of comparisons, by where the scores were taken."""
+
+Text = Sequence[Mapping[str, str]]
+
+
+def table_files(content: Content) -> dict[str, bytes]:
+    """Return the files by name: ``groups.csv``, ``runs.csv``, ``table.md`` and, if asked for, all numbers and LaTeX."""
+    parts, choices = content.worlds, content.choices
+    wide: dict[str, list[Row]] = {
+        "groups": [{"world": part.name} | row for part in parts for row in group_rows(part.groups)],
+        "runs": [{"world": part.name} | row for part in parts for row in run_rows(part.groups, part.pending)],
+        "comparison": [
+            {"world": one.world, "at": one.scores.at, "limit": _limits(one)} | row
+            for one in content.comparisons
+            for row in one.rows
+        ],
+        "population": [
+            {"run": str(log.run.directory)} | row
+            for part in parts
+            for log in part.populations.values()
+            if log.table_rows
+            for row in individual_rows(log)
+        ],
+        "work": [
+            {"run": str(log.run.directory)} | row
+            for part in parts
+            for log in part.work.values()
+            for row in work_rows(log)
+        ],
+        "importance": [{"world": part.name} | row for part in parts if part.importance for row in part.importance.rows],
+    }
+    files = {f"{name}.csv": to_csv(rows).encode() for name, rows in wide.items() if rows}
+    files["table.md"] = _markdown(content).encode()
+    if choices.csv or choices.parquet:
+        long = export.long_tables({part.name: part.runs for part in parts}, content.comparisons)
+        files |= {f"{name}.csv": export.to_csv(columns) for name, columns in long.items() if choices.csv}
+        files |= {f"{name}.parquet": export.to_parquet(columns) for name, columns in long.items() if choices.parquet}
+    return files | (_latex(content) if choices.latex else {})
+
+
+def joint_tables(content: Content) -> dict[str, Text]:
+    """The tables over all worlds, by heading."""
+    return _comparisons(content.joint)
+
+
+def world_tables(part: WorldReport) -> dict[str, Text]:
+    """The tables of groups and runs of a world, by heading."""
+    tables = {GROUPS: format_rows(group_rows(part.groups)), **_comparisons(part.comparisons)}
+    if part.importance:
+        tables[IMPORTANCE] = part.importance.text
+    return tables | {RUNS: format_rows(run_rows(part.groups, part.pending))}
+
+
+def population_title(title: str, log: PopulationLog) -> str:
+    """Return the heading of a table of individuals."""
+    if len(log.names) > 1:
+        return f"{title}: {min(TABLE_ROWS, len(log.table_rows))} of the {len(log.table_rows)} individuals of the front"
+    return f"{title}: the best individuals"
+
+
+def _comparisons(compared: Sequence[Comparison]) -> dict[str, Text]:
+    return {one.title: comparison_text(one.rows) for one in compared}
+
+
+def _limits(one: Comparison) -> float | None:
+    """The steps or seconds of a comparison on one world."""
+    return next(iter(one.scores.limits.values()), None) if len(one.scores.worlds) == 1 else None
+
+
+def _markdown(content: Content) -> str:
+    chapters = {"All worlds": joint_tables(content)} if content.joint else {}
+    for part in content.worlds:
+        tables = world_tables(part)
+        tables |= {
+            population_title(title, log): format_rows(sampled_rows(log))
+            for title, log in part.populations.items()
+            if log.table_rows
+        }
+        tables |= {f"{title}: {WORK.lower()}": format_rows(work_rows(log)) for title, log in part.work.items()}
+        chapters[part.name] = tables
+    return "\n".join(
+        f"# {name}\n\n" + "\n".join(f"## {title}\n\n{to_markdown(rows)}" for title, rows in tables.items())
+        for name, tables in chapters.items()
+    )
+
+
+def _latex(content: Content) -> dict[str, bytes]:
+    """A file for each table: groups, comparisons, importance and runs of each world, and comparisons of all worlds."""
+    files: dict[str, tuple[str, Text]] = {
+        f"all_worlds.{SHORT[one.scores.at]}": (one.title, comparison_text(one.rows)) for one in content.joint
+    }
+    for part in content.worlds:
+        short = {GROUPS: "groups", RUNS: "runs", IMPORTANCE: "importance"}
+        short |= {one.title: SHORT[one.scores.at] for one in part.comparisons}
+        for title, rows in world_tables(part).items():
+            files[part.stem + short[title]] = (f"{part.name}: {title}", rows)
+    return {f"{name}.tex": to_latex(rows, re.sub(r"\s+", " ", title)).encode() for name, (title, rows) in files.items()}

@@ -1,0 +1,66 @@
+"use strict";
+// Draws the parallel coordinates of a sweep from its JSON (evorl/analysis/sweep_figure.py). A drag along an axis chooses
+// a range: groups outside of it fade.
+function drawParallel(figure) {
+  const {axes, lines} = JSON.parse(figure.querySelector("script.sweep").textContent);
+  const place = figure.querySelector("div");
+  const [width, height, top, bottom, left, right] = [place.clientWidth || 800, place.clientHeight || 320, 70, 36, 70, 60];
+  const x = k => left + k * (width - left - right) / (axes.length - 1);
+  const y = share => top + (1 - share) * (height - top - bottom);
+  const element = (name, of, facts, text = "") => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(facts)) made.setAttribute(key, value);
+    made.textContent = text;
+    of.append(made);
+    return made;
+  };
+  place.textContent = "";
+  const svg = element("svg", place, {viewBox: `0 0 ${width} ${height}`});
+  const best = Math.max(...lines.map(line => line.fitness));
+
+  const paths = [...lines].sort((a, b) => a.fitness - b.fitness).map(line => {
+    const points = line.at.map((share, k) => [x(k), y(share)]);
+    const bends = points.slice(1).map(([px, py], k) => {
+      const middle = (points[k][0] + px) / 2;
+      return `C${middle} ${points[k][1]} ${middle} ${py} ${px} ${py}`;
+    });
+    const path = element("path", svg, {d: `M${points[0].join(" ")}${bends.join("")}`, stroke: line.shade});
+    if (line.fitness === best) path.classList.add("best");
+    element("title", path, {}, `${line.label}: ${+line.fitness.toPrecision(4)}`);
+    return [path, line];
+  });
+
+  const ranges = new Map();
+  const choose = () => {
+    for (const [path, line] of paths)
+      path.classList.toggle("off", ![...ranges].every(([k, [low, high]]) => line.at[k] >= low && line.at[k] <= high));
+  };
+  axes.forEach((axis, k) => {
+    element("line", svg, {class: "axis", x1: x(k), x2: x(k), y1: top - 32, y2: height - bottom + 32});
+    element("text", svg, {class: "name", x: x(k), y: k % 2 ? 12 : 30, "text-anchor": "middle"}, axis.name);
+    const last = k === axes.length - 1;
+    for (const [text, share] of axis.ticks)
+      element("text", svg, {x: x(k) + (last ? 6 : -6), y: y(share) + 4, "text-anchor": last ? "start" : "end"}, text);
+    const shown = element("rect", svg, {class: "range", x: x(k) - 7, width: 14, y: 0, height: 0});
+    const grip = element("rect", svg, {class: "grip", x: x(k) - 12, width: 24, y: top - 32, height: height - top - bottom + 64});
+    let from = null;
+    const at = event => 1 - ((event.clientY - svg.getBoundingClientRect().top) * height / svg.clientHeight - top) /
+      (height - top - bottom);
+    grip.onpointerdown = event => {
+      from = at(event);
+      ranges.delete(k);
+      shown.setAttribute("height", 0);
+      choose();
+      grip.setPointerCapture(event.pointerId);
+    };
+    grip.onpointermove = event => {
+      if (from === null) return;
+      const [low, high] = [Math.min(from, at(event)), Math.max(from, at(event))];
+      shown.setAttribute("y", y(high));
+      shown.setAttribute("height", y(low) - y(high));
+      ranges.set(k, [low, high]);
+      choose();
+    };
+    grip.onpointerup = () => from = null;
+  });
+}

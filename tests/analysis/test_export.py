@@ -1,0 +1,114 @@
+"""Tables of all numbers, as CSV, parquet and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.analysis.comparison import comparisons
+from evorl.analysis.export import long_tables, to_csv, to_parquet
+from evorl.analysis.found import Choices, check_choices
+from evorl.analysis.groups import group_runs
+from evorl.analysis.latex import to_latex
+from evorl.analysis.runs import RunRecord, Series, read_run
+from evorl.analysis.scores import world_scores
+from evorl.util.errors import BadRequest
+
+
+def runs() -> list[RunRecord]:
+    return [
+        RunRecord(
+            directory=Path(rl, str(seed)),
+            config={"rl._target_": f"x.{rl}", "seed": seed, "note": None},
+            choices={"rl": rl},
+            series={"train/return": Series(np.array([1.0, 2.0]), np.array([0.5, 1.5]), np.array([0.1, seed / 3]))},
+            result={"fitness": 10.0 * seed},
+            state="finished",
+        )
+        for rl in ("a2c", "ppo")
+        for seed in (1, 2)
+    ]
+
+
+def tables() -> dict[str, Any]:
+    every = runs()
+    return long_tables({"w": every}, comparisons("w", world_scores("w", group_runs(every), None)))
+
+
+def test_every_recorded_value_is_a_row() -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(tables()["metrics"]).decode())))
+    expected = [
+        {"world": "w", "run": str(run.directory), "metric": name, "step": repr(step), "time": repr(time)}
+        | {"value": repr(x)}
+        for run in runs()
+        for name, series in run.series.items()
+        for step, time, x in zip(series.steps.tolist(), series.seconds.tolist(), series.values.tolist(), strict=True)
+    ]  # fmt: skip
+    assert rows == expected and len(rows) == 8
+
+
+def test_results_config_and_statistics() -> None:
+    found = tables()
+    results = list(zip(found["results"]["metric"], found["results"]["value"], strict=True))
+    assert [value for name, value in results if name == "fitness"] == [10.0, 20.0, 10.0, 20.0]
+    assert found["config"]["value"][found["config"]["key"].index("note")] == ""
+    assert "individuals" not in found
+    statistics = {(found["statistics"][name][0]) for name in ("world", "at")}
+    assert statistics == {"w", "end"}
+    assert {*found["statistics"]["statistic"]} == {"IQM", "median", "mean", "P(first better)"}
+
+
+def test_individuals_of_a_population(tmp_path: Path) -> None:
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "config.yaml").write_text("mdp:\n  _target_: x.Pong\n")
+    line = {
+        "id": 3, "parents": [1], "role": "child", "birth": 0, "genes": {"rl.lr": 0.1, "rl": "ppo", "rl.x": True},
+        "objectives": {"fitness": 2.5}, "results": {"win": None}, "step": 40,
+    }  # fmt: skip
+    (tmp_path / "population.jsonl").write_text(json.dumps(line) + "\n")
+    found = long_tables({"w": [read_run(tmp_path)]}, [])["individuals"]
+    rows = list(zip(found["individual"], found["kind"], found["name"], found["value"], found["text"], strict=True))
+    assert rows == [
+        (3, "objective", "fitness", 2.5, None),
+        (3, "result", "win", None, None),
+        (3, "gene", "rl.lr", 0.1, None),
+        (3, "gene", "rl", None, "ppo"),
+        (3, "gene", "rl.x", None, "True"),
+    ]
+
+
+def test_parquet_holds_the_same() -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for name, columns in tables().items():
+        read = parquet.read_table(io.BytesIO(to_parquet(columns))).to_pydict()
+        assert read == {key: list(column) for key, column in columns.items()}, name
+
+
+def test_parquet_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(BadRequest, match=r"parquet: needs pyarrow: pip install 'evorl-suite\[parquet\]'"):
+        check_choices(Choices(parquet=True), runs())
+
+
+def test_a_table_in_latex() -> None:
+    rows = [
+        {"rl_lr & x": "a_b%{~^\\", "IQM [95 %]": "-1.5 [-2, 1e-05]", "mean ± 95 %": "0.25 ± 0.11", "n": "12\u2009500"},
+        {"rl_lr & x": "[x]", "IQM [95 %]": "", "mean ± 95 %": "3 ± 1", "n": "7"},
+    ]
+    text = to_latex(rows, "Pong: groups")
+    assert text.startswith("% Pong: groups (needs \\usepackage{booktabs})\n\\begin{tabular}{lrrr}\n\\toprule\n")
+    lines = text.splitlines()
+    assert lines[3] == r"rl\_lr \& x & IQM [95 \%] & mean $\pm$ 95 \% & n \\"
+    signs = r"a\_b\%\{\textasciitilde{}\textasciicircum{}\textbackslash{}"
+    assert lines[5] == signs + r" & $-$1.5 [$-$2, 1e-05] & 0.25 $\pm$ 0.11 & 12\,500 \\"
+    assert lines[6] == r"{}[x] &  & 3 $\pm$ 1 & 7 \\"
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 3 for line in (lines[3], lines[5], lines[6]))
+    assert text.endswith("\\bottomrule\n\\end{tabular}\n")

@@ -1,0 +1,127 @@
+"""Scores at the end, at equal steps and at equal time, on one world and on several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorl.analysis.comparison import comparison_rows, comparisons, left_out, summary
+from evorl.analysis.groups import Group, group_runs
+from evorl.analysis.runs import RunRecord, Series
+from evorl.analysis.scores import BY_RANGE, Scores, check_targets, joint_scores, last_value, scale, title, world_scores
+from evorl.util.errors import BadRequest
+
+
+def curve(*points: tuple[float, float, float]) -> Series:
+    """Points of (steps, seconds, value)."""
+    return Series(*np.array(points, np.float64).T)
+
+
+def run(name: str, rl: str, seed: int, fitness: float, *points: tuple[float, float, float], **keys: Any) -> RunRecord:
+    return RunRecord(
+        directory=Path(name, rl, str(seed)),
+        config={"rl._target_": f"x.{rl}", "seed": seed} | keys,
+        choices={"rl": rl, "mdp": name},
+        series={"eval/return_mean": curve(*points)} if points else {},
+        result={"fitness": fitness},
+    )
+
+
+def test_scores_at_equal_steps_and_time_are_the_newest_that_every_run_has_reached() -> None:
+    runs = [
+        run("w", "ppo", 1, 9.0, (10, 1.0, 1.0), (20, 2.0, 2.0), (40, 4.0, 9.0)),
+        run("w", "ppo", 2, 5.0, (15, 9.0, 3.0), (30, 10.0, 5.0)),
+        run("w", "a2c", 1, 7.0, (25, 3.0, 7.0)),
+    ]
+    found = {scores.at: scores for scores in world_scores("w", group_runs(runs), None)}
+    assert [group["rl"] for group in found["end"].groups] == ["a2c", "ppo"]
+    assert found["end"].values == [[[7.0]], [[9.0, 5.0]]] and not found["end"].limits
+    assert found["steps"].limits == {"w": 25} and found["steps"].values == [[[7.0]], [[2.0, 3.0]]]
+    assert found["seconds"].limits == {"w": 3} and found["seconds"].values == [[[7.0]], [[2.0]]]  # seed 2 has none yet
+    assert title(found["steps"]) == "at equal steps: 25 environment steps"
+    assert title(found["seconds"]) == "at equal time: 3 seconds"
+
+
+def test_the_newest_value_of_rows_that_were_written_out_of_order() -> None:
+    series = curve((30, 1.0, 3.0), (10, 2.0, 1.0), (20, 3.0, 2.0))
+    assert [last_value(series, "steps", limit) for limit in (5, 10, 25, 99)] == [None, 1.0, 2.0, 3.0]
+
+
+def worlds(**fitness: dict[str, list[float]]) -> dict[str, list[Group]]:
+    return {
+        world: group_runs(
+            [run(world, rl, seed, value) for rl, several in by.items() for seed, value in enumerate(several)]
+        )
+        for world, by in fitness.items()
+    }
+
+
+def ends(members: dict[str, list[Group]], target: Any = None) -> Scores:
+    return next(joint_scores(members, target))
+
+
+def test_worlds_together_are_on_the_scales_of_their_targets() -> None:
+    members = worlds(one={"ppo": [5.0, 10.0], "a2c": [0.0, 1.0]}, two={"ppo": [-100.0, -50.0], "a2c": [-200.0, -150.0]})
+    found = ends(members, {"one": 10.0, "two": (-200.0, 0.0)})
+    assert found.groups == [{"rl": "a2c"}, {"rl": "ppo"}] and found.target == 1.0
+    assert found.values == [[[0.0, 0.1], [0.0, 0.25]], [[0.5, 1.0], [0.5, 0.75]]]
+    rows = comparison_rows(found)
+    assert [row["rl"] for row in rows] == ["ppo", "a2c"] and rows[0]["runs"] == 4
+    assert rows[0]["optimality gap"] == pytest.approx(1 - np.mean([0.5, 1.0, 0.5, 0.75]))
+    assert rows[0]["median"] == pytest.approx(np.median([0.75, 0.625])) == rows[0]["mean"]
+
+
+def test_worlds_without_a_target_are_scaled_by_their_lowest_and_highest_run() -> None:
+    members = worlds(one={"ppo": [5.0, 10.0], "a2c": [0.0, 1.0]}, two={"ppo": [3.0, 3.0], "a2c": [3.0, 3.0]})
+    found = ends(members)
+    assert found.basis == BY_RANGE and found.target is None
+    assert found.values == [[[0.0, 0.1], [0.0, 0.0]], [[0.5, 1.0], [0.0, 0.0]]]
+    assert "optimality gap" not in comparison_rows(found)[0]
+
+
+def test_a_group_that_misses_a_world_is_named_and_not_compared() -> None:
+    members = worlds(
+        one={"ppo": [5.0, 10.0], "a2c": [0.0, 1.0], "td3": [1.0, 2.0]}, two={"ppo": [3.0, 4.0], "a2c": [1.0, 2.0]}
+    )
+    found = ends(members)
+    assert [row["rl"] for row in comparison_rows(found)] == ["ppo", "a2c"]
+    assert left_out(found) == ["rl=td3 is not compared over all worlds: fewer than two runs on two."]
+    assert list(joint_scores({"one": members["one"]}, None)) == []
+
+
+def test_settings_that_follow_from_the_world_do_not_separate_groups() -> None:
+    """A learning rate that each world has its own of is no reason to call the algorithms of two worlds different."""
+    members = {
+        world: group_runs([run(world, rl, seed, 1.0, **{"rl.lr": lr}) for rl in ("ppo", "a2c") for seed in (1, 2)])
+        for world, lr in (("one", 0.1), ("two", 0.2))
+    }
+    assert ends(members).groups == [{"rl": "a2c"}, {"rl": "ppo"}]
+
+
+def test_the_scale_of_an_atari_game_is_that_of_random_play_and_a_human() -> None:
+    runs = [run("atari", "ppo", 1, 0.0, **{"mdp.game": "pong"})]
+    found = scale("atari pong", runs, None)
+    assert found is not None and (found.zero, found.one) == (-20.7, 14.6)
+    assert scale("atari pong", runs, 21.0) == (0.0, 21.0)
+    assert scale("cartpole", [run("cartpole", "ppo", 1, 0.0)], None) is None
+
+
+def test_a_clear_difference_over_two_worlds_is_told_in_words() -> None:
+    """Two runs each: no world alone can show a difference at 5 %, but three together can."""
+    far = {"ppo": [10.0, 11.0], "a2c": [1.0, 2.0]}
+    (alone,) = comparisons("one", [next(world_scores("one", worlds(one=far)["one"], None))])
+    assert summary(alone.rows).endswith("Too few runs to tell: rl=a2c (better in 0 % of pairs).")
+    (told,) = comparisons("all worlds", [ends(worlds(one=far, two=far, three=far))])
+    assert summary(told.rows).startswith("Highest: rl=ppo, IQM ")
+    assert "Lower: rl=a2c (better in 0 % of pairs, p = 0.0" in summary(told.rows)
+
+
+def test_a_target_needs_a_world_and_an_extent() -> None:
+    check_targets({"one": (0, 1)}, ["one", "two"])
+    with pytest.raises(BadRequest, match="no run of this world; did you mean one"):
+        check_targets({"onee": 3.0}, ["one"])
+    with pytest.raises(BadRequest, match="must be above"):
+        check_targets((5.0, 5.0), ["one"])
