@@ -15,6 +15,7 @@ import evorl
 from evorl.analysis.comparison import comparison_rows, comparison_text
 from evorl.analysis.figures import metrics_figure, panel_figure, render, render_inset
 from evorl.analysis.groups import Group, differences, format_value, group_runs, runs_by_world
+from evorl.analysis.hardware import hardware_rows
 from evorl.analysis.html_page import HEADINGS, Page, PopulationSection, Section, to_html
 from evorl.analysis.job_figures import distribution_figure, work_figures
 from evorl.analysis.jobs import JobLog, read_job_log, work_rows
@@ -30,7 +31,7 @@ from evorl.analysis.tables import Row, format_rows, group_rows, run_rows, to_csv
 MAIN_METRICS = ("train/return", "eval/return_mean", "population/best")
 PREFIXES = (("train/", "eval/"), ("loss/", "policy/", "value/", "optimizer/"), ("population/",), ("",))
 """Prefixes of the metrics in each section of `HEADINGS`; the first match counts."""
-WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/")
+WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/|hardware/(cpu|memory)_")
 """Metrics that are in tables only."""
 MAX_NAMES = 40
 """Most characters of the names of several algorithms in a subtitle."""
@@ -166,6 +167,8 @@ def _tables(parts: Sequence[WorldReport]) -> dict[str, bytes]:
     compared = [{"world": part.name} | row for part in parts for row in part.comparison]
     if compared:
         tables["comparison.csv"] = to_csv(compared).encode()
+    if hardware := hardware_rows([run for part in parts for run in part.runs]):
+        tables["hardware.csv"] = to_csv(hardware).encode()
     known = [log for part in parts for log in part.populations.values() if log.table_rows]
     if known:
         best = [{"run": str(log.run.directory)} | row for log in known for row in individual_rows(log)]
@@ -279,6 +282,7 @@ def _page(runs: Sequence[RunRecord], parts: Sequence[WorldReport], notes: Sequen
     several = len(parts) > 1
     differ = {f"Differences between the configs{f': {part.name}' if several else ''}": part for part in parts}
     folded = {title: _differences(part.runs) for title, part in differ.items()}
+    folded |= {"Hardware": _with_short_names(hardware_rows(runs), runs)}
     folded |= {"Provenance": common, "Provenance by run": own}
     pending = [job for part in parts for job in part.pending]
     where, names = short_names([*runs, *pending])
@@ -351,6 +355,11 @@ def _differences(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
         {"key": key} | {names[run.directory]: format_value(value) for run, value in zip(runs, column, strict=True)}
         for key, column in differences(runs).items()
     ]
+
+
+def _with_short_names(rows: Sequence[Row], runs: Sequence[RunRecord]) -> list[dict[str, str]]:
+    _, names = short_names(runs)
+    return format_rows([row | {"run": names[Path(row["run"])]} for row in rows]) if rows else []
 
 
 def _provenance(runs: Sequence[RunRecord]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:

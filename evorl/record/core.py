@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from evorl.record import metrics
+from evorl.record.hardware import Hardware
 from evorl.record.json_lines import JsonLinesFile
 from evorl.util.types import StateDict
 
@@ -24,6 +25,8 @@ _log = logging.getLogger("evorl")
 class Record:
     """Settings (config group ``record``): where metrics go besides ``metrics.jsonl``."""
 
+    hardware: bool = True
+    """Whether to record what processes, machine and GPUs use (metrics ``hardware/...``)."""
     tensorboard: bool = True
     """Write TensorBoard event files into the run directory."""
     wandb: Literal["disabled", "offline", "online"] = "disabled"
@@ -62,6 +65,7 @@ class Recorder:
         self._started_at: float = time.monotonic() - state["time"]
         self._steps: dict[str, int] = dict(state["steps"])
         self._prefixes: dict[str, str] = {}
+        self._hardware = Hardware() if record.hardware else None
         self._sinks = _sinks(
             directory, record, config, self._rows.offset, purge=max(self._steps.values(), default=-1) + 1
         )
@@ -74,12 +78,16 @@ class Recorder:
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Append one row: the values of these metrics after ``step`` environment steps.
 
-        Values that are not finite become null. On a full disk a warning is logged and the rows wait in memory.
+        Every few seconds a row also gets readings of the hardware; they are no part of the recorder's state, which must
+        not depend on the time. Values that are not finite become null. On a full disk a warning is logged and the rows
+        wait in memory.
         Raises ValueError for an unregistered name, and for a step that is not above the last step of its prefix.
         """
         self._advance(step, {self._prefix(name) for name in values})
         row = {"step": step, "time": round(self.time, 3)}
         row.update((name, value if type(value) is int else float(value)) for name, value in values.items())
+        if self._hardware is not None and self._hardware.due():
+            row.update(self._hardware.read())
         self._rows.append([row])
         for sink in self._sinks:
             sink.check()
