@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
@@ -36,6 +36,12 @@ class Record:
     """W&B group; null: none."""
     name: str | None = None
     """W&B run name; null: the name of the run directory."""
+    tags: tuple[str, ...] = ()
+    """W&B tags."""
+    job_type: str | None = None
+    """W&B job type; null: ``evolve`` for a population, else ``train``."""
+    artifacts: bool = False
+    """Whether W&B also gets checkpoints, as versions of one artifact."""
 
 
 class Sink(Protocol):
@@ -142,12 +148,11 @@ def _offsets(state: StateDict) -> dict[str, int]:
 
 def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: int, purge: int) -> list[Sink]:
     from evorl.record.tensorboard import TensorBoard
-    from evorl.record.wandb import WandB
+    from evorl.record.wandb import WandB, run_settings
 
-    wandb = {"mode": record.wandb, "project": record.project, "group": record.group, "name": record.name}
     available: list[tuple[bool, Callable[[], Sink]]] = [
         (record.tensorboard, lambda: TensorBoard(directory, offset, purge)),
-        (record.wandb != "disabled", lambda: WandB(directory, wandb, config)),
+        (record.wandb != "disabled", lambda: WandB(directory, run_settings(directory, asdict(record), config), record.wandb)),
     ]
     return [sink for enabled, start in available if enabled and (sink := _start_sink(start))]
 
