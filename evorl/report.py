@@ -1,6 +1,6 @@
 """The command that turns run directories into tables, pictures and one page.
 
-``python -m evorl.report RUN_DIR_OR_GLOB... out=DIR``
+``python -m evorl.report RUN_DIR_OR_GLOB... out=DIR wandb=report``
 """
 
 from __future__ import annotations
@@ -16,24 +16,29 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from evorl import __version__
-from evorl.analysis.runs import find_runs, read_runs
+from evorl.analysis.runs import RunRecord, find_runs, read_runs
 from evorl.analysis.sweeps import PendingJob, pending_jobs, searches
 from evorl.cli import config
+from evorl.jobs import wandb_upload
 from evorl.util import files
 from evorl.util.errors import BadRequest, nearest
 
-USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR]   (--help tells more)"
+USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [wandb=report]   (--help tells more)"
 HELP = f"""\
 {USAGE.partition("   ")[0]}
 
 RUN_DIR_OR_GLOB  a run, a folder of runs (of a sweep, say), or a pattern in quotes: 'runs/pong-*'; as many as you like
 out      report  where the page, its pictures and tables go: a new or empty directory, or an older report
+wandb            report: also as a W&B report, with the runs that it shows; TABLE.json of a reproduced table may be
+                 named beside runs, or alone. Without a server wandb_report.json keeps it, and the same command sends it
+project          W&B project of the report; null takes that of the runs
 """
+KEYS = ("out", "wandb", "project")
 MARK = "report.json"
 """The file that marks a directory as a report and lists the report's files."""
 
@@ -48,15 +53,26 @@ def report(words: Sequence[str]) -> None:
     if {"-h", "--help"} & {*words}:
         print(HELP, end="")
         return
-    places, out = parse(words)
-    write_report(
-        _run_directories(places), pending_jobs(places), searches(places), out
-    )  # a run that is named twice counts once
-    print(out / "index.html")
+    words, to_wandb = wandb_upload.split(words)
+    places, out = parse(words, alone=to_wandb is not None and bool(to_wandb.results))
+    runs: Sequence[RunRecord] = []
+    content: Mapping[str, bytes] = {}
+    if places:
+        runs, content = write_report(
+            _run_directories(places), pending_jobs(places), searches(places), out
+        )  # a run that is named twice counts once
+        print(out / "index.html")
+    else:
+        _write(out, {})
+    if to_wandb is not None:
+        wandb_upload.send(to_wandb, runs, content, out)
 
 
-def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
-    """The directories to read, each with runs at or below it, and the output directory. Raises `BadRequest`."""
+def parse(words: Iterable[str], alone: bool = False) -> tuple[list[Path], Path]:
+    """The directories to read, each with runs at or below it, and the output directory. Raises `BadRequest`.
+
+    ``alone``: there may be no directory.
+    """
     places: list[Path] = []
     out = Path("report")
     for word in words:
@@ -65,13 +81,15 @@ def parse(words: Iterable[str]) -> tuple[list[Path], Path]:
         else:
             places += _matching_directories(word)
             _run_directories(_matching_directories(word))
-    if not places:
+    if not places and not alone:
         raise BadRequest(f"no run directory given; {USAGE}")
     return places, _check_output(out)
 
 
-def write_report(directories: Sequence[Path], jobs: Sequence[PendingJob], searched: Sequence[Path], out: Path) -> None:
-    """Read the runs, print their tables, and write (or refresh) their report.
+def write_report(
+    directories: Sequence[Path], jobs: Sequence[PendingJob], searched: Sequence[Path], out: Path
+) -> tuple[list[RunRecord], dict[str, bytes]]:
+    """Read the runs, print their tables, and write (or refresh) their report; return the runs and the files.
 
     It also lists jobs of sweeps that have not started, and draws searches over jobs. Nothing is written before
     everything is computed.
@@ -89,6 +107,12 @@ def write_report(directories: Sequence[Path], jobs: Sequence[PendingJob], search
     )
 
     content = compose(runs, jobs, left_out, [one for one in map(read_search_log, searched) if one])
+    _write(out, content)
+    return runs, content
+
+
+def _write(out: Path, content: Mapping[str, bytes]) -> None:
+    """Write the files of a report, and remove those of an earlier one that are no longer part of it."""
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_files_of_report(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})
@@ -152,7 +176,7 @@ def _files_of_report(out: Path) -> list[str]:
 def _unknown(word: str) -> BadRequest:
     key, equals, _ = word.partition("=")
     if equals and re.fullmatch(r"[\w.+~-]+", key):
-        return BadRequest(f"unknown key{nearest(key, ['out'])}; the one key is out=DIR", key=key)
+        return BadRequest(f"unknown key{nearest(key, KEYS)}; the keys are {', '.join(KEYS)}", key=key)
     above = Path(word).parent
     names = [str(above / name) for name in os.listdir(above)] if above.is_dir() else []
     return BadRequest(f"{word}: no such run directory{nearest(word, names)}")

@@ -317,7 +317,7 @@ def test_a_place_of_others_is_never_touched(sweep: Path, tmp_path: Path, kind: s
     [
         (["multirum"], "multirum: no such run directory; did you mean multirun?"),
         (["multirun/0x"], "multirun/0x: no such run directory; did you mean multirun/0?"),
-        (["multirun", "ouput=x"], "ouput: unknown key; did you mean out?; the one key is out=DIR"),
+        (["multirun", "ouput=x"], "ouput: unknown key; did you mean out?; the keys are out, wandb, project"),
         (["multirun", "out="], "out: needs a directory"),
         (["out=x"], "no run directory given"),
         (["plain"], "no run in plain"),

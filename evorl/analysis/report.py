@@ -27,9 +27,10 @@ from evorl.analysis.runs import RunRecord, flatten, is_number
 from evorl.analysis.sweep_figure import SweepFitness, sweep_figure, sweep_fitness
 from evorl.analysis.sweeps import PendingJob, pending_by_world, short_names
 from evorl.analysis.tables import Row, format_rows, group_rows, run_rows, to_csv, to_markdown
+from evorl.record.layout import SECTIONS
 
 MAIN_METRICS = ("train/return", "eval/return_mean", "population/best")
-PREFIXES = (("train/", "eval/"), ("loss/", "policy/", "value/", "optimizer/"), ("population/",), ("",))
+PREFIXES = tuple(SECTIONS.values())
 """Prefixes of the metrics in each section of `HEADINGS`; the first match counts."""
 WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/|hardware/(cpu|memory)_")
 """Metrics that are in tables only."""

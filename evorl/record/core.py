@@ -152,7 +152,10 @@ def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: i
 
     available: list[tuple[bool, Callable[[], Sink]]] = [
         (record.tensorboard, lambda: TensorBoard(directory, offset, purge)),
-        (record.wandb != "disabled", lambda: WandB(directory, run_settings(directory, asdict(record), config), record.wandb)),
+        (
+            record.wandb != "disabled",
+            lambda: WandB(directory, run_settings(directory, asdict(record), config), record.wandb),
+        ),
     ]
     return [sink for enabled, start in available if enabled and (sink := _start_sink(start))]
 

@@ -26,10 +26,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import psutil
 
 from evorl.record.metrics_tail import follow_rows
 from evorl.util import files
@@ -42,7 +45,7 @@ _ARTIFACTS_TIMEOUT_S = 600  # the same if it has checkpoints to send
 UPLOAD_TIMEOUT_S = 300
 _INIT_TIMEOUT_S = 30.0
 _PERIOD_S = 1.0
-_OFFLINE_INSTEAD, _NO_SERVER = 3, 4  # exit codes
+_OFFLINE_INSTEAD, NO_SERVER = 3, 4  # exit codes
 _log = logging.getLogger("evorl")
 
 
@@ -75,6 +78,20 @@ def quiet_settings() -> Any:
     return wandb.Settings(
         silent=True, console="off", init_timeout=_INIT_TIMEOUT_S, disable_git=True, x_disable_stats=True
     )
+
+
+def films_of(directory: Path) -> list[Path]:
+    """Return the films of a run directory."""
+    found = sorted((directory / "videos").glob("*.*"))
+    return [file for file in found if file.suffix in (".mp4", ".gif") and not file.name.startswith(".")]
+
+
+def film(file: Path) -> Any:
+    """Return a film as the library takes it."""
+    import wandb
+
+    kind: Any = file.suffix[1:]
+    return wandb.Video(str(file), format=kind)
 
 
 # ------------------------------------------------------------------ in the run's process
@@ -125,8 +142,8 @@ class WandB:
                 "W&B is not done yet: it has %d s more, in the background, to finish %s", self._timeout_s, self._home
             )
 
-    def wait(self, ok: bool) -> str | None:
-        """Wait until the child has sent everything; return why it has not."""
+    def wait(self, ok: bool) -> None:
+        """Wait until the child has sent everything. Raises `NoServer`, `NotSent`."""
         self._close_pipes(ok)
         try:
             code = self._child.wait()
@@ -134,7 +151,10 @@ class WandB:
             self._child.kill()
             self._child.wait()
             raise
-        return self._reason(code) if code else None
+        if code == NO_SERVER:
+            raise NoServer(last_line(self._home / "evorl.log"))
+        if code:
+            raise NotSent(self._reason(code))
 
     def _close_pipes(self, ok: bool) -> None:
         if ok:
@@ -160,17 +180,29 @@ class WandB:
             )
         if code == -signal.SIGALRM:
             return f"was not done within {self._timeout_s} s"
-        lines = (self._home / "evorl.log").read_text(errors="replace").strip().splitlines()
-        last = lines[-1].strip() if lines else "no output"
-        return f"could not reach its server ({last})" if code == _NO_SERVER else f"stopped with code {code} ({last})"
+        return f"stopped with code {code} ({last_line(self._home / 'evorl.log')})"
 
 
-def upload(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any], ok: bool) -> str | None:
-    """Send to the server what it lacks of a run that is over; return why that failed. Can be repeated.
+class NoServer(RuntimeError):
+    """The W&B server was out of reach."""
+
+
+class NotSent(RuntimeError):
+    """The W&B server was reached and did not get everything."""
+
+
+def upload(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any], ok: bool) -> None:
+    """Send to the server what it lacks of a run that is over. Raises `NoServer`, `NotSent`. Can be repeated.
 
     ``ok``: the run did not fail.
     """
-    return WandB(directory, run_settings(directory, record, config), "upload").wait(ok)
+    WandB(directory, run_settings(directory, record, config), "upload").wait(ok)
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log, which tells why a child failed."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else "no output"
 
 
 # ------------------------------------------------------------------ in the child
@@ -183,6 +215,7 @@ def main(directory: Path) -> int:
     settings = json.loads(sys.stdin.readline())
     parent = _Parent(settings.pop("child_timeout_s"))
     artifacts = settings.pop("artifacts")
+    _wait_for_others(directory)
     run, code = _init(directory, settings)
     if run is None:
         return code
@@ -208,10 +241,19 @@ def main(directory: Path) -> int:
     return code
 
 
+def _wait_for_others(directory: Path) -> None:
+    """Wait until no other process sends this run: one of an earlier attempt may still be at it."""
+    import fcntl
+
+    descriptor = os.open(directory / "wandb" / "evorl.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # until this process ends
+
+
 def _init(directory: Path, settings: dict[str, Any]) -> tuple[Any, int]:
     """Return the W&B run and the exit code: 0, or `_OFFLINE_INSTEAD` if the server was out of reach.
 
-    In mode upload there is no run then, and the code is `_NO_SERVER`.
+    In mode upload there is no run then, and the code is `NO_SERVER`.
     """
     import wandb
 
@@ -231,7 +273,8 @@ def _init(directory: Path, settings: dict[str, Any]) -> tuple[Any, int]:
             raise
         print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
         if mode == "upload":
-            return None, _NO_SERVER
+            return None, NO_SERVER
+        wandb.teardown()  # its process would not begin a run of this id again
         run, code = wandb.init(mode="offline", **arguments), _OFFLINE_INSTEAD
     run.define_metric("*", step_metric="step")
     return run, code
@@ -245,11 +288,8 @@ def _checkpoints(run: Any, directory: Path) -> Any:
 
 def _summarize(run: Any, directory: Path, checkpoints: Any) -> None:
     """Add films and, of a finished run, the result to the summary; tell the best checkpoint."""
-    import wandb
-
-    films = [file for file in sorted((directory / "videos").glob("*")) if file.suffix in (".mp4", ".gif")]
-    for film in films:
-        run.summary[f"films/{film.stem}"] = wandb.Video(str(film), format=film.suffix[1:])
+    for file in films_of(directory):
+        run.summary[f"films/{file.stem}"] = film(file)
     try:
         result = json.loads((directory / "result.json").read_bytes())
     except FileNotFoundError:
@@ -281,7 +321,22 @@ class _Parent:
     def _listen(self, child_timeout_s: int) -> None:
         self.ok = sys.stdin.readline() == "done\n"
         self._over.set()
-        signal.alarm(child_timeout_s)  # ends the process even if the library blocks
+        end_after(child_timeout_s)
+
+
+def end_after(seconds: int) -> NoReturn:
+    """End this process by SIGALRM, even if the library blocks, and with it the library's own process.
+
+    That one would go on trying for days, and send the same rows again beside a later process.
+    """
+    signal.alarm(seconds + 5)  # if this thread does not get there
+    time.sleep(seconds)
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            process.kill()
+    signal.alarm(0)
+    os.kill(os.getpid(), signal.SIGALRM)
+    raise AssertionError("a process survived SIGALRM")
 
 
 if __name__ == "__main__":

@@ -70,6 +70,10 @@ class Run:
         note(finish=exit_code, **({"summary": self.summary} if self.summary else {}))
 
 
+def teardown():
+    pass
+
+
 def init(mode, settings, **arguments):
     at("init" if mode == "offline" else "login")
     note(init=mode, settings=settings.settings, **arguments)

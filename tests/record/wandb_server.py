@@ -261,6 +261,13 @@ class Server:
         }  # fmt: skip
         return {"upsertView": {"view": self.views[number], "inserted": inserted}}
 
+    def _deleteView(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {"deleteView": {"success": self.views.pop(given["id"], None) is not None, "pendingDrafts": []}}
+
+    def _ProjectInternalId(self, given: dict[str, Any]) -> dict[str, Any]:
+        known = given["projectName"] in self.projects
+        return {"project": {"id": "7", "internalId": "7"} if known else None}
+
     def _upsertModel(self, given: dict[str, Any]) -> dict[str, Any]:
         self.projects.add(given["name"])
         return {"upsertModel": {"model": {"id": "7", "name": given["name"]}, "project": {"id": "7"}, "inserted": True}}

@@ -1,0 +1,91 @@
+"""``wandb=report`` of ``evorl.report``: send runs and their report to W&B."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evorl.analysis.reproduced import read_result
+from evorl.analysis.runs import RunRecord
+from evorl.analysis.wandb_document import DEFAULT_PROJECT, document
+from evorl.cli import config
+from evorl.util.errors import BadRequest, nearest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line says about W&B."""
+
+    project: str | None
+    results: Sequence[Path]
+    """Files of reproduced tables."""
+
+
+def split(words: Sequence[str]) -> tuple[list[str], Asked | None]:
+    """Return the words that do not concern W&B, and what is asked of it; None if nothing is. Raises `BadRequest`."""
+    keys = dict(word.split("=", 1) for word in words if word.startswith(("wandb=", "project=")))
+    results = [Path(word) for word in words if word.endswith(".json") and Path(word).is_file()]
+    others = [word for word in words if word.partition("=")[0] not in keys and Path(word) not in results]
+    if "wandb" not in keys:
+        for key in keys:
+            raise BadRequest("goes with wandb=report", key)
+        for file in results:
+            raise BadRequest(f"{file} is no run directory; results of reproduced tables go with wandb=report")
+        return others, None
+    if keys["wandb"] != "report":
+        raise BadRequest(f"{keys['wandb']!r} is not report{nearest(keys['wandb'], ['report'])}", "wandb")
+    if keys.get("project") == "":
+        raise BadRequest("needs a name", "project")
+    for file in results:
+        read_result(file)
+    return others, Asked(project=keys.get("project"), results=results)
+
+
+def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], out: Path) -> None:
+    """Write the report as JSON, then send what the server lacks of the runs, and the report.
+
+    Prints what happens. Raises SystemExit if the server was reached and something did not arrive.
+    """
+    from evorl.record import wandb_report
+    from evorl.record.wandb import NoServer, NotSent
+
+    made = document(runs, asked.results, content, out, asked.project)
+    wandb_report.write(made, out)
+    print(out / wandb_report.FILE_NAME, flush=True)
+    try:
+        _check_mode()
+        for run in runs:
+            _upload(run)
+        wandb_report.publish(made, out)
+    except NoServer as error:
+        print(f"evorl: no W&B server ({error}); the same command sends the report once there is one", file=sys.stderr)
+    except NotSent as error:
+        print(f"evorl: W&B did not get everything: {error}; the same command goes on", file=sys.stderr)
+        raise SystemExit(1) from None
+    else:
+        print(json.loads((out / wandb_report.FILE_NAME).read_bytes())["url"])
+
+
+def _check_mode() -> None:
+    from evorl.record.wandb import NoServer
+
+    if (mode := os.environ.get("WANDB_MODE", "online")) != "online":
+        raise NoServer(f"WANDB_MODE={mode}")
+
+
+def _upload(run: RunRecord) -> None:
+    """Send what the server lacks of a run. One that is going on sends its rows itself."""
+    from evorl.record.wandb import NotSent, upload
+
+    if run.state == "running":
+        return
+    whole = config.read_run_config(run.directory, "wandb")
+    record = {"project": DEFAULT_PROJECT, **(whole.get("record") or {})}
+    try:
+        upload(run.directory, record, whole, ok=run.state == "finished")
+    except NotSent as error:
+        raise NotSent(f"{run.directory}: {error}") from None
