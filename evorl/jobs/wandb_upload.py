@@ -53,21 +53,25 @@ def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], 
     from evorl.record import wandb_report
     from evorl.record.wandb import NoServer, NotSent
 
+    failed: list[str] = []
     made = document(runs, asked.results, content, out, asked.project)
     wandb_report.write(made, out)
     print(out / wandb_report.FILE_NAME, flush=True)
     try:
         _check_mode()
-        for run in runs:
-            _upload(run)
+        failed = [reason for run in runs if (reason := _upload(run))]
         wandb_report.publish(made, out)
     except NoServer as error:
         print(f"evorl: no W&B server ({error}); the same command sends the report once there is one", file=sys.stderr)
+        return
     except NotSent as error:
-        print(f"evorl: W&B did not get everything: {error}; the same command goes on", file=sys.stderr)
-        raise SystemExit(1) from None
+        failed = [*failed, str(error)]
     else:
         print(json.loads((out / wandb_report.FILE_NAME).read_bytes())["url"])
+    if failed:
+        lines = "".join(f"\n  {reason}" for reason in failed)
+        print(f"evorl: W&B did not get everything; the same command goes on{lines}", file=sys.stderr)
+        raise SystemExit(1)
 
 
 def _check_mode() -> None:
@@ -77,15 +81,19 @@ def _check_mode() -> None:
         raise NoServer(f"WANDB_MODE={mode}")
 
 
-def _upload(run: RunRecord) -> None:
-    """Send what the server lacks of a run. One that is going on sends its rows itself."""
+def _upload(run: RunRecord) -> str:
+    """Send what the server lacks of a run; return why it did not get everything. Raises `NoServer`.
+
+    A run that is going on sends its rows itself.
+    """
     from evorl.record.wandb import NotSent, upload
 
     if run.state == "running":
-        return
+        return ""
     whole = config.read_run_config(run.directory, "wandb")
     record = {"project": DEFAULT_PROJECT, **(whole.get("record") or {})}
     try:
         upload(run.directory, record, whole, ok=run.state == "finished")
     except NotSent as error:
-        raise NotSent(f"{run.directory}: {error}") from None
+        return f"{run.directory}: {error}"
+    return ""

@@ -59,7 +59,8 @@ def test_schema_and_content() -> None:
     assert [(one.name, one.filters) for one in learning.runsets] == [
         ("a (n=2)", "Metric(\"ID\") in ['x', 'y']"), ("b's (n=1)", "Metric(\"ID\") in ['z']")
     ]  # fmt: skip
-    assert [(panel.title, panel.x, panel.y) for panel in learning.panels] == [
+    shown = [(panel.title, panel.x.name, [y.name for y in panel.y]) for panel in learning.panels]
+    assert shown == [
         ("return", "step", ["train/return", "eval/return_mean"]), ("results", "step", ["eval/win_mean"])
     ]  # fmt: skip
     assert [panel.groupby_rangefunc for panel in learning.panels] == ["minmax", "minmax"]
