@@ -151,7 +151,7 @@ def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: i
     from evorl.record.wandb import WandB, run_settings
 
     available: list[tuple[bool, Callable[[], Sink]]] = [
-        (record.tensorboard, lambda: TensorBoard(directory, offset, purge)),
+        (record.tensorboard, lambda: TensorBoard(directory, offset, purge, config)),
         (
             record.wandb != "disabled",
             lambda: WandB(directory, run_settings(directory, asdict(record), config), record.wandb),
