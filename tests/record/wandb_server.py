@@ -158,6 +158,8 @@ class Server:
         who = {"id": "1", "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "admin": False}
         return {"viewer": who | {"name": ENTITY, "teams": none, "apiKeys": none, "deletedAt": None}}
 
+    _GetDefaultEntity = _Viewer
+
     def _ServerFeaturesQuery(self, given: dict[str, Any]) -> dict[str, Any]:
         return {"serverInfo": {"features": []}}
 
