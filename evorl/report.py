@@ -21,16 +21,17 @@ import glob
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evorl import __version__
 from evorl.analysis.found import Choices, Found, check_choices
-from evorl.analysis.runs import find_runs, read_runs
+from evorl.analysis.runs import RunRecord, find_runs, read_runs
 from evorl.analysis.sweeps import pending_jobs, searches
 from evorl.cli import config
+from evorl.jobs import wandb_upload
 from evorl.util import files
 from evorl.util.errors import BadRequest, nearest
 
@@ -58,6 +59,11 @@ class Request:
     """The tables in LaTeX (booktabs), one file each."""
     live: bool = False
     """Serve the page on this machine while the runs go on, until Ctrl-C; nothing is written."""
+    wandb: Literal["report"] | None = None
+    """report: also as a W&B report, with the runs that it shows. TABLE.json of a reproduced table may be named beside
+    runs, or alone. Without a server wandb_report.json keeps it, and the same command sends it."""
+    project: str | None = None
+    """W&B project of the report; null takes that of the runs."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -69,32 +75,40 @@ def report(words: Sequence[str]) -> None:
     """Print the tables of the runs, write the report, and print where its page is. Raises `BadRequest`."""
     if {"-h", "--help"} & {*words}:
         config.parse_request(Request, ["--help"])  # prints the keys and leaves
-    named, request = parse(words)
+    named, asked, request = parse(words)
     if request.live:
         _check_live(words)
         serve(named, _choices(request))
         return
     out = _check_output(Path(request.out))
-    write_report(named, _choices(request), out)
-    print(out / "index.html")
+    runs: Sequence[RunRecord] = []
+    content: Mapping[str, bytes] = {}
+    if named:
+        runs, content = write_report(named, _choices(request), out)
+        print(out / "index.html")
+    else:
+        _write(out, {})
+    if asked is not None:
+        wandb_upload.send(asked, runs, content, out)
 
 
-def parse(words: Sequence[str]) -> tuple[list[str], Request]:
-    """The words that name directories, and the keys. Raises `BadRequest`."""
+def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Asked | None, Request]:
+    """The words that name directories, what is asked of W&B, and the keys. Raises `BadRequest`."""
     known = {field.name for field in fields(Request)}
     named = [word for word in words if word.partition("=")[0] not in known]
     request = config.parse_request(Request, [word for word in words if word not in named])
     if not request.out:
         raise BadRequest("needs a directory", key="out")
-    if not named:
+    named, asked = wandb_upload.asked(named, request.wandb, request.project)
+    if not named and not (asked and asked.results):
         raise BadRequest(f"no run directory given; {USAGE}")
     for word in named:
         _run_directories(_matching_directories(word))
-    return named, request
+    return named, asked, request
 
 
-def write_report(named: Sequence[str], choices: Choices, out: Path) -> None:
-    """Read the runs, print their tables, and write (or refresh) their report.
+def write_report(named: Sequence[str], choices: Choices, out: Path) -> tuple[Sequence[RunRecord], Mapping[str, bytes]]:
+    """Read the runs, print their tables, and write (or refresh) their report; return the runs and the files.
 
     It also lists jobs of sweeps that have not started, and draws searches over jobs. Nothing is written before
     everything is computed.
@@ -110,6 +124,12 @@ def write_report(named: Sequence[str], choices: Choices, out: Path) -> None:
     from evorl.analysis.report import compose  # imports Matplotlib and draws for seconds, while the user reads
 
     content = compose(found, choices)
+    _write(out, content)
+    return found.runs, content
+
+
+def _write(out: Path, content: Mapping[str, bytes]) -> None:
+    """Write the files of a report, and remove those of an earlier one that are no longer part of it."""
     out.mkdir(parents=True, exist_ok=True)
     stale = set(_files_of_report(out)) - set(content)
     files.write_json(out / MARK, {"report": __version__, "files": sorted(content)})
@@ -145,7 +165,7 @@ def read(named: Sequence[str]) -> Found:
 
 
 def _check_live(words: Sequence[str]) -> None:
-    for name in ("out", "csv", "parquet", "latex"):
+    for name in ("out", "csv", "parquet", "latex", "wandb"):
         if any(word.startswith(f"{name}=") for word in words):
             raise BadRequest("is for files, and live=true writes none; give one of the two", key=name)
 

@@ -40,6 +40,9 @@ TIMES = {
 }
 """Keys that depend on the clock, by file. A key is written with dots, and counts with all that lies below it."""
 
+READINGS = {"hardware"}
+"""Keys of readings, which only some rows have."""
+
 SKIPPED = ("provenance.json", "hydra.yaml", "multirun.yaml", "events.out.*", ".lock", "*.html", "*.md", "*.[ps][nv]g")
 """Files that are not compared: they name commits, commands and folders, or show what is compared elsewhere."""
 
@@ -281,7 +284,7 @@ def difference(path: str, one: Path, two: Path) -> str | None:
     for number, pair in enumerate(zip_longest(rows(one), rows(two), fillvalue="(no row)"), 1):
         if pair[0] == pair[1] and repr(pair[0]) == repr(pair[1]):
             continue
-        before, after = (dict(flat(row)) for row in pair)
+        before, after = ({k: x for k, x in flat(row) if not timed(k, READINGS)} for row in pair)
         for key in [*before, *(key for key in after if key not in before)]:
             was, now = before.get(key, "(missing)"), after.get(key, "(missing)")
             if was != now and (not timed(key, names) or "(missing)" in (was, now)):

@@ -141,8 +141,9 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 
 
 def timeless(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows without what the clock says, and without what befell the cluster."""
-    return [{k: v for k, v in row.items() if k != "time" and not k.startswith(("speed/", "cluster/"))} for row in found]
+    """Rows without what the clock says, what the hardware did, and what befell the cluster."""
+    timed = ("speed/", "hardware/", "cluster/")
+    return [{k: v for k, v in row.items() if k != "time" and not k.startswith(timed)} for row in found]
 
 
 def newest(directory: Path) -> dict[str, Any]:

@@ -19,11 +19,12 @@ from evorl.analysis.runs import RunRecord, is_number
 from evorl.analysis.scores import joint_scores, world_scores
 from evorl.analysis.sweep_figure import SweepFitness, sweep_fitness
 from evorl.analysis.sweeps import PendingJob, pending_by_world
+from evorl.record.layout import SECTIONS
 
 MAIN_METRICS = ("train/return", "eval/return_mean", "population/best")
-PREFIXES = (("train/", "eval/"), ("loss/", "policy/", "value/", "optimizer/"), ("population/",), ("",))
+PREFIXES = tuple(SECTIONS.values())
 """Prefixes of the metrics in each section of `HEADINGS`; the first match counts."""
-WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/")
+WITHOUT_PICTURE = re.compile(r"eval/.*_(min|max|std)|budget/|hardware/(cpu|memory)_")
 """Metrics that are in tables only."""
 MAX_NAMES = 40
 """Most characters of the names of several algorithms in a subtitle."""

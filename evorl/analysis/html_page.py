@@ -13,8 +13,9 @@ from pathlib import Path
 
 from evorl.analysis.figures import COLOURS, INK, MUTED, PAPER, RULE, dash_sign
 from evorl.analysis.tables import numeric_columns
+from evorl.record.layout import SECTIONS
 
-HEADINGS = ("Learning", "Losses and policy", "Population", "Speed and system")
+HEADINGS = tuple(SECTIONS)
 """Sections of metrics, in the order of the page and of ``metrics.png``."""
 
 Picture = tuple[str, bytes]

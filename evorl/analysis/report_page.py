@@ -13,6 +13,7 @@ from evorl.analysis.content import Content, WorldReport, budget, seeds
 from evorl.analysis.curves import Points, curves_json, points_per_curve
 from evorl.analysis.figures import panel_figure, render_inset
 from evorl.analysis.groups import differences, format_value
+from evorl.analysis.hardware import hardware_rows
 from evorl.analysis.html_page import Chart, Page, Picture, PopulationSection, Section
 from evorl.analysis.importance import TITLE as IMPORTANCE
 from evorl.analysis.jobs import JobLog, work_rows
@@ -24,7 +25,7 @@ from evorl.analysis.report_tables import GROUPS, RUNS, WORK, joint_tables, popul
 from evorl.analysis.runs import RunRecord, flatten
 from evorl.analysis.sweep_figure import parallel_json, sweep_figure
 from evorl.analysis.sweeps import short_names
-from evorl.analysis.tables import format_rows
+from evorl.analysis.tables import Row, format_rows
 
 CAPTION = (
     "Each thick line is the mean over the runs of a group, each smoothed by a moving mean over 1/40 of its length. "
@@ -55,6 +56,7 @@ def page_of(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> Pa
     several = len(parts) > 1
     differ = {f"Differences between the configs{f': {part.name}' if several else ''}": part for part in parts}
     folded = {title: _differences(part.runs) for title, part in differ.items()}
+    folded |= {"Hardware": _with_short_names(hardware_rows(runs), runs)}
     folded |= {"Provenance": common, "Provenance by run": own}
     pending = [job for part in parts for job in part.pending]
     where, names = short_names([*runs, *pending])
@@ -170,6 +172,11 @@ def _differences(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
         {"key": key} | {names[run.directory]: format_value(value) for run, value in zip(runs, column, strict=True)}
         for key, column in differences(runs).items()
     ]
+
+
+def _with_short_names(rows: Sequence[Row], runs: Sequence[RunRecord]) -> list[dict[str, str]]:
+    _, names = short_names(runs)
+    return format_rows([row | {"run": names[Path(row["run"])]} for row in rows]) if rows else []
 
 
 def _provenance(runs: Sequence[RunRecord]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from evorl.analysis import export
 from evorl.analysis.comparison import Comparison, comparison_text
 from evorl.analysis.content import Content, WorldReport
+from evorl.analysis.hardware import hardware_rows
 from evorl.analysis.importance import TITLE as IMPORTANCE
 from evorl.analysis.jobs import work_rows
 from evorl.analysis.latex import to_latex
@@ -47,6 +48,7 @@ def table_files(content: Content) -> dict[str, bytes]:
             for log in part.work.values()
             for row in work_rows(log)
         ],
+        "hardware": hardware_rows(content.runs),
         "importance": [{"world": part.name} | row for part in parts if part.importance for row in part.importance.rows],
     }
     files = {f"{name}.csv": to_csv(rows).encode() for name, rows in wide.items() if rows}

@@ -19,7 +19,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,7 +36,7 @@ SCHEMA = 1
 SEGMENT_BYTES = 8 << 20  # smaller segments of rows are written again with the next rows
 PIECE_BYTES = 64 << 20  # of rows in a segment, so that a large replay is not copied as a whole
 
-_TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+_TENSORS, _STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 _log = logging.getLogger("evorl")
 
 
@@ -99,7 +98,7 @@ def _write(temporary: Path, target: Path, step: int, state: StateDict, previous:
             _TENSORS: files.write(temporary / _TENSORS, tensors.encode(arrays)),
             _STATE: files.write(temporary / _STATE, [document]),
         }
-        files.write(temporary / _MANIFEST, [_manifest(step, entries)])
+        files.write(temporary / MANIFEST, [_manifest(step, entries)])
         files.sync(temporary)
         _discard(target)
         os.rename(temporary, target)
@@ -132,7 +131,7 @@ def _write_rows(
             kept.pop()
         for _, _, file in kept:
             assert previous is not None
-            _link(previous / file, directory / file)
+            files.link(previous / file, directory / file)
             entries[file] = known[file]["size"], known[file]["sha256"]
         begin = kept[-1][1] if kept else one.first
         for piece in one._replace(first=begin).pieces(PIECE_BYTES):
@@ -141,14 +140,6 @@ def _write_rows(
             kept.append([piece.first, piece.end, file])
         rows[name] = {"first": one.first, "segments": kept}
     return rows, entries
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a file system without hard links
-        shutil.copyfile(source, target)
-        files.sync(target)
 
 
 def _manifest(step: int, entries: dict[str, tuple[int, str]]) -> bytes:
@@ -293,7 +284,7 @@ def _read_rows(path: Path, manifest: dict[str, Any], found: dict[str, Any]) -> d
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    file = path / _MANIFEST
+    file = path / MANIFEST
     content = _read(file)
     try:
         manifest: dict[str, Any] = json.loads(content)

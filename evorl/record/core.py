@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from evorl.record import metrics
+from evorl.record.hardware import Hardware
 from evorl.record.json_lines import JsonLinesFile
 from evorl.util.types import StateDict
 
@@ -24,6 +25,8 @@ _log = logging.getLogger("evorl")
 class Record:
     """Settings (config group ``record``): where metrics go besides ``metrics.jsonl``."""
 
+    hardware: bool = True
+    """Whether to record what processes, machine and GPUs use (metrics ``hardware/...``)."""
     tensorboard: bool = True
     """Write TensorBoard event files into the run directory."""
     wandb: Literal["disabled", "offline", "online"] = "disabled"
@@ -33,6 +36,12 @@ class Record:
     """W&B group; null: none."""
     name: str | None = None
     """W&B run name; null: the name of the run directory."""
+    tags: tuple[str, ...] = ()
+    """W&B tags."""
+    job_type: str | None = None
+    """W&B job type; null: ``evolve`` for a population, else ``train``."""
+    artifacts: bool = False
+    """Whether W&B also gets checkpoints, as versions of one artifact."""
 
 
 class Sink(Protocol):
@@ -62,6 +71,7 @@ class Recorder:
         self._started_at: float = time.monotonic() - state["time"]
         self._steps: dict[str, int] = dict(state["steps"])
         self._prefixes: dict[str, str] = {}
+        self._hardware = Hardware() if record.hardware else None
         self._sinks = _sinks(
             directory, record, config, self._rows.offset, purge=max(self._steps.values(), default=-1) + 1
         )
@@ -74,12 +84,16 @@ class Recorder:
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Append one row: the values of these metrics after ``step`` environment steps.
 
-        Values that are not finite become null. On a full disk a warning is logged and the rows wait in memory.
+        Every few seconds a row also gets readings of the hardware; they are no part of the recorder's state, which must
+        not depend on the time. Values that are not finite become null. On a full disk a warning is logged and the rows
+        wait in memory.
         Raises ValueError for an unregistered name, and for a step that is not above the last step of its prefix.
         """
         self._advance(step, {self._prefix(name) for name in values})
         row = {"step": step, "time": round(self.time, 3)}
         row.update((name, value if type(value) is int else float(value)) for name, value in values.items())
+        if self._hardware is not None and self._hardware.due():
+            row.update(self._hardware.read())
         self._rows.append([row])
         for sink in self._sinks:
             sink.check()
@@ -134,12 +148,14 @@ def _offsets(state: StateDict) -> dict[str, int]:
 
 def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: int, purge: int) -> list[Sink]:
     from evorl.record.tensorboard import TensorBoard
-    from evorl.record.wandb import WandB
+    from evorl.record.wandb import WandB, run_settings
 
-    wandb = {"mode": record.wandb, "project": record.project, "group": record.group, "name": record.name}
     available: list[tuple[bool, Callable[[], Sink]]] = [
-        (record.tensorboard, lambda: TensorBoard(directory, offset, purge)),
-        (record.wandb != "disabled", lambda: WandB(directory, wandb, config)),
+        (record.tensorboard, lambda: TensorBoard(directory, offset, purge, config)),
+        (
+            record.wandb != "disabled",
+            lambda: WandB(directory, run_settings(directory, asdict(record), config), record.wandb),
+        ),
     ]
     return [sink for enabled, start in available if enabled and (sink := _start_sink(start))]
 

@@ -180,6 +180,23 @@ METRICS: dict[str, Metric] = {
     "cluster/sent": Metric(
         "bytes", "arrays sent to other machines, by the driver and by workers that relay them, since the start"
     ),
+    # Hardware: in one row every five seconds, for the time since the row before that had them.
+    "hardware/cpu": Metric("cores", "processor time of the run's processes on the driver's machine, per second"),
+    "hardware/cpu_<process>": Metric(
+        "cores", "the same of one process: driver, worker_N, learner_N; others: all that these started"
+    ),
+    "hardware/memory": Metric("MiB", "memory of these processes; pages that they share count in each of them"),
+    "hardware/memory_<process>": Metric("MiB", "the same of one process"),
+    "hardware/machine_cpu": Metric("fraction", "share of the cores of the machine that work, whoever they work for"),
+    "hardware/machine_memory": Metric("fraction", "share of the machine's memory that is in use"),
+    "hardware/network_sent": Metric("bytes/s", "sent by the machine to others"),
+    "hardware/network_received": Metric("bytes/s", "received by the machine from others"),
+    "hardware/energy_cpu": Metric(
+        "J", "energy of the machine's processors (RAPL) since the last reading, where it may be read"
+    ),
+    "hardware/energy_gpu_<gpu>": Metric("J", "energy of a GPU since the last reading"),
+    "hardware/gpu_<gpu>": Metric("fraction", "share of the time in which a GPU worked, whoever it worked for"),
+    "hardware/gpu_memory_<gpu>": Metric("MiB", "memory of a GPU that is in use"),
 }
 
 

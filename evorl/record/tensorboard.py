@@ -1,13 +1,16 @@
-"""TensorBoard sink: a thread that copies the rows of ``metrics.jsonl`` into an event file."""
+"""TensorBoard sink: a thread that copies the rows of ``metrics.jsonl`` into an event file.
+
+The file also has the layout of the dashboard and the hyper-parameters of the run (`evorl.record.tensorboard_layout`).
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evorl.record.metrics_tail import Row, follow_rows
 
@@ -22,10 +25,10 @@ _log = logging.getLogger("evorl")
 class TensorBoard:
     """Sink for the rows after byte ``offset``. TensorBoard discards earlier events from step ``purge`` on."""
 
-    def __init__(self, directory: Path, offset: int, purge: int) -> None:
-        self._over = threading.Event()
+    def __init__(self, directory: Path, offset: int, purge: int, config: Mapping[str, Any]) -> None:
+        self._over, self._ok = threading.Event(), False
         self._thread = threading.Thread(
-            target=self._run, args=(directory, offset, purge), name="tensorboard", daemon=True
+            target=self._run, args=(directory, offset, purge, config), name="tensorboard", daemon=True
         )
         self._thread.start()
 
@@ -34,14 +37,16 @@ class TensorBoard:
 
     def close(self, ok: bool) -> None:
         """Let the thread read to the end of the file, for at most `_CLOSE_TIMEOUT_S` seconds."""
+        self._ok = ok
         self._over.set()
         self._thread.join(_CLOSE_TIMEOUT_S)
         if self._thread.is_alive():
             _log.warning("TensorBoard's events did not reach the disk in time; metrics.jsonl has every row")
 
-    def _run(self, directory: Path, offset: int, purge: int) -> None:
+    def _run(self, directory: Path, offset: int, purge: int, config: Mapping[str, Any]) -> None:
         try:
-            write_events(directory, follow_rows(directory / "metrics.jsonl", offset, self._wait), purge)
+            rows = follow_rows(directory / "metrics.jsonl", offset, self._wait)
+            write_events(directory, rows, purge, config, lambda: self._ok)
         except Exception as error:
             _log.warning("TensorBoard stopped (%s: %s); metrics.jsonl goes on", type(error).__name__, error)
 
@@ -49,22 +54,31 @@ class TensorBoard:
         return self._over.wait(_PERIOD_S)
 
 
-def write_events(directory: Path, rows: Iterable[Row], purge: int) -> None:
-    """Write these rows to a new event file and flush each of them."""
+def write_events(
+    directory: Path, rows: Iterable[Row], purge: int, config: Mapping[str, Any], ok: Callable[[], bool]
+) -> None:
+    """Write these rows to a new event file and flush each of them; ``ok``: at the end, whether the run did not fail."""
     # Imported in the sink's thread: the import takes as long as all other start-up work of a run.
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
     from tensorboard.summary.writer.record_writer import RecordWriter
+
+    from evorl.record.tensorboard_layout import end_summary, layout_summary, start_summary
 
     with (directory / _file_name()).open("xb") as file:
         writer = RecordWriter(file)
         for event in (
             Event(wall_time=time.time(), file_version="brain.Event:2"),
             Event(wall_time=time.time(), step=purge, session_log=SessionLog(status=SessionLog.START)),
+            Event(wall_time=time.time(), summary=layout_summary()),
+            Event(wall_time=time.time(), summary=start_summary(config)),
         ):
             writer.write(event.SerializeToString())
         writer.flush()
         for row in rows:
             writer.write(_event(row).SerializeToString())
+            writer.flush()
+        if ok():
+            writer.write(Event(wall_time=time.time(), summary=end_summary()).SerializeToString())
             writer.flush()
 
 

@@ -7,9 +7,14 @@ The library runs in a process of its own because it can block: without a network
 * stdout: a "+" once the library is ready;
 * stderr: ``wandb/evorl.log``.
 
-Each row becomes one W&B history entry, in order, with the environment step as its x axis. A resumed online run keeps
-its id and skips the rows that the server has already, since an exact resume produces the same rows again. An offline
-run is written completely at each start, so the newest offline directory contains all rows.
+Row n of the file becomes step n of W&B's history, with the environment step as its x axis. A resumed online run keeps
+its id, and the server says how many rows it has: these are skipped, since an exact resume produces the same rows
+again. So every row arrives once, however often run, child or server were interrupted, and `upload` sends what the
+server still lacks of a run that is over. An offline run is written completely at each start, so the newest offline
+directory contains all rows.
+
+Films and the result become the run's summary. With ``record.artifacts`` checkpoints become versions of an artifact;
+the server keeps one version of equal files, so a checkpoint that is sent again adds none.
 """
 
 from __future__ import annotations
@@ -21,10 +26,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import psutil
 
 from evorl.record.metrics_tail import follow_rows
 from evorl.util import files
@@ -33,10 +41,57 @@ from evorl.util.poll import readable
 _CLOSE_TIMEOUT_S = 2.0
 _CLOSE_TIMEOUT_ONLINE_S = 15.0  # if the child has reached its server
 _CHILD_TIMEOUT_S = 60  # after the end of the run the child exits by SIGALRM, even if the library blocks
+_ARTIFACTS_TIMEOUT_S = 600  # the same if it has checkpoints to send
+UPLOAD_TIMEOUT_S = 300
 _INIT_TIMEOUT_S = 30.0
 _PERIOD_S = 1.0
-_OFFLINE_INSTEAD = 3  # exit code
+_OFFLINE_INSTEAD, NO_SERVER = 3, 4  # exit codes
 _log = logging.getLogger("evorl")
+
+
+def run_settings(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what W&B is told of a run. ``record``: config group ``record``; ``config``: the whole config."""
+    return {
+        "project": record["project"],
+        "group": record.get("group"),
+        "name": record.get("name") or directory.name,
+        "tags": [*record.get("tags", ())],
+        "job_type": record.get("job_type") or ("evolve" if config.get("ec") else "train"),
+        "artifacts": bool(record.get("artifacts")),
+        "config": {key: value for key, value in config.items() if key != "record"},
+    }
+
+
+def run_id(directory: Path) -> str:
+    """Return the W&B id of a run: random, and kept when the run is resumed or its directory moved."""
+    file = directory / "wandb" / "evorl.id"
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(os.urandom(6).hex())
+    return file.read_text()
+
+
+def quiet_settings() -> Any:
+    """Return the library's settings: no output, and no readings of the hardware beside ours."""
+    import wandb
+
+    return wandb.Settings(
+        silent=True, console="off", init_timeout=_INIT_TIMEOUT_S, disable_git=True, x_disable_stats=True
+    )
+
+
+def films_of(directory: Path) -> list[Path]:
+    """Return the films of a run directory."""
+    found = sorted((directory / "videos").glob("*.*"))
+    return [file for file in found if file.suffix in (".mp4", ".gif") and not file.name.startswith(".")]
+
+
+def film(file: Path) -> Any:
+    """Return a film as the library takes it."""
+    import wandb
+
+    kind: Any = file.suffix[1:]
+    return wandb.Video(str(file), format=kind)
 
 
 # ------------------------------------------------------------------ in the run's process
@@ -45,19 +100,16 @@ _log = logging.getLogger("evorl")
 class WandB:
     """The sink in the run's process: starts the child, logs a warning if it fails, waits for it at the end.
 
-    ``settings``: ``mode`` (offline or online), ``project``, ``group`` and ``name`` as in config group ``record``.
+    ``settings``: see `run_settings`; ``mode``: offline, online, or ``upload`` (online or not at all).
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, Any], mode: str) -> None:
         home = directory / "wandb"
         home.mkdir(exist_ok=True)
-        self._home, self._online, self._warned = home, settings["mode"] == "online", False
-        first_line = {
-            **settings,
-            "name": settings["name"] or directory.name,
-            "config": dict(config),
-            "child_timeout_s": _CHILD_TIMEOUT_S,
-        }
+        self._home, self._online, self._warned = home, mode != "offline", False
+        timeout_s = _ARTIFACTS_TIMEOUT_S if settings["artifacts"] else _CHILD_TIMEOUT_S
+        self._timeout_s = UPLOAD_TIMEOUT_S + timeout_s if mode == "upload" else timeout_s
+        first_line = {**settings, "mode": mode, "child_timeout_s": self._timeout_s}
         with (home / "evorl.log").open("ab") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "evorl.record.wandb", str(directory.resolve())],
@@ -80,19 +132,36 @@ class WandB:
     def close(self, ok: bool) -> None:
         """Close the pipes and wait a few seconds for the child to finish."""
         timeout = _CLOSE_TIMEOUT_ONLINE_S if self._online and self._ready() else _CLOSE_TIMEOUT_S
-        if ok:
-            self._send(b"done\n")
-        for pipe in (self._child.stdin, self._child.stdout):
-            assert pipe is not None
-            pipe.close()
+        self._close_pipes(ok)
         try:
             self._child.wait(timeout)
             self.check()
         except subprocess.TimeoutExpired:
             self._child.returncode = 0  # suppresses the ResourceWarning: the child is not waited for any more
             _log.warning(
-                "W&B is not done yet: it has %d s more, in the background, to finish %s", _CHILD_TIMEOUT_S, self._home
+                "W&B is not done yet: it has %d s more, in the background, to finish %s", self._timeout_s, self._home
             )
+
+    def wait(self, ok: bool) -> None:
+        """Wait until the child has sent everything. Raises `NoServer`, `NotSent`."""
+        self._close_pipes(ok)
+        try:
+            code = self._child.wait()
+        except BaseException:
+            self._child.kill()
+            self._child.wait()
+            raise
+        if code == NO_SERVER:
+            raise NoServer(last_line(self._home / "evorl.log"))
+        if code:
+            raise NotSent(self._reason(code))
+
+    def _close_pipes(self, ok: bool) -> None:
+        if ok:
+            self._send(b"done\n")
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def _send(self, line: bytes) -> None:
         assert self._child.stdin is not None
@@ -105,9 +174,35 @@ class WandB:
 
     def _reason(self, code: int) -> str:
         if code == _OFFLINE_INSTEAD:
-            return f"could not reach its server; `wandb sync {self._home}/offline-run-*` uploads the run"
-        lines = (self._home / "evorl.log").read_text(errors="replace").strip().splitlines()
-        return f"stopped with code {code} ({lines[-1].strip() if lines else 'no output'})"
+            return (
+                f"could not reach its server; `python -m evorl.report {self._home.parent} wandb=report` or "
+                f"`wandb sync {self._home}/offline-run-*` uploads the run"
+            )
+        if code == -signal.SIGALRM:
+            return f"was not done within {self._timeout_s} s"
+        return f"stopped with code {code} ({last_line(self._home / 'evorl.log')})"
+
+
+class NoServer(RuntimeError):
+    """The W&B server was out of reach."""
+
+
+class NotSent(RuntimeError):
+    """The W&B server was reached and did not get everything."""
+
+
+def upload(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any], ok: bool) -> None:
+    """Send to the server what it lacks of a run that is over. Raises `NoServer`, `NotSent`. Can be repeated.
+
+    ``ok``: the run did not fail.
+    """
+    WandB(directory, run_settings(directory, record, config), "upload").wait(ok)
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log, which tells why a child failed."""
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else "no output"
 
 
 # ------------------------------------------------------------------ in the child
@@ -119,18 +214,47 @@ def main(directory: Path) -> int:
     os.dup2(2, 1)  # redirect prints of the library to the log
     settings = json.loads(sys.stdin.readline())
     parent = _Parent(settings.pop("child_timeout_s"))
+    artifacts = settings.pop("artifacts")
+    _wait_for_others(directory)
     run, code = _init(directory, settings)
+    if run is None:
+        return code
     with suppress(BrokenPipeError):  # the run may be over already
         os.write(ready, b"+")
-    for index, row in enumerate(follow_rows(directory / "metrics.jsonl", 0, parent.wait)):
-        if index >= run.step:
-            run.log({"step": row.step, "time": row.time, **row.metrics})
+    known = run.starting_step  # rows that the server has
+    checkpoints = _checkpoints(run, directory) if artifacts else None
+
+    def wait() -> bool:
+        if checkpoints is not None and not run.offline:  # offline, only those that the run keeps at its end
+            checkpoints.send()
+        return parent.wait()
+
+    for index, row in enumerate(follow_rows(directory / "metrics.jsonl", 0, wait)):
+        if index >= known:
+            run.log({"step": row.step, "time": row.time, **row.metrics}, step=index, commit=True)
+    if checkpoints is not None:
+        checkpoints.send()
+    _summarize(run, directory, checkpoints)
     run.finish(exit_code=0 if parent.ok else 1)
+    if checkpoints is not None and not run.offline:
+        checkpoints.close()
     return code
 
 
+def _wait_for_others(directory: Path) -> None:
+    """Wait until no other process sends this run: one of an earlier attempt may still be at it."""
+    import fcntl
+
+    descriptor = os.open(directory / "wandb" / "evorl.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # until this process ends
+
+
 def _init(directory: Path, settings: dict[str, Any]) -> tuple[Any, int]:
-    """Return the W&B run and the exit code: 0, or `_OFFLINE_INSTEAD` if the server was out of reach."""
+    """Return the W&B run and the exit code: 0, or `_OFFLINE_INSTEAD` if the server was out of reach.
+
+    In mode upload there is no run then, and the code is `NO_SERVER`.
+    """
     import wandb
 
     mode = settings.pop("mode")
@@ -138,27 +262,49 @@ def _init(directory: Path, settings: dict[str, Any]) -> tuple[Any, int]:
         **settings,
         "dir": str(directory),
         "resume": "allow",
-        "id": _identity(directory),
+        "id": run_id(directory),
         "reinit": "create_new",
+        "settings": quiet_settings(),
     }
-    quiet = wandb.Settings(silent=True, console="off", init_timeout=_INIT_TIMEOUT_S, disable_git=True)
     try:
-        run, code = wandb.init(mode=mode, settings=quiet, **arguments), 0
+        run, code = wandb.init(mode="offline" if mode == "offline" else "online", **arguments), 0
     except Exception as error:
         if mode == "offline":
             raise
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        run, code = wandb.init(mode="offline", settings=quiet, **arguments), _OFFLINE_INSTEAD
+        print(f"{type(error).__name__}: {' '.join(str(error).split())}", file=sys.stderr)
+        if mode == "upload":
+            return None, NO_SERVER
+        wandb.teardown()  # its process would not begin a run of this id again
+        run, code = wandb.init(mode="offline", **arguments), _OFFLINE_INSTEAD
     run.define_metric("*", step_metric="step")
     return run, code
 
 
-def _identity(directory: Path) -> str:
-    """Return the W&B id of this run: random, and kept when the run is resumed or its directory moved."""
-    file = directory / "wandb" / "evorl.id"
-    if not file.exists():
-        file.write_text(os.urandom(6).hex())
-    return file.read_text()
+def _checkpoints(run: Any, directory: Path) -> Any:
+    from evorl.record.wandb_artifacts import Checkpoints
+
+    return Checkpoints(run, directory)
+
+
+def _summarize(run: Any, directory: Path, checkpoints: Any) -> None:
+    """Add films and, of a finished run, the result to the summary; tell the best checkpoint."""
+    for file in films_of(directory):
+        run.summary[f"films/{file.stem}"] = film(file)
+    try:
+        result = json.loads((directory / "result.json").read_bytes())
+    except FileNotFoundError:
+        return
+    run.summary.update({f"result/{name}": value for name, value in _numbers(result)})
+    if checkpoints is not None and result.get("best") and "step" in result["best"]:
+        checkpoints.tell_best(result["best"]["step"])
+
+
+def _numbers(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float | None]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{prefix}{name}/")
+        elif value is None or isinstance(value, int | float):
+            yield f"{prefix}{name}", value
 
 
 class _Parent:
@@ -175,7 +321,22 @@ class _Parent:
     def _listen(self, child_timeout_s: int) -> None:
         self.ok = sys.stdin.readline() == "done\n"
         self._over.set()
-        signal.alarm(child_timeout_s)  # ends the process even if the library blocks
+        end_after(child_timeout_s)
+
+
+def end_after(seconds: int) -> NoReturn:
+    """End this process by SIGALRM, even if the library blocks, and with it the library's own process.
+
+    That one would go on trying for days, and send the same rows again beside a later process.
+    """
+    signal.alarm(seconds + 5)  # if this thread does not get there
+    time.sleep(seconds)
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            process.kill()
+    signal.alarm(0)
+    os.kill(os.getpid(), signal.SIGALRM)
+    raise AssertionError("a process survived SIGALRM")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,17 @@ def replace(path: Path, content: bytes) -> None:
     write(temporary, [content])
     os.replace(temporary, path)
     sync(path.parent)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name, or copy it to stable storage where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)
+        sync(target)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,17 +1,24 @@
+import json
 import logging
 import math
+import re
 import threading
 import warnings
 from pathlib import Path
 
 import pytest
 
-from evorl.record import tensorboard
+from evorl.record import layout, tensorboard
 from evorl.record.core import Record, Recorder
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the reader's own
+    from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.context import RequestContext
+    from tensorboard.plugins import base_plugin
+    from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
+    from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 
 
 def events(directory: Path) -> dict[str, list[tuple[int, float]]]:
@@ -59,7 +66,7 @@ def test_off_writes_none(tmp_path: Path) -> None:
 
 
 def test_exception_in_the_thread_causes_one_warning(tmp_path: Path, monkeypatch, caplog) -> None:
-    def write_events(directory: Path, rows, purge: int) -> None:
+    def write_events(directory: Path, rows, *_) -> None:
         next(iter(rows))
         raise RuntimeError("no protobuf today")
 
@@ -90,7 +97,7 @@ def test_a_missing_file_stops_only_the_events(tmp_path: Path, caplog) -> None:
     with caplog.at_level(logging.WARNING, "evorl"):
         gone = tmp_path / "gone"
         gone.mkdir()
-        sink = tensorboard.TensorBoard(gone, 0, 0)  # no metrics file to read
+        sink = tensorboard.TensorBoard(gone, 0, 0, {})  # no metrics file to read
         sink.close(True)
     assert "TensorBoard stopped (FileNotFoundError" in caplog.text
 
@@ -101,3 +108,67 @@ def test_close_twice_is_fine(tmp_path: Path, closes: int) -> None:
     for _ in range(closes):
         recorder.close()
     assert not any(thread.name == "tensorboard" for thread in threading.enumerate())
+
+
+# ------------------------------------------------------------------ layout and hyper-parameters
+
+
+def record_runs(place: Path) -> None:
+    """Two runs that differ in their seed, one of which fails; the second one goes on once."""
+    config = {"seed": 1, "rl": {"lr": 1e-3, "net": {"hidden": [8]}, "clip": None}, "ec": {}, "record": {"group": "g"}}
+    with Recorder(place / "0", Record(), config) as recorder:
+        recorder.write(10, {"train/return": 3.0})
+    with pytest.raises(KeyError), Recorder(place / "1", Record(), config | {"seed": 2}) as recorder:
+        recorder.write(10, {"train/return": 5.0, "train/win": 1.0})
+        state = recorder.state_dict()
+        raise KeyError
+    with Recorder(place / "1", Record(), config | {"seed": 2}, state) as recorder:
+        recorder.write(20, {"train/return": 7.0})
+
+
+@pytest.fixture
+def board(tmp_path: Path):
+    """What a TensorBoard without a server shows of two runs: the layout, and the groups of hyper-parameters."""
+    for name in ("0", "1"):
+        (tmp_path / name).mkdir()
+    record_runs(tmp_path)
+    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
+    multiplexer.Reload()
+    provider = data_provider.MultiplexerDataProvider(multiplexer, str(tmp_path))
+    context = base_plugin.TBContext(data_provider=provider, logdir=str(tmp_path))
+    layout = CustomScalarsPlugin(context).layout_impl(RequestContext(), "")
+    hyper = backend_context.Context(context)
+    experiment = hyper.experiment_from_metadata(
+        RequestContext(), "", True, hyper.hparams_metadata(RequestContext(), ""),
+        hyper.hparams_from_data_provider(RequestContext(), "", limit=None),
+    )  # fmt: skip
+    wanted = api_pb2.ListSessionGroupsRequest(
+        start_index=0, slice_size=10, aggregation_type=api_pb2.AGGREGATION_AVG,
+        allowed_statuses=[api_pb2.STATUS_SUCCESS, api_pb2.STATUS_FAILURE, api_pb2.STATUS_RUNNING],
+    )  # fmt: skip
+    groups = list_session_groups.Handler(RequestContext(), hyper, "", wanted).run()
+    return layout, experiment, groups
+
+
+def test_custom_scalars_have_the_layout(board) -> None:
+    found = json.loads(board[0])["category"]
+    assert [one["title"] for one in found] == list(layout.SECTIONS)
+    assert [one.get("closed", False) for one in found] == [False, True, True, True]
+    shown = {chart["title"]: chart["multiline"]["tag"] for chart in found[0]["chart"]}
+    assert list(shown) == list(layout.charts()["Learning"])  # runs that share it do not repeat it
+    for name, title in {"train/return": "return", "eval/return_mean": "return", "train/win": "results"}.items():
+        assert [t for t, tags in shown.items() if any(re.match(tag, name) for tag in tags)] == [title]
+
+
+def test_hyper_parameters(board) -> None:
+    (group,) = board[2].session_groups  # a group of two seeds
+    assert sorted(session.name for session in group.sessions) == ["0", "1"]
+    values = {name: getattr(x, x.WhichOneof("kind")) for name, x in group.hparams.items()}
+    assert {name: values[name] for name in ("rl.lr", "rl.net.hidden", "rl.clip", "ec")} == {
+        "rl.lr": 1e-3, "rl.net.hidden": "[8]", "rl.clip": "null", "ec": "{}"
+    }  # fmt: skip
+    assert not any(name.startswith("record") for name in values)
+    status = {session.name: session.status for session in group.sessions}
+    returns = {one.name.tag: one.value for one in group.metric_values}
+    assert returns["train/return"] == 5.0  # the mean of 3 and 7
+    assert set(status.values()) == {api_pb2.STATUS_SUCCESS}  # the resume of the one that failed has ended, too

@@ -52,18 +52,26 @@ class Settings:
 
 
 class Run:
-    step = int(os.environ.get("FAKE_STEP", "0"))
+    id = "an-id"
+    starting_step = int(os.environ.get("FAKE_STEP", "0"))
+    offline = False
+    summary = {}
 
     def define_metric(self, name, step_metric):
         note(define=name, step_metric=step_metric)
 
-    def log(self, row):
+    def log(self, row, step, commit):
         at("log")
-        note(row=row)
+        assert commit
+        note(row=row, index=step)
 
     def finish(self, exit_code):
         at("finish")
-        note(finish=exit_code)
+        note(finish=exit_code, **({"summary": self.summary} if self.summary else {}))
+
+
+def teardown():
+    pass
 
 
 def init(mode, settings, **arguments):
@@ -98,17 +106,19 @@ def notes(log: Path) -> list[dict[str, Any]]:
 
 
 def test_rows_and_settings_reach_the_library(tmp_path: Path, library: Path) -> None:
-    run(tmp_path / "run", project="p", group="g", name="n").close()
+    run(tmp_path / "run", project="p", group="g", name="n", tags=("a", "b"), job_type="j").close()
     init, define, *rows, finish = notes(library)
     assert init.pop("settings")["silent"] is True
     assert len(init.pop("id")) == 12
     assert init == {
-        "init": "offline", "project": "p", "group": "g", "name": "n", "config": {"mdp": {"id": "pong"}, "path": "x"},
+        "init": "offline", "project": "p", "group": "g", "name": "n", "tags": ["a", "b"], "job_type": "j",
+        "config": {"mdp": {"id": "pong"}, "path": "x"},
         "dir": str(tmp_path / "run"), "resume": "allow", "reinit": "create_new",
     }  # fmt: skip
     assert define == {"define": "*", "step_metric": "step"}
     assert [row["row"]["train/return"] for row in rows] == [0.5, 1.0, 1.5]
     assert [row["row"]["step"] for row in rows] == [1, 2, 3]
+    assert [row["index"] for row in rows] == [0, 1, 2]
     assert finish == {"finish": 0}
 
 
@@ -116,6 +126,25 @@ def test_a_failed_run_is_marked(tmp_path: Path, library: Path) -> None:
     with pytest.raises(KeyboardInterrupt), run(tmp_path / "run"):
         raise KeyboardInterrupt
     assert notes(library)[-1] == {"finish": 1}
+
+
+@pytest.mark.parametrize(("ec", "expected"), [(None, "train"), ({"population": 4}, "evolve")])
+def test_job_type(tmp_path: Path, ec: Any, expected: str) -> None:
+    record = {"project": "p", "_target_": "x"}  # of a run that is older than the other keys
+    settings = sink.run_settings(tmp_path / "7", record, {"ec": ec, "record": record, "seed": 1})
+    assert settings == {
+        "project": "p", "group": None, "name": "7", "tags": [], "job_type": expected, "artifacts": False,
+        "config": {"ec": ec, "seed": 1},
+    }  # fmt: skip
+
+
+def test_the_result_is_the_summary(tmp_path: Path, library: Path) -> None:
+    with run(tmp_path / "run"):
+        result = {"steps": 3, "fitness": None, "eval": {"return_mean": 1.5}, "best": {"words": "no number", "step": 2}}
+        (tmp_path / "run" / "result.json").write_text(json.dumps(result))
+    assert notes(library)[-1]["summary"] == {
+        "result/steps": 3, "result/fitness": None, "result/eval/return_mean": 1.5, "result/best/step": 2
+    }  # fmt: skip
 
 
 def test_each_job_is_its_own_run_and_a_resumed_one_the_same(tmp_path: Path, library: Path) -> None:

@@ -12,6 +12,7 @@ import socket
 import struct
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from evorl.cluster.core import Make
@@ -138,6 +139,7 @@ class Supervisor:
         def work() -> None:
             os.setpgid(0, 0)
             die_with_parent(supervisor)
+            Path("/proc/self/comm").write_text(f"worker {worker}")
             out_of_memory.prefer_as_victim()
             orphans.tag_children(_name(plan, worker, life))
             alive = lambda: os.getppid() == supervisor  # noqa: E731

@@ -1,0 +1,98 @@
+"""``wandb=report`` of ``evorl.report``: send runs and their report to W&B."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evorl.analysis.reproduced import read_result
+from evorl.analysis.runs import RunRecord
+from evorl.analysis.wandb_document import DEFAULT_PROJECT, document
+from evorl.cli import config
+from evorl.util.errors import BadRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the command line says about W&B."""
+
+    project: str | None
+    results: Sequence[Path]
+    """Files of reproduced tables."""
+
+
+def asked(named: Sequence[str], wandb: str | None, project: str | None) -> tuple[list[str], Asked | None]:
+    """Return the words that are no results of reproduced tables, and what is asked of W&B; None if nothing is.
+
+    Raises `BadRequest`.
+    """
+    results = [Path(word) for word in named if word.endswith(".json") and Path(word).is_file()]
+    if wandb is None:
+        if project is not None:
+            raise BadRequest("goes with wandb=report", "project")
+        for file in results:
+            raise BadRequest(f"{file} is no run directory; results of reproduced tables go with wandb=report")
+        return list(named), None
+    if project == "":
+        raise BadRequest("needs a name", "project")
+    for file in results:
+        read_result(file)
+    return [word for word in named if Path(word) not in results], Asked(project=project, results=results)
+
+
+def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], out: Path) -> None:
+    """Write the report as JSON, then send what the server lacks of the runs, and the report.
+
+    Prints what happens. Raises SystemExit if the server was reached and something did not arrive.
+    """
+    from evorl.record import wandb_report
+    from evorl.record.wandb import NoServer, NotSent
+
+    failed: list[str] = []
+    made = document(runs, asked.results, content, out, asked.project)
+    wandb_report.write(made, out)
+    print(out / wandb_report.FILE_NAME, flush=True)
+    try:
+        _check_mode()
+        failed = [reason for run in runs if (reason := _upload(run))]
+        wandb_report.publish(made, out)
+    except NoServer as error:
+        print(f"evorl: no W&B server ({error}); the same command sends the report once there is one", file=sys.stderr)
+        return
+    except NotSent as error:
+        failed = [*failed, str(error)]
+    else:
+        print(json.loads((out / wandb_report.FILE_NAME).read_bytes())["url"])
+    if failed:
+        lines = "".join(f"\n  {reason}" for reason in failed)
+        print(f"evorl: W&B did not get everything; the same command goes on{lines}", file=sys.stderr)
+        raise SystemExit(1)
+
+
+def _check_mode() -> None:
+    from evorl.record.wandb import NoServer
+
+    if (mode := os.environ.get("WANDB_MODE", "online")) != "online":
+        raise NoServer(f"WANDB_MODE={mode}")
+
+
+def _upload(run: RunRecord) -> str:
+    """Send what the server lacks of a run; return why it did not get everything. Raises `NoServer`.
+
+    A run that is going on sends its rows itself.
+    """
+    from evorl.record.wandb import NotSent, upload
+
+    if run.state == "running":
+        return ""
+    whole = config.read_run_config(run.directory, "wandb")
+    record = {"project": DEFAULT_PROJECT, **(whole.get("record") or {})}
+    try:
+        upload(run.directory, record, whole, ok=run.state == "finished")
+    except NotSent as error:
+        return f"{run.directory}: {error}"
+    return ""
