@@ -14,8 +14,9 @@ INTRODUCTION = """\
 # Tables and figures of the four systems
 
 A row is a table, a figure or a claim of a paper. **Reproduced** means that the published size was run, **scaled** a
-smaller one (`profile=ci`), **not run** neither; a result may still differ from the claim, so both are shown. Intervals
-are 95 % unless a page says otherwise. Core hours are measured where a result has them, else estimated (about).
+smaller one (`profile=ci`), **not run** neither; a result may still differ from the claim, so both are shown. Numbers in
+brackets and after ± are 95 % intervals, those in parentheses are of each seed. Core hours are measured where a result
+has them (wall time of the jobs, also of a busy machine), else estimated (about).
 
     make setup
     .venv/bin/python -m evorl.reproduce                                   # this list
