@@ -11,7 +11,6 @@ from pathlib import Path
 
 from evorl.analysis.reproduced import read_result
 from evorl.analysis.runs import RunRecord
-from evorl.analysis.wandb_document import DEFAULT_PROJECT, document
 from evorl.cli import config
 from evorl.util.errors import BadRequest
 
@@ -49,6 +48,7 @@ def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], 
 
     Prints what happens. Raises SystemExit if the server was reached and something did not arrive.
     """
+    from evorl.analysis.wandb_document import document
     from evorl.record import wandb_report
     from evorl.record.wandb import NoServer, NotSent
 
@@ -85,6 +85,7 @@ def _upload(run: RunRecord) -> str:
 
     A run that is going on sends its rows itself.
     """
+    from evorl.analysis.wandb_document import DEFAULT_PROJECT
     from evorl.record.wandb import NotSent, upload
 
     if run.state == "running":

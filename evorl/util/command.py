@@ -10,7 +10,7 @@ from pathlib import Path
 
 NEEDED = (
     *("hydra", "omegaconf", "torch", "ray", "zmq", "gymnasium", "wandb", "numpy", "safetensors", "msgspec", "yaml"),
-    *("rich", "tensorboard", "matplotlib"),
+    *("rich", "tensorboard", "matplotlib", "psutil", "wandb_workspaces"),
 )
 """Modules of the packages that evorl depends on."""
 
