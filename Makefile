@@ -10,7 +10,7 @@ CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorbo
 	markdown protobuf setuptools werkzeug
 SAMPLE_FACTORY := sample-factory==2.1.1 gymnasium==0.29.1 numpy==1.26.4 signal-slot-mp faster-fifo ale-py colorlog \
 	opencv-python-headless threadpoolctl psutil wandb huggingface-hub tensorboard
-EXTRAS := dev,mujoco,box2d,atari,video,qd,ray-launcher
+EXTRAS := dev,mujoco,box2d,atari,video,qd,ray-launcher,gpu
 PYTHON ?=
 
 # make takes KEY=VALUE for a variable of its own: what no rule here reads was meant for evorl.

@@ -88,6 +88,7 @@ def test_cartpole_is_told_by_generation(tmp_path: Path) -> None:
     assert made.rl.net.activation == "tanh"  # whatever conf/tuned has for CartPole
 
 
+@pytest.mark.learn
 def test_the_best_walk_is_evaluated_and_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.marvin import walk
 
@@ -103,6 +104,7 @@ def test_the_best_walk_is_evaluated_and_filmed(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "walk.mp4").stat().st_size > 0
 
 
+@pytest.mark.learn
 def test_both_ends_of_a_front_are_evaluated_again_and_filmed(tmp_path: Path) -> None:
     from benchmarks.lamarckian import nsga2
 

@@ -213,6 +213,7 @@ def test_random_kills_change_no_answer(spawn: Callable[..., Group], rounds: int)
     assert worker_pool(group).replaced > rounds // 30
 
 
+@pytest.mark.fault
 def test_a_relay_that_hangs_does_not_block_others(spawn: Callable[..., Group]) -> None:
     group = spawn(deadline_s=4.0)
     group.all("digest", np.zeros(LARGE // 80))

@@ -36,9 +36,8 @@ def gone(pids: list[int]) -> bool:
     return not any(title(pid) for pid in pids)
 
 
-@pytest.mark.parametrize(
-    "words", [pytest.param(PPO, id="ppo", marks=pytest.mark.fault), pytest.param(VTRACE, id="vtrace on workers")]
-)
+@pytest.mark.fault
+@pytest.mark.parametrize("words", [PPO, VTRACE], ids=["ppo", "vtrace on workers"])
 def test_killed_in_every_way_it_ends_the_same(words: list[str], place: Path) -> None:
     it = Victim(place, *words, start_up=False)
     try:

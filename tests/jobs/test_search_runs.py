@@ -136,6 +136,7 @@ def test_what_failed_is_told_and_the_search_goes_on(tmp_path: Path) -> None:
     assert after[:6] == before[:6] and {*sweep.reasons()} == {*lost} - last
 
 
+@pytest.mark.fault
 def test_where_all_fail_the_search_ends_and_can_go_on(tmp_path: Path) -> None:
     words = (*SEARCH, "mdp.dose=2", "+mdp.poisonous=[2]", "budget.steps=500")
     sweep = Sweep(tmp_path, *words, "hydra.sweeper.parallel=2", "hydra.sweeper.jobs=5")

@@ -211,6 +211,7 @@ def test_a_ray_that_is_not_there_is_said_before_anything_is_written(
     assert not (tmp_path / "sweep").exists()
 
 
+@pytest.mark.fault
 def test_on_ray_jobs_have_the_same_bits_and_fail_alone(ended: Sweep, tmp_path: Path, short_path: Path) -> None:
     sweep = Sweep(tmp_path, *WORDS, "seed=1", launcher="ray")
     sweep.env["RAY_TMPDIR"] = str(short_path)

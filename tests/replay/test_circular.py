@@ -71,8 +71,9 @@ def test_that_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_rollout_that_has_left_is_not_used_again() -> None:
     part = Circular(CircularKeys(batches=2, passes=9), 2, 3, toy_rollouts(0, 1))
-    part.insert(toy_rollouts(0, 4), 0, 1, encode)
-    assert [part.number[part.sample(2, step, 1, encode)].tolist() for step in range(2)] == [[0, 1], [2, 3]]
+    for step in range(2):
+        part.insert(toy_rollouts(2 * step, 2), 0, 1, encode)
+        assert part.number[part.sample(2, step, 1, encode)].tolist() == [2 * step, 2 * step + 1]
     part.insert(toy_rollouts(4, 6), 0, 1, encode)  # of seven places the first three have left; three may wait
     assert [part.number[part.sample(2, step, 1, encode)].tolist() for step in range(2, 4)] == [[7, 8], [9, 3]]
     assert part.dropped == 3

@@ -54,6 +54,7 @@ def test_what_a3c_cannot_do_is_refused(key: str, value: Any) -> None:
         A3C(**{key: value})
 
 
+@pytest.mark.learn
 def test_members_in_other_processes_teach_it_cartpole(tmp_path: Path) -> None:
     words = ("mdp=cartpole", "rl=a3c", "rl.members=3", "rl.slots=8", "seed=1", "budget.steps=900000")
     ends = ("budget.fitness=400", "eval.every=20000", "checkpoint.every=0", "record.tensorboard=false")

@@ -65,6 +65,7 @@ MEMORY = PPO(
 )
 
 
+@pytest.mark.learn
 def test_ppo_remembers_a_cue_with_an_lstm() -> None:
     still, drawn = mean_returns(Memory, trained(Memory, MEMORY, 50))
     assert still > 0.95 and drawn > 0.85
