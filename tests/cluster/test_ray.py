@@ -93,6 +93,7 @@ def test_what_members_answer_does_not_depend_on_who_dies(spawn: Callable[..., An
     assert [state["sum"] for state in group.states()] == [state["sum"] for state in alone.states()]
 
 
+@pytest.mark.fault
 def test_a_stopped_worker_is_found_by_its_deadline(spawn: Callable[..., Any]) -> None:
     group = spawn(deadline_s=30.0)
     os.kill(group.all("pid")[1], signal.SIGSTOP)

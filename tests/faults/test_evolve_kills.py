@@ -124,7 +124,8 @@ def test_on_ray_killed_workers_cost_no_bit_either(case: str, run: Callable[..., 
     assert evaluated(it.directory) == evaluated(tmp_path / "calm")
 
 
-@pytest.mark.parametrize("case", ["es", pytest.param("rounds", marks=pytest.mark.fault)])
+@pytest.mark.fault
+@pytest.mark.parametrize("case", ["es", "rounds"])
 def test_a_killed_driver_goes_on_from_its_last_checkpoint(
     case: str, calm: Callable[[str], Path], tmp_path: Path
 ) -> None:
