@@ -43,7 +43,8 @@ def growth(words: tuple[str, ...], warm: int, steps: int) -> int:
         ),
         ("cartpole", ("mdp=cartpole", "rl.slots=64", "rl.passes=1"), 200_000),
         pytest.param(
-            *("duel", (*WORLDS["duel"], "rl.slots=32", "rl.horizon=32", "rl.passes=1"), 120_000), marks=pytest.mark.fault
+            *("duel", (*WORLDS["duel"], "rl.slots=32", "rl.horizon=32", "rl.passes=1"), 120_000),
+            marks=pytest.mark.fault,
         ),
     ],
 )
