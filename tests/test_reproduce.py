@@ -19,6 +19,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from evorl import reproduce
+from evorl.analysis.reproduced import Content
 from evorl.reproduction import loop, overview, pages, papers, parts
 from evorl.reproduction.parts import ROOT, Measurement, Sweep
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
@@ -54,7 +55,7 @@ def test_the_page_of_all_tables_is_current() -> None:
 def test_the_page_of_a_table_says_what_its_numbers_say(name: str) -> None:
     out, short = papers.results(name), name.rpartition("/")[2]
     told = pages.read(out, short)
-    assert told is not None and {*told} == {*pages.Content.__annotations__}
+    assert told is not None and {*told} == {*Content.__annotations__}
     assert (out / f"{short}.md").read_text() == pages.markdown(told)
     assert all(len(row) == len(told["header"]) for row in told["rows"])
     assert all((out / f"{figure}.png").exists() for figure in told["figures"])

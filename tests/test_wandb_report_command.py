@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evorl.analysis.reproduced import Result, read_result
+from evorl.analysis.reproduced import read_result
 from evorl.record import wandb as sink
 from evorl.report import main
 from tests.harness import ROOT
@@ -19,7 +19,8 @@ from tests.test_report import write_run
 
 RESULT = {
     "title": "A table", "of": "Table 3", "claim": "twice as | fast", "source": "A. Nonymous 2020", "profile": "ci",
-    "about": "Measured with care.", "header": ["arm", "return"], "rows": [["ours", "2 [1, 3]"], ["theirs", "1"]],
+    "settings": [], "made_of": None, "about": "Measured with care.",
+    "header": ["arm", "return"], "rows": [["ours", "2 [1, 3]"], ["theirs", "1"]],
     "also": [{"header": ["x"], "rows": [["y"]]}], "gates": {"ours above theirs": "passed", "fast": "failed"},
     "notes": ["A note."], "figures": {"table": "Return over steps", "missing": "no such file"},
     "machine": {"command": "python -m evorl.reproduce a/table", "cores": 2, "evorl": {"torch": "2"}},
@@ -164,11 +165,11 @@ def test_each_committed_table_has_a_report(tmp_path: Path, file: Path, monkeypat
     assert main([str(file), "wandb=report", f"out={tmp_path / 'out'}"]) == 0
     found = json.loads((tmp_path / "out" / "wandb_report.json").read_text())
     check_schema(found)
-    told: Result = read_result(file)
-    text = texts(found)[told.title]
-    assert told.claim in text and all(cell in text.replace("\\|", "|") for row in told.rows for cell in row)
-    drawn = [name for name in told.figures if file.with_name(f"{name}.png").is_file()]
-    assert drawn == list(told.figures) and len([h for h in texts(found) if h in told.figures.values()]) == len(drawn)
+    told = read_result(file)
+    text, figures = texts(found)[told["title"]], told["figures"]
+    assert told["claim"] in text and all(cell in text.replace("\\|", "|") for row in told["rows"] for cell in row)
+    drawn = [name for name in figures if file.with_name(f"{name}.png").is_file()]
+    assert drawn == list(figures) and len([h for h in texts(found) if h in figures.values()]) == len(drawn)
 
 
 # ------------------------------------------------------------------ with one

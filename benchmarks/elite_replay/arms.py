@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.parts import ALONE, CLUSTER, Sweep
+from evorl.reproduction.scores import told
 
 
 class World(NamedTuple):
@@ -72,4 +73,13 @@ def rules(run: RunRecord) -> tuple[str, ...]:
         UNIFORM if name == "uniform" else ELITE[run.config["rl.replay.elite.strategy"]]
         for name in share
         if share[name] > 0
+    )
+
+
+def ends(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """The scores at the end, of what is compared on each world."""
+    return "; ".join(
+        f"{WORLDS[world].title}: "
+        + ", ".join(f"{name} {told(one['end'], WORLDS[world].digits)}" for name, one in each.items())
+        for world, each in found.items()
     )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.elite_replay.arms import PROFILES, WORLDS, uncorrected, uniform, world_of
+from benchmarks.elite_replay.arms import PROFILES, WORLDS, ends, uncorrected, uniform, world_of
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.scores import METRIC, Score, at, core_hours, curve, mean, samples, scored, told
@@ -113,11 +113,7 @@ def analyse(there: Found) -> Analysis | None:
 
 
 def measured(data: Mapping[str, Any]) -> str:
-    return "; ".join(
-        f"{WORLDS[world].title}: "
-        + ", ".join(f"{TITLES[name]} {told(one['end'], WORLDS[world].digits)}" for name, one in each.items())
-        for world, each in data["table"].items()
-    )
+    return ends({world: {TITLES[name]: one for name, one in each.items()} for world, each in data["table"].items()})
 
 
 TABLE = Table(

@@ -25,6 +25,7 @@ from benchmarks.elite_replay.arms import (
     WORLDS,
     both,
     elite,
+    ends,
     rules,
     uniform,
     world_of,
@@ -243,11 +244,7 @@ def analyse(there: Found) -> Analysis | None:
 
 
 def measured(data: Mapping[str, Any]) -> str:
-    return "; ".join(
-        f"{WORLDS[world].title}: "
-        + ", ".join(f"{name} {told(one['end'], WORLDS[world].digits)}" for name, one in each.items())
-        for world, each in data["returns"].items()
-    )
+    return ends(data["returns"])
 
 
 TABLE = Table(

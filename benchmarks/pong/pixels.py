@@ -5,9 +5,9 @@ seed, one after the other. A run ends after an hour, or once an evaluation has a
 training is the mean of the last 100 full games of the policy that learns, which draws its actions. An evaluation is 5
 games with drawn and 5 with the most probable actions. The clock counts all of the run, evaluations included.
 
-    python benchmarks/pong/pixels.py [--seeds 3] [--runs DIR] [--out DIR]
+    python benchmarks/pong/pixels.py [--runs DIR] [--out DIR]
 
-The same command goes on with a run that was stopped, and draws those that have ended.
+The same command resumes what was stopped, and draws the runs that have ended.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "speed"))
 
 import numpy as np
-from common import ROOT, carry_on, machine, of_runs, page, save
+from common import ROOT, machine, page, save
 from matplotlib.figure import Figure
 
 from evorl.analysis.figures import render
-from evorl.analysis.runs import RunRecord, find_runs, read_runs
+from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels
+from evorl.reproduction.pages import of_runs
+from evorl.reproduction.parts import Sweep, runs_of
 
 SCORE = "train/return"
-WORDS = ("+experiment=pong_pixels", "budget.seconds=3600", "budget.fitness=10")
+SWEEP = Sweep("pong_pixels", ("+experiment=pong_pixels", "seed=1,2,3", "budget.seconds=3600", "budget.fitness=10"))
 
 
 def above_zero(run: RunRecord) -> tuple[float, float] | None:
@@ -62,15 +64,13 @@ def draw(runs: list[RunRecord]) -> Figure:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3, help="default 3")
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "pong_pixels", help="default runs/pong_pixels")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="default runs")
     parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
     args = parser.parse_args()
     facts: dict[str, Any] = machine()
-    for seed in range(1, args.seeds + 1):
-        carry_on(args.runs / str(seed), [*WORDS, f"seed={seed}"])
-    runs = [run for run in read_runs(find_runs([args.runs]))[0] if run.result is not None]
-    runs.sort(key=lambda run: int(run.seed))
+    place = args.runs.absolute()
+    SWEEP.carry_out(place)
+    runs = sorted((run for run in runs_of(place, [SWEEP]) if run.result), key=lambda run: int(run.seed))
     header = [
         "seed",
         "above 0 after steps",
@@ -89,9 +89,7 @@ def main() -> None:
         }
         for run in runs
     ]
-    save(
-        args.out, facts | of_runs(run.directory for run in runs), [*lines, "", "![Score](pixels.png)"], {"runs": curves}
-    )
+    save(args.out, facts | of_runs(runs), [*lines, "", "![Score](pixels.png)"], {"runs": curves})
     if args.out is not None:
         (args.out / "pixels.png").write_bytes(render(draw(runs))["png"])
 

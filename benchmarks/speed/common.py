@@ -14,8 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -115,15 +114,6 @@ def alternate(contestants: Mapping[K, Callable[[int], T]], rounds: range) -> dic
 # ------------------------------------------------------------------ runs
 
 
-def carry_on(place: Path, words: Sequence[str], also: Sequence[str] = ()) -> None:
-    """The run in a directory: begun by ``words`` where nothing is, else gone on with; ``also`` are said either way."""
-    if (place / "result.json").exists():
-        return
-    begun = (place / "checkpoints").is_dir()
-    first = [f"resume={place}"] if begun else [*words, f"hydra.run.dir={place}"]
-    subprocess.run([OURS, "-m", "evorl.run", *first, *also], cwd=ROOT, check=True)
-
-
 def rows(path: Path, process: subprocess.Popen[bytes]) -> Iterator[dict[str, Any]]:
     """The lines of a run's JSON file as they come, until it ends."""
     seen = 0
@@ -163,20 +153,9 @@ def versions(*packages: str) -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """Where and when this runs; ``load`` tells whether the machine was idle."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return {
-        "date": datetime.now().isoformat(timespec="minutes"),
-        "command": "python " + " ".join([str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]),
-        "commit": commit.stdout.strip(),
-        "cpu": names[0] if names else platform.processor(),
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
-        "platform": platform.platform(),
-        "evorl": versions("torch", "numpy", "gymnasium"),
-    }
+    from evorl.reproduction import pages  # not for the programs of the peers' environment, which has no evorl
+
+    return pages.machine("python " + " ".join([str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]))
 
 
 def bound(found: Sequence[float | None], ends: Sequence[float]) -> str:
@@ -185,21 +164,11 @@ def bound(found: Sequence[float | None], ends: Sequence[float]) -> str:
     return ">= " if any(cut_off for _, cut_off in known[: len(known) // 2 + 1]) else ""
 
 
-def of_runs(places: Iterable[Path]) -> dict[str, str]:
-    """Commits and seeds of the runs that a page is drawn of, which may be older than the page."""
-    told = [json.loads((place / "provenance.json").read_text()) for place in places]
-    commits = {(one["git"] or {}).get("commit") or "unknown" for one in told}
-    seeds = {int(one["seed"]) for one in told}
-    return {
-        "commits of the runs": ", ".join(sorted(one[:7] for one in commits)),
-        "seeds of the runs": ", ".join(map(str, sorted(seeds))),
-    }
-
-
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """A Markdown table; its first column is text, the others are numbers."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return [f"| {' | '.join(row)} |" for row in (header, rule, *rows)]
+    from evorl.analysis.tables import markdown_rows
+
+    return markdown_rows(header, rows, numbers=True)
 
 
 def page(title: str, doc: str | None, header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

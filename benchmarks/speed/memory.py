@@ -20,7 +20,7 @@ import torch
 from common import alternate, arguments, machine, median, page, save
 
 from evorl.mdp.atari import Atari
-from evorl.mdp.core import Arena, Spec
+from evorl.mdp.core import Arena, Discrete, Spec
 from evorl.replay.packed import Packed
 from evorl.replay.rollouts import Rollouts
 from evorl.replay.stacks import put_together, take_apart
@@ -35,7 +35,8 @@ Columns = dict[str, Any]
 
 def fragment(arena: Arena, rng: np.random.Generator, first: int) -> Fragment:
     seen, start = [], [np.zeros(SLOTS, bool)]
-    action = rng.integers(0, arena.spec.action.n, (HORIZON, SLOTS, 1))  # type: ignore[union-attr]
+    assert isinstance(arena.spec.action, Discrete)
+    action = rng.integers(0, arena.spec.action.n, (HORIZON, SLOTS, 1))
     reward, terminated, final = [], [], []
     for t in range(HORIZON):
         seen.append(arena.recv().inputs[0].copy())

@@ -95,7 +95,7 @@ def run(name: str, arguments: Sequence[str], threads: int, **more: Any) -> None:
         wrappers=SimpleNamespace(RecordEpisodeStatistics=lambda env: OldEnv(counted(env)), **more),
         vector=SimpleNamespace(SyncVectorEnv=SyncVectorEnv),
         spaces=gymnasium.spaces,
-    )  # type: ignore[assignment]
+    )
     sys.path.append(str(CLEANRL))
     program = str(CLEANRL / "cleanrl" / name)
     sys.argv = [program, *arguments, "--total-timesteps", str(10**9)]

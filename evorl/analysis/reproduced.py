@@ -2,74 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
+from evorl.analysis.tables import markdown_rows
 from evorl.util.errors import BadRequest
 
 
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """A further table of a result."""
-
-    header: list[str]
-    rows: list[list[str]]
-
-
-class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of a paper: what is claimed and what was measured. Further keys of the file are ignored."""
+class Content(TypedDict):
+    """The JSON file of a result."""
 
     title: str
+    of: str
     claim: str
+    source: str
+    profile: str
+    settings: list[str]
+    """Words that changed the profile."""
+    about: str
     header: list[str]
     rows: list[list[str]]
-    of: str = ""
-    """The table or figure of the paper."""
-    source: str = ""
-    profile: str = ""
-    about: str = ""
-    """How it was measured."""
-    also: list[Rows] = []
-    gates: dict[str, str] = {}
-    """Condition -> "passed", "failed", or why it was not judged."""
-    notes: list[str] = []
-    figures: dict[str, str] = {}
-    """Name -> caption; the picture is NAME.png beside the file."""
-    machine: dict[str, Any] = {}
+    also: list[dict[str, Any]]
+    """Further tables, each with ``header`` and ``rows``."""
+    gates: dict[str, str]
+    notes: list[str]
+    figures: dict[str, str]
+    """Captions by name; each lies beside the file as NAME.png, and as NAME.svg."""
+    machine: dict[str, Any]
+    made_of: str | None
+    """`evorl.reproduction.loop.fingerprint` of what it was made of."""
+    data: dict[str, Any]
 
 
-def read_result(path: Path) -> Result:
+def read_result(path: Path) -> Content:
     """Read a file. Raises `BadRequest`, which names it, if it is not the result of a reproduced table."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Result)
+        return msgspec.json.decode(path.read_bytes(), type=Content)
     except (OSError, msgspec.DecodeError) as error:
         raise BadRequest(f"{path} is no result of a reproduced table ({error})") from None
 
 
-def claim_and_measured(result: Result) -> str:
+def claim_and_measured(result: Content) -> str:
     """Return the claim beside the measurement, the gates and the notes, in Markdown."""
-    source = f" ({result.source})" if result.source else ""
-    profile = f" ({result.profile})" if result.profile else ""
-    lines = [f"**{result.of}**", ""] if result.of else []
-    lines += [f"**Claim**{source}: {result.claim}", "", f"**Measured**{profile}:", ""]
-    lines += _table(result.header, result.rows)
-    for one in result.also:
-        lines += ["", *_table(one.header, one.rows)]
-    if result.gates:
-        lines += ["", *_table(["gate", "verdict"], [[name, verdict] for name, verdict in result.gates.items()])]
-    lines += [line for note in result.notes for line in ("", note)]
+    source = f" ({result['source']})" if result["source"] else ""
+    profile = f" ({result['profile']})" if result["profile"] else ""
+    lines = [f"**{result['of']}**", ""] if result["of"] else []
+    lines += [f"**Claim**{source}: {result['claim']}", "", f"**Measured**{profile}:", ""]
+    lines += markdown_rows(result["header"], result["rows"])
+    for one in result["also"]:
+        lines += ["", *markdown_rows(one["header"], one["rows"])]
+    if result["gates"]:
+        lines += [
+            "",
+            *markdown_rows(["gate", "verdict"], [*result["gates"].items()]),
+        ]
+    lines += [line for note in result["notes"] for line in ("", note)]
     return "\n".join(lines) + "\n"
 
 
-def how_measured(result: Result) -> str:
+def how_measured(result: Content) -> str:
     """Return how, where and by what command it was measured, in Markdown."""
-    facts = {key: value for key, value in result.machine.items() if not isinstance(value, dict | list)}
-    machine = _table(["machine", ""], [[key, f"`{value}`"] for key, value in facts.items()]) if facts else []
-    return "\n".join([result.about, *([""] if result.about else []), *machine]) + "\n"
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return ["| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in line) + " |" for line in lines]
+    facts = {key: value for key, value in result["machine"].items() if not isinstance(value, dict | list)}
+    machine = markdown_rows(["machine", ""], [[key, f"`{value}`"] for key, value in facts.items()]) if facts else []
+    return "\n".join([result["about"], *([""] if result["about"] else []), *machine]) + "\n"

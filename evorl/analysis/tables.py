@@ -98,8 +98,14 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def to_markdown(shown: Sequence[Mapping[str, str]]) -> str:
     """Format rows of text as a Markdown table."""
-    lines = [list(shown[0]), ["---"] * len(shown[0]), *(list(row.values()) for row in shown)]
-    return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
+    return "".join(f"{line}\n" for line in markdown_rows(list(shown[0]), [list(row.values()) for row in shown]))
+
+
+def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
+    """The lines of a Markdown table; ``numbers``: columns beyond the first are set to the right."""
+    rule = ["---", *["---:" if numbers else "---"] * (len(header) - 1)]
+    lines = [[cell.replace("|", r"\|").replace("\n", " ") for cell in line] for line in (header, rule, *rows)]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def format_rows(rows: Sequence[Row]) -> list[dict[str, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evorl.analysis.groups import group_runs, runs_by_world
 from evorl.analysis.notes import count
-from evorl.analysis.reproduced import Result, claim_and_measured, how_measured, read_result
+from evorl.analysis.reproduced import Content, claim_and_measured, how_measured, read_result
 from evorl.analysis.runs import RunRecord
 from evorl.analysis.sweeps import short_names
 from evorl.record.wandb import films_of, run_id
@@ -34,7 +34,7 @@ def document(
     after += [Part(title="Films", pictures=tuple(films))] if films else []
     if "table.md" in content:
         after.append(Part(title="Tables", text=content["table.md"].decode()))
-    titles = [table.title for _, table in tables] or [f"evorl: {', '.join(runs_by_world(runs))}"]
+    titles = [table["title"] for _, table in tables] or [f"evorl: {', '.join(runs_by_world(runs))}"]
     return Document(
         title="; ".join(titles),
         description=_description(runs, [table for _, table in tables]),
@@ -42,15 +42,18 @@ def document(
         before=tuple(before),
         sets=tuple(_sets(runs)),
         metrics=tuple(sorted({name for run in runs for name in run.series})),
-        after=(*after, *(Part(title=f"How it was measured: {one.title}", text=how_measured(one)) for _, one in tables)),
+        after=(
+            *after,
+            *(Part(title=f"How it was measured: {one['title']}", text=how_measured(one)) for _, one in tables),
+        ),
         pictures=pictures | films,
     )
 
 
-def _parts_of_table(file: Path, table: Result, pictures: dict[str, str]) -> Iterator[Part]:
+def _parts_of_table(file: Path, table: Content, pictures: dict[str, str]) -> Iterator[Part]:
     """Yield claim and measurement, and each figure with its caption; add the figures to ``pictures``."""
-    yield Part(title=table.title, text=claim_and_measured(table))
-    for name, caption in table.figures.items():
+    yield Part(title=table["title"], text=claim_and_measured(table))
+    for name, caption in table["figures"].items():
         picture = file.with_name(f"{name}.png")
         if picture.is_file():
             key = f"{file.parent.parent.name}-{name}"
@@ -81,6 +84,6 @@ def _project(run: RunRecord) -> str:
     return str(run.config.get("record.project") or DEFAULT_PROJECT)
 
 
-def _description(runs: Sequence[RunRecord], tables: Sequence[Result]) -> str:
+def _description(runs: Sequence[RunRecord], tables: Sequence[Content]) -> str:
     facts = [count(len(tables), "table")] if tables else []
     return ", ".join([*facts, *([count(len(runs), "run")] if runs else [])])

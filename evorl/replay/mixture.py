@@ -149,16 +149,16 @@ class Mixture:
         ages = {name: float(step - part.born[places[name]].mean()) for name, part in self.parts.items()}
         return Minibatch(_side_by_side(taken, self.columns), places, ages, self._weights(places))
 
-    @property
-    def prefetches(self) -> bool:
-        """Whether a part has something to do ahead."""
-        return any(isinstance(part, Elite) and part.keys.lag for part in self.parts.values())
+    def prefetches(self, step: int) -> bool:
+        """Whether a part has something to do ahead of gradient step ``step``."""
+        return any(part.prefetches(step) for part in self.parts.values())
 
     def prefetch(self, step: int, encode: Encode) -> None:
         """Do ahead what does not need gradient step ``step - 1``. Nothing else may use the replay meanwhile, but for
         `learned`."""
         for name, part in self.parts.items():
-            part.prefetch(self.sizes[name], step, self.keys[name], encode)
+            if part.prefetches(step):
+                part.prefetch(self.sizes[name], step, self.keys[name], encode)
 
     def learned(self, places: dict[str, Numbers], error: Array) -> None:
         """Tell the parts how wrong the values of a minibatch's rollouts were: errors [N, T]."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from evorl.analysis.reproduced import Content
 from evorl.cli import config
 from evorl.cli.overrides import parse
 from evorl.reproduction import pages
@@ -69,7 +70,7 @@ def reproduce(table: Table, asked: Asked) -> None:
         raise BadRequest(f"{asked.runs} holds nothing of {asked.name} that has ended", "runs")
 
 
-def _check_size(table: Table, asked: Asked, kept: pages.Content | None) -> None:
+def _check_size(table: Table, asked: Asked, kept: Content | None) -> None:
     """Raise `BadRequest` where a smaller profile would replace the result of a larger one."""
     order = [*table.profiles]
     if kept and order.index(asked.profile) < order.index(kept["profile"]):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from evorl.analysis.reproduced import Content
+from evorl.analysis.tables import markdown_rows
 from evorl.reproduction import pages, papers
-from evorl.reproduction.pages import Content
 from evorl.reproduction.table import Paper, Table
 from evorl.util import files
 
@@ -100,7 +101,7 @@ def page() -> str:
     lines = [INTRODUCTION]
     for folder, paper in papers.papers().items():
         lines += ["", f"## {paper.title}", "", f"{paper.source} [More]({folder}/README.md).", ""]
-        lines += pages.rows_of(HEADER, [*_rows(folder, paper)], numbers=False)
+        lines += markdown_rows(HEADER, [*_rows(folder, paper)])
     return "\n".join([*lines, "", OTHERS, ""])
 
 

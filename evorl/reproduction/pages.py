@@ -5,49 +5,26 @@ The page is made from the JSON file alone, so the two never disagree.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 
 import evorl
+from evorl.analysis.reproduced import Content, read_result
 from evorl.analysis.runs import RunRecord
+from evorl.analysis.tables import markdown_rows
 from evorl.record import provenance
 from evorl.reproduction.parts import ROOT
 from evorl.reproduction.scores import core_hours
-from evorl.reproduction.table import Analysis, Cells, Table
+from evorl.reproduction.table import Analysis, Table
 from evorl.util import files
-
-
-class Content(TypedDict):
-    """The JSON file of a result."""
-
-    title: str
-    of: str
-    claim: str
-    source: str
-    profile: str
-    settings: list[str]
-    """Words that changed the profile."""
-    about: str
-    header: list[str]
-    rows: list[list[str]]
-    also: list[dict[str, Any]]
-    """Further tables, each with ``header`` and ``rows``."""
-    gates: dict[str, str]
-    notes: list[str]
-    figures: dict[str, str]
-    """Captions by name; each lies beside the file as NAME.png, and as NAME.svg."""
-    machine: dict[str, Any]
-    made_of: str | None
-    """`reproduce.fingerprint` of what it was made of."""
-    data: dict[str, Any]
+from evorl.util.errors import BadRequest
 
 
 def content(
@@ -92,31 +69,24 @@ def write(out: Path, name: str, told: Content, found: Analysis) -> None:
 def read(out: Path, name: str) -> Content | None:
     """Return a result; None if there is none."""
     try:
-        told: Content = json.loads((out / f"{name}.json").read_bytes())
-    except (OSError, ValueError):
+        return read_result(out / f"{name}.json")
+    except BadRequest:
         return None
-    return told
 
 
 def markdown(told: Content) -> str:
     """The page of a result."""
-    lines = [f"# {told['title']}", "", *rows_of(told["header"], told["rows"]), ""]
+    lines = [f"# {told['title']}", "", *markdown_rows(told["header"], told["rows"], numbers=True), ""]
     lines += [f"Claim ({told['source']}): {told['claim']}", "", told["about"]]
     for one in told["also"]:
-        lines += ["", *rows_of(one["header"], one["rows"])]
+        lines += ["", *markdown_rows(one["header"], one["rows"], numbers=True)]
     if told["gates"]:
-        lines += ["", *rows_of(["gate", "verdict"], [[*one] for one in told["gates"].items()])]
+        lines += ["", *markdown_rows(["gate", "verdict"], [*told["gates"].items()], numbers=True)]
     for note in told["notes"]:
         lines += ["", note]
     for name, caption in told["figures"].items():
         lines += ["", f"![{caption}]({name}.png)"]
     return "\n".join([*lines, "", *(f"- {name}: {_flat(value)}" for name, value in told["machine"].items()), ""])
-
-
-def rows_of(header: Sequence[str], rows: Cells, numbers: bool = True) -> list[str]:
-    """The lines of a Markdown table, whose columns beyond the first are numbers or text."""
-    rule = ["---", *["---:" if numbers else "---"] * (len(header) - 1)]
-    return [f"| {' | '.join(row)} |" for row in (header, rule, *rows)]
 
 
 def machine(command: str) -> dict[str, Any]:

@@ -222,7 +222,7 @@ class RolloutLearner(NetworkLearner[H]):
         while self.replay.due():
             self._prefetched()
             minibatch = self.replay.sample(self.gradient_steps, self.encode)
-            if self.replay.prefetches:
+            if self.replay.prefetches(self.gradient_steps + 1):
                 self._prefetch()
             for name, x in self._learn(minibatch).items():
                 found.setdefault(name, []).append(x)
@@ -231,7 +231,6 @@ class RolloutLearner(NetworkLearner[H]):
         metrics = {"optimizer/lr": rate, **ages, **self.replay.metrics(self.gradient_steps)}
         if self.hyper.replay.features:
             metrics["speed/encode_seconds"] = self.encoding
-        if self.replay.prefetches:
             metrics["speed/prefetch_seconds"] = self.prefetch_seconds
             metrics["speed/prefetch_wait"] = self.prefetch_wait
         return Learned(self.gradient_steps - began, metrics, found)

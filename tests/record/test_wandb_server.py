@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +178,21 @@ def test_a_slow_server(tmp_path: Path, server: Server) -> None:
     check_arrived_once(server, tmp_path / "run")
 
 
-@pytest.mark.fault
-def test_a_server_that_is_away_for_a_while(tmp_path: Path, server: Server) -> None:
-    directory = tmp_path / "run"
+@contextmanager
+def recorder_that_loses(server: Server, directory: Path) -> Iterator[Recorder]:
+    """A recorder of a new run whose server stops once it has the first row."""
     directory.mkdir()
     with Recorder(directory, Record(tensorboard=False, **ONLINE), CONFIG) as recorder:
         recorder.write(1, {"train/return": 0.5})
         wait_until(lambda: bool(server.runs) and bool(only_run(server).history))
         server.stop()
+        yield recorder
+
+
+@pytest.mark.fault
+def test_a_server_that_is_away_for_a_while(tmp_path: Path, server: Server) -> None:
+    directory = tmp_path / "run"
+    with recorder_that_loses(server, directory) as recorder:
         recorder.write(2, {"train/return": 1.0})
         save(directory, 2)
         threading.Timer(5.0, server.start).start()
@@ -199,11 +207,7 @@ def test_a_server_that_dies_half_way_gets_the_rest_later(
     monkeypatch.setattr(sink, "_CLOSE_TIMEOUT_ONLINE_S", 0.5)
     monkeypatch.setattr(sink, "_ARTIFACTS_TIMEOUT_S", 3)
     directory = tmp_path / "run"
-    directory.mkdir()
-    with Recorder(directory, Record(tensorboard=False, **ONLINE), CONFIG) as recorder:
-        recorder.write(1, {"train/return": 0.5})
-        wait_until(lambda: bool(server.runs) and bool(only_run(server).history))
-        server.stop()
+    with recorder_that_loses(server, directory) as recorder:
         for step in range(2, 6):
             recorder.write(step, {"train/return": step / 2})
         save(directory, 5)

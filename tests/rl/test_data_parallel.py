@@ -51,13 +51,18 @@ def run_of(case: str, learners: int) -> Run:
     return Run(experiment_of(*words.values()))
 
 
+def tensors(run: Run) -> list[torch.Tensor]:
+    learner: Any = run.learner
+    return list(learner.tensors())
+
+
 def learned(case: str, learners: int) -> tuple[dict[str, Any], dict[str, float]]:
     """The learner's tensors after some gradient steps, and the metrics of the last batch."""
     run = run_of(case, learners)
     try:
         while run.updates < 5:
             metrics = run.iterate().metrics
-        found = {str(i): x.clone() for i, x in enumerate(run.learner.tensors())}  # type: ignore[attr-defined]
+        found = {str(i): x.clone() for i, x in enumerate(tensors(run))}
     finally:
         run.close()
     return found, {name: x for name, x in metrics.items() if not name.startswith("speed/")}
@@ -121,7 +126,7 @@ def check_moves() -> None:
             moved.load_state_dict(state)
             for _ in range(4):
                 straight.iterate(), moved.iterate()
-        pairs = zip(straight.learner.tensors(), moved.learner.tensors(), strict=True)  # type: ignore[attr-defined]
+        pairs = zip(tensors(straight), tensors(moved), strict=True)
         assert all(torch.allclose(x, y, rtol=1e-4, atol=1e-5) for x, y in pairs)
     finally:
         straight.close()
@@ -199,8 +204,7 @@ def test_a_learner_that_was_stopped_for_a_moment_goes_on() -> None:
         os.kill(victim, signal.SIGCONT)
         for _ in range(3):
             run.iterate(), whole.iterate()
-        first, second = run.learner.tensors(), whole.learner.tensors()  # type: ignore[attr-defined]
-        assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
+        assert all(torch.equal(x, y) for x, y in zip(tensors(run), tensors(whole), strict=True))
     finally:
         run.close()
         whole.close()

@@ -57,9 +57,13 @@ class Part(ABC):
         """Return the places [size] of the rollouts for gradient step ``step``: a pure function of key, step and what
         the part holds."""
 
+    def prefetches(self, step: int) -> bool:
+        """Whether something can be done ahead of gradient step ``step``. Most parts have nothing."""
+        return False
+
     def prefetch(self, size: int, step: int, key: int, encode: Encode) -> None:
         """Do ahead what `sample` will need at gradient step ``step``, by the network before the step in front of it.
-        Most parts need nothing. It runs beside that step, in another thread."""
+        It runs beside that step, in another thread, where the part `prefetches`."""
         return
 
     def learned(self, places: Numbers, error: Array) -> None:

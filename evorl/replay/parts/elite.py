@@ -82,8 +82,11 @@ class Elite(Part):
         self._measure(self._outdated(places, step), step, encode)
         return self.measured[places]
 
+    def prefetches(self, step: int) -> bool:
+        return self.keys.lag > 0 and self.factor(step) > 1
+
     def prefetch(self, size: int, step: int, key: int, encode: Encode) -> None:
-        if self.keys.lag and len(drawn := self.drawn(size, step, key)) > size:
+        if len(drawn := self.drawn(size, step, key)) > size:
             self._measure(self._outdated(drawn, step), step - 1, encode)
 
     def _outdated(self, places: Numbers, step: int) -> Numbers:
