@@ -2,6 +2,7 @@
 
     python -m evorl.evaluate run=RUN_DIR episodes=100 checkpoint=best video=[best,median]
     python -m evorl.evaluate run=RUN_DIR individual=12
+    python -m evorl.evaluate run=RUN_DIR export=DIR
 
 For a population, the best individual is evaluated, or another one that the checkpoint holds.
 
@@ -62,6 +63,8 @@ class Request:
     """auto, cpu or cuda; null takes the run's own, or the CPU if the run used a GPU and there is none here."""
     video: bool | Which | tuple[Which, ...] = False
     """Films of episodes, into the run directory: true is the first one; best, median, or both as [best,median]."""
+    export: str | None = None
+    """A new directory for the evaluated policy: a small run, which evaluate and init= take."""
     fps: Positive = 30.0
     """Pictures per second of the film."""
     trust: tuple[str, ...] = ()
@@ -83,6 +86,7 @@ def evaluate(request: Request) -> None:
     from evorl.ec.core import IndependentEvolution
 
     run_dir = Path(request.run)
+    target = None if request.export is None else _target(request.export)
     experiment = config.experiment_of_run(run_dir, request.trust)
     path, state = _checkpoint(run_dir, request.checkpoint)
     step, policy, who = int(state["run"]["steps"]), state["run"]["learner"], {}
@@ -90,6 +94,8 @@ def evaluate(request: Request) -> None:
         one, how = _individual(
             experiment, experiment.ec, state["run"], str("best" if request.individual is None else request.individual)
         )
+        if how.learner is None and target is not None:
+            raise BadRequest("a problem has no policy", "export")
         if how.learner is None:
             _evaluate_point(one, how, {"run": run_dir.name, "step": step, "individual": one.id}, request)
             return
@@ -116,6 +122,12 @@ def evaluate(request: Request) -> None:
     _print(report, path)
     for film in films:
         print(f"video: {film}")
+    if target is not None:
+        from evorl.jobs.exported import export
+
+        target.mkdir(parents=True, exist_ok=True)
+        export(target, run_dir, policy, report)
+        print(f"exported: {target}")
     print(json.dumps(report))
 
 
@@ -139,6 +151,14 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
         raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
     path = run_dir / "checkpoints" / which
     return path, checkpoint.load(path, rows=False)
+
+
+def _target(export: str) -> Path:
+    """The directory to export to. Raises `BadRequest` unless it is new or empty."""
+    place = Path(export)
+    if place.exists() and not (place.is_dir() and not any(place.iterdir())):
+        raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", "export")
+    return place
 
 
 def _individual(

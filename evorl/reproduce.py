@@ -3,6 +3,7 @@
     python -m evorl.reproduce                                            all tables: status, cost, command
     python -m evorl.reproduce PAPER/TABLE                                what a table is
     python -m evorl.reproduce PAPER/TABLE profile=ci|paper [KEY=VALUE ...] [runs=DIR] [out=DIR] [--draw | --print]
+    python -m evorl.reproduce [PAPER/TABLE] --check [since=REV] [runs=DIR]
     python -m evorl.reproduce --page                                     write benchmarks/README.md
 
 KEY=VALUE goes to every job of evorl.run; the last word for a key counts. The same command resumes what was stopped, and
@@ -12,6 +13,9 @@ runs=DIR  where the runs lie; default runs/PAPER/PROFILE of the checkout
 out=DIR   where the result goes; default benchmarks/PAPER/results, unless KEY=VALUE changes what is measured
 --draw    make no runs: show those there are
 --print   print the commands of the sweeps and do nothing
+--check   make the runs of a committed result again (of all tables that have a check, if none is named) in
+          runs/PAPER/check-COMMIT, and say whether their numbers differ; exit code 1 if some do
+since=REV with --check: only what the changes since that commit could affect
 """
 
 from __future__ import annotations
@@ -30,13 +34,13 @@ from pathlib import Path
 from types import FrameType
 
 from evorl.cli import config
-from evorl.reproduction import overview, papers
+from evorl.reproduction import affected, check, overview, papers
 from evorl.reproduction.loop import Asked, check_words, reproduce
 from evorl.reproduction.parts import ROOT, Sweep, settings
 from evorl.reproduction.table import Table
 from evorl.util.errors import BadRequest, nearest
 
-FLAGS = ("--draw", "--print", "--page", "--help")
+FLAGS = ("--draw", "--print", "--check", "--page", "--help")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -55,6 +59,8 @@ def command(words: Sequence[str]) -> None:
     elif "--page" in flags:
         overview.write()
         print(overview.PAGE)
+    elif "--check" in flags:
+        checked(names, [word for word in words if "=" in word])
     elif not names:
         if words:
             raise BadRequest("name a table: PAPER/TABLE; python -m evorl.reproduce lists all")
@@ -82,6 +88,26 @@ def of_table(name: str, words: Sequence[str], flags: set[str]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
         reproduce(table, asked)
+
+
+def checked(names: Sequence[str], words: Sequence[str]) -> None:
+    """Check tables against their results and print what differs. Raises `BadRequest`, and SystemExit if some do."""
+    given = dict(word.split("=", 1) for word in words)
+    for key in sorted({*given} - {"runs", "out", "since"}):
+        raise BadRequest("--check makes the runs of a result again, so it takes runs, out and since alone", key)
+    tables = {name: papers.table(name) for name in names or check.tables()}
+    files = affected.changed(given["since"]) if "since" in given else None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    differ = False
+    for name, table in tables.items():
+        place, out = given.get("runs"), Path(given.get("out", papers.results(name)))
+        runs = Path(place).absolute() if place else check.place(name)
+        found = check.check(name, table, runs, out, files)
+        print("\n".join([name, "", *check.report(found), ""]))
+        differ |= any(one.differs for one in found.values())
+    if differ:
+        raise SystemExit(1)
 
 
 def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked | None:

@@ -120,6 +120,7 @@ def _single(composed: DictConfig) -> None:
 def _resume(directory: Path, args: argparse.Namespace) -> None:
     if args.multirun or _wants_information(args):
         raise BadRequest("goes on with one run, alone on the command line", "resume")
+    job.check_resumable(directory)
     past = config.read_run_config(directory, "resume")
     now, choices = _amended_config(past, directory, args, "resume goes on with", genes=True)
     print(f"evorl {__version__}: resume {directory}", flush=True)

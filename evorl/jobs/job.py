@@ -85,6 +85,16 @@ def _started(directory: Path, data: dict[str, Any], experiment: Experiment, sour
             yield directory, None
 
 
+POLICY_ONLY = "evaluation.json"
+"""The file of a directory that holds a policy alone (exported.py)."""
+
+
+def check_resumable(directory: Path) -> None:
+    """Raise `BadRequest` if a directory holds only a policy."""
+    if (directory / POLICY_ONLY).exists():
+        raise BadRequest(f"{directory} holds only a policy; init={directory} starts a new run from it", "resume")
+
+
 def resume_run(
     directory: Path, data: Mapping[str, Any], experiment: Experiment, amend: Callable[[], None], genes: Any = None
 ) -> float:

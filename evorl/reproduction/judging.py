@@ -1,8 +1,9 @@
-"""Policies of finished runs, evaluated again on other episodes and filmed."""
+"""Policies of finished runs: evaluated again on other episodes and filmed, or kept as small runs."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,3 +20,13 @@ def judge(run: Path, words: Sequence[str], film: bool) -> tuple[dict[str, Any], 
     films = [Path(line.removeprefix("video: ")) for line in lines if line.startswith("video: ")]
     found: dict[str, Any] = json.loads(lines[-1])
     return found, films[0] if films else None
+
+
+def keep(run: Path, place: Path) -> None:
+    """Keep the newest policy of a run in a directory, in place of the one there (``evorl.evaluate export=``)."""
+    new = place.with_name(f".{place.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", f"export={new}"]
+    subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    shutil.rmtree(place, ignore_errors=True)
+    new.rename(place)

@@ -1,4 +1,4 @@
-"""The results of a table: TABLE.json for programs, TABLE.md for people, figures as TABLE.png and TABLE.svg.
+"""The results of a table: TABLE.json for programs, TABLE.md for people, figures as NAME.png and NAME.svg.
 
 The page is made from the JSON file alone, so the two never disagree.
 """
@@ -20,6 +20,7 @@ from evorl.analysis.reproduced import Content, read_result
 from evorl.analysis.runs import RunRecord
 from evorl.analysis.tables import markdown_rows
 from evorl.record import provenance
+from evorl.reproduction.judging import keep
 from evorl.reproduction.parts import ROOT
 from evorl.reproduction.scores import core_hours
 from evorl.reproduction.table import Analysis, Table
@@ -52,7 +53,7 @@ def content(
 
 
 def write(out: Path, name: str, told: Content, found: Analysis) -> None:
-    """Write a result into a folder: figures and films first, and the JSON file last."""
+    """Write a result into a folder: figures, films and policies first, and the JSON file last."""
     from evorl.analysis.figures import render
 
     out.mkdir(parents=True, exist_ok=True)
@@ -61,6 +62,8 @@ def write(out: Path, name: str, told: Content, found: Analysis) -> None:
             files.replace(out / f"{picture.name}.{kind}", drawn)
     for kept, place in found.files.items():
         shutil.copyfile(place, out / kept)
+    for kept, run in found.policies.items():
+        keep(run, out / "policies" / kept)
     files.replace(out / f"{name}.md", markdown(told).encode())
     plain = msgspec.json.encode(told, enc_hook=lambda number: number.item())  # NumPy's; NaN becomes null
     files.replace(out / f"{name}.json", msgspec.json.format(plain, indent=1) + b"\n")

@@ -62,10 +62,21 @@ class Analysis:
     pictures: Sequence[Picture] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
     """Films and the like, by the name under which they are kept."""
+    policies: Mapping[str, Path] = field(default_factory=dict)
+    """Runs whose policies are kept below ``policies/``, by the name of the folder."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Of the machine and the runs, beside those that every table has."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """The numbers, and every sample."""
+
+
+class Repeated(NamedTuple):
+    """What is compared where the runs of a sweep are made again."""
+
+    sweep: str
+    """Its name."""
+    curves: Mapping[int, Sequence[float]]
+    """The evaluations of each run, by seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +97,8 @@ class Table:
     """None where there is nothing to show yet."""
     measured: Callable[[Mapping[str, Any]], str]
     """The main numbers with their intervals in a few words, of the ``data`` of a result."""
+    repeated: Callable[[Mapping[str, Any]], Mapping[str, Repeated]] | None = None
+    """What ``--check`` compares, of the ``data`` of a result, by a name for people; None where there is no check."""
     peers: bool = False
     """Whether it runs programs of the peers' environment (make peers)."""
 

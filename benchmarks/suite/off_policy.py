@@ -1,0 +1,30 @@
+"""DQN, SAC and TD3 on classic, Box2D and MuJoCo worlds."""
+
+from __future__ import annotations
+
+from benchmarks.suite.baselines import learner, table
+
+CI = (
+    learner("dqn", "cartpole", 50_000),
+    learner("dqn", "acrobot", 50_000),
+    learner("dqn", "lunarlander", 50_000),
+    learner("sac", "pendulum", 10_000),
+    learner("sac", "halfcheetah", 20_000),
+    learner("td3", "pendulum", 10_000),
+    learner("td3", "halfcheetah", 20_000),
+)
+NIGHT = (
+    learner("dqn", "cartpole", 50_000),
+    learner("dqn", "acrobot", 100_000),
+    learner("dqn", "lunarlander", 100_000),
+    learner("sac", "pendulum", 20_000),
+    learner("sac", "lunarlandercontinuous", 100_000),
+    learner("sac", "halfcheetah", 100_000),
+    learner("sac", "hopper", 100_000),
+    learner("td3", "pendulum", 20_000),
+    learner("td3", "lunarlandercontinuous", 100_000),
+    learner("td3", "halfcheetah", 100_000),
+    learner("td3", "hopper", 100_000),
+)
+
+TABLE = table("DQN, SAC and TD3", "DQN, SAC and TD3 on six worlds", __doc__, CI, NIGHT, (1.7, 14.0))

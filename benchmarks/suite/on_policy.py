@@ -1,0 +1,36 @@
+"""PPO and A2C on classic, Box2D, MuJoCo and vector worlds."""
+
+from __future__ import annotations
+
+from benchmarks.suite.baselines import learner, table
+
+CI = (
+    learner("ppo", "cartpole", 50_000),
+    learner("ppo", "acrobot", 100_000),
+    learner("ppo", "pendulum", 100_000),
+    learner("ppo", "lunarlander", 200_000),
+    learner("ppo", "swimmer", 200_000),
+    learner("ppo", "pong", 2_000_000),
+    learner("a2c", "cartpole", 100_000),
+    learner("a2c", "acrobot", 100_000),
+    learner("a2c", "lunarlander", 200_000),
+    learner("a2c", "pong", 2_000_000),
+)
+NIGHT = (
+    learner("ppo", "cartpole", 100_000),
+    learner("ppo", "acrobot", 1_000_000),
+    learner("ppo", "pendulum", 100_000),
+    learner("ppo", "lunarlander", 1_000_000),
+    learner("ppo", "lunarlandercontinuous", 1_000_000),
+    learner("ppo", "halfcheetah", 1_000_000),
+    learner("ppo", "hopper", 1_000_000),
+    learner("ppo", "swimmer", 1_000_000),
+    learner("ppo", "pong", 26_000_000),
+    learner("a2c", "cartpole", 500_000),
+    learner("a2c", "acrobot", 500_000),
+    learner("a2c", "lunarlander", 200_000),
+    learner("a2c", "swimmer", 1_000_000),
+    learner("a2c", "pong", 26_000_000),
+)
+
+TABLE = table("PPO and A2C", "PPO and A2C on eight worlds", __doc__, CI, NIGHT, (1.0, 9.0))

@@ -1,0 +1,11 @@
+"""The baselines of evorl itself."""
+
+from __future__ import annotations
+
+from evorl.reproduction.table import Paper
+
+PAPER = Paper(
+    title="Baselines",
+    source="No paper: what the learners and evolvers do at their own settings, beside Stable-Baselines3.",
+    tables=("on_policy", "off_policy", "evolution", "no_difference"),
+)
