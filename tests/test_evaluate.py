@@ -370,3 +370,34 @@ def test_nothing_is_written_but_a_film(runs: Path, evaluate: Any) -> None:
 def test_who_plays_both_sides_in_training_is_evaluated_against_the_rule_player(runs: Path) -> None:
     _, world = learner_of(runs / "pong-self")
     assert isinstance(world, Pong) and world.evaluation_world() == replace(world, opponent="rule")
+
+
+# ------------------------------------------------------------------ export
+
+
+@pytest.mark.parametrize("name", [*CASES])
+def test_an_exported_policy_is_a_small_run_of_the_same_bits(
+    name: str, runs: Path, tmp_path: Path, evaluate: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "kept" / name
+    first = evaluate(f"run={runs / name}", "checkpoint=best", f"export={place}")
+    again = evaluate(f"run={place}")
+    assert {**again, "run": name} == first
+    kept = json.loads((place / "evaluation.json").read_text())
+    assert {key: kept[key] for key in first} == first and {"torch", "kernels"} <= {*kept["made"]}
+    assert evaluate(f"run={place}", "checkpoint=best", "seed=7") != again
+    state = newest(place)["run"]["learner"]
+    assert "policy" in state and not any("optimizer" in key for key in state)
+
+    assert go(f"resume={place}", "budget.steps=9999") == 2
+    assert f"resume: {place} holds only a policy; init={place} starts a new run from it" in capsys.readouterr().err
+    assert main([f"run={place}", f"export={place}"]) == 2
+    assert f"export: {place} is not empty, and nothing is ever overwritten" in capsys.readouterr().err
+
+
+def test_an_exported_policy_starts_another_run(runs: Path, tmp_path: Path, evaluate: Any) -> None:
+    told = evaluate(f"run={runs / 'cartpole'}", f"export={tmp_path / 'kept'}")
+    words = [*QUICK, *CASES["cartpole"], "eval.episodes=3", "budget.steps=64", "rl.lr=1e-12"]
+    usual = list({word.partition("=")[0]: word for word in words}.values())
+    assert go(*usual, f"init={tmp_path / 'kept'}", f"hydra.run.dir={tmp_path / 'new'}") == 0
+    assert evaluate(f"run={tmp_path / 'new'}")["return_mean"] == told["return_mean"]

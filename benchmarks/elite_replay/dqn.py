@@ -22,7 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.elite_replay.arms import world_of
-from benchmarks.speed.common import PEERS, start
+from benchmarks.speed.common import PEERS, answer
 from evorl.analysis.runs import RunRecord, Series
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction.figures import legends, panels, shaded
@@ -109,11 +109,8 @@ def play(
     made = experiment_of_words([f"+experiment=elite_replay/dqn/{world}", *words, *also])
     program, kind, settings = of(world, made, seed)
     began = time.monotonic()
-    process = start(PEERS, program, *filter(None, [kind]), json.dumps(settings))
-    out, _ = process.communicate()
-    if process.returncode:
-        raise SystemExit(f"{process.args!r} ended with {process.returncode}")
-    return {**json.loads(out.splitlines()[-1]), "settings": settings, "seconds": time.monotonic() - began}
+    found = answer(PEERS, program, *filter(None, [kind]), json.dumps(settings))
+    return {**found, "settings": settings, "seconds": time.monotonic() - began}
 
 
 def others(profile: str) -> list[Measurement]:

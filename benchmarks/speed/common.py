@@ -66,6 +66,19 @@ def start(python: Path, program: str, *words: str, path: Path = ROOT, **options:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT, **options)
 
 
+def answer(python: Path, program: str, *words: str) -> Any:
+    """The last line of JSON that a program says. It does not outlive this one; SystemExit tells that it failed."""
+    with start(python, program, *words) as process:
+        try:
+            out, _ = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise SystemExit(f"{process.args!r} ended with {process.returncode}")
+    return json.loads(out.splitlines()[-1])
+
+
 class Worker:
     """A live process that learns on request, so samples of many can alternate and start-up counts for none."""
 

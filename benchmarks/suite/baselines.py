@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.speed.common import PEERS, start
+from benchmarks.speed.common import PEERS, answer
 from benchmarks.suite.published import published
 from evorl.analysis.aggregates import (
     estimate,
@@ -125,11 +125,8 @@ def play(arm: Arm, seed: int, also: Sequence[str]) -> dict[str, Any]:
         "every": arm.every, "episodes": EPISODES,
     }  # fmt: skip
     began = time.monotonic()
-    process = start(PEERS, str(Path(__file__).with_name("zoo.py")), json.dumps(asked))
-    out, _ = process.communicate()
-    if process.returncode:
-        raise SystemExit(f"{process.args!r} ended with {process.returncode}")
-    return {**json.loads(out.splitlines()[-1]), "seconds": time.monotonic() - began}
+    found = answer(PEERS, str(Path(__file__).with_name("zoo.py")), json.dumps(asked))
+    return {**found, "seconds": time.monotonic() - began}
 
 
 # ------------------------------------------------------------------ scores
@@ -312,8 +309,9 @@ machine had other work beside it."""
 
 
 POLICIES = """\
-The policy of each arm's median run is kept in `policies/ALGORITHM_WORLD`. It is evaluated again, to the same bits on a
-processor with the same instructions, by `python -m evorl.evaluate run=benchmarks/suite/results/policies/ppo_cartpole`."""
+The policy of each arm's median run is kept in `policies/ALGORITHM_WORLD`. To evaluate it again, to the same bits where
+the processor has the same instructions: `python -m evorl.evaluate run=benchmarks/suite/results/policies/ppo_cartpole`.
+"""
 
 
 def sizes(arms: Sequence[Arm]) -> str:

@@ -36,5 +36,5 @@ def arms(cartpole: int, swimmer: int, pong: int) -> tuple[Arm, ...]:
 
 TABLE = table(
     "Evolution", "openai_es, cma_es, pbt and nsga2 on three worlds", __doc__,
-    arms(500_000, 300_000, 4_000_000), arms(2_000_000, 2_000_000, 26_000_000), (1.0, 6.0),
+    arms(250_000, 300_000, 4_000_000), arms(2_000_000, 2_000_000, 26_000_000), (1.0, 6.0),
 )  # fmt: skip

@@ -7,17 +7,21 @@ files count where they are of the choices that a sweep names. Everything else (d
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evorl.cli import config
 from evorl.reproduction.loop import first_job
 from evorl.reproduction.parts import ROOT, Sweep
 from evorl.util.errors import BadRequest
 
-GROUPS = ("mdp", "rl", "ec", "cluster")
+if TYPE_CHECKING:
+    from evorl.training.experiment import Experiment
+
 ALWAYS = ("pyproject.toml", "conf/config.yaml")
-BASES = frozenset({"gymnasium", "none", "local", "default"})
-"""Config files that other files build on, or that are the default choice."""
+BASES = frozenset({"gymnasium"})
+"""Config files that others build on."""
 
 
 def changed(since: str) -> list[str]:
@@ -30,37 +34,34 @@ def changed(since: str) -> list[str]:
 
 
 def affects(files: list[str], sweep: Sweep) -> bool:
-    """Whether a change of these files could affect the runs of a sweep."""
-    chosen, modules = _choices(sweep), _modules(sweep)
+    """Whether a change of these files could affect the runs of a sweep, which differ in their seeds alone."""
+    words = first_job(sweep.words)
+    with config.opened() as hydra:
+        chosen = config.compose(hydra, words).hydra.runtime.choices
+    modules = _modules(config.experiment_of_words(words))
     return any(_touches(Path(file), chosen, modules) for file in files)
 
 
-def _touches(file: Path, chosen: dict[str, str], modules: frozenset[str]) -> bool:
+def _touches(file: Path, chosen: Mapping[str, str], modules: frozenset[str]) -> bool:
     if str(file) in ALWAYS:
         return True
     top, *rest = file.parts
     if top == "evorl" and file.suffix == ".py":
         return ".".join(file.with_suffix("").parts).removesuffix(".__init__") in modules
-    if top != "conf" or not rest:
+    if top != "conf":
         return False
-    if rest[0] == "tuned":
-        return file.stem == f"{chosen['mdp']}_{chosen['rl']}"
-    return file.stem in {*chosen.values()} | BASES
+    name = "/".join(rest).removesuffix(".yaml")
+    if rest[0] == "experiment":  # which may build on the others of its folder
+        return f"experiment/{chosen.get('experiment', '')}".rpartition("/")[0] == name.rpartition("/")[0]
+    return name in {f"{group}/{choice}" for group, choice in chosen.items()} or file.stem in BASES
 
 
-def _choices(sweep: Sweep) -> dict[str, str]:
-    """The files that a sweep's words choose, by config group."""
-    words = [word.lstrip("+").partition("=") for word in sweep.words]
-    return {"mdp": "pong", "rl": "ppo"} | {key: value for key, _, value in words if key in GROUPS}
-
-
-def _modules(sweep: Sweep) -> frozenset[str]:
-    """The modules of evorl that a job of the sweep imports."""
+def _modules(made: Experiment) -> frozenset[str]:
+    """The modules of evorl that a job imports."""
     try:
         import grimp
     except ModuleNotFoundError:
         raise BadRequest("since=REV needs grimp: make setup", "since") from None
-    made = config.experiment_of_words(first_job(sweep.words))
     graph = grimp.build_graph("evorl")
     own = {type(one).__module__ for one in (made.mdp, made.rl, made.ec, made.cluster)}
     begins = ["evorl.run", *(module for module in own if module in graph.modules)]

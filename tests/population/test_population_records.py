@@ -139,6 +139,19 @@ def test_every_individual_of_the_present_population_can_be_evaluated(
     assert said(capsys, f"run={runs / 'es'}", f"individual={newborn}", "episodes=1")["individual"] == newborn
 
 
+@pytest.mark.parametrize("name", ["pbt", "es"])
+def test_an_exported_individual_is_a_single_run(
+    name: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = said(capsys, f"run={runs / name}", f"export={tmp_path / name}")
+    again = said(capsys, f"run={tmp_path / name}")
+    assert {**again, "individual": first["individual"]} == first
+    assert evaluate([f"run={tmp_path / name}", "individual=best"]) == 2
+    assert "this run has no population" in capsys.readouterr().err
+    assert evaluate([f"run={runs / 'problem'}", f"export={tmp_path / 'none'}"]) == 2
+    assert "export: a problem has no policy" in capsys.readouterr().err and not (tmp_path / "none").exists()
+
+
 def test_an_individual_of_a_problem_has_its_objectives_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = json.loads((runs / "problem" / "result.json").read_bytes())["best"]
     again = said(capsys, f"run={runs / 'problem'}", "individual=best")

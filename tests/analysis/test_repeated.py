@@ -1,0 +1,74 @@
+"""The comparison of runs with those made again: its p-value by the definition, its level, and its intervals."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from evorl.analysis.repeated import LEVEL, difference, scores_of
+from evorl.analysis.statistics import Floats
+
+SCORES = arrays(np.float64, st.tuples(st.integers(2, 4), st.just(2)), elements=st.integers(-9, 9).map(float))
+
+
+def p_by_definition(first: Floats, second: Floats) -> float:
+    """The share of all divisions of the runs whose largest distance of means, in deviations of all, is as large."""
+    scores = np.concatenate([first, second])
+
+    def statistic(members: tuple[int, ...]) -> float:
+        others = [run for run in range(len(scores)) if run not in members]
+        found = []
+        for column in range(scores.shape[1]):
+            spread = scores[:, column].std()
+            if spread > 0:
+                apart = scores[list(members), column].mean() - scores[others, column].mean()
+                found.append(abs(apart) / spread)
+        return max(found, default=0.0)
+
+    observed = statistic(tuple(range(len(first))))
+    every = [statistic(members) for members in combinations(range(len(scores)), len(first))]
+    return float(np.mean([one >= observed - 1e-9 for one in every]))
+
+
+@given(SCORES, SCORES)
+def test_the_p_value_is_exact_for_few_runs(first: Floats, second: Floats) -> None:
+    assert difference(first, second).p == pytest.approx(p_by_definition(first, second))
+
+
+def test_sets_that_are_apart_in_one_score_differ() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(5, 2)), rng.normal(size=(5, 2))
+    second[:, 1] += 20
+    found = difference(first, second)
+    assert found.found and found.p == pytest.approx(2 / 252)
+    end, mean = found.by_score
+    assert end.value == pytest.approx(second[:, 0].mean() - first[:, 0].mean()) and end.low < end.value < end.high
+    assert mean.value == pytest.approx(second[:, 1].mean() - first[:, 1].mean()) and mean.low > 15
+    assert not difference(first[:4], second[:4]).found  # 2 of 70 divisions: too few runs to say so
+
+
+def test_equal_runs_do_not_differ() -> None:
+    assert difference(np.ones((5, 2)), np.ones((5, 2))).p == 1
+    same = np.arange(10.0).reshape(5, 2)
+    assert difference(same, same).p == 1
+
+
+def test_one_in_a_hundred_sets_without_a_difference_differs() -> None:
+    rng = np.random.default_rng(1)
+    tries = 600
+    found = sum(difference(*rng.normal(size=(2, 5, 2))).found for _ in range(tries))
+    assert found / tries <= LEVEL + 3 * np.sqrt(LEVEL / tries)
+
+
+def test_a_set_of_one_run_is_refused() -> None:
+    with pytest.raises(ValueError, match="two runs"):
+        difference(np.ones((1, 2)), np.ones((5, 2)))
+
+
+def test_the_scores_of_a_run_are_its_end_and_its_mean() -> None:
+    assert scores_of(np.array([[0.0, 3.0], [2.0, 4.0]])).tolist() == [[3.0, 1.5], [4.0, 3.0]]
