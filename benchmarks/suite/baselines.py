@@ -309,8 +309,8 @@ machine had other work beside it."""
 
 
 POLICIES = """\
-The policy of each arm's median run is kept in `policies/ALGORITHM_WORLD`. To evaluate it again, to the same bits where
-the processor has the same instructions: `python -m evorl.evaluate run=benchmarks/suite/results/policies/ppo_cartpole`.
+The policy of each arm's median run is kept in `policies/ALGORITHM_WORLD`. To evaluate it again, to the same bits on a
+processor with the same instructions: `python -m evorl.evaluate run=benchmarks/suite/results/policies/ppo_cartpole`\
 """
 
 
