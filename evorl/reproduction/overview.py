@@ -14,10 +14,11 @@ PAGE = papers.PROGRAMS / "README.md"
 INTRODUCTION = """\
 # Tables and figures of the four systems, and baselines
 
-A row is a table, a figure or a claim of a paper, or a table of our own [baselines](suite/README.md). **Reproduced** means that the published size was run, **scaled** a
-smaller one (`profile=ci`), **not run** neither; a result may still differ from the claim, so both are shown. Numbers in
-brackets and after ± are 95 % intervals, those in parentheses are of each seed. Core hours are measured where a result
-has them (wall time of the jobs, also of a busy machine), else estimated (about).
+A row is a table, a figure or a claim of a paper, or one of our own [baselines](suite/README.md). **Reproduced** means
+that the published size was run, **scaled** a smaller one (`profile=ci`), **not run** neither; a result may still differ
+from the claim, so both are shown. Numbers in brackets and after ± are 95 % intervals, those in parentheses are of each
+seed. Core hours are measured where a result has them (wall time of the jobs, also of a busy machine), else estimated
+(about).
 
     make setup
     .venv/bin/python -m evorl.reproduce                                   # this list

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
@@ -33,7 +32,7 @@ import torch.distributed
 from torch import Tensor
 
 from evorl.cluster.processes import out_of_memory
-from evorl.cluster.processes.fork import die_with_parent, exit_reason, fork
+from evorl.cluster.processes.fork import die_with_parent, exit_reason, fork, name_process
 from evorl.cluster.processes.pid import is_stopped
 
 JOIN = timedelta(seconds=60)  # for all learners to meet
@@ -245,7 +244,7 @@ def _serve(
     make: Callable[[torch.device], Parallel], threads: int,
 ) -> None:  # fmt: skip
     """The process of a learner: take part in the steps of learner 0 until that is gone."""
-    Path("/proc/self/comm").write_text(f"learner {rank}")
+    name_process(f"learner {rank}")
     os.setsid()  # signals of the run's terminal are for the run's process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -88,6 +88,13 @@ def spawn(
 
 
 @everywhere
+def test_workers_have_names_in_the_process_table(spawn: Spawn, kind: str) -> None:
+    pids = spawn(toys.Counter).all("pid")
+    names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids}
+    assert kind in ("local", "hosts") or names == {"worker 0", "worker 1"}
+
+
+@everywhere
 def test_all_calls_every_member_and_answers_in_member_order(spawn: Spawn) -> None:
     group = spawn(toys.Counter)
     assert group.size == MEMBERS

@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
@@ -57,6 +58,11 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the request
         os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """Set the name of this process that top, ps and the hardware metrics show (at most 15 characters)."""
+    Path("/proc/self/comm").write_text(name)
 
 
 def exit_reason(status: int) -> str:

@@ -12,12 +12,11 @@ import socket
 import struct
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from evorl.cluster.core import Make
 from evorl.cluster.processes import orphans, out_of_memory
-from evorl.cluster.processes.fork import die_with_parent, fork
+from evorl.cluster.processes.fork import die_with_parent, fork, name_process
 from evorl.cluster.processes.orphans import ProcessTable
 from evorl.cluster.processes.pid import Pid, is_stopped
 from evorl.cluster.workers.crash_trace import DUMP, MAX_TRACE, CrashTrace
@@ -139,7 +138,7 @@ class Supervisor:
         def work() -> None:
             os.setpgid(0, 0)
             die_with_parent(supervisor)
-            Path("/proc/self/comm").write_text(f"worker {worker}")
+            name_process(f"worker {worker}")
             out_of_memory.prefer_as_victim()
             orphans.tag_children(_name(plan, worker, life))
             alive = lambda: os.getppid() == supervisor  # noqa: E731

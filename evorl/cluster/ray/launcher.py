@@ -23,7 +23,7 @@ import zmq
 from ray.exceptions import RayActorError
 
 from evorl.cluster.core import Make
-from evorl.cluster.processes.fork import die_with_parent, exit_reason, fork
+from evorl.cluster.processes.fork import die_with_parent, exit_reason, fork, name_process
 from evorl.cluster.processes.pid import Pid
 from evorl.cluster.ray.head import GONE_S, HeadLost, HeadMonitor
 from evorl.cluster.ray.options import RayOptions
@@ -63,6 +63,7 @@ class WorkerActor:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             die_with_parent(actor)
+            name_process(f"worker {worker}")
             alive = partial(_is_parent, actor)
             serve(self.make, self.endpoint, token, worker, life, alive, driver=self.driver, keys=keys, mark=box.mark)
 
