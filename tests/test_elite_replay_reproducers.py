@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -221,11 +220,11 @@ def test_a_peer_is_asked_with_the_words_of_the_command_line(monkeypatch: pytest.
 
     asked = list[tuple[str, ...]]()
 
-    def start(python: Path, *words: str) -> SimpleNamespace:
+    def answer(python: Path, *words: str) -> dict[str, Any]:
         asked.append(words)
-        return SimpleNamespace(communicate=lambda: ('{"episodes": [[10, 1.0]], "versions": {}}\n', ""), returncode=0)
+        return {"episodes": [[10, 1.0]], "versions": {}}
 
-    monkeypatch.setattr(dqn, "start", start)
+    monkeypatch.setattr(dqn, "answer", answer)
     others = dqn.others("ci")
     assert len({one.name for one in others}) == len(others) == 2 * 2 * 3
     found = [one.measure(["budget.steps=8000"]) for one in others if "cartpole-2" in one.name]

@@ -86,3 +86,18 @@ def test_rows_come_while_the_run_goes_on_and_to_its_last_one(tmp_path: Path) -> 
         process.stdin.close()
         assert [*found] == [{"step": 1}, {"step": 2}]
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 1, 2]
+
+
+def test_the_last_line_of_a_program_is_its_answer_and_it_does_not_outlive_who_asked(tmp_path: Path) -> None:
+    from benchmarks.speed import common
+
+    says, fails, sleeps = (tmp_path / f"{name}.py" for name in ("says", "fails", "sleeps"))
+    says.write_text("import sys; print('one'); print('[2, ' + sys.argv[1] + ']')")
+    fails.write_text("raise SystemExit(3)")
+    sleeps.write_text("import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(600)")
+    python = Path(sys.executable)
+    assert common.answer(python, str(says), "3") == [2, 3]
+    with pytest.raises(SystemExit, match="ended with 3"):
+        common.answer(python, str(fails))
+    with pytest.raises(KeyboardInterrupt):
+        common.answer(python, str(sleeps))

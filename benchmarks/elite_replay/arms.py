@@ -34,6 +34,9 @@ COLOURS = {UNIFORM: "C0", ELITE[1]: "C1", ELITE[3]: "C2"}
 BOTH = ("rl.replay.uniform.share=0.25", "rl.replay.elite.share=0.25")
 """A quarter of each minibatch by each rule, of the same rollouts and for the same policy."""
 
+HALF = {"seaquest": ("rl.replay.queue.share=0.5", "rl.replay.uniform.share=0.5")}
+"""What makes the replay half of a minibatch where the experiments have another share."""
+
 
 def sweep(world: str, name: str, experiments: Sequence[str], *words: str) -> Sweep:
     """Some experiments of a world's folder, with its seeds."""
@@ -55,8 +58,14 @@ def both(world: str) -> Sweep:
     return sweep(world, "both", ["elite_1", "elite_3"], *BOTH)
 
 
+def half(world: str) -> Sweep:
+    """Half of each minibatch by uniform sampling, as `uniform` has it on most worlds."""
+    return sweep(world, "half", ["uniform"], *HALF[world]) if world in HALF else uniform(world)
+
+
 def uncorrected(world: str) -> Sweep:
-    return sweep(world, "uncorrected", ["uniform"], "rl.correction=none")
+    """The same without correction."""
+    return sweep(world, "uncorrected", ["uniform"], *HALF.get(world, ()), "rl.correction=none")
 
 
 def world_of(run: RunRecord) -> str:

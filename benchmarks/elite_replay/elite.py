@@ -30,7 +30,7 @@ from benchmarks.elite_replay.arms import (
     uniform,
     world_of,
 )
-from benchmarks.elite_replay.published import SCORES, STEPS
+from benchmarks.elite_replay.published import BANDS, SCORES, STEPS
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.scores import METRIC, Score, at, binned, core_hours, curve, mean, samples, scored, told
@@ -191,6 +191,7 @@ def draw(found: Runs) -> Figure:
                 shaded(one, *band, COLOURS[names[0]], f"{names[0]}, seeds: {len(runs)}")
         for name, scores in SCORES.get(world, {}).items():
             one.plot(STEPS[world], scores, "--", color=COLOURS[name], lw=1, label=f"{name}, published")
+            one.vlines(STEPS[world][-1], *BANDS[world][name], color=COLOURS[name], lw=1)
     return legends(drawn)
 
 
