@@ -1,7 +1,8 @@
 """TD3, SAC and DQN end to end: environment steps per second, each with a gradient step.
 
 TD3 and SAC play HalfCheetah-v5, DQN plays CartPole-v1 and, with the Nature CNN, a world of pictures of Atari's shape
-that costs nothing to step (pictures.py). Ours and Stable-Baselines3's alternate in one run, with the same network,
+that costs nothing to step (pictures.py); the bare network beside it does a gradient step's convolutions and products
+and nothing else (bare_nature.py). Ours and Stable-Baselines3's alternate in one run, with the same network,
 minibatch and one gradient step for each environment step; CleanRL's TD3, unchanged, is beside them where these are its
 own. We run as we come and, beside it, with rl.compile=true where it is for such networks. Each contestant runs with 1
 and with 2 threads (--threads N: up to N), and its better median counts. Start-up and the warm-up of the replay are left
@@ -31,7 +32,12 @@ def case(name: str, algorithm: str, hidden: list[int], batch: int, aim: float, *
     return Case(name, words, {"SB3, the same settings": Peer(settings, aim), **more})
 
 
-def value_case(name: str, world: str, ours: str, policy: str, hidden: list[int], batch: int, capacity: int) -> Case:
+BARE = {"the bare network": Peer({"batch": 32, "actions": 6}, 0.85, ("bare_nature.py",))}
+
+
+def value_case(
+    name: str, world: str, ours: str, policy: str, hidden: list[int], batch: int, capacity: int, **more: Peer
+) -> Case:
     """DQN, each 4 steps of the world followed by 4 gradient steps."""
     words = (
         f"{ours} rl=dqn rl.slots=1 rl.horizon=4 rl.rounds=16 rl.net.hidden={hidden or [512]} rl.batch={batch} "
@@ -43,7 +49,7 @@ def value_case(name: str, world: str, ours: str, policy: str, hidden: list[int],
         "learning_rate": 1e-4, "target_update_interval": 10_000, "exploration_initial_eps": 0.05, "policy": policy,
     }  # fmt: skip
     settings: dict[str, Any] = {"world": world, "algorithm": "DQN", "arguments": given, "hidden": hidden}
-    return Case(name, words, {"SB3, the same settings": Peer(settings, 1.5)}, compiles=bool(hidden))
+    return Case(name, words, {"SB3, the same settings": Peer(settings, 1.5), **more}, compiles=bool(hidden))
 
 
 CASES = [
@@ -58,6 +64,7 @@ CASES = [
             "mdp=gymnasium mdp.id=pictures:Pictures-v0 trust=[pictures]",
         ),
         *("CnnPolicy", [], 32, 10_000),
+        **BARE,
     ),
 ]
 

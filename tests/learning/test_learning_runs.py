@@ -103,6 +103,7 @@ LONG = {
     "impact": (475, "mdp=cartpole", "rl=impact", "budget.steps=100000", "eval.every=5000", "eval.episodes=20"),
     "vtrace, pong": (15, "mdp=pong", "rl=vtrace", "eval.every=4000000"),
     "vtrace, duel": (0.9, "mdp=duel", "rl=vtrace"),
+    "vtrace, halfcheetah": (800, "mdp=halfcheetah", "rl=vtrace", "budget.steps=500000", "eval.every=100000"),
     "lunarlander": (200, "mdp=lunarlander", "eval.every=100000"),
     "halfcheetah": (1500, "mdp=halfcheetah"),
     "td3": (1500, "mdp=halfcheetah", "rl=td3", "budget.steps=50000", "eval.every=10000", "eval.episodes=5"),
