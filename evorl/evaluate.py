@@ -125,7 +125,6 @@ def evaluate(request: Request) -> None:
     if target is not None:
         from evorl.jobs.exported import export
 
-        target.mkdir(parents=True, exist_ok=True)
         export(target, run_dir, policy, report)
         print(f"exported: {target}")
     print(json.dumps(report))

@@ -3,7 +3,7 @@
     python -m evorl.reproduce                                            all tables: status, cost, command
     python -m evorl.reproduce PAPER/TABLE                                what a table is
     python -m evorl.reproduce PAPER/TABLE profile=ci|paper [KEY=VALUE ...] [runs=DIR] [out=DIR] [--draw | --print]
-    python -m evorl.reproduce [PAPER/TABLE] --check [since=REV] [runs=DIR]
+    python -m evorl.reproduce [PAPER/TABLE] --check [since=REV] [seed=0,1,...] [runs=DIR] [out=DIR]
     python -m evorl.reproduce --page                                     write benchmarks/README.md
 
 KEY=VALUE goes to every job of evorl.run; the last word for a key counts. The same command resumes what was stopped, and
@@ -14,8 +14,9 @@ out=DIR   where the result goes; default benchmarks/PAPER/results, unless KEY=VA
 --draw    make no runs: show those there are
 --print   print the commands of the sweeps and do nothing
 --check   make the runs of a committed result again (of all tables that have a check, if none is named) in
-          runs/PAPER/check-COMMIT, and say whether their numbers differ; exit code 1 if some do
+          runs/PAPER/check-DIGEST, and say whether their numbers differ; exit code 1 if some do, or cannot be made
 since=REV with --check: only what the changes since that commit could affect
+seed=...  with --check: more or other seeds than the result's
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def command(words: Sequence[str]) -> None:
         overview.write()
         print(overview.PAGE)
     elif "--check" in flags:
-        checked(names, [word for word in words if "=" in word])
+        checked(names, [word for word in words if "=" in word], flags)
     elif not names:
         if words:
             raise BadRequest("name a table: PAPER/TABLE; python -m evorl.reproduce lists all")
@@ -90,21 +91,26 @@ def of_table(name: str, words: Sequence[str], flags: set[str]) -> None:
         reproduce(table, asked)
 
 
-def checked(names: Sequence[str], words: Sequence[str]) -> None:
-    """Check tables against their results and print what differs. Raises `BadRequest`, and SystemExit if some do."""
+def checked(names: Sequence[str], words: Sequence[str], flags: set[str]) -> None:
+    """Check tables against their results and print verdicts. Raises `BadRequest`, and SystemExit if some differ."""
     given = dict(word.split("=", 1) for word in words)
-    for key in sorted({*given} - {"runs", "out", "since"}):
-        raise BadRequest("--check makes the runs of a result again, so it takes runs, out and since alone", key)
+    for key in sorted({*given} - {"runs", "out", "since", "seed"}):
+        raise BadRequest("--check makes the runs of a result again: it takes runs, out, since and seed alone", key)
+    for flag in sorted(flags - {"--check"}):
+        raise BadRequest(f"--check and {flag} exclude each other")
     tables = {name: papers.table(name) for name in names or check.tables()}
+    if not tables:
+        raise BadRequest("no table with a check has a result")
     files = affected.changed(given["since"]) if "since" in given else None
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stop)
+    also = [f"seed={given['seed']}"] if "seed" in given else []
+    places = {name: Path(given["runs"]).absolute() if "runs" in given else check.place(name) for name in tables}
     differ = False
     for name, table in tables.items():
-        place, out = given.get("runs"), Path(given.get("out", papers.results(name)))
-        runs = Path(place).absolute() if place else check.place(name)
-        found = check.check(name, table, runs, out, files)
-        print("\n".join([name, "", *check.report(found), ""]))
+        out = Path(given.get("out", papers.results(name)))
+        found = dict(check.check(name, table, places[name], out, also, files))
+        print("\n".join([name, "", *check.report(found), ""]), flush=True)
         differ |= any(one.differs for one in found.values())
     if differ:
         raise SystemExit(1)

@@ -20,16 +20,19 @@ from evorl.util.errors import BadRequest
 PPO = Sweep("ppo", ("seed=0,1", "mdp=cartpole", "rl=ppo"))
 TD3 = Sweep("td3", ("seed=0", "mdp=halfcheetah", "rl=td3"))
 PBT = Sweep("pbt", ("seed=0", "mdp=cartpole", "ec=pbt"))
+DQN = Sweep("dqn", ("seed=0", "mdp=atari_noframeskip", "rl=dqn"))
 EXPERIMENT = Sweep("experiment", ("seed=0", "+experiment=marvin/cartpole"))
 
 
 @pytest.mark.parametrize(
     ("file", "touched"),
     [
-        ("pyproject.toml", "ppo td3 pbt"),
-        ("conf/config.yaml", "ppo td3 pbt"),
-        ("evorl/training/session.py", "ppo td3 pbt"),
-        ("evorl/rl/core.py", "ppo td3 pbt"),
+        ("pyproject.toml", "ppo td3 pbt dqn"),
+        ("hydra_plugins/evorl_sweeper/__init__.py", "ppo td3 pbt dqn"),
+        ("conf/config.yaml", "ppo td3 pbt dqn"),
+        ("evorl/training/session.py", "ppo td3 pbt dqn"),
+        ("evorl/mdp/__init__.py", "ppo td3 pbt dqn"),
+        ("evorl/rl/core.py", "ppo td3 pbt dqn"),
         ("evorl/rl/ppo.py", "ppo pbt"),
         ("evorl/rl/td3.py", "td3"),
         ("evorl/rl/ddpg.py", "td3"),
@@ -37,22 +40,25 @@ EXPERIMENT = Sweep("experiment", ("seed=0", "+experiment=marvin/cartpole"))
         ("conf/rl/td3.yaml", "td3"),
         ("conf/mdp/cartpole.yaml", "ppo pbt"),
         ("conf/mdp/gymnasium.yaml", "ppo td3 pbt"),
+        ("conf/mdp/atari.yaml", "dqn"),  # that of NoFrameskip builds on it
+        ("conf/tuned/atari_dqn.yaml", "dqn"),
         ("conf/tuned/cartpole_ppo.yaml", "ppo pbt"),
         ("conf/tuned/cartpole_dqn.yaml", ""),
+        ("conf/experiment/rainbow.yaml", ""),
         ("evorl/analysis/html_page.py", ""),
         ("docs/ppo.md", ""),
         ("tests/rl/test_ppo.py", ""),
     ],
 )
 def test_a_change_affects_the_runs_that_import_or_compose_it(file: str, touched: str) -> None:
-    assert " ".join(one.name for one in (PPO, TD3, PBT) if affected.affects([file], one)) == touched
+    assert " ".join(one.name for one in (PPO, TD3, PBT, DQN) if affected.affects([file], one)) == touched
 
 
 def test_an_experiment_is_affected_by_what_it_names() -> None:
     assert affected.affects(["evorl/ec/openai_es.py"], EXPERIMENT)
     assert affected.affects(["conf/experiment/marvin/cartpole.yaml"], EXPERIMENT)
     assert affected.affects(["conf/mdp/cartpole.yaml"], EXPERIMENT)
-    assert not affected.affects(["conf/experiment/rainbow.yaml", "conf/mdp/marvin.yaml"], EXPERIMENT)
+    assert not affected.affects(["conf/experiment/marvin/ours.yaml", "conf/mdp/marvin.yaml"], EXPERIMENT)
 
 
 def test_what_changed_holds_new_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,14 +80,13 @@ def test_what_changed_holds_new_files(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def curves(*values: Sequence[float], first: int = 0) -> Repeated:
-    return Repeated("one", {first + n: list(curve) for n, curve in enumerate(values)})
+    return Repeated("one", {first + n: list(curve) for n, curve in enumerate(values)}, margin=10.0)
 
 
 def test_equal_bits_are_told_as_such() -> None:
     old = curves([0, 1.0], [0, 2.0], [0, 3.0])
-    found = check.verdict(old, curves([0, 1.0], [0, 2.0]))
-    assert found.words == check.SAME_BITS and not found.differs and found.runs == 2
-    assert check.verdict(old, curves([0, 1.0], [0, 2.1])).words.startswith("no difference shown (p = ")
+    assert check.verdict(old, curves([0, 1.0], [0, 2.0])) == check.Verdict(2, check.SAME_BITS)
+    assert check.verdict(old, curves([0, 1.0], [0, 2.1], [0, 3.0])).words.startswith("equivalent (within 10)")
 
 
 def test_runs_that_learn_something_else_differ() -> None:
@@ -89,9 +94,18 @@ def test_runs_that_learn_something_else_differ() -> None:
     found = check.verdict(old, new)
     assert found.differs and found.words == "differs (p = 0.0079)"
     assert found.differences[0].value == pytest.approx(90) and found.differences[1].value == pytest.approx(45)
-    told = "\n".join(check.report({"ppo": found}))
-    assert "| ppo | 5 | differs (p = 0.0079) | 90 [" in told
+    told = check.report({"ppo": found, "a2c": found})
+    assert "| ppo | 5 | differs (p = 0.0079) | 90 [" in "\n".join(told)
+    assert told[-1].startswith("2 tests at 1%: without any difference, 2 % of such checks say that something differs.")
     assert check.report({}) == ["nothing that the changes could affect"]
+
+
+def test_what_the_runs_cannot_tell_is_undecided() -> None:
+    old, new = curves([0, 0.0], [0, 90.0], [0, 50.0]), curves([0, 10.0], [0, 40.0], [0, 99.0], first=5)
+    assert check.verdict(old, new).words.startswith("undecided (p = ")
+    assert check.verdict(old, curves([0, 1.0], first=5)).words == "other bits, and too few runs to tell more"
+    nothing = check.verdict(old, curves(*[[0, float("nan")]] * 3, first=5))
+    assert nothing.differs and nothing.words == "differs: returns that are not finite"
 
 
 # ------------------------------------------------------------------ a small table, checked
@@ -106,7 +120,7 @@ def analyse(there: Found) -> Analysis | None:
 
 
 def repeated(data: Mapping[str, Any]) -> dict[str, Repeated]:
-    return {"PPO": Repeated("pair", {int(seed): curve for seed, curve in data["curves"].items()})}
+    return {"PPO": Repeated("pair", {int(seed): curve for seed, curve in data["curves"].items()}, margin=10.0)}
 
 
 TABLE = Table(
@@ -116,35 +130,71 @@ TABLE = Table(
 )  # fmt: skip
 
 
-def test_runs_made_again_have_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_run", lambda command: forked.evorl("run", *command[3:], cwd=tmp_path).returncode)
-    first = [*TABLE.profiles["ci"].parts]
-    assert all(part.carry_out(tmp_path / "first") for part in first)
-    told = analyse(Found("ci", parts.runs_of(tmp_path / "first", first), {}))
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The result of the table at another learning rate, in a folder of its own."""
+    place = tmp_path_factory.mktemp("result")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "_run", lambda command: forked.evorl("run", *command[3:], cwd=place).returncode)
+        sweeps = [*TABLE.profiles["ci"].parts]
+        assert all(part.carry_out(place / "runs", ["rl.lr=1e-2"]) for part in sweeps)
+    told = analyse(Found("ci", parts.runs_of(place / "runs", sweeps), {}))
     assert told is not None
-    pages.write(tmp_path / "out", "small", pages.content(TABLE, told, "ci", [], {}, None), told)
-    found = check.check("test/small", TABLE, tmp_path / "again", tmp_path / "out")
-    assert found == {"PPO": check.Verdict(2, check.SAME_BITS)}
+    pages.write(place, "small", pages.content(TABLE, told, "ci", ["rl.lr=1e-2"], {}, None), told)
+    return place
+
+
+def verdicts(table: Table, runs: Path, out: Path, *words: Any) -> dict[str, check.Verdict]:
+    return dict(check.check("test/small", table, runs, out, *words))
+
+
+def test_runs_made_again_have_the_same_bits(result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_run", lambda command: forked.evorl("run", *command[3:], cwd=tmp_path).returncode)
+    assert verdicts(TABLE, tmp_path / "again", result) == {"PPO": check.Verdict(2, check.SAME_BITS)}
 
     monkeypatch.setattr(parts, "_run", lambda command: pytest.fail("a run was made"))
-    assert check.check("test/small", TABLE, tmp_path / "other", tmp_path / "out", ["docs/ppo.md"]) == {}
+    assert verdicts(TABLE, tmp_path / "other", result, (), ["docs/ppo.md"]) == {}
+    with pytest.raises(pytest.fail.Exception):  # the declarations of the table have changed
+        verdicts(TABLE, tmp_path / "other", result, (), ["benchmarks/test/small.py"])
+
+
+def test_what_cannot_be_made_again_is_told(result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_run", lambda command: 1)
+    assert verdicts(TABLE, tmp_path, result) == {"PPO": check.Verdict(0, "failed", differs=True)}
+    empty = replace(TABLE, profiles={"ci": Profile("nothing", 0.0, [])})
+    gone = check.Verdict(0, "is no longer part of the table", differs=True)
+    assert verdicts(empty, tmp_path, result) == {"PPO": gone}
     with pytest.raises(BadRequest, match="test/small has no check; those to check: "):
-        check.check("test/small", replace(TABLE, repeated=None), tmp_path, tmp_path / "out")
+        verdicts(replace(TABLE, repeated=None), tmp_path, result)
     with pytest.raises(BadRequest, match=f"test/small has no result in {tmp_path}"):
-        check.check("test/small", TABLE, tmp_path, tmp_path)
+        verdicts(TABLE, tmp_path, tmp_path)
+
+
+def test_the_new_runs_of_each_state_of_the_code_lie_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "ROOT", tmp_path)
+    (tmp_path / "evorl").mkdir()
+    code = tmp_path / "evorl" / "a.py"
+    code.write_text("x = 1")
+    first = check.place("suite/on_policy")
+    assert first == check.place("suite/on_policy") and first.parent == tmp_path / "runs" / "suite"
+    code.write_text("x = 2")
+    assert check.place("suite/on_policy") != first
+    code.write_text("x = 1")
+    versions = check.provenance.versions()
+    monkeypatch.setattr(check.provenance, "versions", lambda: {**versions, "torch": "other"})
+    assert check.place("suite/on_policy") != first
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["marvin/walk", "--check"], "marvin/walk has no check; those to check: suite/on_policy, "),
+        (["suite/on_policy", "--check", "rl.lr=1"], "rl.lr: --check makes the runs of a result again: it takes runs, "),
+        (["suite/on_policy", "--check", "--draw"], "--check and --draw exclude each other"),
+        (["suite/on_policy", "--check", "since=nowhere"], "since: git diff --name-only --no-renames --end-of-options"),
         (
-            ["suite/on_policy", "--check", "seed=1"],
-            "seed: --check makes the runs of a result again, so it takes runs, ",
-        ),
-        (
-            ["suite/on_policy", "--check", "since=nowhere"],
-            "since: git diff --name-only --no-renames nowhere --: fatal: ",
+            ["suite/on_policy", "--check", "since=--output=x"],
+            "since: git diff --name-only --no-renames --end-of-options",
         ),
     ],
 )
@@ -157,9 +207,16 @@ def test_a_request_that_cannot_be_met(
     assert capsys.readouterr().err.startswith(f"evorl: {line}")
 
 
+def test_a_check_of_nothing_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(check, "tables", list)
+    assert reproduce.main(["--check"]) == 2
+    assert capsys.readouterr().err == "evorl: no table with a check has a result\n"
+
+
 def test_a_difference_is_the_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(reproduce.signal, "signal", lambda number, handler: None)
-    monkeypatch.setattr(check, "check", lambda *words: {"ppo": check.Verdict(5, "differs (p = 0.001)", True)})
+    found = [("ppo", check.Verdict(5, "differs (p = 0.001)", differs=True))]
+    monkeypatch.setattr(check, "check", lambda *words: iter(found))
     monkeypatch.setattr(papers, "table", lambda name: TABLE)
     with pytest.raises(SystemExit) as ended:
         reproduce.main(["suite/on_policy", "--check"])

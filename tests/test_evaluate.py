@@ -380,7 +380,8 @@ def test_an_exported_policy_is_a_small_run_of_the_same_bits(
     name: str, runs: Path, tmp_path: Path, evaluate: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / "kept" / name
-    first = evaluate(f"run={runs / name}", "checkpoint=best", f"export={place}")
+    first = evaluate(f"run={runs / name}", "checkpoint=best", "seed=5", "episodes=4", f"export={place}")
+    assert [one.name for one in place.parent.iterdir()] == [name]
     again = evaluate(f"run={place}")
     assert {**again, "run": name} == first
     kept = json.loads((place / "evaluation.json").read_text())
@@ -393,6 +394,21 @@ def test_an_exported_policy_is_a_small_run_of_the_same_bits(
     assert f"resume: {place} holds only a policy; init={place} starts a new run from it" in capsys.readouterr().err
     assert main([f"run={place}", f"export={place}"]) == 2
     assert f"export: {place} is not empty, and nothing is ever overwritten" in capsys.readouterr().err
+
+
+def test_an_export_that_fails_leaves_nothing(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evaluate: Any
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("evorl.jobs.exported.files.write_json", full)
+    assert main([f"run={runs / 'cartpole'}", f"export={tmp_path / 'kept'}"]) == 1
+    assert not [*tmp_path.iterdir()]
+    monkeypatch.undo()
+    (tmp_path / "kept").mkdir()  # an empty directory is as good as none
+    evaluate(f"run={runs / 'cartpole'}", f"export={tmp_path / 'kept'}")
+    assert (tmp_path / "kept" / "evaluation.json").exists()
 
 
 def test_an_exported_policy_starts_another_run(runs: Path, tmp_path: Path, evaluate: Any) -> None:

@@ -11,8 +11,9 @@ import pytest
 import torch
 from test_evaluate import evaluate  # noqa: F401
 
-from benchmarks.suite import baselines, evolution, no_difference, off_policy, on_policy
-from benchmarks.suite.baselines import OURS, SB3, Arm, Scored, learner
+from benchmarks.suite import arms, baselines, evolution, no_difference, off_policy, on_policy
+from benchmarks.suite.arms import SB3, WORLDS, Arm, learner
+from benchmarks.suite.baselines import OURS, Pair
 from benchmarks.suite.published import PUBLISHED, published
 from evorl.analysis.runs import RunRecord, Series
 from evorl.cli.config import experiment_of_words
@@ -21,9 +22,10 @@ from evorl.reproduction.loop import first_job
 from evorl.reproduction.papers import PROGRAMS
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.table import Found
+from evorl.util.errors import BadRequest
 
 TABLES = (on_policy, off_policy, evolution)
-ARM = learner("ppo", "cartpole", 1_000)
+PPO, ACROBOT = learner("ppo", "cartpole", 1_000), learner("ppo", "acrobot", 1_000)
 POLICIES = sorted((PROGRAMS / "suite" / "results" / "policies").glob("*"))
 
 
@@ -31,7 +33,7 @@ def run(arm: Arm, seed: int, curve: list[float]) -> RunRecord:
     """A run of an arm that has ended, with these evaluations at equal distances."""
     steps = np.arange(1, len(curve) + 1) * arm.steps / len(curve)
     return RunRecord(
-        directory=Path(f"runs/{arm.name}/{seed}"), config={"seed": seed}, result={}, seconds=1.0,
+        directory=Path(f"runs/{arm.name}/{seed}"), config={"seed": seed}, result={}, seconds=1.0, steps=arm.steps + 8,
         series={baselines.METRIC: Series(steps, steps, np.array(curve))},
     )  # fmt: skip
 
@@ -42,6 +44,13 @@ def told(arm: Arm, curve: list[float]) -> dict[str, Any]:
     return {"steps": steps, "returns": [[x - 1, x + 1] for x in curve], "seconds": 2.0, "versions": {"torch": "1"}}
 
 
+def pair(arm: Arm, mine: list[float], other: list[float]) -> Pair:
+    """Runs of both programs with these returns from their beginning to their end."""
+    runs = [run(arm, seed, [x] * 10) for seed, x in enumerate(mine)]
+    measured = {arm.kept(seed): told(arm, [x] * 10) for seed, x in enumerate(other)}
+    return Pair(baselines.ours(arm, runs), baselines.theirs(arm, measured))
+
+
 # ------------------------------------------------------------------ arms
 
 
@@ -49,7 +58,7 @@ def test_every_arm_composes_and_is_evaluated_ten_times() -> None:
     parts = [part for one in (*TABLES, no_difference) for size in one.TABLE.profiles.values() for part in size.parts]
     for name, words in {(part.name, part.words) for part in parts if isinstance(part, Sweep)}:
         made = experiment_of_words(first_job(words))
-        assert made.budget.steps == 10 * made.eval.every, name
+        assert made.budget.steps == 10 * made.eval.every and made.device == "cpu", name
 
 
 def test_the_arms_of_a_size_have_names_of_their_own() -> None:
@@ -59,47 +68,74 @@ def test_the_arms_of_a_size_have_names_of_their_own() -> None:
             assert len(names) == len({*names})
 
 
-def test_every_published_number_is_of_a_world_of_ours() -> None:
-    assert {world for _, world in PUBLISHED} <= {world.gymnasium for world in baselines.WORLDS.values()}
+def test_the_published_numbers_are_those_of_the_arms() -> None:
+    every = [*on_policy.CI, *on_policy.NIGHT, *off_policy.CI, *off_policy.NIGHT, *evolution.CI]
+    assert {*PUBLISHED} == {(arm.peer, WORLDS[arm.world].gymnasium) for arm in every if arm.peer}
     assert published("ppo", "CartPole-v1") == "500 ± 0 (100k)" and published(None, None) == "-"
+
+
+def test_half_the_learning_rate_is_half_of_the_tuned_one() -> None:
+    for arm, lr in no_difference.ARMS.items():
+        assert experiment_of_words([f"mdp={arm.world}", *arm.words]).rl.lr == lr
+
+
+def test_words_that_would_change_ours_alone_are_refused() -> None:
+    with pytest.raises(BadRequest, match=r"^budget\.steps=10: would change evorl's runs alone"):
+        arms.play(PPO, 0, ["budget.steps=10"])
+
+
+def test_random_actions_on_cartpole_last_as_long_as_they_are_known_to() -> None:
+    found = arms.random_returns("cartpole", ())
+    assert len(found) == 100 and 18 < np.mean(found) < 28
 
 
 # ------------------------------------------------------------------ tables
 
 
-def test_a_curve_has_the_first_evaluation_from_each_tenth_on() -> None:
-    assert baselines.resampled(ARM, [100, 210, 950, 1020], [1, 2, 3, 4]) == [1, 2, *[3] * 7, 4]
-    assert baselines.resampled(ARM, [500], [7]) == [7] * 10  # what ended early stays where it was
+def test_a_curve_has_the_evaluation_nearest_to_each_tenth() -> None:
+    assert baselines.resampled(PPO, [100, 210, 950, 1020], [1, 2, 3, 4]) == [1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
 
 
-def test_ours_lower_than_the_other_fails_its_gate() -> None:
-    runs = [run(ARM, seed, [float(seed)] * 10) for seed in range(5)]
-    measured = {ARM.kept(seed): told(ARM, [100.0 + seed] * 10) for seed in range(5)}
-    found = {ARM: (baselines.ours(ARM, runs), baselines.theirs(ARM, measured))}
-    (mine, other) = baselines.rows(found)
-    assert mine[:5] == ["ppo, CartPole: evorl", "5", "1,000", "2 [0, 4]", "2 [0, 4]"]
-    assert mine[5] == "lower (p = 0.0079)" and mine[6:] == ["-", "1"]
-    assert other[0] == f"ppo, CartPole: {SB3}" and other[3] == "102 [100, 104]" and other[6:] == ["500 ± 0 (100k)", "2"]
-    assert baselines.gates([mine, other]) == {"ppo, CartPole: not below": "failed"}
+def test_the_rows_of_an_arm() -> None:
+    mine, other = baselines.rows({PPO: pair(PPO, [0, 1, 2, 3, 4], [100, 101, 102, 103, 104])})
+    assert mine == ["ppo, CartPole: evorl", "5", "1,008", "2 [0, 4]", "below", "2 [0, 4]", "below", "-", "1"]
+    assert other[:4] == [f"ppo, CartPole: {SB3}", "5", "1,000", "102 [100, 104]"]
+    assert other[4:] == ["-", "102 [100, 104]", "-", "500 ± 0 (100k)", "2"]
+    only = learner("ppo", "pong", 1_000)
+    assert [row[0] for row in baselines.rows({only: pair(only, [0.0, 1.0], [])})] == ["ppo, vector Pong: evorl"]
 
 
-def test_verdicts_are_corrected_for_the_number_of_arms() -> None:
-    apart = Scored([0, 1, 2, 3, 4], [[float(x)] for x in range(10, 15)], [1.0] * 5)
-    mixed = Scored([0, 1, 2, 3, 4], [[float(x)] for x in range(5)], [1.0] * 5)
-    assert baselines.verdicts([(apart, mixed)]) == ["higher (p = 0.0079)"]
-    assert baselines.verdicts([(apart, mixed)] * 7)[0] == "no difference shown (p = 0.056)"
+@pytest.mark.parametrize(("above", "verdict", "gate"), [(0, "lower", "failed"), (1, "higher", "passed")])
+def test_an_algorithm_is_judged_over_its_worlds(above: int, verdict: str, gate: str) -> None:
+    low, high = [0.0, 1, 2, 3, 4], [10.0, 11, 12, 13, 14]
+    sides = (high, low) if above else (low, high)
+    random = {"random/cartpole": [0.0], "random/acrobot": [-500.0]}
+    found = baselines.joint({arm: pair(arm, *sides) for arm in (PPO, ACROBOT)}, random)
+    words = baselines.verdicts(found)
+    assert words["ppo"].startswith(f"{verdict} (p = ") and found["ppo"].p < 0.001
+    assert baselines.gates(words) == {"ppo: not lower than the other over its worlds": gate}
+    assert baselines.joint({PPO: pair(PPO, *sides)}, {}) == {}  # random actions were not played yet
+    assert baselines.verdicts(baselines.joint({PPO: pair(PPO, low, low)}, random))["ppo"].startswith("no difference")
+
+
+@pytest.mark.parametrize("one", TABLES)
+def test_every_algorithm_of_a_table_can_be_found_lower(one: Any) -> None:
+    """Five seeds beside five on each world are enough for the level, whatever the number of algorithms."""
+    for size in (one.CI, one.NIGHT):
+        peers = [arm for arm in size if arm.peer]
+        random = {f"random/{arm.world}": [-9_999.0] for arm in peers}
+        apart = {arm: pair(arm, [0.0, 1, 2, 3, 4], [10.0, 11, 12, 13, 14]) for arm in peers}
+        words = baselines.verdicts(baselines.joint(apart, random))
+        assert words and all(word.startswith(("lower", "higher")) for word in words.values())
 
 
 def test_worlds_are_taken_together_by_scaled_returns() -> None:
-    arms = [ARM, learner("ppo", "acrobot", 1_000)]
-    world = [baselines.WORLDS[arm.world] for arm in arms]
-    best = [Scored([0, 1], [[one.target]] * 2, [1.0] * 2) for one in world]
-    worst = [Scored([0, 1], [[one.random]] * 2, [1.0] * 2) for one in world]
-    found = baselines.together(dict(zip(arms, zip(best, worst, strict=True), strict=True)))
-    assert found is not None
-    assert [*found.rows] == [
-        ["ppo: evorl", "2", "1.00 [1.00, 1.00]", "0.00 [0.00, 0.00]", "1.00 [1.00, 1.00]"],
-        ["ppo: the other", "2", "0.00 [0.00, 0.00]", "1.00 [1.00, 1.00]", "-"],
+    random = {"random/cartpole": [20.0], "random/acrobot": [-500.0]}
+    best = {arm: pair(arm, [WORLDS[arm.world].target] * 2, [x] * 2) for arm, x in ((PPO, 20.0), (ACROBOT, -500.0))}
+    found = baselines.joint(best, random)
+    assert [*baselines.together(found, {"ppo": "higher"}).rows] == [
+        ["ppo: evorl", "2", "1.00 [1.00, 1.00]", "0.00 [0.00, 0.00]", "1.00 [1.00, 1.00]", "higher"],
+        ["ppo: the other", "2", "0.00 [0.00, 0.00]", "1.00 [1.00, 1.00]", "-", "-"],
     ]
 
 
@@ -110,30 +146,34 @@ def test_a_table_is_made_of_the_runs_there_are() -> None:
     assert found is not None and len(found.rows) == 1 and not found.gates and not found.also
     assert found.policies == {"ppo_cartpole": Path("runs/ppo_cartpole/1")}  # the lower of the two in the middle
     assert on_policy.TABLE.analyse(Found("ci", [], {})) is None
-    assert on_policy.TABLE.measured(found.data) == "ppo on cartpole 15 [0, 30]"
+    assert on_policy.TABLE.measured(found.data) == "ppo on CartPole 15 [0, 30]"
     (again,) = baselines.repeated(found.data).values()
     assert again.sweep == arm.name and again.curves == {seed: [10.0 * seed] * 10 for seed in range(4)}
+    assert again.margin == pytest.approx(45.5)
 
 
 def test_the_comparison_of_sets_finds_what_was_planted() -> None:
     rng = np.random.default_rng(0)
     same, halved = rng.normal(size=(40, 10)), rng.normal(size=(20, 10)) + 5
-    alike, planted = no_difference.counts(same, halved, 5, "cartpole")
-    assert alike <= 5 and planted == 100
+    found = no_difference.counts(PPO, same, halved, 5)
+    assert found.no_difference >= 95 and found.found == 100
+    assert found.equivalent == 100  # CartPole's margin is 45
 
 
 # ------------------------------------------------------------------ policies
 
 
-def test_every_arm_of_the_results_keeps_a_policy() -> None:
-    kept = {place.name for place in POLICIES}
-    for name in ("on_policy", "off_policy", "evolution"):
-        told = json.loads((PROGRAMS / "suite" / "results" / f"{name}.json").read_text())
-        assert {*told["data"]["arms"]} <= kept
-        for arm in told["data"]["arms"]:
-            one = json.loads((PROGRAMS / "suite" / "results" / "policies" / arm / "evaluation.json").read_text())
-            ends = [curve[-1] for curve in told["data"]["arms"][arm][OURS]["curves"]]
-            assert one["return_mean"] in ends and sorted(ends)[(len(ends) - 1) // 2] == one["return_mean"]
+def test_every_arm_of_the_results_keeps_the_policy_of_its_median_run() -> None:
+    results = [
+        json.loads((PROGRAMS / "suite" / "results" / f"{name}.json").read_text())["data"]["arms"]
+        for name in ("on_policy", "off_policy", "evolution")
+    ]
+    found = {arm: one for each in results for arm, one in each.items()}
+    assert {*found} == {place.name for place in POLICIES}
+    for arm, one in found.items():
+        kept = json.loads((PROGRAMS / "suite" / "results" / "policies" / arm / "evaluation.json").read_text())
+        ends = sorted(curve[-1] for curve in one[OURS]["curves"])
+        assert kept["return_mean"] == ends[(len(ends) - 1) // 2]
 
 
 def _marks(place: Path) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.suite.baselines import learner, table
+from benchmarks.suite.arms import learner
+from benchmarks.suite.baselines import table
 
 CI = (
     learner("ppo", "cartpole", 50_000),

@@ -50,6 +50,8 @@ def play(algorithm: str, world: str, steps: int, seed: int, every: int, episodes
             train()
         (file,) = place.glob("**/evaluations.npz")
         found = np.load(file)
+        if found["timesteps"][-1] + every <= steps:  # a signal ends rl_zoo3's program early, as if it had finished
+            raise SystemExit(f"it was evaluated for the last time after {found['timesteps'][-1]} of {steps} steps")
         told = {"steps": found["timesteps"].tolist(), "returns": found["results"].tolist()}
     packages = ("rl_zoo3", "stable-baselines3", "sb3-contrib", "torch", "numpy", "gymnasium")
     return {**told, "settings": given, "versions": versions(*packages)}

@@ -125,6 +125,14 @@ def experiment_of_words(words: Sequence[str]) -> Experiment:
         return experiment(composed, trusted_packages(words, composed))
 
 
+def files_of_words(words: Sequence[str]) -> list[str]:
+    """Return the config files that the command line ``evorl.run WORD...`` composes, from conf/ and without suffix."""
+    with opened() as hydra:
+        compose(hydra, words)  # raises `BadRequest` if they are refused
+        found = hydra.config_loader.compute_defaults_list("config", list(words), RunMode.RUN).defaults
+        return [one.config_path for one in found if one.config_path is not None]
+
+
 def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
     """Build the object of a config group from the class that its ``_target_`` names. Raises `BadRequest`."""
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):

@@ -6,6 +6,8 @@ and where. ``evorl.evaluate run=DIR`` tells the same again, and ``init=DIR`` sta
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,22 +21,30 @@ from evorl.util.types import StateDict
 
 
 def export(target: Path, run_dir: Path, policy: StateDict, report: Mapping[str, Any]) -> None:
-    """Write a learner's policy (of its state), evaluated in ``report``, to a new directory.
+    """Write a learner's policy (of its state), evaluated in ``report``, to a new directory, at once or not at all.
 
-    A policy of a population becomes that of a single run.
+    Its config has the report's seed and number of episodes. A policy of a population becomes that of a single run.
     """
     config = read_run_config(run_dir, "run") | {"ec": {}, "init": None, "replay": None, "resume": None}
+    config |= {"seed": report["seed"], "eval": {**config["eval"], "episodes": report["episodes"]}}
     step = int(report["step"])
     state = {"policy": policy["policy"], "moments": policy["moments"], **inherited(policy)}
-    checkpoint.save(target, step, {"run": {"steps": step, "best": [report["fitness"], step], "learner": state}}, 1)
-    (target / ".hydra").mkdir()
-    files.replace(target / ".hydra" / "config.yaml", config_yaml(config))
     versions = provenance.versions()
     made = {name: versions[name] for name in ("python", "torch", "numpy", "gymnasium")}
-    files.write_json(
-        target / POLICY_ONLY,
-        {**report, "made": {**made, "cpu": provenance.machine()["cpu"], "kernels": _kernels()}},
-    )
+    made |= {"cpu": provenance.machine()["cpu"], "kernels": _kernels()}
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        checkpoint.save(new, step, {"run": {"steps": step, "best": [report["fitness"], step], "learner": state}}, 1)
+        (new / ".hydra").mkdir()
+        files.replace(new / ".hydra" / "config.yaml", config_yaml(config))
+        files.write_json(new / POLICY_ONLY, {**report, "made": made})
+        new.chmod(0o755)
+        new.rename(target)  # which may be there, and empty
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
 
 
 def _kernels() -> str:

@@ -1,16 +1,17 @@
-"""Makes runs of a result again, and says whether their numbers differ from those of the result."""
+"""Makes the runs of a result again, and says whether their numbers differ from those of the result."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from evorl.analysis.aggregates import Estimate
-from evorl.analysis.repeated import difference, scores_of
+from evorl.analysis.repeated import LEVEL, difference, scores_of
 from evorl.analysis.tables import format_number, markdown_rows
 from evorl.record import provenance
 from evorl.reproduction import pages, papers
@@ -29,8 +30,10 @@ class Verdict(NamedTuple):
     runs: int
     words: str
     differs: bool = False
+    p: float | None = None
+    """Of the permutation test; None where there was none."""
     differences: tuple[Estimate, ...] = ()
-    """Of both scores, with their 95 % intervals; none where all bits are the same."""
+    """Of both scores, with their 90 % intervals."""
 
 
 def tables() -> list[str]:
@@ -44,58 +47,82 @@ def tables() -> list[str]:
 
 
 def place(name: str) -> Path:
-    """Return the folder of the new runs: one for each commit, and for each day of a checkout that differs from it."""
-    here = provenance.git(ROOT) or {"commit": None, "dirty": True}
-    commit = (here["commit"] or "unknown")[:7]
-    dirty = f"-{datetime.now():%Y%m%d-%H%M%S}" if here["dirty"] else ""
-    return ROOT / "runs" / name.partition("/")[0] / f"check-{commit}{dirty}"
+    """Return the folder of a table's new runs, one for each state of the code, its config files and its packages.
+
+    So an interrupted check goes on, and one after a change begins anew.
+    """
+    digest = hashlib.sha256(json.dumps(provenance.versions(), sort_keys=True).encode())
+    paper = name.partition("/")[0]
+    for top in ("evorl", "conf", "hydra_plugins", f"benchmarks/{paper}"):
+        for file in sorted((ROOT / top).rglob("*")):
+            if file.suffix in (".py", ".yaml"):
+                digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes())
+    return ROOT / "runs" / paper / f"check-{digest.hexdigest()[:8]}"
 
 
-def check(name: str, table: Table, runs: Path, out: Path, files: list[str] | None = None) -> dict[str, Verdict]:
-    """Make the runs of a table's result again below ``runs``; return a verdict for each sweep.
+def check(
+    name: str, table: Table, runs: Path, out: Path, also: Sequence[str] = (), files: Sequence[str] | None = None
+) -> Iterator[tuple[str, Verdict]]:
+    """Make the runs of a table's result again below ``runs``; yield a verdict for each of its sweeps.
 
-    ``files``: only sweeps that a change of these could affect. Raises `BadRequest` where there is nothing to compare
-    with, and SystemExit if jobs failed.
+    ``also``: words for every job, ``seed=`` for other seeds than the result's. ``files``: only sweeps that a change of
+    these could affect. Raises `BadRequest` where there is nothing to compare with.
     """
     kept = pages.read(out, name.rpartition("/")[2])
     if table.repeated is None or kept is None:
         why = "has no check" if table.repeated is None else f"has no result in {out}"
         raise BadRequest(f"{name} {why}; those to check: {', '.join(tables())}")
     old = table.repeated(kept["data"])
-    parts = [
-        part
-        for part in table.profiles[kept["profile"]].parts
-        if isinstance(part, Sweep)
-        and part.name in {one.sweep for one in old.values()}
-        and (files is None or affects(files, part))
-    ]
-    finished = [part.carry_out(runs) for part in parts]
-    if not all(finished):
-        raise SystemExit(1)
-    told = table.analyse(Found(kept["profile"], runs_of(runs, parts), {})) if parts else None
-    new = table.repeated(told.data) if told else {}
-    return {title: verdict(old[title], one) for title, one in new.items()}
+    sweeps = {one.name: one for one in table.profiles[kept["profile"]].parts if isinstance(one, Sweep)}
+    declarations = f"benchmarks/{name.partition('/')[0]}/"
+    for title, one in old.items():
+        sweep = sweeps.get(one.sweep)
+        if sweep is None:
+            yield title, Verdict(0, "is no longer part of the table", differs=True)
+            continue
+        declared = files is not None and any(file.startswith(declarations) for file in files)
+        if files is not None and not declared and not affects(files, sweep):
+            continue
+        seeds = f"seed={','.join(map(str, one.curves))}"
+        if not sweep.carry_out(runs, [*kept["settings"], seeds, *also]):
+            yield title, Verdict(0, "failed", differs=True)
+            continue
+        told = table.analyse(Found(kept["profile"], runs_of(runs, [sweep]), {}))
+        yield title, verdict(one, table.repeated(told.data if told else {})[title])
 
 
 def verdict(old: Repeated, new: Repeated) -> Verdict:
     """Compare runs with those made again: bit for bit where seeds are the same, else by their scores."""
-    count, shared = len(new.curves), {*old.curves} & {*new.curves}
+    shared = {*old.curves} & {*new.curves}
     if shared and all([*old.curves[seed]] == [*new.curves[seed]] for seed in shared):
-        return Verdict(count, SAME_BITS)
-    found = difference(*(scores_of(np.array([*one.curves.values()], np.float64)) for one in (old, new)))
-    words = "differs" if found.found else "no difference shown"
-    return Verdict(count, f"{words} (p = {found.p:.2g})", found.found, found.by_score)
+        return Verdict(len(shared), SAME_BITS)
+    count = len(new.curves)
+    if min(count, len(old.curves)) < 2:
+        return Verdict(count, "other bits, and too few runs to tell more")
+    scores = [scores_of(np.array([*one.curves.values()], np.float64)) for one in (old, new)]
+    if not all(np.isfinite(one).all() for one in scores):
+        return Verdict(count, "differs: returns that are not finite", differs=True)
+    found = difference(*scores)
+    if found.found:
+        words = f"differs (p = {found.p:.2g})"
+    elif found.within(old.margin):
+        words = f"equivalent (within {format_number(old.margin)})"
+    else:
+        words = f"undecided (p = {found.p:.2g})"
+    return Verdict(count, words, found.found, found.p, found.by_score)
 
 
 def report(found: Mapping[str, Verdict]) -> list[str]:
-    """A Markdown table of the verdicts."""
+    """A Markdown table of the verdicts, and what chance does to so many of them."""
     if not found:
         return ["nothing that the changes could affect"]
     rows = [
-        [title, f"{one.runs}", one.words, *(map(_cell, one.differences) if one.differences else ("0", "0"))]
+        [title, f"{one.runs}", one.words, *(map(_cell, one.differences) if one.differences else ("-", "-"))]
         for title, one in found.items()
     ]
-    return markdown_rows(HEADER, rows)
+    tested = sum(one.p is not None for one in found.values())
+    chance = f"{tested} tests at {LEVEL:.0%}: without any difference, {100 * (1 - (1 - LEVEL) ** tested):.0f} % of such"
+    return [*markdown_rows(HEADER, rows), *(["", f"{chance} checks say that something differs."] if tested > 1 else [])]
 
 
 def _cell(one: Estimate) -> str:

@@ -77,6 +77,8 @@ class Repeated(NamedTuple):
     """Its name."""
     curves: Mapping[int, Sequence[float]]
     """The evaluations of each run, by seed."""
+    margin: float
+    """The largest difference of scores that does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)

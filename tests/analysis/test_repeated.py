@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.stats import ttest_ind
 
 from evorl.analysis.repeated import LEVEL, difference, scores_of
 from evorl.analysis.statistics import Floats
@@ -46,8 +47,7 @@ def test_sets_that_are_apart_in_one_score_differ() -> None:
     second[:, 1] += 20
     found = difference(first, second)
     assert found.found and found.p == pytest.approx(2 / 252)
-    end, mean = found.by_score
-    assert end.value == pytest.approx(second[:, 0].mean() - first[:, 0].mean()) and end.low < end.value < end.high
+    _, mean = found.by_score
     assert mean.value == pytest.approx(second[:, 1].mean() - first[:, 1].mean()) and mean.low > 15
     assert not difference(first[:4], second[:4]).found  # 2 of 70 divisions: too few runs to say so
 
@@ -62,12 +62,41 @@ def test_one_in_a_hundred_sets_without_a_difference_differs() -> None:
     rng = np.random.default_rng(1)
     tries = 600
     found = sum(difference(*rng.normal(size=(2, 5, 2))).found for _ in range(tries))
-    assert found / tries <= LEVEL + 3 * np.sqrt(LEVEL / tries)
+    assert 1 <= found <= tries * (LEVEL + 3 * np.sqrt(LEVEL / tries))
 
 
-def test_a_set_of_one_run_is_refused() -> None:
+def test_equivalent_sets_are_apart_by_less_than_the_margin() -> None:
+    rng = np.random.default_rng(2)
+    first, second = rng.normal(size=(2, 20, 2))
+    found = difference(first, second)
+    low, high = found.by_score[0].low, found.by_score[0].high
+    assert found.by_score[0].value == pytest.approx((low + high) / 2)
+    widest = max(abs(x) for one in found.by_score for x in (one.low, one.high))
+    assert found.within(widest) and not found.within(widest * 0.99)
+    assert not difference(first, second + 1).within(widest)
+
+
+def test_the_interval_is_that_of_welch() -> None:
+    first, second = np.random.default_rng(4).normal(size=(2, 6, 2))
+    for one, old, new in zip(difference(first, second[:4]).by_score, first.T, second[:4].T, strict=True):
+        assert (one.low, one.high) == pytest.approx(ttest_ind(new, old, equal_var=False).confidence_interval(0.9))
+
+
+def test_the_intervals_hold_the_true_difference_nine_times_of_ten() -> None:
+    rng = np.random.default_rng(3)
+    tries = 400
+    held = 0
+    for _ in range(tries):
+        end, _ = difference(rng.normal(size=(5, 2)), rng.normal(2.0, 3.0, size=(5, 2))).by_score
+        held += end.low <= 2 <= end.high
+    assert abs(held / tries - 0.9) < 0.05
+
+
+def test_a_set_of_one_run_and_scores_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="two runs"):
         difference(np.ones((1, 2)), np.ones((5, 2)))
+    with pytest.raises(ValueError, match="finite scores"):
+        difference(np.ones((5, 2)), np.full((5, 2), np.nan))
 
 
 def test_the_scores_of_a_run_are_its_end_and_its_mean() -> None:

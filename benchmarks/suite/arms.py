@@ -1,0 +1,149 @@
+"""The arms of the suite: an algorithm on a world for so many steps, beside Stable-Baselines3's at its zoo's settings.
+
+Ours runs at the settings that ``evorl.run mdp=WORLD rl=ALGORITHM`` has, or those that an arm names.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from benchmarks.speed.common import PEERS, answer
+from evorl.reproduction.parts import Measurement, Part, Sweep
+from evorl.util.errors import BadRequest
+
+SEEDS = (0, 1, 2, 3, 4)
+EVALUATIONS = 10
+EPISODES = 20
+RANDOM_EPISODES = 100
+SB3 = "Stable-Baselines3"
+
+
+class World(NamedTuple):
+    title: str
+    gymnasium: str | None
+    """Its id there."""
+    worst: float
+    """About the return of random actions."""
+    target: float
+    """Gymnasium's threshold of a solved world; of Pendulum, which has none, the usual one; of Pong the best score."""
+    digits: int = 0
+    """That are told of a return."""
+
+
+WORLDS = {
+    "cartpole": World("CartPole", "CartPole-v1", 20, 475),
+    "acrobot": World("Acrobot", "Acrobot-v1", -500, -100),
+    "pendulum": World("Pendulum", "Pendulum-v1", -1200, -200),
+    "lunarlander": World("LunarLander", "LunarLander-v3", -200, 200),
+    "lunarlandercontinuous": World("LunarLanderContinuous", "LunarLanderContinuous-v3", -200, 200),
+    "halfcheetah": World("HalfCheetah", "HalfCheetah-v5", -300, 4800),
+    "hopper": World("Hopper", "Hopper-v5", 0, 3800),
+    "swimmer": World("Swimmer", "Swimmer-v5", 0, 360),
+    "pong": World("vector Pong", None, -20, 20, digits=1),
+}
+
+
+class Arm(NamedTuple):
+    """An algorithm on a world."""
+
+    algorithm: str
+    """Of conf/rl or conf/ec."""
+    world: str
+    steps: int
+    words: tuple[str, ...]
+    """For evorl.run, beside world and budget."""
+    peer: str | None
+    """The zoo's algorithm beside it."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.algorithm}_{self.world}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.algorithm}, {WORLDS[self.world].title}"
+
+    @property
+    def other(self) -> str:
+        """What the program beside ours is called."""
+        return SB3 if self.peer in (None, self.algorithm) else f"{SB3}'s {self.peer}"
+
+    @property
+    def every(self) -> int:
+        """Steps between evaluations."""
+        return self.steps // EVALUATIONS
+
+    def parts(self) -> Iterator[Part]:
+        seeds = ",".join(map(str, SEEDS))
+        yield Sweep(self.name, (f"seed={seeds}", f"mdp={self.world}", *self.words, *shared(self.steps)))
+        if self.peer is not None:
+            yield from (Measurement(self.kept(seed), partial(play, self, seed)) for seed in SEEDS)
+
+    def kept(self, seed: int) -> str:
+        """The name of the peer's answer."""
+        return f"zoo/{self.peer}-{self.world}-{self.steps}-{seed}"
+
+
+def shared(steps: int) -> tuple[str, ...]:
+    """The words that all arms of so many steps have."""
+    return (
+        f"budget.steps={steps}", f"eval.every={steps // EVALUATIONS}", f"eval.episodes={EPISODES}", "device=cpu",
+        "record.tensorboard=false",
+    )  # fmt: skip
+
+
+def learner(algorithm: str, world: str, steps: int, *words: str) -> Arm:
+    """A learner beside the zoo's of the same name."""
+    peer = algorithm if WORLDS[world].gymnasium else None
+    return Arm(algorithm, world, steps, (f"rl={algorithm}", *words), peer)
+
+
+def play(arm: Arm, seed: int, also: Sequence[str]) -> dict[str, Any]:
+    """What zoo.py says, and how long it took. Raises `BadRequest` for words that would change ours alone."""
+    for word in also:
+        if word.startswith(("budget.", "eval.", "mdp.")):
+            raise BadRequest("would change evorl's runs alone; the arms of benchmarks/suite say it for both", word)
+    asked = {
+        "algorithm": arm.peer, "world": WORLDS[arm.world].gymnasium, "steps": arm.steps, "seed": seed,
+        "every": arm.every, "episodes": EPISODES,
+    }  # fmt: skip
+    began = time.monotonic()
+    found = answer(PEERS, str(Path(__file__).with_name("zoo.py")), json.dumps(asked))
+    return {**found, "seconds": time.monotonic() - began}
+
+
+def random_returns(world: str, also: Sequence[str]) -> list[float]:
+    """The returns of episodes of random actions."""
+    env = gymnasium.make(WORLDS[world].gymnasium or "")
+    env.action_space.seed(0)
+    found = []
+    for episode in range(RANDOM_EPISODES):
+        env.reset(seed=episode)
+        total, over = 0.0, False
+        while not over:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            total, over = total + float(reward), terminated or truncated
+        found.append(total)
+    env.close()
+    return found
+
+
+def sizes(arms: Sequence[Arm]) -> str:
+    steps = [arm.steps for arm in arms]
+    return f"{len(arms)} arms of {min(steps):,} to {max(steps):,} steps; {len(SEEDS)} seeds"
+
+
+def parts(arms: Sequence[Arm]) -> list[Part]:
+    """All arms, and the random actions on the worlds that have a peer."""
+    worlds = dict.fromkeys(arm.world for arm in arms if arm.peer)
+    return [
+        *(part for arm in arms for part in arm.parts()),
+        *(Measurement(f"random/{world}", partial(random_returns, world)) for world in worlds),
+    ]
