@@ -38,7 +38,7 @@ def settings_of(algorithm: str, world: str) -> dict[str, Any]:
 def play(algorithm: str, world: str, steps: int, seed: int, every: int, episodes: int) -> dict[str, Any]:
     given = settings_of(algorithm, world)
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
+        place, tempfile.tempdir = Path(folder), folder  # Stable-Baselines3 makes a folder of its own for its log
         (place / "settings.yml").write_text(yaml.safe_dump({world: given}))
         words = {
             "algo": algorithm, "env": world, "conf-file": place / "settings.yml", "n-timesteps": steps, "seed": seed,
