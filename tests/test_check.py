@@ -12,9 +12,10 @@ import forked
 import pytest
 
 from evorl import reproduce
+from evorl.analysis.runs import RunRecord
 from evorl.reproduction import affected, check, pages, papers, parts
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Analysis, Found, Profile, Repeated, Table
+from evorl.reproduction.table import Analysis, Curves, Found, Profile, Repeated, Table
 from evorl.util.errors import BadRequest
 
 PPO = Sweep("ppo", ("seed=0,1", "mdp=cartpole", "rl=ppo"))
@@ -79,19 +80,23 @@ def test_what_changed_holds_new_files(tmp_path: Path, monkeypatch: pytest.Monkey
 # ------------------------------------------------------------------ verdicts
 
 
-def curves(*values: Sequence[float], first: int = 0) -> Repeated:
-    return Repeated("one", {first + n: list(curve) for n, curve in enumerate(values)}, margin=10.0)
+def curves(*values: Sequence[float], first: int = 0) -> Curves:
+    return {first + n: list(curve) for n, curve in enumerate(values)}
+
+
+def verdict(old: Curves, new: Curves) -> check.Verdict:
+    return check.verdict(old, new, margin=10.0)
 
 
 def test_equal_bits_are_told_as_such() -> None:
     old = curves([0, 1.0], [0, 2.0], [0, 3.0])
-    assert check.verdict(old, curves([0, 1.0], [0, 2.0])) == check.Verdict(2, check.SAME_BITS)
-    assert check.verdict(old, curves([0, 1.0], [0, 2.1], [0, 3.0])).words.startswith("equivalent (within 10)")
+    assert verdict(old, curves([0, 1.0], [0, 2.0])) == check.Verdict(2, check.SAME_BITS)
+    assert verdict(old, curves([0, 1.0], [0, 2.1], [0, 3.0])).words.startswith("equivalent (within 10)")
 
 
 def test_runs_that_learn_something_else_differ() -> None:
     old, new = curves(*([0, x] for x in range(5))), curves(*([0, x + 90] for x in range(5)), first=5)
-    found = check.verdict(old, new)
+    found = verdict(old, new)
     assert found.differs and found.words == "differs (p = 0.0079)"
     assert found.differences[0].value == pytest.approx(90) and found.differences[1].value == pytest.approx(45)
     told = check.report({"ppo": found, "a2c": found})
@@ -102,9 +107,9 @@ def test_runs_that_learn_something_else_differ() -> None:
 
 def test_what_the_runs_cannot_tell_is_undecided() -> None:
     old, new = curves([0, 0.0], [0, 90.0], [0, 50.0]), curves([0, 10.0], [0, 40.0], [0, 99.0], first=5)
-    assert check.verdict(old, new).words.startswith("undecided (p = ")
-    assert check.verdict(old, curves([0, 1.0], first=5)).words == "other bits, and too few runs to tell more"
-    nothing = check.verdict(old, curves(*[[0, float("nan")]] * 3, first=5))
+    assert verdict(old, new).words.startswith("undecided (p = ")
+    assert verdict(old, curves([0, 1.0], first=5)).words == "other bits, and too few runs to tell more"
+    nothing = verdict(old, curves(*[[0, float("nan")]] * 3, first=5))
     assert nothing.differs and nothing.words == "differs: returns that are not finite"
 
 
@@ -113,14 +118,17 @@ def test_what_the_runs_cannot_tell_is_undecided() -> None:
 SMALL = ("+debug=tiny", "mdp=cartpole", "budget.steps=256", "eval.every=128", "record.tensorboard=false")
 
 
+def read(runs: Sequence[RunRecord]) -> Curves:
+    return {run.seed: run.series["eval/return_mean"].values.tolist() for run in runs if run.result is not None}
+
+
 def analyse(there: Found) -> Analysis | None:
-    done = [run for run in there.runs if run.result is not None]
-    found = {run.seed: run.series["eval/return_mean"].values.tolist() for run in done}
-    return Analysis(header=["n"], rows=[[str(len(done))]], data={"curves": found}) if done else None
+    found = read(there.runs)
+    return Analysis(header=["n"], rows=[[str(len(found))]], data={"curves": found}) if found else None
 
 
 def repeated(data: Mapping[str, Any]) -> dict[str, Repeated]:
-    return {"PPO": Repeated("pair", {int(seed): curve for seed, curve in data["curves"].items()}, margin=10.0)}
+    return {"PPO": Repeated("pair", {int(seed): curve for seed, curve in data["curves"].items()}, 10.0, read)}
 
 
 TABLE = Table(
@@ -153,7 +161,7 @@ def test_runs_made_again_have_the_same_bits(result: Path, tmp_path: Path, monkey
     assert verdicts(TABLE, tmp_path / "again", result) == {"PPO": check.Verdict(2, check.SAME_BITS)}
 
     monkeypatch.setattr(parts, "_run", lambda command: pytest.fail("a run was made"))
-    assert verdicts(TABLE, tmp_path / "other", result, (), ["docs/ppo.md"]) == {}
+    assert verdicts(TABLE, tmp_path / "other", result, (), ["docs/ppo.md", "benchmarks/test/results/a.md"]) == {}
     with pytest.raises(pytest.fail.Exception):  # the declarations of the table have changed
         verdicts(TABLE, tmp_path / "other", result, (), ["benchmarks/test/small.py"])
 

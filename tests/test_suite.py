@@ -149,7 +149,7 @@ def test_a_table_is_made_of_the_runs_there_are() -> None:
     assert on_policy.TABLE.measured(found.data) == "ppo on CartPole 15 [0, 30]"
     (again,) = baselines.repeated(found.data).values()
     assert again.sweep == arm.name and again.curves == {seed: [10.0 * seed] * 10 for seed in range(4)}
-    assert again.margin == pytest.approx(45.5)
+    assert again.margin == pytest.approx(45.5) and again.read(runs) == again.curves
 
 
 def test_the_comparison_of_sets_finds_what_was_planted() -> None:

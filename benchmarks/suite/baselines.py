@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from evorl.analysis.aggregates import (
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.scores import METRIC, Score, grid_scores, score, told
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Repeated, Rows, Table
+from evorl.reproduction.table import Analysis, Curves, Found, Picture, Profile, Repeated, Rows, Table
 from evorl.reproduction.verdicts import beside
 
 LEVEL = 0.05
@@ -259,7 +260,7 @@ processor with the same instructions: `python -m evorl.evaluate run=benchmarks/s
 def data(arm: Arm, pair: Pair) -> dict[str, Any]:
     """What a result keeps of an arm."""
     scores = {name: score(one.ends)._asdict() if one.seeds else None for name, one in pair._asdict().items()}
-    return {"world": arm.world, "end": scores, OURS: pair.ours.plain(), SB3: pair.other.plain()}
+    return {"world": arm.world, "budget": arm.steps, "end": scores, OURS: pair.ours.plain(), SB3: pair.other.plain()}
 
 
 def versions_of(measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,11 +286,15 @@ def margin(world: str) -> float:
 
 def repeated(found: Mapping[str, Any]) -> dict[str, Repeated]:
     """The evaluations of each arm's runs."""
-    return {
-        name: Repeated(
-            name,
-            dict(zip(one[OURS]["seeds"], one[OURS]["curves"], strict=True)),
-            margin(one["world"]),
-        )
-        for name, one in found["arms"].items()
-    }
+    made = {}
+    for name, one in found["arms"].items():
+        arm = Arm(name.removesuffix(f"_{one['world']}"), one["world"], one["budget"], (), None)
+        curves = dict(zip(one[OURS]["seeds"], one[OURS]["curves"], strict=True))
+        made[name] = Repeated(name, curves, margin(arm.world), partial(curves_of, arm))
+    return made
+
+
+def curves_of(arm: Arm, runs: Sequence[RunRecord]) -> Curves:
+    """Of the runs of an arm's sweep."""
+    found = ours(arm, runs)
+    return dict(zip(found.seeds, found.curves, strict=True))

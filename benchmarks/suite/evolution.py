@@ -26,7 +26,6 @@ def arms(cartpole: int, swimmer: int, pong: int) -> tuple[Arm, ...]:
         Arm("openai_es", "swimmer", swimmer, (*OPENAI_ES, *SMALL), "ars"),
         Arm("openai_es", "pong", pong, (*OPENAI_ES, SHORT), None),
         Arm("cma_es", "cartpole", cartpole, (*CMA_ES, SHORT), "ars"),
-        Arm("cma_es", "swimmer", swimmer, (*CMA_ES, *SMALL, "ec.sigma=0.5"), "ars"),
         Arm("cma_es", "pong", pong, (*CMA_ES, SHORT), None),
         Arm("pbt", "cartpole", cartpole, (*PBT, f"ec.train_steps={cartpole // 20}"), None),
         Arm("pbt", "pong", pong, (*PBT, f"ec.train_steps={pong // 20}"), None),

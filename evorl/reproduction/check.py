@@ -17,7 +17,7 @@ from evorl.record import provenance
 from evorl.reproduction import pages, papers
 from evorl.reproduction.affected import affects
 from evorl.reproduction.parts import ROOT, Sweep, runs_of
-from evorl.reproduction.table import Found, Repeated, Table
+from evorl.reproduction.table import Curves, Table
 from evorl.util.errors import BadRequest
 
 SAME_BITS = "the same, bit for bit"
@@ -80,33 +80,32 @@ def check(
         if sweep is None:
             yield title, Verdict(0, "is no longer part of the table", differs=True)
             continue
-        declared = files is not None and any(file.startswith(declarations) for file in files)
+        declared = any(file.startswith(declarations) and file.endswith(".py") for file in files or ())
         if files is not None and not declared and not affects(files, sweep):
             continue
         seeds = f"seed={','.join(map(str, one.curves))}"
         if not sweep.carry_out(runs, [*kept["settings"], seeds, *also]):
             yield title, Verdict(0, "failed", differs=True)
             continue
-        told = table.analyse(Found(kept["profile"], runs_of(runs, [sweep]), {}))
-        yield title, verdict(one, table.repeated(told.data if told else {})[title])
+        yield title, verdict(one.curves, one.read(runs_of(runs, [sweep])), one.margin)
 
 
-def verdict(old: Repeated, new: Repeated) -> Verdict:
+def verdict(old: Curves, new: Curves, margin: float) -> Verdict:
     """Compare runs with those made again: bit for bit where seeds are the same, else by their scores."""
-    shared = {*old.curves} & {*new.curves}
-    if shared and all([*old.curves[seed]] == [*new.curves[seed]] for seed in shared):
+    shared = {*old} & {*new}
+    if shared and all([*old[seed]] == [*new[seed]] for seed in shared):
         return Verdict(len(shared), SAME_BITS)
-    count = len(new.curves)
-    if min(count, len(old.curves)) < 2:
+    count = len(new)
+    if min(count, len(old)) < 2:
         return Verdict(count, "other bits, and too few runs to tell more")
-    scores = [scores_of(np.array([*one.curves.values()], np.float64)) for one in (old, new)]
+    scores = [scores_of(np.array([*curves.values()], np.float64)) for curves in (old, new)]
     if not all(np.isfinite(one).all() for one in scores):
         return Verdict(count, "differs: returns that are not finite", differs=True)
     found = difference(*scores)
     if found.found:
         words = f"differs (p = {found.p:.2g})"
-    elif found.within(old.margin):
-        words = f"equivalent (within {format_number(old.margin)})"
+    elif found.within(margin):
+        words = f"equivalent (within {format_number(margin)})"
     else:
         words = f"undecided (p = {found.p:.2g})"
     return Verdict(count, words, found.found, found.p, found.by_score)

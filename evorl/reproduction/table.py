@@ -70,15 +70,20 @@ class Analysis:
     """The numbers, and every sample."""
 
 
+Curves = Mapping[int, Sequence[float]]
+"""The evaluations of each run, by seed."""
+
+
 class Repeated(NamedTuple):
     """What is compared where the runs of a sweep are made again."""
 
     sweep: str
     """Its name."""
-    curves: Mapping[int, Sequence[float]]
-    """The evaluations of each run, by seed."""
+    curves: Curves
     margin: float
     """The largest difference of scores that does not matter."""
+    read: Callable[[Sequence[RunRecord]], Curves]
+    """Reads the evaluations of the sweep's runs, as ``curves`` were read."""
 
 
 @dataclass(frozen=True, kw_only=True)
