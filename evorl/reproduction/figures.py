@@ -7,16 +7,26 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from evorl.reproduction.scores import Floats
 
+COLUMNS = 3
+"""Most panels side by side."""
+
 
 def panels(titles: Sequence[str], across: str, up: str, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure with a panel for each title."""
-    made = Figure(figsize=(5 * len(titles), 4.5), layout="constrained")
-    axes = list(made.subplots(1, len(titles), squeeze=False, **options)[0])
+    """A figure with a panel for each title, in rows of at most three."""
+    columns = min(len(titles), COLUMNS)
+    rows = -(-len(titles) // columns)
+    made = Figure(figsize=(5 * columns, 4.5 * rows), layout="constrained")
+    every = list(made.subplots(rows, columns, squeeze=False, **options).flat)
+    for left_over in every[len(titles) :]:
+        left_over.remove()
+    axes = every[: len(titles)]
     for one, title in zip(axes, titles, strict=True):
         one.set(title=title, xlabel=across, ylabel=up)
+        one.xaxis.set_major_formatter(EngFormatter(sep=""))  # 50k, 2M
         one.spines[["top", "right"]].set_visible(False)
     return made, axes
 
