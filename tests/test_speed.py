@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -88,16 +89,28 @@ def test_rows_come_while_the_run_goes_on_and_to_its_last_one(tmp_path: Path) -> 
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 1, 2]
 
 
-def test_the_last_line_of_a_program_is_its_answer_and_it_does_not_outlive_who_asked(tmp_path: Path) -> None:
+def test_the_last_line_of_a_program_is_its_answer_and_it_does_not_outlive_who_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from benchmarks.speed import common
 
     says, fails, sleeps = (tmp_path / f"{name}.py" for name in ("says", "fails", "sleeps"))
     says.write_text("import sys; print('one'); print('[2, ' + sys.argv[1] + ']')")
     fails.write_text("raise SystemExit(3)")
-    sleeps.write_text("import os, signal, time; os.kill(os.getppid(), signal.SIGINT); time.sleep(600)")
+    sleeps.write_text("import time; time.sleep(600)")
     python = Path(sys.executable)
     assert common.answer(python, str(says), "3") == [2, 3]
     with pytest.raises(SystemExit, match="ended with 3"):
         common.answer(python, str(fails))
+
+    started, start = [], common.start
+
+    def interrupted(*words: Any) -> Any:
+        started.append(start(*words))
+        monkeypatch.setattr(started[-1], "communicate", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+        return started[-1]
+
+    monkeypatch.setattr(common, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         common.answer(python, str(sleeps))
+    assert started[0].returncode == -signal.SIGKILL

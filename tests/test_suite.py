@@ -56,7 +56,8 @@ def pair(arm: Arm, mine: list[float], other: list[float]) -> Pair:
 
 def test_every_arm_composes_and_is_evaluated_ten_times() -> None:
     parts = [part for one in (*TABLES, no_difference) for size in one.TABLE.profiles.values() for part in size.parts]
-    for name, words in {(part.name, part.words) for part in parts if isinstance(part, Sweep)}:
+    sweeps = {part.name: part.words for part in parts if isinstance(part, Sweep)}  # either profile has the same words
+    for name, words in sweeps.items():
         made = experiment_of_words(first_job(words))
         assert made.budget.steps == 10 * made.eval.every and made.device == "cpu", name
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from evorl.cli import config
 from evorl.reproduction.loop import first_job
 from evorl.reproduction.parts import ROOT, Sweep
+from evorl.util import command
 from evorl.util.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _modules(made: Experiment) -> set[str]:
     try:
         import grimp
     except ModuleNotFoundError:
-        raise BadRequest("since=REV needs grimp: make setup", "since") from None
+        raise BadRequest(f"needs the package grimp: {command.install('check')}", "since") from None
     graph = grimp.build_graph("evorl")
     own = {type(one).__module__ for one in (made.mdp, made.rl, made.ec, made.cluster)}
     begins = ["evorl.run", *(module for module in own if module in graph.modules)]
