@@ -33,4 +33,4 @@ NIGHT = (
     learner("a2c", "pong", 26_000_000),
 )
 
-TABLE = table("PPO and A2C", "PPO and A2C on eight worlds", __doc__, CI, NIGHT, (1.0, 9.0))
+TABLE = table("PPO and A2C", "PPO and A2C", __doc__, CI, NIGHT, (1.0, 9.0))
