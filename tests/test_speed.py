@@ -39,16 +39,17 @@ def test_whole_trainings_on_atari_have_the_sizes_of_their_peers() -> None:
     for name, contestant in atari_learning.CONTESTANTS.items():
         for make in contestant.settings.values():
             if name.startswith("evorl"):
-                whole = ours.experiment(make.args[2:])
-                rl: Any = whole.rl
-                games = (whole.mdp.size, rl.members * rl.slots, rl.horizon, rl.asynchronous)  # type: ignore[attr-defined]
+                whole: Any = ours.experiment(make.args[2:])
+                rl = whole.rl
+                games = (whole.mdp.size, rl.members * rl.slots, rl.horizon, rl.asynchronous)
                 found.setdefault(name, set()).add(games)
     assert found == {
         "evorl, PPO": {(84, 8, 128, False)},
         "evorl, V-trace": {(84, 16, 32, True)},
         "evorl, V-trace with half replay": {(84, 16, 32, True)},
     }
-    assert ours.experiment(atari_learning.WAITING).mdp.size == 42  # type: ignore[attr-defined]
+    waiting: Any = ours.experiment(atari_learning.WAITING)
+    assert waiting.mdp.size == 42
 
 
 @pytest.mark.parametrize(("kind", "number"), [("vector", 1), ("random", 0), ("network", 0)])

@@ -221,7 +221,7 @@ def table(
         words = verdicts(over)
         return Analysis(
             header=HEADER, rows=[*rows(found)], also=[together(over, words)] if over else [], gates=gates(words),
-            pictures=draw(found), notes=[POLICIES], facts=versions_of(there.measured),
+            pictures=draw(found), notes=[POLICIES], facts=facts(found, there.measured),
             policies={arm.name: Path(pair.ours.median) for arm, pair in found.items()},
             data={"arms": {arm.name: data(arm, pair) for arm, pair in found.items()}},
         )  # fmt: skip
@@ -263,8 +263,11 @@ def data(arm: Arm, pair: Pair) -> dict[str, Any]:
     return {"world": arm.world, "budget": arm.steps, "end": scores, OURS: pair.ours.plain(), SB3: pair.other.plain()}
 
 
-def versions_of(measured: Mapping[str, Any]) -> dict[str, Any]:
-    return next(({"the other": one["versions"]} for one in measured.values() if "versions" in one), {})
+def facts(found: Pairs, measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What both programs took, and the versions of the other."""
+    seconds = sum(sum(one.seconds) for pair in found.values() for one in pair)
+    versions = next(({"the other": one["versions"]} for one in measured.values() if "versions" in one), {})
+    return {"core hours": round(seconds / 3600, 2), **versions}
 
 
 def measured(found: Mapping[str, Any]) -> str:
