@@ -75,12 +75,12 @@ def check(
     old = table.repeated(kept["data"])
     sweeps = {one.name: one for one in table.profiles[kept["profile"]].parts if isinstance(one, Sweep)}
     declarations = f"benchmarks/{name.partition('/')[0]}/"
+    declared = any(file.startswith(declarations) and file.endswith(".py") for file in files or ())
     for title, one in old.items():
         sweep = sweeps.get(one.sweep)
         if sweep is None:
             yield title, Verdict(0, "is no longer part of the table", differs=True)
             continue
-        declared = any(file.startswith(declarations) and file.endswith(".py") for file in files or ())
         if files is not None and not declared and not affects(files, sweep):
             continue
         seeds = f"seed={','.join(map(str, one.curves))}"
