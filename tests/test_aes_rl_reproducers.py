@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from forked import evorl
+from harness import ROOT
 from reproducing import drawn
 
 from evorl.analysis.runs import RunRecord, Series
@@ -144,6 +147,15 @@ def test_what_workers_did_is_read_from_the_journal() -> None:
     assert stages_of(JOBS, length=100.0, population=10) == (30.0, 1.5, 1.0, 5.0)
 
 
+def test_the_table_of_hopper_says_how_long_episodes_are_and_how_busy_workers() -> None:
+    from benchmarks.aes_rl.time_efficiency import UNLIKE_HEADER, lengths, measure, unlike_rows
+
+    steps = lengths([*JOBS, {"kind": "evolved", "step": 330}])
+    assert steps == [100, 100, 100, 30]
+    shown = unlike_rows({"AES-RL": (measure(JOBS, workers=2), steps)})
+    assert shown == [["AES-RL", "30 to 100", "20", "90%", "1.0"]] and len(shown[0]) == len(UNLIKE_HEADER)
+
+
 def test_the_table_of_time_has_a_row_for_each_number_of_workers() -> None:
     from benchmarks.aes_rl.simulation import REFERENCE, Shape, asynchronous, synchronous
     from benchmarks.aes_rl.time_efficiency import SIMULATED, Measured, draw, rows
@@ -193,6 +205,42 @@ def test_every_algorithm_meets_every_world_in_the_papers_sweeps() -> None:
         published = any(f"aes_rl/as_published/{name}_{world}" in word.partition("=")[2].split(",") for word in words)
         assert published != (name in ("sac", "cem"))
     assert "mdp=" + ",".join(WORLDS) in words and "+experiment=aes_rl/sac,aes_rl/cem" in words
+
+
+AES_RL = {  # what the authors' files of AES-RL say of a world
+    "halfcheetah": {"ec": {"scale": 2000}},
+    "hopper": {"ec": {"scale": 600}},
+    "walker2d": {"ec": {"scale": 800}},
+    "swimmer": {"ec": {"scale": 48, "trained_share": 0.1}},
+    "ant": {"ec": {"scale": 960}},
+    "humanoid": {"ec": {"scale": 960}, "rl": {"lr": "3e-4", "net": {"hidden": [256, 256]}}},
+}
+
+
+def test_a_published_experiment_is_an_algorithm_a_world_and_its_scale() -> None:
+    """And nothing else, so that all files of a world differ in the algorithm alone."""
+    from benchmarks.aes_rl.family import WORLDS
+    from benchmarks.aes_rl.performance import PUBLISHED
+
+    base = "experiment/aes_rl/as_published"
+    cases = list(product([*PUBLISHED, "p_cem_rl_parallel"], WORLDS))
+    for name, world in cases:
+        found = yaml.safe_load((ROOT / "conf" / base / f"{name}_{world}.yaml").read_text())
+        assert found.pop("defaults") == [f"/{base}/{name}", f"/{base}/world/{world}", "_self_"]
+        assert found == (AES_RL[world] if name == "aes_rl" else {})
+    files = {path.stem for path in (ROOT / "conf" / base).glob("*.yaml")}
+    assert files == {*(f"{name}_{world}" for name, world in cases), *(name for name, _ in cases)}
+
+
+def test_the_parallel_critic_as_published_differs_from_the_serial_one_in_two_keys() -> None:
+    from evorl.cli.config import experiment_of_words as experiment
+
+    serial, parallel = (
+        experiment([f"+experiment=aes_rl/as_published/{name}_hopper"]) for name in ("p_cem_rl", "p_cem_rl_parallel")
+    )
+    assert serial.ec is not None and parallel == replace(
+        serial, ec=replace(serial.ec, parallel_critic=True, critic_ratio=None)
+    )
 
 
 # ------------------------------------------------------------------ tables

@@ -8,6 +8,9 @@ Beside it is a simulation by discrete events (simulation.py) with the times of t
 one worker: what the schedules allow where every worker has a core of its own. AES-RL also plays its mean five times
 for each individual, which costs time and is not counted.
 
+A second table is of Hopper, whose episodes end at unlike times: the searches with a critic beside the actors on four
+workers (P-CEM-RL waits at the end of a generation), and how busy their workers are.
+
 Workers beyond the machine's cores share them, so only the simulation tells of more.
 """
 
@@ -15,24 +18,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.aes_rl.family import SMALL
+from benchmarks.aes_rl.family import SMALL, algorithm
 from benchmarks.aes_rl.simulation import Outcome, Shape, Stages, asynchronous, synchronous
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.table import Analysis, Found, Picture, Profile, Rows, Table
 
 WORKERS = (1, 2, 3, 4, 5)
 SIMULATED = (*WORKERS, 8, 16, 32)
 MODES = {"p_cem_rl": "synchronous", "aes_rl": "asynchronous"}
-SHORT = (
-    "mdp.time_limit=200", "rl.warm_up=2000", "budget.steps=14000", "ec.critic_job=200", "eval.every=0",
-    "eval.episodes=1", *SMALL,
-)  # fmt: skip
+QUICK = ("rl.warm_up=2000", "ec.critic_job=200", "eval.every=0", "eval.episodes=1", *SMALL)
+SHORT = ("mdp.time_limit=200", "budget.steps=14000", *QUICK)
+BOUNDED = "ec.max_critic_lag=400"
 LONG = ("budget.steps=200_000", "eval.every=0")
 
 
@@ -45,15 +48,22 @@ def _sweeps(synchronous: str, asynchronous: str, words: tuple[str, ...]) -> list
         )),
         Sweep("asynchronous", (
             f"+experiment=aes_rl/{asynchronous}", "cluster=processes", f"cluster.workers={numbers}",
-            "ec.slots=${cluster.workers}", "ec.max_critic_lag=400", *words,
+            "ec.slots=${cluster.workers}", BOUNDED, *words,
         )),
     ]  # fmt: skip
 
 
+UNLIKE = ("mdp=hopper", "cluster=processes", "cluster.workers=4", "budget.steps=8000", BOUNDED, *QUICK)
 SWEEPS = {
-    "ci": _sweeps("p_cem_rl", "halfcheetah", SHORT),
+    "ci": [
+        *_sweeps("p_cem_rl", "halfcheetah", SHORT),
+        Sweep("hopper", (
+            "+experiment=aes_rl/hopper,aes_rl/acem_rl,aes_rl/one_plus_one_rl", "ec.slots=${cluster.workers}", *UNLIKE,
+        )),
+        Sweep("hopper_generations", ("+experiment=aes_rl/p_cem_rl", "ec.parallel_critic=true", *UNLIKE)),
+    ],
     "paper": _sweeps("as_published/p_cem_rl_halfcheetah", "as_published/aes_rl_halfcheetah", LONG),
-}
+}  # fmt: skip
 
 
 class Measured(NamedTuple):
@@ -96,14 +106,26 @@ def alone(runs: Sequence[RunRecord], mode: str) -> Stages | None:
     """The stages of a mode's run with one worker."""
     for run in runs:
         if MODES[run.choices["ec"]] == mode and run.config["cluster.workers"] == 1:
-            return stages_of(jobs_of(run), mean_length(run), int(run.config["ec.population"]))
+            jobs = jobs_of(run)
+            return stages_of(jobs, float(np.mean(lengths(jobs))), int(run.config["ec.population"]))
     return None
 
 
-def mean_length(run: RunRecord) -> float:
-    """Environment steps of an episode that counts."""
-    jobs = [job for job in jobs_of(run) if job["kind"] not in ("critic", "mean")]
-    return float(jobs[-1]["step"] / len(jobs))
+def lengths(jobs: Sequence[dict[str, Any]]) -> list[int]:
+    """Environment steps of each episode that counts."""
+    ends = [job["step"] for job in jobs if job["kind"] not in ("critic", "mean")]
+    return [after - before for before, after in pairwise([0, *ends])]
+
+
+def unlike_rows(found: Mapping[str, tuple[Measured, Sequence[int]]]) -> list[list[str]]:
+    """Of the table of Hopper: a row for each algorithm."""
+    return [
+        [
+            name, f"{min(steps)} to {max(steps)}", f"{one.steps_per_second:.0f}", f"{one.busy:.0%}",
+            f"{one.gradient_steps:.1f}",
+        ]
+        for name, (one, steps) in found.items()
+    ]  # fmt: skip
 
 
 def rows(
@@ -147,15 +169,23 @@ def draw(found: dict[tuple[str, int], Measured], outcomes: dict[tuple[str, int],
     return figure
 
 
+UNLIKE_HEADER = ("Hopper, 4 workers", "steps of an episode", "steps/s", "busy", "gradient steps per step")
+
+
 def analyse(there: Found) -> Analysis | None:
-    done = [run for run in there.runs if run.result is not None]
+    finished = [run for run in there.runs if run.result is not None]
+    done = [run for run in finished if run.choices["mdp"] == "halfcheetah"]
     stages = {mode: one for mode in MODES.values() if (one := alone(done, mode)) is not None}
     if len(stages) < len(MODES):
         return None
     found = {
         (MODES[run.choices["ec"]], n): measure(jobs_of(run), n) for run in done for n in [run.config["cluster.workers"]]
     }
-    length = float(np.mean([mean_length(run) for run in done]))
+    length = float(np.mean([np.mean(lengths(jobs_of(run))) for run in done]))
+    unlike = {
+        algorithm(run): (measure(jobs, run.config["cluster.workers"]), lengths(jobs))
+        for run in finished if run.choices["mdp"] == "hopper" for jobs in [jobs_of(run)]
+    }  # fmt: skip
     simulate = {"synchronous": synchronous, "asynchronous": asynchronous}
     outcomes = {(mode, n): simulate[mode](stages[mode], Shape(), n) for mode in stages for n in SIMULATED}
     header = ["workers"]
@@ -164,6 +194,7 @@ def analyse(there: Found) -> Analysis | None:
     return Analysis(
         header=header,
         rows=rows(found, outcomes, length),
+        also=[Rows(UNLIKE_HEADER, unlike_rows(unlike))] if unlike else [],
         pictures=[Picture("time_efficiency", "Steps per second over workers", draw(found, outcomes, length))],
         facts={
             f"seconds of the stages, {mode}": {k: round(x, 4) for k, x in one._asdict().items()}
@@ -172,6 +203,7 @@ def analyse(there: Found) -> Analysis | None:
         data={
             "measured": {f"{mode} {n}": one._asdict() for (mode, n), one in found.items()},
             "simulated": {f"{mode} {n}": one._asdict() for (mode, n), one in outcomes.items()},
+            "hopper": {name: {**one._asdict(), "lengths": steps} for name, (one, steps) in unlike.items()},
         },
     )
 
@@ -190,7 +222,9 @@ TABLE = Table(
     source="Lee et al. 2020, abstract",
     about=__doc__,
     profiles={
-        "ci": Profile("network of 64-64, episodes of 200 steps, 14,000 steps; one run each", 0.2, SWEEPS["ci"]),
+        "ci": Profile(
+            "network of 64-64, episodes of 200 steps, 14,000 steps, Hopper 8,000; one run each", 0.4, SWEEPS["ci"]
+        ),
         "paper": Profile(
             "the published settings, 200,000 steps; six free cores, or a Ray cluster: cluster=ray cluster.address=auto",
             30, SWEEPS["paper"],

@@ -3,7 +3,7 @@
 Solved: the mean return of the last 100 training episodes, and there were that many, is 475 on CartPole-v1 or -200 on
 Pendulum-v1. The clock runs from the start of the process, imports included, until the program itself notices.
 
-Ours: ``evorl.run mdp=cartpole rl=ppo`` (or pendulum) with conf/tuned, noticed in metrics.jsonl.
+Ours: ``evorl.run mdp=cartpole rl=ppo`` (or pendulum, there also rl=sac) with conf/tuned, noticed in metrics.jsonl.
 Stable-Baselines3: the tuned settings of rl-baselines3-zoo (hyperparams/ppo.yml of DLR-RM/rl-baselines3-zoo), without
 the start-up of the zoo's own script, noticed at the end of the very episode, with the better of 1 and 2 threads, tried
 first. RLlib: its tuned CartPole example, all in one process, noticed after each iteration.
@@ -80,10 +80,10 @@ SB3_BUDGET = 100_000
 RLLIB = {"iterations": 200, "runners": 0, "learners": 0, "envs": 16, "cpus": 2, "threads": 1}
 
 
-def ours(case: Case, seed: int) -> Outcome:
+def ours(case: Case, seed: int, rl: str = "ppo") -> Outcome:
     with TemporaryDirectory() as folder:
         place = Path(folder) / "run"
-        words = [f"mdp={case.name}", "rl=ppo", "eval.every=0", f"seed={seed}", f"hydra.run.dir={place}"]
+        words = [f"mdp={case.name}", f"rl={rl}", "eval.every=0", f"seed={seed}", f"hydra.run.dir={place}"]
         began = time.perf_counter()
         process = subprocess.Popen([OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
         row = {"step": 0}
@@ -127,6 +127,8 @@ def contestants(world: str, case: Case, threads: int) -> dict[str, Callable[[int
     }
     if world == "CartPole-v1":  # its ppo.py takes discrete actions only
         found["CleanRL, defaults"] = partial(cleanrl, case, threads)
+    else:  # SAC takes continuous actions only
+        found["evorl, rl=sac"] = lambda number: ours(case, number + 1, "sac")
     return found
 
 

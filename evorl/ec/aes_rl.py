@@ -10,7 +10,7 @@ p comes from R and the return M of the present mean, by one of four rules with a
 
     fixed_linear         p = (R - M) / D, within [-1, 1]; times ``negative`` below 0
     fixed_sigmoid        p = 1 / (1 + exp(-(R - M) / D))
-    baseline_absolute    p = (R - b) / ((R - b) + (M - b)), 0 where R < b
+    baseline_absolute    p = (R - b) / ((R - b) + (M - b)), 0 where R <= b
     baseline_relative    the same with b = M - D: p = (R - M + D) / (R - M + 2 D)
 
 n is a constant, or adapts to p: n = max(1/p - 1, 1).
@@ -68,7 +68,7 @@ def update_weight(h: AESRL, r: float, m: float) -> float:
     b = m - h.scale
     if h.mean_rule == "baseline_absolute":
         b = -h.scale if h.baseline is None else h.baseline
-    if r < b:
+    if r <= b:
         return 0.0
     if m <= b and (h.unreached == "whole" or r - b == b - m):  # where the formula divides by zero
         return 1.0

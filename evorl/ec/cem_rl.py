@@ -44,10 +44,8 @@ class CEMRL(Sampling, SharedCriticEvolution):
     def critic_order(self) -> CriticOrder:
         return "each"
 
-    @property
-    def trained_in_one_job(self) -> int:
-        """Individuals that one job trains; here each follows a version of the critic of its own."""
-        return 1
+    def critic_steps(self, played: int) -> int:
+        return int((self.critic_ratio or 0) * played / self.trained)
 
     def evolver(self, space: Space, seed: int = 0) -> Strategy:
         return Strategy(self, space, seed)

@@ -157,7 +157,12 @@ class Evolution(ABC):
     @property
     @abstractmethod
     def asynchronous(self) -> bool:
-        """Whether it proposes without waiting for a generation, and learns in the order of arrival."""
+        """Whether it proposes without waiting for a generation, and learns in the order of arrival.
+
+        It says how the evolver works. `follows_arrival` says what a repetition needs. They differ for generations whose
+        critic learns beside the actors: the evolver waits for all of them, but which version of the critic each
+        follows depends on arrival.
+        """
 
     @property
     def follows_arrival(self) -> bool:

@@ -42,3 +42,10 @@ class PCEMRL(CEMRL, CriticWorker):
     @property
     def critic_order(self) -> CriticOrder:
         return "beside" if self.parallel_critic else "before"
+
+    @property
+    def critic_worker(self) -> CriticWorker | None:
+        return self if self.parallel_critic else None
+
+    def critic_steps(self, played: int) -> int:
+        return self.critic_job if self.parallel_critic else super().critic_steps(played)

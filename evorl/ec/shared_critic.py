@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -74,6 +74,21 @@ class SharedCriticEvolution(Evolution):
     def follows_arrival(self) -> bool:
         return self.critic_order == "beside"
 
+    @property
+    def critic_worker(self) -> CriticWorker | None:
+        """The keys of a critic that learns beside the actors; None if it learns in turn with them."""
+        return None
+
+    @abstractmethod
+    def critic_steps(self, played: int) -> int:
+        """Gradient steps of the critic in a job, for each target policy; ``played``: environment steps of the last
+        ``population`` lives."""
+
+    @property
+    def trained_in_one_job(self) -> int:
+        """Individuals that one job trains."""
+        return 1
+
     def episodes_of(self, role: str) -> int:
         """Episodes that an individual of this role plays."""
         return self.episodes
@@ -100,6 +115,8 @@ class SteadyStateEvolution(SharedCriticEvolution, CriticWorker):
     """Share of individuals to train."""
     share_gain: NonNegative = 50.0
     """How sharply the share is controlled: p = 1/2 - gain (share so far - trained_share)."""
+    compares: ClassVar[bool] = False
+    """Whether each individual is compared with the mean, which plays after it."""
 
     @property
     def asynchronous(self) -> bool:
@@ -109,11 +126,19 @@ class SteadyStateEvolution(SharedCriticEvolution, CriticWorker):
     def critic_order(self) -> CriticOrder:
         return "beside"
 
+    @property
+    def critic_worker(self) -> CriticWorker:
+        return self
+
+    def critic_steps(self, played: int) -> int:
+        return self.critic_job
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeanComparing(SteadyStateEvolution):
     """Keys of the searches that compare each individual with the mean."""
 
+    compares: ClassVar[bool] = True
     mean_episodes: Count = 5
     """Episodes of each evaluation of the mean; they are neither counted nor learned from."""
     sigma_min: NonNegative = 1e-5**0.5
@@ -125,6 +150,8 @@ class MeanComparing(SteadyStateEvolution):
 
 def training_probability(trained: int, evolved: int, share: float, gain: float) -> float:
     """The probability that the next individual is trained, after so many of both kinds (each counted from 1)."""
+    if share in (0.0, 1.0):  # no control: it allows for exceptions
+        return share
     return min(max(0.5 - gain * (trained / (trained + evolved) - share), 0.0), 1.0)
 
 
@@ -140,7 +167,8 @@ class SharedCriticEvolver(Evolver, Protocol):
     """The middle of its distribution [D], the policy that a run is judged by."""
     variance: Coordinates
     trains: bool
-    """Whether it may propose individuals to train; the loop sets it when there is something to learn from."""
+    """Whether it may propose individuals to train. The loop sets it before every `ask`: true once the warm-up is over,
+    beside the actors only when all critics have taken the gradient steps for it."""
 
 
 class SteadyState(ABC):
@@ -202,7 +230,7 @@ class SteadyState(ABC):
         for one in evaluations:
             if one.individual.role == MEAN:
                 metrics = self._learn(self.compared.pop(one.individual.id), float(fitness([one])[0]))
-            elif isinstance(self._hyper, MeanComparing) and not failed(one):
+            elif self._hyper.compares and not failed(one):
                 self.waiting.append(one)
             else:
                 metrics = self._learn(one, np.nan)
@@ -213,6 +241,7 @@ class SteadyState(ABC):
             self.population = [*self.population, one][-self._hyper.population :]
         x = self.space.vector(one.individual.genes, one.individual.weights)
         metrics = self.update(x, float(fitness([one])[0]), mean_fitness)
+        metrics["population/staleness"] = self.generation - one.individual.birth
         self.generation += 1
         return metrics | {"population/sigma": float(np.sqrt(self.variance).mean())}
 

@@ -22,9 +22,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from evorl.ec.cem_rl import CEMRL
 from evorl.ec.core import Individual, pack, unpack
-from evorl.ec.shared_critic import MEAN, TRAINED, CriticWorker, SharedCriticEvolution, SharedCriticEvolver
+from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution, SharedCriticEvolver
 from evorl.ec.space import Space
 from evorl.mdp.core import StateDict, WorldError
 from evorl.population.critic_jobs import (
@@ -60,6 +59,7 @@ from evorl.rl.separate_updates import AnyLearner, load_critic
 from evorl.training.experiment import Experiment
 from evorl.training.session import Progress
 from evorl.training.train import Start, device, evaluated, load_policy, spec
+from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
 log = logging.getLogger("evorl")
@@ -82,10 +82,8 @@ class CriticPopulation:
         with errors_under_ec():
             check_results(evolution.wanted(Space()), experiment.mdp)
         self.beside = evolution.follows_arrival
-        worker = evolution if isinstance(evolution, CriticWorker) else CriticWorker()
-        self.critic_job, self.max_lag = worker.critic_job, worker.max_critic_lag
-        self.generation = evolution if isinstance(evolution, CEMRL) else CEMRL()
-        number = worker.critics if self.beside else 1
+        worker = evolution.critic_worker
+        number, self.max_lag = (worker.critics, worker.max_critic_lag) if worker else (1, None)
         self.slots = evolution.slots or evolution.population
         here = device(experiment.device) if experiment.cluster.in_process else torch.device("cpu")
         make = job_workers(experiment, self.spec, experiment.seed, here)
@@ -126,7 +124,8 @@ class CriticPopulation:
         """Further critics begin with weights of their own, unless they start from another run's."""
         if chain == 0 or init is not None:
             return self.learner
-        return cast(AnyLearner, self.hyper.learner(self.spec, self.experiment.seed + chain, torch.device("cpu")))
+        seed = seeds.key(self.experiment.seed, "critic", chain)
+        return cast(AnyLearner, self.hyper.learner(self.spec, seed, torch.device("cpu")))
 
     @property
     def due(self) -> bool:
@@ -179,7 +178,7 @@ class CriticPopulation:
 
     def _free(self) -> bool:
         individuals = sum(job.kind != CRITIC for job in self.in_flight) + len(self.waiting)
-        lagging = self.beside and self.max_lag is not None and self._lag() > self.max_lag
+        lagging = self.max_lag is not None and self._lag() > self.max_lag
         return individuals < self.slots and not lagging
 
     def _training_critics(self) -> list[Job]:
@@ -228,17 +227,16 @@ class CriticPopulation:
             return
         _, weights = self.space.individual(self.evolver.mean)
         assert weights is not None
-        self._send_critic(chain, [weights], self.critic_job)
+        self._send_critic(chain, [weights])
 
     def _send_critic_of_generation(self) -> None:
         """CEM-RL: the critic learns for the next trained individual; P-CEM-RL: for all of them."""
         each = self.evolution.critic_order == "each"
         targets = [one.weights for one in self.waiting if one.weights is not None]
-        steps = int((self.critics.ratio or 0) * sum(self.lengths) / self.generation.trained)
-        self._send_critic(0, targets[:1] if each else targets, steps)
+        self._send_critic(0, targets[:1] if each else targets)
 
-    def _send_critic(self, chain: int, targets: Sequence[Any], steps: int) -> None:
-        critic = self.critics[chain]
+    def _send_critic(self, chain: int, targets: Sequence[Any]) -> None:
+        critic, steps = self.critics[chain], self.evolution.critic_steps(sum(self.lengths))
         length, oldest = self._readable()
         given = CriticSteps(chain, critic.state, targets, length, oldest, critic.gradient_steps, steps, self.steps)
         self._send(CRITIC, [], given, critic.version)
@@ -275,7 +273,7 @@ class CriticPopulation:
         critic.gradient_steps += job.given.gradient_steps * len(job.given.targets)
         critic.version += 1
         if not self.beside:
-            number, together = len(job.given.targets), self.generation.trained_in_one_job
+            number, together = len(job.given.targets), self.evolution.trained_in_one_job
             for first in range(0, number, together):
                 self._send_individuals(self.waiting[first : min(first + together, number)])
             self.waiting = self.waiting[number:]
@@ -296,11 +294,8 @@ class CriticPopulation:
             if not self.lengths and self.failed >= self.evolution.population:
                 raise WorldError(f"every individual so far failed; the last one: {reason}")
         self.evaluations += role not in (MEAN, RANDOM)
-        staleness = self.evolver.generation - one.individual.birth
         if role != RANDOM:
             self.metrics |= self.evolver.tell([one])
-        if role not in (MEAN, RANDOM) and self.evolution.asynchronous:
-            self.metrics["population/staleness"] = staleness
         return population_row(one, self.space, objective_names(self.evolution), self.steps, seconds)
 
     def _append(self, fragments: Sequence[Fragment]) -> None:

@@ -54,8 +54,11 @@ class Critics:
         return min(one.gradient_steps for one in self.chains)
 
     def lag(self, steps: int) -> float:
-        """Environment steps, of so many, that the slowest critic has not taken its gradient steps for."""
-        return steps - self.gradient_steps / (self.ratio or 1.0)
+        """Environment steps, of so many, that the slowest critic has not taken its gradient steps for.
+
+        A job is always whole, so a critic may be ahead; then it is 0.
+        """
+        return max(steps - self.gradient_steps / (self.ratio or 1.0), 0.0)
 
     def learned(self, steps: int) -> bool:
         """Whether all critics have taken the gradient steps for so many environment steps."""

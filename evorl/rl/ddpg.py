@@ -54,7 +54,7 @@ class Learner(OffPolicy[H]):
         return True
 
     def target_action(self, theta_target: Tensor, following: tuple[Tensor, ...], noise: Tensor) -> Tensor:
-        """The action [N, K] in the next state whose value a target takes."""
+        """The action [N, K] in the next state whose value a target takes; ``noise`` [noises, N, K]."""
         return self.actor(theta_target, following)
 
     def tensors(self) -> list[Tensor]:
@@ -73,7 +73,7 @@ class Learner(OffPolicy[H]):
     ) -> dict[str, Tensor]:  # fmt: skip
         inputs, action, reward, discount, following = self.split(columns)
         with torch.no_grad():
-            next_action = self.target_action(theta_target, following, noise[0])
+            next_action = self.target_action(theta_target, following, noise)
             next_value = self.q_values(phi_target, following, next_action).amin(0)
             target = reward + discount * next_value  # y_i; of several critics the smallest value counts
         return self.critic_update(phi, m, v, t, lr, inputs, action, target)

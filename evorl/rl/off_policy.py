@@ -43,7 +43,7 @@ class OffPolicy(ReplayLearner[H]):
 
     policy: Policy
     critics: ClassVar[int] = 2
-    noises: ClassVar[int] = 1
+    noises: ClassVar[int] = 0
     """Noises for an action that a gradient step needs."""
     actor_noise: ClassVar[bool] = False
     """Whether a step of the actor alone needs them."""

@@ -32,11 +32,12 @@ class TD3(ddpg.DDPG):
 
 class Learner(ddpg.Learner[TD3]):
     critics: ClassVar[int] = 2
+    noises: ClassVar[int] = 1  # of the target action
 
     def actor_is_due(self, number: int) -> bool:
         return (number + 1) % self.hyper.delay == 0
 
     def target_action(self, theta_target: Tensor, following: tuple[Tensor, ...], noise: Tensor) -> Tensor:
         h = self.hyper
-        smoothing = (h.target_noise * noise).clamp(-h.target_clip, h.target_clip)
+        smoothing = (h.target_noise * noise[0]).clamp(-h.target_clip, h.target_clip)
         return (self.actor(theta_target, following) + smoothing).clamp(-1, 1)

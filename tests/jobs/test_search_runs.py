@@ -86,6 +86,27 @@ def test_pbt_hands_on_what_its_jobs_learned(bred: Sweep) -> None:
     assert updates[3] == 2 * updates[0] and updates[6] == 3 * updates[0]  # Adam counts on
 
 
+@pytest.mark.learn
+def test_pbt_hands_on_the_critics_of_learners_with_a_replay(tmp_path: Path) -> None:
+    """Each job fills a replay of its own; actor and critics go on where those of the parent stopped."""
+    words = (
+        *("--multirun", *SEARCH, "mdp=pendulum", "mdp.time_limit=50", "rl=td3", "rl.net.hidden=[8]", "rl.batch=8"),
+        *("rl.slots=2", "rl.horizon=8", "rl.samples_per_step=8", "rl.warm_up=100", "rl.capacity=1000", *QUICK[:3]),
+        *("hydra.sweeper.evolver=pbt", "hydra.sweeper.evolver.population=2", "hydra.sweeper.jobs=4"),
+        *("hydra.sweeper.evolver.inherit_optimizer=true", "budget.steps=304", f"hydra.sweep.dir={tmp_path}"),
+    )
+    assert go(*words) == 0
+    rows = told(tmp_path)
+    assert len(rows) == 4 and [len(row["parents"]) for row in rows] == [0, 0, 1, 1]
+    learners = [newest(tmp_path / row["job"])["run"]["learner"] for row in rows]
+    for row, learner in zip(rows, learners, strict=True):
+        assert learner["replay"]["count"] == 304
+        for name in ("optimizer", "critic_optimizer"):
+            steps = learner[name]["t"].item()
+            before = learners[row["parents"][0]][name]["t"].item() if row["parents"] else 0
+            assert steps - before == learners[0][name]["t"].item() > 0
+
+
 def same(sweep: Sweep, other: Sweep) -> None:
     """Whether two searches proposed, told and trained the same, to the bit."""
     assert told(sweep.directory) == told(other.directory)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from critic_runs import ASYNCHRONOUS, CRITIC, SYNCHRONOUS, WORKERS, bits, check_critics, evolved, jobs
 from evolution_runs import journal
-from harness import fingerprint, go, newest
+from harness import experiment_of, fingerprint, go, newest
 from mutating import check_notices, mutate
 
 from evorl.population.critic_loop import CriticPopulation
@@ -148,6 +148,31 @@ def test_the_lag_of_the_critic_is_bounded(alone: Callable[[str, str], Path]) -> 
     lines = (alone("asynchronous", "aes_rl, bounded") / "metrics.jsonl").read_text().splitlines()
     lags = [line["critic/lag"] for line in map(json.loads, lines) if "critic/lag" in line]
     assert max(lags) <= 200 + 3 * 50
+
+
+def test_a_critic_that_is_ahead_has_no_lag() -> None:
+    """A job is always whole: after 1,050 steps it may have taken 2,000 gradient steps."""
+    critics = Critics([MagicMock(critic_state=dict) for _ in range(2)], 1.0)
+    critics[0].gradient_steps, critics[1].gradient_steps = 3000, 2000
+    assert [critics.lag(steps) for steps in (1050, 2000, 2250)] == [0, 0, 250]
+    assert [critics.learned(steps) for steps in (1050, 2000, 2250)] == [True, True, False]
+    assert [critics.may_learn(1, steps) for steps in (1050, 2000, 2250)] == [False, False, True]
+
+
+def test_further_critics_begin_with_weights_of_their_own() -> None:
+    """The second of a seed is not the first of the next seed."""
+
+    def critics(seed: int) -> list[Any]:
+        words = ("mdp=pendulum", "rl=td3", "ec=aes_rl", "ec.critics=3", "rl.net.hidden=[8]", "rl.capacity=1000")
+        experiment = experiment_of(*words, f"seed={seed}")
+        population = CriticPopulation(experiment, experiment.ec)
+        try:
+            return [one.state["q"] for one in population.critics]
+        finally:
+            population.close()
+
+    weights = [*critics(1), *critics(2)]
+    assert len({one.tobytes() for one in weights}) == 6
 
 
 TRAINS = ["cem_rl", "p_cem_rl", "aes_rl", "aes_rl, bounded"]

@@ -109,7 +109,7 @@ class SlowTD3:
             with torch.no_grad():
                 action = actor_of(self.actor_target, y)
                 if isinstance(h, TD3):
-                    smoothing = (noise[i] * h.target_noise).clamp(-h.target_clip, h.target_clip)
+                    smoothing = (noise[0][i] * h.target_noise).clamp(-h.target_clip, h.target_clip)
                     action = (action + smoothing).clamp(-1, 1)
                 values = [critic_of(self.critic_target, g, y, action) for g in range(self.critics)]
                 smallest = torch.stack(values).min(0).values
@@ -244,7 +244,7 @@ def test_it_takes_the_steps_of_the_paper(name: str) -> None:
         noise, rows = learner.draw_noise(number, 1)[0], rows_of(learner, number)
         learner.gradient_step(number, noise, [x[0] for x in learner.minibatches(everything(learner), number, 1)])
         learner.gradient_steps += 1
-        slow.step(number, noise if isinstance(hyper, SAC) else noise[0], rows)
+        slow.step(number, noise, rows)
     state = learner.state_dict()
     pairs = [
         (state["policy"], slow.actor), (state["critic"]["q"], slow.critic),
@@ -257,6 +257,12 @@ def test_it_takes_the_steps_of_the_paper(name: str) -> None:
     for fast, expected in pairs:
         for part, x in expected.items():
             torch.testing.assert_close(fast[part], x.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "number"), [("ddpg", 0), ("td3", 1), ("sac", 2)])
+def test_a_gradient_step_draws_the_noises_that_it_needs(name: str, number: int) -> None:
+    learner, _ = collected(LEARNERS[name][0], 1)
+    assert learner.draw_noise(0, 3).shape == (3, number, learner.hyper.batch, 2)
 
 
 APART = ["td3", "ddpg", "sac"]
@@ -275,7 +281,7 @@ def test_critics_learn_alone_with_a_given_target_policy(name: str) -> None:
     train_critic(learner, other, everything(learner), 10, 6, chain=3, step=0)
     for number in range(10, 16):
         noise, rows = learner.draw_noise(number, 1, "critic", 3)[0], rows_of(learner, number, "critic", 3)
-        slow.critic_step(noise if name == "sac" else noise[0], rows)
+        slow.critic_step(noise, rows)
         if name == "sac":
             slow.alpha_step(noise, rows, slow.log_alpha.exp())
         follow_slowly(hyper.tau, slow.critic, slow.critic_target)
