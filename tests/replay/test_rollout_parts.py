@@ -71,6 +71,13 @@ def test_the_check_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_notices(check, KINDS[kind])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_tells_how_many_rollouts_it_holds(kind: str) -> None:
+    part = KINDS[kind](take_apart(toy_rollouts(0, 1), INPUTS))
+    part.insert(take_apart(toy_rollouts(0, 7), INPUTS), 0, 1, encode)
+    assert part.metrics(0)[f"replay/size_{part.name}"] == 7
+
+
 # ------------------------------------------------------------------ strategies
 
 DISTANCES = np.array([5.0, 1.0, 4.0, 2.0, 3.0, 6.0])

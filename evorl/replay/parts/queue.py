@@ -53,7 +53,8 @@ class Queue(Part):
         return self.taken - size + np.arange(size)
 
     def metrics(self, step: int) -> dict[str, float]:
-        return {"replay/waiting": float(self.waiting), "replay/dropped": float(self.dropped)}
+        own = {"replay/waiting": float(self.waiting), "replay/dropped": float(self.dropped)}
+        return {**super().metrics(step), **own}
 
     def state_dict(self) -> StateDict:
         return {**super().state_dict(), "taken": self.taken, "dropped": self.dropped}
