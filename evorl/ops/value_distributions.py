@@ -34,7 +34,8 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 def entropy(probability: Tensor) -> Tensor:
     """-sum_i p_i log p_i, [...], of probabilities [..., M]; a probability of 0 adds nothing."""
-    return torch.special.entr(probability).sum(-1)
+    found: Tensor = torch.special.entr(probability).sum(-1)
+    return found
 
 
 def quantile_huber(quantiles: Tensor, target: Tensor, kappa: float) -> Tensor:
