@@ -12,6 +12,8 @@ import pytest
 
 from evorl.analysis.runs import RunRecord, Series
 
+NOFRAMESKIP = "atari_noframeskip"
+
 
 def run(world: str, seed: int = 1, steps: float = 100.0, **told: Any) -> RunRecord:
     """A run that has ended, with these series at four steps. ``told``: also the shares of its replay, and the like."""
@@ -26,7 +28,7 @@ def run(world: str, seed: int = 1, steps: float = 100.0, **told: Any) -> RunReco
     series = {name: Series(grid, grid, np.array(x, np.float64)) for name, x in told.items()}
     return RunRecord(
         directory=Path("."), config=config, series=series, result={}, seconds=36.0,
-        choices={"mdp": {"vector_pong": "pong", "breakout": "atari_noframeskip"}.get(world, world)},
+        choices={"mdp": {"vector_pong": "pong", "breakout": NOFRAMESKIP, "seaquest": NOFRAMESKIP}.get(world, world)},
     )  # fmt: skip
 
 
@@ -57,24 +59,24 @@ def elite_runs(kl: list[float], candidates: list[float] = FALLS) -> list[RunReco
 
 
 def test_the_last_job_of_every_sweep_composes() -> None:
+    """It is evaluated as often as its world's declaration says."""
     from benchmarks.elite_replay import correction, dqn, elite
+    from benchmarks.elite_replay.arms import WORLDS
     from evorl.cli.config import experiment_of_words as experiment
 
     programs = (elite, correction, dqn)
-    for words in {sweep.words for one in programs for each in one.SWEEPS.values() for sweep in each}:
+    sweeps = {each.words: each.name for one in programs for sweeps in one.SWEEPS.values() for each in sweeps}
+    for words, name in sweeps.items():
         last = [f"{key}={values.rpartition(',')[2]}" for key, _, values in (word.partition("=") for word in words)]
         made = experiment(last)
-        assert made.budget.steps and made.eval.every != made.budget.steps
+        every = {world: one.every for world, one in WORLDS.items() if name.startswith(world)}
+        assert made.budget.steps and made.eval.every == (0 if "dqn" in name else every.popitem()[1])
 
 
 def test_a_run_is_known_by_what_it_chose() -> None:
-    from benchmarks.elite_replay.arms import ELITE, UNIFORM, rules, world_of
+    from benchmarks.elite_replay.arms import ELITE, UNIFORM, WORLDS, rules, world_of
 
-    assert [world_of(run(name)) for name in ("vector_pong", "cartpole", "breakout")] == [
-        "vector_pong",
-        "cartpole",
-        "breakout",
-    ]
+    assert [world_of(run(name)) for name in WORLDS] == [*WORLDS]
     assert rules(run("cartpole")) == (UNIFORM,)
     assert rules(run("cartpole", uniform=0.0, elite=0.5, strategy=1)) == (ELITE[1],)
     assert rules(run("cartpole", uniform=0.25, elite=0.25)) == (UNIFORM, ELITE[3])
@@ -126,7 +128,7 @@ def test_kl_is_told_until_candidates_is_1_and_after() -> None:
 
 
 def test_elites_pictures_have_the_published_curves() -> None:
-    from benchmarks.elite_replay.elite import draw, draw_sampling, gathered
+    from benchmarks.elite_replay.elite import draw, draw_sampling, gathered, published_alone
     from benchmarks.elite_replay.published import BANDS, SCORES, STEPS
 
     for world, each in SCORES.items():
@@ -135,6 +137,8 @@ def test_elites_pictures_have_the_published_curves() -> None:
     found = gathered(elite_runs([0.1, 0.2, 0.3, 0.9]))
     assert [len(axes.lines) for axes in draw(found).axes] == [3, 3, 3]  # CartPole's, then the published games
     assert [len(axes.lines) for axes in draw_sampling(found).axes] == [3 + 2 * 2]
+    assert published_alone(found) == "; Breakout and Seaquest: the published curves alone, without runs of ours"
+    assert published_alone(gathered([run("breakout"), run("seaquest")])) == ""
 
 
 # ------------------------------------------------------------------ correction

@@ -24,11 +24,12 @@ class World(NamedTuple):
 
 WORLDS = {
     "vector_pong": World("Vector Pong", "elite_replay/vector_pong", "seed=1,2,3,4,5", 300_000, 1),
+    "duel": World("Duel", "elite_replay/duel", "seed=1,2,3,4,5", 100_000, 2),
     "cartpole": World("CartPole", "elite_replay/cartpole", "seed=1,2,3,4,5", 10_000, 0),
     "breakout": World("Breakout, 5:5", "elite_replay", "seed=1,2,3", 100_000, 0, CLUSTER),
     "seaquest": World("Seaquest, 8:2", "elite_replay/seaquest", "seed=1,2,3", 100_000, 0, CLUSTER),
 }
-PROFILES = {"ci": ("vector_pong", "cartpole"), "paper": ("breakout", "seaquest")}
+PROFILES = {"ci": ("vector_pong", "duel", "cartpole"), "paper": ("breakout", "seaquest")}
 UNIFORM, ELITE = "uniform", {1: "elite, strategy 1", 3: "elite, strategy 3"}
 COLOURS = {UNIFORM: "C0", ELITE[1]: "C1", ELITE[3]: "C2"}
 BOTH = ("rl.replay.uniform.share=0.25", "rl.replay.elite.share=0.25")

@@ -55,17 +55,17 @@ def rows(found: Runs) -> tuple[list[list[str]], dict[str, dict[str, dict[str, Sc
     """Of the table, and the scores by world and correction."""
     shown, data = [], {}
     for world, each in found.items():
-        _, _, _, every, digits, _ = WORLDS[world]
-        data[world] = {name: scores_of(runs, every) for name, runs in each.items()}
+        known = WORLDS[world]
+        data[world] = {name: scores_of(runs, known.every) for name, runs in each.items()}
         for name, mine in data[world].items():
             base, cells = data[world].get("vtrace", {}), []
             for what in ("end", "overall"):
                 one = mine[what]
-                cells += [told(one, digits), beside(one, base.get(what))]
+                cells += [told(one, known.digits), beside(one, base.get(what))]
             kl, runs = mine["kl"], each[name]
             cells += [told(kl, 2), f"{core_hours(runs):.2f}"]
             steps = f"{float(runs[0].config['budget.steps']):,.0f}"
-            shown.append([f"{WORLDS[world].title}, {TITLES[name]}", f"{len(runs)}", steps, *cells])
+            shown.append([f"{known.title}, {TITLES[name]}", f"{len(runs)}", steps, *cells])
     return shown, data
 
 
@@ -124,8 +124,8 @@ TABLE = Table(
     about=__doc__,
     profiles={
         "ci": Profile(
-            "vector Pong for 3M steps, whose replayed rollouts are 130 gradient steps old, and CartPole for 100,000; "
-            "5 seeds", 0.3, SWEEPS["ci"],
+            "vector Pong for 3M steps, whose replayed rollouts are 130 gradient steps old, the duel for 1M and "
+            "CartPole for 100,000; 5 seeds", 0.4, SWEEPS["ci"],
         ),
         "paper": Profile("Breakout and Seaquest for 12M decisions; 3 seeds; a Ray cluster", 240, SWEEPS["paper"]),
     },

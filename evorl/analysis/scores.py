@@ -60,7 +60,7 @@ class Scores:
 
 BY_RANGE = "0 and 1 are the lowest and the highest score of a run in its world"
 BY_TARGET = "0 and 1 are each world's zero and target"
-BY_HUMAN = "human-normalised: random play is 0 and a human tester 1"
+BY_HUMAN = "human-normalised: random play is 0 and a human tester 1 (DeepMind's dqn_zoo, atari_data.py)"
 
 
 def world_scores(world: str, groups: Sequence[Group], targets: Targets) -> Iterator[Scores]:

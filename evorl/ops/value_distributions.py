@@ -32,6 +32,12 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return -(target.detach() * logits.log_softmax(-1)).sum(-1)
 
 
+def entropy(probability: Tensor) -> Tensor:
+    """-sum_i p_i log p_i, [...], of probabilities [..., M]; a probability of 0 adds nothing."""
+    found: Tensor = torch.special.entr(probability).sum(-1)
+    return found
+
+
 def quantile_huber(quantiles: Tensor, target: Tensor, kappa: float) -> Tensor:
     """The quantile Huber loss [...] of quantiles [..., M] towards samples of their targets [..., M].
 

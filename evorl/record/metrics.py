@@ -56,7 +56,7 @@ METRICS: dict[str, Metric] = {
         "ppo, impact: actions whose probability ratio the clip stops; vtrace: those whose ratio is above rho_bar",
     ),
     "policy/ratio": Metric("-", "mean probability ratio of the present policy to the one that acted"),
-    "policy/kl_target": Metric("nats", "impact: as policy/kl, with the target network's policy as the old one"),
+    "policy/kl_target": Metric("nats", "impact: KL(target network's policy ‖ present policy), mean over states"),
     "policy/rejected": Metric("fraction", "decisions that the KL mask excludes"),
     "policy/temperature": Metric("reward per nat", "weight of the entropy in SAC's objective"),
     "policy/epsilon": Metric("fraction", "dqn, r2d2: probability of a random action in training episodes"),
@@ -74,7 +74,9 @@ METRICS: dict[str, Metric] = {
         "norm of critic weights minus target weights, divided by the first; dqn: just before the target follows",
     ),
     "replay/size": Metric("transitions", "transitions in the replay"),
-    "replay/size_<part>": Metric("rollouts", "vtrace, impact: rollouts in a part of the replay"),
+    "replay/size_<part>": Metric(
+        "rollouts", "vtrace, impact: rollouts that a part of the replay holds; queue, circular: also those done with"
+    ),
     "replay/waiting": Metric("rollouts", "vtrace, impact: rollouts that wait for the next gradient step"),
     "replay/dropped": Metric(
         "rollouts", "vtrace, impact: rollouts that left a full queue unused, since the start of the run"

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evorl.replay.parts.attentive import Attentive, AttentiveKeys
-from evorl.replay.parts.circular import Circular, CircularKeys
-from evorl.replay.parts.core import Encode, Part, PartKeys
-from evorl.replay.parts.elite import Elite, EliteKeys
+from evorl.replay.parts.attentive import AttentiveKeys
+from evorl.replay.parts.circular import CircularKeys
+from evorl.replay.parts.core import Encode, PartKeys
+from evorl.replay.parts.elite import EliteKeys
 from evorl.replay.parts.prioritized import Prioritized, PrioritizedKeys
 from evorl.replay.parts.queue import Queue, QueueKeys
-from evorl.replay.parts.uniform import Uniform, UniformKeys
+from evorl.replay.parts.uniform import UniformKeys
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
@@ -71,7 +71,7 @@ class Parts:
     @property
     def features(self) -> bool:
         """Whether a part compares feature vectors."""
-        return self.elite.share > 0 or self.attentive.share > 0
+        return any(keys.compares for _, keys in self.used())
 
     def check(self, batch: int, fragment: int) -> None:
         """Raise `BadRequest` where a minibatch, or a fragment of so many rollouts, does not fit."""
@@ -100,24 +100,12 @@ class Mixture:
         """``fragment``: rollouts that arrive at once. ``fill_in``: those that must be there before a step is due.
         ``compress``: keep observations in bytes compressed."""
         self.sizes, self.batch, self.fill_in = parts.sizes(batch), batch, fill_in
-        self.parts: dict[str, Part] = {}
         self.slices = slices(self.sizes)
         self.keys = {name: seeds.key(seed, "replay", name) for name in self.sizes}
         plain = {name: x for name, x in like.items() if name != "features"}  # which only nearness needs
-        if "queue" in self.sizes:
-            room = parts.queue.capacity or fragment + self.sizes["queue"]
-            self.parts["queue"] = Queue(room, plain)
-        if "circular" in self.sizes:
-            room = parts.circular.capacity or fragment + self.sizes["circular"]
-            self.parts["circular"] = Circular(parts.circular, self.sizes["circular"], room, plain)
-        if "uniform" in self.sizes:
-            self.parts["uniform"] = Uniform(parts.uniform.capacity, plain)
-        if "elite" in self.sizes:
-            self.parts["elite"] = Elite(parts.elite, like)
-        if "attentive" in self.sizes:
-            self.parts["attentive"] = Attentive(parts.attentive, like)
-        if "prioritized" in self.sizes:
-            self.parts["prioritized"] = Prioritized(parts.prioritized, plain)
+        self.parts = {
+            name: keys.part(self.sizes[name], fragment, like if keys.compares else plain) for name, keys in parts.used()
+        }
         for part in self.parts.values() if compress else ():
             part.rollouts.compress()
         self.columns = [*plain]  # what a gradient step reads

@@ -21,8 +21,8 @@ Reals = NDArray[np.float64]
 class Drawn(NamedTuple):
     """Minibatches of transitions."""
 
-    numbers: Numbers  # [minibatches, size]
-    probability: Reals  # [minibatches, size] of each to be drawn
+    numbers: Numbers  # [minibatches, size] or [size]
+    probability: Reals  # of each to be drawn
 
 
 class Priorities:
@@ -52,7 +52,11 @@ class Priorities:
         within = seeds.uniform(np.array([key], np.uint64), counter).reshape(minibatches, size)
         place = self._find((np.arange(size) + within) / size * self.tree[1])
         numbers = self.low + (place - self.low) % self.rows
-        return Drawn(numbers, self.tree[self.leaves + place] / self.tree[1])
+        return self.drawn(numbers)
+
+    def drawn(self, numbers: Numbers) -> Drawn:
+        """Transitions [...] with the probability of each to be drawn (eq. 1)."""
+        return Drawn(numbers, self.tree[self.leaves + numbers % self.rows] / self.tree[1])
 
     def update(self, numbers: Numbers, priority: Reals) -> None:
         """Set the priorities of transitions, both [N] or [minibatches, size]; of one that occurs twice, the last."""
@@ -60,7 +64,7 @@ class Priorities:
         self._put(numbers.reshape(-1), self._power(priority.reshape(-1)))
 
     def weights(self, drawn: Drawn, beta: float) -> NDArray[np.float32]:
-        """Weights (1 / (count P(i)))^beta [minibatches, size] that undo the bias, divided by a minibatch's largest."""
+        """Weights (1 / (count P(i)))^beta [..., size] that undo the bias, divided by a minibatch's largest."""
         weight: Reals = ((self.high - self.low) * drawn.probability) ** -beta
         relative: NDArray[np.float32] = (weight / weight.max(-1, keepdims=True)).astype(np.float32)
         return relative

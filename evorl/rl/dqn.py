@@ -25,7 +25,7 @@ from evorl.mdp.core import Discrete, Spec, StateDict
 from evorl.nets.action_values import ActionValues, noise_size, perturbed
 from evorl.nets.distributions import MASKED
 from evorl.nets.policy import Net, Output
-from evorl.ops.value_distributions import cross_entropy, huber, project, quantile_huber
+from evorl.ops.value_distributions import cross_entropy, entropy, huber, project, quantile_huber
 from evorl.replay.prioritized import Drawn, Priorities
 from evorl.rl.core import Batch, Learned
 from evorl.rl.data_parallel import Split
@@ -298,9 +298,11 @@ class Learner(ReplayLearner[H]):
                 return huber(error, self.hyper.huber).mean(-1), error.detach().abs().mean(-1)
             case "c51":
                 loss = cross_entropy(predicted, target).mean(-1)
+                divergence = loss.detach() - entropy(target).mean(-1)  # Hessel et al. 2018: prioritised by the KL
+                return loss, divergence.clamp(min=0)  # which rounding may make negative
             case "qr":
                 loss = quantile_huber(predicted, target, self.hyper.huber).mean(-1)
-        return loss, loss.detach()  # Hessel et al. 2018: prioritised by the loss
+        return loss, loss.detach()
 
     # -------------------------------------------------------------- state
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict
-from evorl.ops.losses import approximate_kl, clipped_surrogate
+from evorl.nets.distributions import kl
+from evorl.ops.losses import clipped_surrogate
 from evorl.ops.returns import vtrace
 from evorl.replay.mixture import Parts
 from evorl.replay.parts.circular import CircularKeys
@@ -94,7 +95,8 @@ class Learner(RolloutLearner[Impact]):
         stats = {"loss/policy": policy, "loss/value": value, "policy/entropy": now.entropy.mean()}
         stats |= self._described_ratios(now, columns)
         stats |= self._clip_fractions(clipped)
-        stats["policy/kl_target"] = approximate_kl(now.log_prob, then.log_prob)
+        with torch.no_grad():
+            stats["policy/kl_target"] = kl(self.spec.action, then.policy, now.policy, now.legal).mean()
         if weight is not None:
             stats["error"] = error.sum(-1)
         return policy + critic_coef * value - entropy_coef * entropy, stats

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from evorl.mdp.core import Discrete, Spec
 from evorl.nets.distributions import implied, kl
 from evorl.ops.returns import vtrace
+from evorl.replay.parts.queue import Queue
 from evorl.rl.rollout_replay import Decided, RolloutHyper, RolloutLearner, product
 from evorl.util.errors import BadRequest
 from evorl.util.types import NonNegative, Positive
@@ -40,7 +42,7 @@ class VTrace(RolloutHyper):
     clone_error: Literal["squared", "norm"] = "squared"
     """Of values: the squared error, or the Euclidean norm of all errors of a minibatch."""
     clone_on: Literal["replayed", "all"] = "replayed"
-    """Which rollouts are cloned: all but those of the queue, or all."""
+    """Which rollouts are cloned: all but those of the queue, or all. Those of a circular buffer are replayed."""
     kl_mask: Positive | None = None
     """Learn only from decisions in states where the KL divergence from the mask's policy is below this; null: all."""
     kl_mask_to: Literal["implied", "behaviour"] = "implied"
@@ -119,21 +121,26 @@ class Learner(RolloutLearner[VTrace]):
         other = implied(now.policy, acted, now.legal, h.rho_bar) if h.kl_mask_to == "implied" else acted
         return (kl(self.spec.action, now.policy, other, now.legal) < h.kl_mask).to(now.log_prob.dtype)
 
+    @cached_property
+    def _where_cloned(self) -> slice:
+        """The rollouts of a minibatch that are cloned. Those of a queue, the only ones without a past, come first."""
+        fresh = self.slices.get(Queue.name, slice(0))
+        return slice(fresh.stop if self.hyper.clone_on == "replayed" else 0, None)
+
     def _cloned(
         self, now: Decided, trusted: Tensor | None, columns: Mapping[str, Tensor]
     ) -> list[tuple[str, float, Tensor]]:
         """CLEAR's losses of cloning, each with its name and weight, over decisions of all or of replayed rollouts."""
-        h, fresh = self.hyper, self.sizes.get("queue", 0)  # those of the queue come first
-        first = fresh if h.clone_on == "replayed" else 0
-        weight = columns["weight"][first:] if "weight" in columns else None
-        factors = (weight, None if trusted is None else trusted[:, first:])
+        h, where = self.hyper, self._where_cloned
+        weight = columns["weight"][where] if "weight" in columns else None
+        factors = (weight, None if trusted is None else trusted[:, where])
         found = []
-        if h.clone_policy and first < now.log_prob.shape[1]:
+        if h.clone_policy:
             pair = (columns["policy"], now.policy) if h.clone_kl == "behaviour" else (now.policy, columns["policy"])
-            far = kl(self.spec.action, *pair, now.legal)[:, first:]
+            far = kl(self.spec.action, *pair, now.legal)[:, where]
             found.append(("loss/clone_policy", h.clone_policy, self._total(far, *factors)))
-        if h.clone_value and first < now.log_prob.shape[1]:
-            error = (now.value - columns["value"])[:-1, first:]
+        if h.clone_value:
+            error = (now.value - columns["value"])[:-1, where]
             squared = self._total(self._over_rewards(error.square()), *factors)
             norm = product(error.movedim(-1, 0), *factors).norm()
             found.append(("loss/clone_value", h.clone_value, squared if h.clone_error == "squared" else norm))

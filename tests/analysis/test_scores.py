@@ -107,6 +107,10 @@ def test_the_scale_of_an_atari_game_is_that_of_random_play_and_a_human() -> None
     assert found is not None and (found.zero, found.one) == (-20.7, 14.6)
     assert scale("atari pong", runs, 21.0) == (0.0, 21.0)
     assert scale("cartpole", [run("cartpole", "ppo", 1, 0.0)], None) is None
+    games = {game: group_runs([run(game, "ppo", 1, 0.0, **{"mdp.game": game})]) for game in ("pong", "qbert")}
+    assert ends(games).basis == (
+        "human-normalised: random play is 0 and a human tester 1 (DeepMind's dqn_zoo, atari_data.py)"
+    )
 
 
 def test_a_clear_difference_over_two_worlds_is_told_in_words() -> None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorl.ops.value_distributions import cross_entropy, huber, project, quantile_huber
+from evorl.ops.value_distributions import cross_entropy, entropy, huber, project, quantile_huber
 
 LOW, HIGH, ATOMS = -2.0, 3.0, 11
 SUPPORT = torch.linspace(LOW, HIGH, ATOMS)
@@ -61,6 +61,12 @@ def test_cross_entropy_is_least_at_the_target() -> None:
     at = cross_entropy(target.log(), target)
     torch.testing.assert_close(at, torch.distributions.Categorical(target).entropy())
     assert (cross_entropy(torch.randn(4, ATOMS), target) > at).all()
+    torch.testing.assert_close(entropy(target), at)
+
+
+def test_certainty_has_no_entropy() -> None:
+    probability = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.0, 0.5]])
+    assert entropy(probability).tolist() == pytest.approx([0, np.log(2)])
 
 
 @pytest.mark.parametrize("kappa", [0.3, 1.0])

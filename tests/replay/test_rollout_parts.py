@@ -1,4 +1,7 @@
-"""Parts of a replay of rollouts: one conformance check for all, and the rules of each on hand-made tables."""
+"""Parts of a replay of rollouts: one conformance check for all, and the rules of each on hand-made tables.
+
+The check that all samplers of transitions pass is in test_samplers.py.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,7 @@ BROKEN: dict[str, tuple[str, Any, str, str]] = {
     "samples are not counted": ("uniform", core.Part.sampled, "np.add.at(self.chosen, places, 1)", "pass"),
     "fewer than asked": (CHOSEN, elite.pick, "return order[:size]", "return order[: max(size - 1, 1)]"),
     "one leaves for two": (CHOSEN, elite.Elite._evicted, "places[far.argmax()]", "drawn[0]"),
-    "a draw of its own": ("prioritized", prioritized.Prioritized.sample, '"sample", step', '"sample", id(self)'),
+    "a draw of its own": ("prioritized", prioritized.Prioritized.sample, "draw(key,", "draw(id(self),"),
     "numbers are not saved": ("uniform", core.Part._tables, '("number", "born", "chosen")', '("born", "chosen")'),
 }
 
@@ -69,6 +72,13 @@ def test_the_check_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, function, old, new = BROKEN[name]
     mutate(monkeypatch, function, old, new)
     check_notices(check, KINDS[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_tells_how_many_rollouts_it_holds(kind: str) -> None:
+    part = KINDS[kind](take_apart(toy_rollouts(0, 1), INPUTS))
+    part.insert(take_apart(toy_rollouts(0, 7), INPUTS), 0, 1, encode)
+    assert part.metrics(0)[f"replay/size_{part.name}"] == 7
 
 
 # ------------------------------------------------------------------ strategies
@@ -220,15 +230,16 @@ def test_prioritized_samples_in_proportion_and_weighs_against_it() -> None:
     part = Prioritized(PrioritizedKeys(capacity=4, alpha=0.5, beta=1.0, eta=0.9), toy_rollouts(0, 1))
     part.insert(toy_rollouts(0, 4), 0, 1, encode)
     part.learned(np.arange(4), np.array([[1.0, -1.0], [4.0, 4.0], [9.0, -9.0], [1.0, 11.0]]))
-    assert part.priority.tolist() == pytest.approx([1, 4, 9, 0.9 * 11 + 0.1 * 6])
-    part.priority[3] = 16
-    wanted = np.array([1, 2, 3, 4]) / 10
-    np.testing.assert_allclose(part.probabilities(), wanted)
+    wanted = np.sqrt([1, 4, 9, 0.9 * 11 + 0.1 * 6])
+    wanted /= wanted.sum()
+    np.testing.assert_allclose(part.priorities.drawn(np.arange(4)).probability, wanted)
     drawn = np.concatenate([part.sample(50, step, 1, encode) for step in range(100)])
     np.testing.assert_allclose(np.bincount(drawn) / len(drawn), wanted, atol=0.01)
-    np.testing.assert_allclose(part.weights(np.arange(4)), 0.1 / wanted, rtol=1e-6)
+    np.testing.assert_allclose(part.weights(np.arange(4)), wanted[0] / wanted, rtol=1e-6)
     part.insert(toy_rollouts(4, 1), 0, 1, encode)
-    assert part.priority[0] == part.largest == pytest.approx(10.5)
+    assert part.number[0] == 4 and part.priorities.largest == pytest.approx(10.5)
+    fourth, fifth = part.priorities.drawn(np.array([3, 4])).probability
+    assert fourth == fifth  # a new one has the largest priority so far
 
 
 # ------------------------------------------------------------------ shares and what is due

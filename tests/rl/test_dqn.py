@@ -133,8 +133,9 @@ class SlowDQN:
 
     def of_reward(self, now: Tensor, then: Tensor, reward: float, discount: float) -> tuple[Tensor, float]:
         if self.h.distribution == "c51":
-            loss = -(torch.tensor(self.projected(then.softmax(-1), reward, discount)) * now.log_softmax(-1)).sum()
-            return loss, loss.item()
+            target = self.projected(then.softmax(-1), reward, discount)
+            loss = -(torch.tensor(target) * now.log_softmax(-1)).sum()
+            return loss, loss.item() + sum(p * math.log(p) for p in target if p > 0)  # KL(target || now)
         if self.h.distribution == "qr":
             count, loss = len(now), torch.zeros(())
             for i in range(count):

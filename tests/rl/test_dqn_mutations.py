@@ -37,6 +37,8 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "noise without a root": (STEPS, ("noisy",), action_values.perturbed, ".abs().sqrt()", ".abs()"),
     "atoms beyond the support lost": (
         STEPS, ("c51",), value_distributions.project, "position.clamp(low, high)", "position"),
+    "prioritised by the cross-entropy": (
+        STEPS, ("rainbow",), LEARNER.losses, "- entropy(target).mean(-1)", ""),
     "quantiles the wrong way round": (
         STEPS, ("quantiles",), value_distributions.quantile_huber, "error.detach() < 0", "error.detach() > 0"),
     "samples summed": (

@@ -54,6 +54,7 @@ class ImpactOracle(Oracle):
             for name in ("loss/policy", "loss/value", "entropy")
         }
         found["policy/clip_fraction"] = torch.cat([t["clipped"] for t in terms]).mean()
+        found["policy/kl_target"] = torch.cat([t["far"] for t in terms]).mean()
         found["loss/total"] = (
             found["loss/policy"] + self.h.critic_coef * found["loss/value"] - self.h.entropy_coef * found["entropy"]
         )
@@ -63,27 +64,29 @@ class ImpactOracle(Oracle):
         self.optimizer.step()
         return found
 
-    def seen(self, policy: Any, row: dict[str, Tensor]) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Log-probabilities and entropies of each decision, and values [T+1, R]."""
+    def seen(self, policy: Any, row: dict[str, Tensor]) -> tuple[list[Tensor], list[Any], Tensor]:
+        """Log-probabilities and distributions of each decision, and values [T+1, R]."""
         inputs = tuple(row[f"input {i}"].double() for i in range(len(self.spec.inputs)))
         if "carry" in row:
             out = policy(tuple(x[:, None] for x in inputs), row["carry"][:, None].double(), row["start"][:, None])
             out = out._replace(raw=out.raw[:, 0], value=out.value[:, 0])
         else:
             out = policy(inputs)
-        log_prob, entropy = [], []
+        log_prob, chances = [], []
         for t in range(len(row["reward"])):
             heads = self.distributions(self.numbers(out, t), row["legal"][t] if "legal" in row else None)
             chosen = row["action"][t].double() if isinstance(self.spec.action, Box) else row["action"][t]
             log_prob.append(sum(one.log_prob(x) for one, x in zip(heads, chosen, strict=True)))
-            entropy.append(sum(one.entropy() for one in heads))
-        return log_prob, entropy, out.value
+            chances.append(heads)
+        return log_prob, chances, out.value
 
     def rollout(self, row: dict[str, Tensor]) -> dict[str, Tensor]:
         h, worker = self.h, row["log_prob"].double()
-        now, entropy, value = self.seen(self.policy, row)
+        now, chances, value = self.seen(self.policy, row)
         with torch.no_grad():
-            then, _, stale = self.seen(self.target, row)
+            then, past, stale = self.seen(self.target, row)
+            pairs = [zip(*heads, strict=True) for heads in zip(past, chances, strict=True)]
+            far = [sum(torch.distributions.kl_divergence(p, q) for p, q in heads) for heads in pairs]
         advantage = self.advantages(row, stale, [float((x - m).exp()) for x, m in zip(then, worker, strict=True)])
         surrogate, clipped = [], []
         for t, a in enumerate(advantage.sum(-1)):
@@ -92,8 +95,10 @@ class ImpactOracle(Oracle):
             surrogate.append(torch.minimum(ratio * a, kept * a))
             clipped.append(float(kept * a < ratio * a))
         error = stale[:-1] + advantage - value[:-1]
+        entropy = torch.stack([sum(one.entropy() for one in heads) for heads in chances])
         return {
-            "loss/policy": -torch.stack(surrogate), "entropy": torch.stack(entropy), "clipped": torch.tensor(clipped),
+            "loss/policy": -torch.stack(surrogate), "entropy": entropy, "clipped": torch.tensor(clipped),
+            "far": torch.tensor(far),
             "loss/value": error.square().mean(-1) if h.reduction == "mean" else error.square().sum(-1),
         }  # fmt: skip
 

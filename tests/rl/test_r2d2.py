@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -125,8 +126,9 @@ class SlowR2D2(SlowDQN):
         if self.h.distribution is not None:
             places = self.h_inverse(torch.tensor(self.support).double())
             moved = self.h_of(reward + discount * places)
-            loss = -(torch.tensor(self.projected_to(moved, then.softmax(-1))) * now.log_softmax(-1)).sum()
-            return loss, loss.item()
+            target = self.projected_to(moved, then.softmax(-1))
+            loss = -(torch.tensor(target) * now.log_softmax(-1)).sum()
+            return loss, loss.item() + sum(x * math.log(x) for x in target if x > 0)  # KL(target || now)
         error = self.h_of(reward + discount * self.h_inverse(then[0])) - now[0]
         return self.huber(error), abs(error.item())
 

@@ -17,6 +17,7 @@ from evorl.nets.policy import Net, Policy
 from evorl.record.metrics import check
 from evorl.replay.mixture import Parts
 from evorl.replay.parts.attentive import AttentiveKeys
+from evorl.replay.parts.circular import CircularKeys
 from evorl.replay.parts.elite import EliteKeys
 from evorl.replay.parts.prioritized import PrioritizedKeys
 from evorl.replay.parts.queue import QueueKeys
@@ -33,6 +34,9 @@ CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"slots": 4, "horizon": 6, "batch": 4, "fill_in": 8, "net": Net(hidden=(8, 6)), "lr": 1e-2}
 PRIORITIZED = Parts(
     uniform=UniformKeys(share=0.25), prioritized=PrioritizedKeys(share=0.25, capacity=20), queue=QueueKeys(share=0.5)
+)
+CIRCULAR = Parts(
+    queue=QueueKeys(share=0), circular=CircularKeys(share=0.5, batches=2, passes=2), uniform=UniformKeys(share=0.5)
 )
 ELITE = Parts(uniform=UniformKeys(share=0), elite=EliteKeys(share=0.5, capacity=10, insertion="elite"))
 
@@ -186,6 +190,7 @@ CASES: dict[str, tuple[VTrace, Any]] = {
     "per reward": (VTrace(**SMALL, gamma={"b": 0.5, "a": 0.9}, critic_coef=0.3), Wandering),
     "rmsprop": (VTrace(**SMALL, **EVERY, optimizer="rmsprop", rmsprop_epsilon=0.1, rmsprop_decay=0.9), Chain),
     "cloning": (VTrace(**SMALL, **EVERY, **CLEAR), Wandering),
+    "cloning, circular": (VTrace(**SMALL, **CLEAR, replay=CIRCULAR), Wandering),
     "cloning, box": (VTrace(**SMALL, **EVERY, **CLEAR), Pushing),
     "the platform's cloning": (VTrace(**SMALL, **EVERY, **PLATFORM, reduction="sum"), Chain),
     "mask": (VTrace(**SMALL, **{**EVERY, "rho_bar": 0.95}, **CLEAR, kl_mask=0.001), Chain),
@@ -208,7 +213,7 @@ def test_gradient_steps_equal_the_oracle(case: str) -> None:
         nonlocal oracle
         oracle = oracle or Oracle(learner)
         learner.entropy_coef.fill_(hyper.entropy_coef)
-        want = oracle.step(minibatch.rollouts, learner.replay.sizes["queue"], minibatch.weights)
+        want = oracle.step(minibatch.rollouts, learner.replay.sizes.get("queue", 0), minibatch.weights)
         got = usual(minibatch)
         for name in {*want} & {*got}:
             assert float(got[name]) == pytest.approx(float(want[name].detach()), rel=1e-3, abs=1e-5), name

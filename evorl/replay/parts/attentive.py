@@ -12,12 +12,15 @@ import numpy as np
 
 from evorl.replay.parts.core import Encode
 from evorl.replay.parts.elite import Elite, EliteKeys, Strategy
-from evorl.replay.rollouts import Array, Numbers
+from evorl.replay.rollouts import Array, Columns, Numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentiveKeys(EliteKeys):
     strategy: Strategy = 1
+
+    def part(self, size: int, fragment: int, like: Columns) -> Attentive:
+        return Attentive(self, like)
 
 
 class Attentive(Elite):

@@ -26,6 +26,9 @@ class CircularKeys(QueueKeys):
     passes: Count = 2
     """Gradient steps on each batch, the paper's K."""
 
+    def part(self, size: int, fragment: int, like: Columns) -> Circular:
+        return Circular(self, size, self.capacity or fragment + size, like)
+
 
 class Circular(Queue):
     name = "circular"

@@ -72,18 +72,18 @@ def check(
     for step in range(rounds):
         size, arriving = sizes[step % len(sizes)], max(sizes) if step == 0 else sizes[step % len(sizes)]
         part.insert(take_apart(toy_rollouts(part.count, arriving), INPUTS), step, 1, encode)
-        _require(part.held <= part.capacity, f"it holds {part.held} rollouts, with a capacity of {part.capacity}")
+        require(part.held <= part.capacity, f"it holds {part.held} rollouts, with a capacity of {part.capacity}")
         numbers = part.number[: part.held]
-        _require(len({*numbers.tolist()}) == part.held, "it holds a rollout twice")
+        require(len({*numbers.tolist()}) == part.held, "it holds a rollout twice")
         last = range(part.count - min(arriving, part.capacity), part.count)
-        _require({*last} <= {*numbers.tolist()}, "a rollout that arrived just now is not there")
+        require({*last} <= {*numbers.tolist()}, "a rollout that arrived just now is not there")
         _check_contents(part, np.arange(part.held))
         twin = _restored(made(not compress), part)
         before, places = part.chosen.copy(), part.sample(size, step, 1, encode)
-        _require(places.shape == (size,), f"{size} rollouts were asked for, and it gave {len(places)}")
-        _require(bool(((places >= 0) & (places < part.held)).all()), "it samples from a place that holds nothing")
-        _require(bool((twin.sample(size, step, 1, encode) == places).all()), "the same state gives other samples")
-        _require(
+        require(places.shape == (size,), f"{size} rollouts were asked for, and it gave {len(places)}")
+        require(bool(((places >= 0) & (places < part.held)).all()), "it samples from a place that holds nothing")
+        require(bool((twin.sample(size, step, 1, encode) == places).all()), "the same state gives other samples")
+        require(
             bool((part.chosen - before == np.bincount(places, minlength=part.capacity)).all()), "it miscounts samples"
         )
         error = seeds.generator("error", step).standard_normal((size, T))
@@ -91,24 +91,25 @@ def check(
     other = {**toy_rollouts(0, 1), "input 0": np.zeros((1, T + 5), np.uint8)}
     stranger = make(other)
     stranger.load_state_dict(part.state_dict())
-    _require(stranger.count == 0, "it took rollouts of other shapes")
+    require(stranger.count == 0, "it took rollouts of other shapes")
 
 
 def _check_contents(part: Part, places: Numbers) -> None:
     for name, x in put_together(part.rollouts.take(places), INPUTS).items():
         wanted = np.concatenate([toy_rollouts(int(n), 1)[name] for n in part.number[places]])
-        _require(bool((x == wanted).all()), f"{name} of a rollout is not what arrived under its number")
+        require(bool((x == wanted).all()), f"{name} of a rollout is not what arrived under its number")
 
 
 def _restored(twin: Part, part: Part) -> Part:
     twin.load_state_dict(part.state_dict())
-    _require(twin.count == part.count, "its state does not bring its rollouts back")
+    require(twin.count == part.count, "its state does not bring its rollouts back")
     for name in ("number", "born", "chosen"):
         same = (getattr(twin, name)[: part.held] == getattr(part, name)[: part.held]).all()
-        _require(bool(same), f"its state does not bring {name} back")
+        require(bool(same), f"its state does not bring {name} back")
     return twin
 
 
-def _require(holds: bool, sentence: str) -> None:
+def require(holds: bool, sentence: str) -> None:
+    """Raise `Nonconformity` with this sentence unless something holds."""
     if not holds:
         raise Nonconformity(sentence)

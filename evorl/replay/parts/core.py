@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,13 +20,20 @@ Encode = Callable[[Columns], Array]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartKeys:
+class PartKeys(ABC):
     """Keys of every part but the queue."""
+
+    compares: ClassVar[bool] = False
+    """Whether the part compares feature vectors."""
 
     share: Fraction = 0.0
     """Share of each minibatch; 0 leaves the part out."""
     capacity: Count = 1000
     """Rollouts that it holds."""
+
+    @abstractmethod
+    def part(self, size: int, fragment: int, like: Columns) -> Part:
+        """Make the part, for samples of ``size`` and ``fragment`` rollouts that arrive at once."""
 
 
 class Part(ABC):

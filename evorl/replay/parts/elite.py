@@ -9,7 +9,7 @@ found while a gradient step is taken (`Elite.prefetch`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -25,6 +25,8 @@ NEVER = -(1 << 62)
 
 @dataclass(frozen=True, kw_only=True)
 class EliteKeys(PartKeys):
+    compares: ClassVar[bool] = True
+
     distance: Distance = "p_norm"
     """How far features are apart: p_norm, cosine (1 - similarity) or kl (as logits)."""
     p: AtLeastOne = 2.0
@@ -42,6 +44,9 @@ class EliteKeys(PartKeys):
     """What leaves a full part for a new rollout: the oldest, or the most distant of some drawn ones."""
     insertion_candidates: Count = 20
     """How many are drawn then."""
+
+    def part(self, size: int, fragment: int, like: Columns) -> Elite:
+        return Elite(self, like)
 
 
 class Elite(Part):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from evorl.replay.parts.core import Encode, Part, PartKeys
+from evorl.replay.prioritized import Priorities
 from evorl.replay.rollouts import Array, Columns, Numbers
-from evorl.util import seed as seeds
 from evorl.util.types import Fraction, StateDict
 
 
@@ -25,6 +25,9 @@ class PrioritizedKeys(PartKeys):
     eta: Fraction = 0.9
     """Share of the largest error in a priority; the rest is the mean."""
 
+    def part(self, size: int, fragment: int, like: Columns) -> Prioritized:
+        return Prioritized(self, like)
+
 
 class Prioritized(Part):
     name = "prioritized"
@@ -32,43 +35,29 @@ class Prioritized(Part):
     def __init__(self, keys: PrioritizedKeys, like: Columns) -> None:
         super().__init__(keys.capacity, like)
         self.keys = keys
-        self.priority = np.zeros(keys.capacity)
-        self.largest = 1.0
+        self.priorities = Priorities(keys.capacity, keys.alpha)
 
     def insert(self, rollouts: Columns, step: int, key: int, encode: Encode) -> None:
-        places = self._next(len(next(iter(rollouts.values())))) % self.capacity
         super().insert(rollouts, step, key, encode)
-        self.priority[places] = self.largest
-
-    def probabilities(self) -> Array:
-        """Of sampling each rollout held (eq. 1 of Schaul et al.)."""
-        powers = self.priority[: self.held] ** self.keys.alpha
-        found: Array = powers / powers.sum()
-        return found
+        self.priorities.follow(self.count - self.held, self.count)
 
     def sample(self, size: int, step: int, key: int, encode: Encode) -> Numbers:
         """One rollout from each of ``size`` equal shares of the total priority (appendix B.2.1)."""
-        limits = np.cumsum(self.probabilities())
-        at = (np.arange(size) + seeds.generator(key, "sample", step).random(size)) / size
-        return self.sampled(np.searchsorted(limits, at * limits[-1], side="right").clip(max=self.held - 1))
+        return self.sampled(self.priorities.draw(key, step, 1, size).numbers[0] % self.capacity)
 
     def weights(self, places: Numbers) -> Array:
         """Weights [N] of sampled rollouts, the largest of them 1 (section 3.4)."""
-        weight = (self.held * self.probabilities()[places]) ** -self.keys.beta
-        return np.asarray(weight / weight.max(), np.float32)
+        return self.priorities.weights(self.priorities.drawn(self.number[places]), self.keys.beta)
 
     def learned(self, places: Numbers, error: Array) -> None:
-        eta, size = self.keys.eta, np.abs(error)
-        self.priority[places] = np.maximum(eta * size.max(-1) + (1 - eta) * size.mean(-1), 1e-6)
-        self.largest = max(self.largest, float(self.priority[places].max()))
+        eta, size = self.keys.eta, np.abs(error).astype(np.float64)
+        priority = np.maximum(eta * size.max(-1) + (1 - eta) * size.mean(-1), 1e-6)
+        self.priorities.update(self.number[places], priority)
 
     def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "largest": self.largest}
+        return {**super().state_dict(), "priorities": self.priorities.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         if self.count:
-            self.largest = state["largest"]
-
-    def _tables(self) -> tuple[str, ...]:
-        return (*super()._tables(), "priority")
+            self.priorities.load_state_dict(state["priorities"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,10 +14,15 @@ from evorl.util.types import Count, Fraction, StateDict
 
 @dataclass(frozen=True, kw_only=True)
 class QueueKeys:
+    compares: ClassVar[bool] = False
+
     share: Fraction = 0.5
     """Share of each minibatch: new rollouts, each learned from once; 0 leaves the part out."""
     capacity: Count | None = None
     """Rollouts that may wait; null: a fragment and what a gradient step takes. The oldest ones leave a full queue."""
+
+    def part(self, size: int, fragment: int, like: Columns) -> Queue:
+        return Queue(self.capacity or fragment + size, like)
 
 
 class Queue(Part):
@@ -53,7 +59,8 @@ class Queue(Part):
         return self.taken - size + np.arange(size)
 
     def metrics(self, step: int) -> dict[str, float]:
-        return {"replay/waiting": float(self.waiting), "replay/dropped": float(self.dropped)}
+        own = {"replay/waiting": float(self.waiting), "replay/dropped": float(self.dropped)}
+        return {**super().metrics(step), **own}
 
     def state_dict(self) -> StateDict:
         return {**super().state_dict(), "taken": self.taken, "dropped": self.dropped}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evorl.replay.parts.core import Encode, Part, PartKeys
-from evorl.replay.rollouts import Numbers
+from evorl.replay.rollouts import Columns, Numbers
 from evorl.replay.uniform import uniform
 from evorl.util.types import Fraction
 
@@ -13,6 +13,9 @@ from evorl.util.types import Fraction
 @dataclass(frozen=True, kw_only=True)
 class UniformKeys(PartKeys):
     share: Fraction = 0.5
+
+    def part(self, size: int, fragment: int, like: Columns) -> Uniform:
+        return Uniform(self.capacity, like)
 
 
 class Uniform(Part):
