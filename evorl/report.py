@@ -52,7 +52,7 @@ class Request:
     target: float | Bounds | dict[str, float | Bounds] | None = None
     """The fitness that counts as 1, or as [ZERO,ONE]; by world as {pong:20,pendulum:[-1400,-150]}."""
     csv: bool = False
-    """All numbers in long form: metrics.csv, results.csv, config.csv, individuals.csv, statistics.csv."""
+    """All numbers in long form: metrics.csv, results.csv, config.csv, individuals.csv, jobs.csv, statistics.csv."""
     parquet: bool = False
     """The same as parquet; needs the extra parquet."""
     latex: bool = False

@@ -45,6 +45,7 @@ EXPERIMENT = Sweep("experiment", ("seed=0", "+experiment=marvin/cartpole"))
         ("conf/tuned/atari_dqn.yaml", "dqn"),
         ("conf/tuned/cartpole_ppo.yaml", "ppo pbt"),
         ("conf/tuned/cartpole_dqn.yaml", ""),
+        ("conf/tuned/gone.yaml", "ppo td3 pbt dqn"),  # any of them could have composed it
         ("conf/experiment/rainbow.yaml", ""),
         ("evorl/analysis/html_page.py", ""),
         ("docs/ppo.md", ""),

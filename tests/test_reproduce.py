@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from evorl import reproduce
 from evorl.analysis.reproduced import Content
+from evorl.analysis.runs import RunRecord
 from evorl.reproduction import loop, overview, pages, papers, parts
 from evorl.reproduction.parts import ROOT, Measurement, Sweep
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
@@ -57,6 +58,7 @@ def test_the_page_of_a_table_says_what_its_numbers_say(name: str) -> None:
     told = pages.read(out, short)
     assert told is not None and {*told} == {*Content.__annotations__}
     assert (out / f"{short}.md").read_text() == pages.markdown(told)
+    assert told["machine"]["command"] == overview.command(name, told["profile"])
     assert all(len(row) == len(told["header"]) for row in told["rows"])
     assert all((out / f"{figure}.png").exists() for figure in told["figures"])
 
@@ -217,8 +219,10 @@ def test_a_stopped_reproduction_goes_on_and_a_finished_one_does_nothing(
     loop.reproduce(TABLE, asked(tmp_path))
     page = (tmp_path / "out" / "small.md").read_text()
     assert told(tmp_path)["rows"] == [["1", "256"], ["2", "256"]] and "| 1 | 256 |" in page
-    assert told(tmp_path)["data"] == {"told/word": []} and "- seeds of the runs: 1, 2\n" in page
+    assert told(tmp_path)["data"] == {"told/word": []} and "- seeds of the runs: 1-2\n" in page
     assert (tmp_path / "out" / "small.svg").exists() and "![Seeds](small.png)" in page
+    made = told(tmp_path)["machine"]
+    assert made["command"] == "python -m evorl.reproduce test/small profile=ci" and "drawn" not in made
 
     monkeypatch.setattr(parts, "_run", lambda command: pytest.fail("a run was made"))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
@@ -226,6 +230,11 @@ def test_a_stopped_reproduction_goes_on_and_a_finished_one_does_nothing(
     loop.reproduce(TABLE, asked(tmp_path))
     assert capsys.readouterr().out.startswith("test/small is done: ")
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == before
+    monkeypatch.setattr(pages, "machine", lambda command: {"cpu": "of the drawing", "load": 99.0})
+    monkeypatch.setattr(pages, "load", lambda: 99.0)
+    loop.reproduce(TABLE, asked(tmp_path, draw=True))
+    drawn = told(tmp_path)["machine"].pop("drawn")
+    assert told(tmp_path)["machine"] == {**made, "drawn": drawn}  # the processor and the load of the runs, not of today
     longer = replace(TABLE, profiles={"ci": replace_words(TABLE.profiles["ci"], "seed=1,2,3")})
     with pytest.raises(pytest.fail.Exception):  # what is asked for is more than what is there
         loop.reproduce(longer, asked(tmp_path))
@@ -234,6 +243,9 @@ def test_a_stopped_reproduction_goes_on_and_a_finished_one_does_nothing(
     (tmp_path / "runs" / "pair" / "1" / "result.json").unlink()  # as if it had been killed before its end
     loop.reproduce(TABLE, asked(tmp_path, draw=True))
     assert told(tmp_path)["rows"] == [["1", "256"]] and told(tmp_path)["made_of"] is None
+    others = told(tmp_path)["machine"]  # of other runs than the kept result: what they have recorded
+    assert others["cpu"] == made["cpu"] and others["evorl"] == made["evorl"] and "load" not in others
+    assert others["command"] == made["command"] and others["date"] <= others["drawn"]
     loop.reproduce(TABLE, asked(tmp_path))
     assert "pair/0 has finished" in said[-1] and "pair/1 goes on" in said[-1]
     assert told(tmp_path)["rows"] == [["1", "256"], ["2", "256"]] and told(tmp_path)["made_of"]
@@ -289,6 +301,27 @@ def test_a_measurement_is_made_once(tmp_path: Path) -> None:
     assert one.carry_out(tmp_path, ["rl.lr=1"])  # where it ran does not matter
     with pytest.raises(BadRequest, match=r"was measured with rl\.lr=1; give another folder"):
         one.carry_out(tmp_path, ["rl.lr=2"])
+
+
+def test_seeds_are_told_as_ranges() -> None:
+    assert pages.ranges([3, 0, 1, 2, 7, 9, 8]) == "0-3, 7-9" and pages.ranges([5]) == "5" and pages.ranges([]) == ""
+
+
+def test_what_runs_of_two_machines_have_recorded() -> None:
+    def run(started: str, cpu: str) -> RunRecord:
+        machine = {"cpu": cpu, "cores": 2, "platform": "Linux"}
+        made = {"started": started, "machine": machine, "versions": dict.fromkeys(pages.VERSIONS, "1")}
+        return RunRecord(directory=Path(), config={}, provenance=made)
+
+    found = pages.recorded([run("2026-01-02T10:00:00+00:00", "a"), run("2026-01-01T10:00:00+00:00", "b")])
+    first, last = found.pop("date").split(" to ")
+    assert first < last and found["evorl"]["torch"] == "1"
+    assert {name: found[name] for name in ("cpu", "cores", "platform")} == {
+        "cpu": "a, b",
+        "cores": 2,
+        "platform": "Linux",
+    }
+    assert pages.recorded([RunRecord(directory=Path(), config={})]) == {}
 
 
 def test_numbers_of_numpy_are_kept_and_what_is_no_number_is_null(tmp_path: Path) -> None:

@@ -114,9 +114,22 @@ def test_an_algorithm_is_judged_over_its_worlds(above: int, verdict: str, gate: 
     found = baselines.joint({arm: pair(arm, *sides) for arm in (PPO, ACROBOT)}, random)
     words = baselines.verdicts(found)
     assert words["ppo"].startswith(f"{verdict} (p = ") and found["ppo"].p < 0.001
-    assert baselines.gates(words) == {"ppo: not lower than the other over its worlds": gate}
+    assert baselines.gates(words) == {"ppo: not shown to be lower than the other over its worlds": gate}
+    data = {"arms": {PPO.name: {"world": "cartpole"}}, "joint": {"ppo": baselines.plain(found["ppo"], words["ppo"])}}
+    assert baselines.measured(data).startswith("ppo over 2 worlds: IQM 0.")
+    assert baselines.measured(data).endswith(f"), {words['ppo']}")
     assert baselines.joint({PPO: pair(PPO, *sides)}, {}) == {}  # random actions were not played yet
     assert baselines.verdicts(baselines.joint({PPO: pair(PPO, low, low)}, random))["ppo"].startswith("no difference")
+
+
+def test_what_looks_lower_without_being_shown_to_be_is_told() -> None:
+    pairs = {PPO: pair(PPO, [0.0, 1, 2, 3, 4], [3.5, 4.5, 5, 6, 7])}
+    found = baselines.joint(pairs, {"random/cartpole": [0.0]})
+    (told,) = baselines.suspects(found, {"ppo": "no difference shown (p = 0.06)"})
+    assert told.endswith(f"lies below one half: ppo ({found['ppo'].better.told(2)}).")
+    assert not [*baselines.suspects(found, {"ppo": "lower (p = 0.016)"})]
+    alike = baselines.joint({PPO: pair(PPO, [0.0, 1, 2], [0.0, 1, 2])}, {"random/cartpole": [0.0]})
+    assert not [*baselines.suspects(alike, {"ppo": "no difference shown (p = 1)"})]
 
 
 @pytest.mark.parametrize("one", TABLES)
@@ -144,10 +157,12 @@ def test_a_table_is_made_of_the_runs_there_are() -> None:
     arm = on_policy.CI[0]
     runs = [run(arm, seed, [float(10 * seed)] * 10) for seed in (2, 0, 1, 3)]
     found = on_policy.TABLE.analyse(Found("ci", runs, {}))
-    assert found is not None and len(found.rows) == 1 and not found.gates and not found.also
+    assert found is not None and len(found.rows) == 1 and not found.gates
+    (kept,) = found.also
+    assert [*kept.rows] == [["ppo_cartpole", "1", "10.00"]]
     assert found.policies == {"ppo_cartpole": Path("runs/ppo_cartpole/1")}  # the lower of the two in the middle
     assert on_policy.TABLE.analyse(Found("ci", [], {})) is None
-    assert on_policy.TABLE.measured(found.data) == "ppo on CartPole 15 [0, 30]"
+    assert on_policy.TABLE.measured(found.data) == "ppo with nothing beside"
     (again,) = baselines.repeated(found.data).values()
     assert again.sweep == arm.name and again.curves == {seed: [10.0 * seed] * 10 for seed in range(4)}
     assert again.margin == pytest.approx(45.5) and again.read(runs) == again.curves
@@ -161,20 +176,31 @@ def test_the_comparison_of_sets_finds_what_was_planted() -> None:
     assert found.equivalent == 100  # CartPole's margin is 45
 
 
+def test_no_gate_of_the_comparison_is_left_out() -> None:
+    told = json.loads((PROGRAMS / "suite" / "results" / "no_difference.json").read_text())
+    for name, one in told["data"]["counts"].items():
+        times = {"A/A says no difference": one["no_difference"], "half the learning rate is found": one["found"]}
+        for what, n in times.items():
+            assert told["gates"].pop(f"{name}: {what} 95 times") == ("passed" if n >= 95 else "failed")
+    assert not told["gates"]
+
+
 # ------------------------------------------------------------------ policies
 
 
 def test_every_arm_of_the_results_keeps_the_policy_of_its_median_run() -> None:
     results = [
-        json.loads((PROGRAMS / "suite" / "results" / f"{name}.json").read_text())["data"]["arms"]
+        json.loads((PROGRAMS / "suite" / "results" / f"{name}.json").read_text())
         for name in ("on_policy", "off_policy", "evolution")
     ]
-    found = {arm: one for each in results for arm, one in each.items()}
+    found = {arm: one for each in results for arm, one in each["data"]["arms"].items()}
+    shown = {arm: mean for each in results for arm, _, mean in each["also"][-1]["rows"]}
     assert {*found} == {place.name for place in POLICIES}
     for arm, one in found.items():
         kept = json.loads((PROGRAMS / "suite" / "results" / "policies" / arm / "evaluation.json").read_text())
         ends = sorted(curve[-1] for curve in one[OURS]["curves"])
         assert kept["return_mean"] == ends[(len(ends) - 1) // 2]
+        assert f"{kept['return_mean']:.2f}" == shown[arm]
 
 
 def _marks(place: Path) -> Any:

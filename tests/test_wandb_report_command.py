@@ -172,6 +172,36 @@ def test_each_committed_table_has_a_report(tmp_path: Path, file: Path, monkeypat
     assert drawn == list(figures) and len([h for h in texts(found) if h in figures.values()]) == len(drawn)
 
 
+def test_the_address_of_a_page_stays_where_there_is_no_server(tmp_path: Path, result: Path, monkeypatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    words = [str(result), "wandb=report", f"out={tmp_path / 'out'}"]
+    assert main(words) == 0
+    file = tmp_path / "out" / "wandb_report.json"
+    found = json.loads(file.read_text())
+    address = {"id": "7", "url": "https://wandb.example/reports/7"}
+    file.write_text(json.dumps(found | address))
+    assert main(words) == 0
+    assert json.loads(file.read_text()) == found | address
+
+
+@pytest.mark.parametrize("first", ["arrives", "does not"])
+def test_a_server_that_is_gone_after_the_first_run(
+    first: str, tmp_path: Path, sweep: Path, monkeypatch, capsys
+) -> None:
+    def upload(directory: Path, *_: Any, ok: bool) -> None:
+        if directory.name != "0":
+            raise sink.NoServer("connection refused")
+        if first == "does not":
+            raise sink.NotSent("refused")
+
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setattr(sink, "upload", upload)
+    assert sent([str(sweep), "wandb=report", f"out={tmp_path / 'out'}"]) == 1
+    said = capsys.readouterr().err
+    assert "the same command goes on\n" in said and "\n  the server is out of reach (connection refused)\n" in said
+    assert (f"{sweep / '0'}: refused" in said) == (first == "does not")
+
+
 # ------------------------------------------------------------------ with one
 
 

@@ -6,9 +6,11 @@ that are drawn at random, 100 times: two sets of the same code with other seeds 
 the learning rate. Sets have 5 runs, as those of the other tables, 10 and 20. Two sets are equivalent if no score is
 further apart than 10 % of the range from random actions to a solved world.
 
-The rule that was fixed before the runs asked that half the learning rate be found with 5 and with 10 runs. It is not:
-the difference is 1.3 deviations between runs. The gates below ask it of 20 runs. This table has 40 runs of each
-algorithm, so ``suite/no_difference --check`` finds such a change of PPO or SAC.
+The rule that was fixed before the runs asked that half the learning rate be found with 5 and with 10 runs. It is not,
+so these gates fail: the difference is 1.3 deviations between runs. The sets of 20, with their gates, were added after
+that. With profile=ci there are exactly 20 runs with half the learning rate. Each of the 100 draws of 20 has all of
+them, beside 20 of the 40 others, so these draws are not independent. This table has 40 runs of each algorithm, so
+``suite/no_difference --check`` finds such a change of PPO or SAC.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ ARMS = {learner("ppo", "cartpole", 30_000): 3e-3, learner("sac", "pendulum", 4_0
 SIZES = (len(SEEDS), 10, 20)
 RESAMPLES = 100
 LEAST = 95
-"""Of 100 A/A comparisons without a difference, and of as many of the largest sets that find the planted one."""
+"""Of 100 A/A comparisons without a difference, and of as many that find the planted one."""
 
 
 def parts(same: int, halved: int) -> list[Sweep]:
@@ -100,7 +102,7 @@ def analyse(there: Found) -> Analysis | None:
         for key, one in found.items()
         for what, times in (
             (f"A/A says no difference {LEAST} times", one.no_difference),
-            *([(f"half the learning rate is found {LEAST} times", one.found)] if key[1] == max(SIZES) else []),
+            (f"half the learning rate is found {LEAST} times", one.found),
         )
     }
     return Analysis(

@@ -97,10 +97,15 @@ def stratified_p_value(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]
     for a, b in zip(x, y, strict=True):
         ranks = rankdata(np.concatenate([a, b]))
         shuffled = rng.permuted(np.broadcast_to(ranks, (len(drawn), len(ranks))), axis=1)
-        wins = len(a) * (len(a) + 1) / 2, len(a) * len(b)
-        observed += (ranks[: len(a)].sum() - wins[0]) / wins[1] - 0.5
-        drawn += (shuffled[:, : len(a)].sum(1) - wins[0]) / wins[1] - 0.5
+        observed += _share_of_wins(ranks, len(a)) - 0.5
+        drawn += _share_of_wins(shuffled, len(a)) - 0.5
     return float((1 + (np.abs(drawn) >= abs(observed) - 1e-12).sum()) / (1 + len(drawn)))
+
+
+def _share_of_wins(ranks: Floats, n: int) -> Any:
+    """U / (n m): the share of pairs that the first n win of n + m scores, of the ranks [..., n + m] of all."""
+    lowest, pairs = n * (n + 1) / 2, n * (ranks.shape[-1] - n)
+    return (ranks[..., :n].sum(-1) - lowest) / pairs
 
 
 def smallest_stratified_p_value(sizes: Sequence[tuple[int, int]]) -> float:

@@ -12,7 +12,6 @@ import numpy as np
 from evorl.analysis.aggregates import (
     Estimate,
     estimate,
-    holm,
     iqm,
     mean,
     median,
@@ -57,8 +56,8 @@ def comparison_rows(scores: Scores) -> list[Row]:
     """One row per group with several runs on each world, the highest interquartile mean first.
 
     Each is compared with the first: the probability that a run of the first is better, and what the Mann-Whitney test
-    (of several worlds: a permutation test within each world) says at 5 %, its p-values corrected for the number of
-    comparisons (Holm). Empty if fewer than two groups can be compared.
+    (of several worlds: a permutation test within each world) says at 5 %. Which group is first is known only after the
+    runs, so p-values are corrected for all pairs of groups (Bonferroni). Empty if fewer than two can be compared.
     """
     rated = [
         (group, values, _aggregates(scores, values))
@@ -69,8 +68,9 @@ def comparison_rows(scores: Scores) -> list[Row]:
         return []
     rated.sort(key=lambda one: -one[2]["IQM"].value)
     best, others = rated[0][1], [values for _, values, _ in rated[1:]]
-    corrected = holm([stratified_p_value(best, values) for values in others])
-    smallest = [_smallest(best, values) * len(others) for values in others]
+    pairs = math.comb(len(rated), 2)
+    corrected = [min(1.0, stratified_p_value(best, values) * pairs) for values in others]
+    smallest = [_smallest(best, values) * pairs for values in others]
     words = ["highest", *map(_verdict, corrected, smallest)]
     nothing = Estimate(math.nan, math.nan, math.nan)
     better = [nothing, *(estimate(probability_of_improvement, *best, *values) for values in others)]

@@ -7,7 +7,10 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import asdict
+
 from evorl.analysis.comparison import Comparison
+from evorl.analysis.jobs import read_job_log
 from evorl.analysis.population import read_population_log
 from evorl.analysis.runs import RunRecord, is_number
 from evorl.analysis.tables import summary_metrics
@@ -20,8 +23,8 @@ def long_tables(worlds: Mapping[str, Sequence[RunRecord]], comparisons: Sequence
     """Return the tables by name.
 
     ``metrics``: every recorded value of every run. ``results``: the summary of each run. ``config``: every key of each
-    run. ``individuals``: what the runs of populations logged. ``statistics``: the aggregates of the groups, with their
-    intervals. Tables without rows are left out.
+    run. ``individuals``: what the runs of populations logged. ``jobs``: what the workers of those with a shared critic
+    did. ``statistics``: the aggregates of the groups, with their intervals. Tables without rows are left out.
     """
     every = [(world, run) for world, runs in worlds.items() for run in runs]
     tables = {
@@ -37,6 +40,7 @@ def long_tables(worlds: Mapping[str, Sequence[RunRecord]], comparisons: Sequence
             for key, value in run.config.items()
         ),
         "individuals": _by_column(row for world, run in every for row in _individuals(world, run)),
+        "jobs": _by_column(row for world, run in every for row in _jobs(world, run)),
         "statistics": _by_column(row for one in comparisons for row in _statistics(one)),
     }
     return {name: columns for name, columns in tables.items() if columns}
@@ -85,6 +89,12 @@ def _individuals(world: str, run: RunRecord) -> Iterator[dict[str, Any]]:
                 "kind": kind, "name": name, "value": number,
                 "text": None if value is None or number is not None else str(value),
             }  # fmt: skip
+
+
+def _jobs(world: str, run: RunRecord) -> Iterator[dict[str, Any]]:
+    log = read_job_log(run)
+    for job in log.jobs if log else ():
+        yield {"world": world, "run": str(run.directory), **asdict(job)}
 
 
 def _statistics(one: Comparison) -> Iterator[dict[str, Any]]:

@@ -46,25 +46,32 @@ def asked(named: Sequence[str], wandb: str | None, project: str | None) -> tuple
 def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], out: Path) -> None:
     """Write the report as JSON, then send what the server lacks of the runs, and the report.
 
-    Prints what happens. Raises SystemExit if the server was reached and something did not arrive.
+    Prints what happens. Raises SystemExit if the server was reached and something did not arrive, also because it was
+    out of reach later. The page's address stays in the file until the page is sent again.
     """
     from evorl.analysis.wandb_document import document
     from evorl.record import wandb_report
     from evorl.record.wandb import NoServer, NotSent
 
-    failed: list[str] = []
+    arrived, failed = 0, list[str]()
     made = document(runs, asked.results, content, out, asked.project)
     wandb_report.write(made, out)
     print(out / wandb_report.FILE_NAME, flush=True)
     try:
         _check_mode()
-        failed = [reason for run in runs if (reason := _upload(run))]
+        for run in runs:
+            reason = _upload(run)
+            arrived += run.state != "running" and not reason
+            failed += [reason] if reason else []
         wandb_report.publish(made, out)
     except NoServer as error:
-        print(f"evorl: no W&B server ({error}); the same command sends the report once there is one", file=sys.stderr)
-        return
+        if not arrived and not failed:
+            told = f"evorl: no W&B server ({error}); the same command sends the report once there is one"
+            print(told, file=sys.stderr)
+            return
+        failed.append(f"the server is out of reach ({error})")
     except NotSent as error:
-        failed = [*failed, str(error)]
+        failed.append(str(error))
     else:
         print(json.loads((out / wandb_report.FILE_NAME).read_bytes())["url"])
     if failed:

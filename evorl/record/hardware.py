@@ -29,7 +29,8 @@ _NAMED = re.compile(r"(worker|learner) (\d+)")
 class Hardware:
     """Readings of this process and of those that it started, of the machine's network and energy, and of GPUs.
 
-    A rate or an amount covers the time since the reading before. The first one covers the time since this object.
+    A rate or an amount covers the time since the reading before. The first one covers the time since this object. The
+    energy of GPUs is counted from the first reading on, which has none.
     ``powercap``: the directory of the energy counters.
     """
 
@@ -115,7 +116,7 @@ class _Gpus:
 
             pynvml.nvmlInit()
             self._nvml, self._handles = pynvml, list(_visible(pynvml))
-        self._joules = [self._energy(handle) for handle in self._handles]
+        self._joules: list[float | None] = [None] * len(self._handles)  # at the reading before
 
     def read(self) -> dict[str, float]:
         found = dict[str, float]()

@@ -17,6 +17,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -158,9 +159,13 @@ def as_json(report: Any, name: str, **address: str) -> dict[str, Any]:
 
 
 def write(document: Document, directory: Path) -> None:
-    """Write the report into a directory as JSON, without a server."""
-    name = run_id(directory)
-    write_json(directory / FILE_NAME, as_json(build(document, "", name), name))
+    """Write the report into a directory as JSON, without a server. An earlier one's id and address there stay."""
+    name, file = run_id(directory), directory / FILE_NAME
+    earlier: dict[str, str] = {}
+    with suppress(OSError, ValueError):
+        earlier = json.loads(file.read_bytes())
+    address = {key: earlier[key] for key in ("id", "url") if key in earlier}
+    write_json(file, as_json(build(document, "", name), name, **address))
 
 
 def publish(document: Document, directory: Path) -> None:

@@ -1,7 +1,8 @@
 """Which sweeps a change could affect: those whose code, config files or pinned packages it touches.
 
 A job runs the modules that evorl.run imports, those that its world, learner, evolver and cluster import, and Hydra's
-plugins. It composes the files of Hydra's defaults list. Everything else (docs, tests, other choices) affects none.
+plugins. It composes the files of Hydra's defaults list. Everything else (docs, tests, other choices) affects none. A
+config file that is gone is in no list, and counts for all.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def affects(files: Sequence[str], sweep: Sweep) -> bool:
     return any(
         file == "pyproject.toml"
         or file in composed
+        or (file.startswith("conf/") and not (ROOT / file).exists())  # an optional one may have been composed
         or file.startswith("hydra_plugins/")
         or (file.endswith(".py") and ".".join(Path(file).with_suffix("").parts).removesuffix(".__init__") in modules)
         for file in files

@@ -35,8 +35,8 @@ class Asked(NamedTuple):
 
     @property
     def command(self) -> str:
-        words = [self.name, f"profile={self.profile}", *self.also, *["--draw"] * self.draw]
-        return f"python -m evorl.reproduce {' '.join(words)}"
+        """That rebuilds the result: a drawing needs runs that a clone does not have."""
+        return f"python -m evorl.reproduce {' '.join([self.name, f'profile={self.profile}', *self.also])}"
 
 
 def reproduce(table: Table, asked: Asked) -> None:
@@ -58,8 +58,13 @@ def reproduce(table: Table, asked: Asked) -> None:
     found = Found(asked.profile, runs_of(asked.runs, size.parts), measured_of(asked.runs, size.parts))
     told = table.analyse(found)
     if told is not None:
-        facts |= pages.of_runs(found.runs)
         made_of = fingerprint(size.parts, asked)
+        if asked.draw:
+            same = kept if kept and made_of and kept["made_of"] == made_of else None
+            facts = pages.of_drawing(asked.command, same, found.runs)
+        else:
+            facts |= {"load at the end": pages.load()}
+        facts |= pages.of_runs(found.runs)
         result = pages.content(table, told, asked.profile, settings(asked.also), facts, made_of)
         pages.write(asked.out, short, result, told)
         print(page)

@@ -8,14 +8,13 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import evorl
 from evorl.analysis.reproduced import Content, read_result
 from evorl.analysis.runs import RunRecord
 from evorl.analysis.tables import markdown_rows
@@ -26,6 +25,10 @@ from evorl.reproduction.scores import core_hours
 from evorl.reproduction.table import Analysis, Table
 from evorl.util import files
 from evorl.util.errors import BadRequest
+
+VERSIONS = ("evorl", "python", "torch", "numpy", "gymnasium")
+OF_THE_RUNS = ("date", "command", "commit", "cpu", "cores", "load", "platform", "evorl", "load at the end")
+"""What of `machine` a result keeps where it is drawn anew."""
 
 
 def content(
@@ -79,8 +82,8 @@ def read(out: Path, name: str) -> Content | None:
 
 def markdown(told: Content) -> str:
     """The page of a result."""
-    lines = [f"# {told['title']}", "", *markdown_rows(told["header"], told["rows"], numbers=True), ""]
-    lines += [f"Claim ({told['source']}): {told['claim']}", "", told["about"]]
+    lines = [f"# {told['title']}", "", f"Claim ({told['source']}): {told['claim']}", ""]
+    lines += [*markdown_rows(told["header"], told["rows"], numbers=True), "", told["about"]]
     for one in told["also"]:
         lines += ["", *markdown_rows(one["header"], one["rows"], numbers=True)]
     if told["gates"]:
@@ -102,23 +105,67 @@ def machine(command: str) -> dict[str, Any]:
         "commit": commit and commit[:7],
         "cpu": here["cpu"],
         "cores": here["cores"],
-        "load": round(os.getloadavg()[0], 2),
+        "load": load(),
         "platform": platform.platform(),
-        "evorl": {"evorl": evorl.__version__, **{n: versions[n] for n in ("python", "torch", "numpy", "gymnasium")}},
+        "evorl": {name: versions[name] for name in VERSIONS},
     }
 
 
+def load() -> float:
+    """Of the machine, over the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def of_drawing(command: str, kept: Content | None, runs: Sequence[RunRecord]) -> dict[str, Any]:
+    """When a page was drawn anew, and where and when the runs were made: what ``kept``, their result, says of that.
+
+    Without it, what the runs have recorded, which is no load.
+    """
+    facts = {name: x for name, x in kept["machine"].items() if name in OF_THE_RUNS} if kept else recorded(runs)
+    return {**facts, "command": command, "drawn": datetime.now().isoformat(timespec="minutes")}
+
+
+def recorded(runs: Sequence[RunRecord]) -> dict[str, Any]:
+    """When the runs began, and their processors and versions."""
+    made = [one.provenance for one in runs if {"started", "machine", "versions"} <= {*one.provenance}]
+    if not made:
+        return {}
+    begun = sorted(datetime.fromisoformat(one["started"]).astimezone() for one in made)
+    ends = [time.replace(tzinfo=None).isoformat(timespec="minutes") for time in (begun[0], begun[-1])]
+    return {
+        "date": " to ".join(dict.fromkeys(ends)),
+        **{name: _every(one["machine"].get(name) for one in made) for name in ("cpu", "cores", "platform")},
+        "evorl": {name: _every(one["versions"].get(name) for one in made) for name in VERSIONS},
+    }
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Whole numbers in words: 0-4, 7."""
+    found: list[list[int]] = []
+    for number in sorted({*numbers}):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found)
+
+
 def of_runs(runs: Sequence[RunRecord]) -> dict[str, Any]:
-    """Commits and seeds of the runs that a page is made of, which may be older than the page, and what they took."""
+    """Commits and seeds of the runs that a page is made of, and what they took."""
     if not runs:
         return {}
     commits = {(one.provenance.get("git") or {}).get("commit") or "unknown" for one in runs}
     return {
-        "load at the end": round(os.getloadavg()[0], 2),
         "commits of the runs": ", ".join(sorted(one[:7] for one in commits)),
-        "seeds of the runs": ", ".join(map(str, sorted({int(one.seed) for one in runs}))),
+        "seeds of the runs": ranges(int(one.seed) for one in runs),
         "core hours": round(core_hours(runs), 2),
     }
+
+
+def _every(values: Iterable[Any]) -> Any:
+    """A value that all have, or those that some have."""
+    first, *others = dict.fromkeys(values)
+    return ", ".join(map(str, [first, *others])) if others else first
 
 
 def _flat(value: Any) -> str:

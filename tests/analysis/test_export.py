@@ -85,6 +85,19 @@ def test_individuals_of_a_population(tmp_path: Path) -> None:
     ]
 
 
+def test_jobs_of_the_workers(tmp_path: Path) -> None:
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "config.yaml").write_text("mdp:\n  _target_: x.Pong\n")
+    line = {
+        "job": 4, "kind": "trained", "worker": 1, "step": 90, "began": 0.5, "trained": 1.5, "ended": 2.0,
+        "gradient_steps": 40,
+    }  # fmt: skip
+    (tmp_path / "jobs.jsonl").write_text(json.dumps(line | {"individual": 1}) + "\n")
+    found = long_tables({"w": [read_run(tmp_path)]}, [])["jobs"]
+    assert found == {name: [value] for name, value in {"world": "w", "run": str(tmp_path), **line}.items()}
+    assert "jobs" not in tables()
+
+
 def test_parquet_holds_the_same() -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     for name, columns in tables().items():
