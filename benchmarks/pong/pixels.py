@@ -5,9 +5,9 @@ seed, one after the other. A run ends after an hour, or once an evaluation has a
 training is the mean of the last 100 full games of the policy that learns, which draws its actions. An evaluation is 5
 games with drawn and 5 with the most probable actions. The clock counts all of the run, evaluations included.
 
-    python benchmarks/pong/pixels.py [--runs DIR] [--out DIR]
+    python benchmarks/pong/pixels.py [--runs DIR] [--out DIR] [--draw]
 
-The same command resumes what was stopped, and draws the runs that have ended.
+The same command resumes what was stopped, and draws the runs that have ended; --draw makes no runs.
 """
 
 from __future__ import annotations
@@ -62,15 +62,18 @@ def draw(runs: list[RunRecord]) -> Figure:
     return legends(made)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def measure(sweep: Sweep, about: str) -> None:
+    """Carry out a sweep, and write what its runs show under the name of the program."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=ROOT / "runs", help="default runs")
     parser.add_argument("--out", type=Path, help="folder for the results, else they are only printed")
+    parser.add_argument("--draw", action="store_true", help="make no runs")
     args = parser.parse_args()
     facts: dict[str, Any] = machine()
     place = args.runs.absolute()
-    SWEEP.carry_out(place)
-    runs = sorted((run for run in runs_of(place, [SWEEP]) if run.result), key=lambda run: int(run.seed))
+    if not args.draw:
+        sweep.carry_out(place)
+    runs = sorted((run for run in runs_of(place, [sweep]) if run.result), key=lambda run: int(run.seed))
     header = [
         "seed",
         "above 0 after steps",
@@ -80,7 +83,8 @@ def main() -> None:
         "score, drawn actions",
         "most probable",
     ]
-    lines = page("Atari's Pong from pixels", __doc__, header, [row(run) for run in runs])
+    figure = f"{Path(sys.argv[0]).stem}.png"
+    lines = [*page("Atari's Pong from pixels", about, header, [row(run) for run in runs]), "", f"![Score]({figure})"]
     curves = [
         {
             "seed": run.seed,
@@ -89,10 +93,10 @@ def main() -> None:
         }
         for run in runs
     ]
-    save(args.out, facts | of_runs(runs), [*lines, "", "![Score](pixels.png)"], {"runs": curves})
+    save(args.out, facts | of_runs(runs), lines, {"runs": curves})
     if args.out is not None:
-        (args.out / "pixels.png").write_bytes(render(draw(runs))["png"])
+        (args.out / figure).write_bytes(render(draw(runs))["png"])
 
 
 if __name__ == "__main__":
-    main()
+    measure(SWEEP, __doc__)
