@@ -50,12 +50,12 @@ def row(run: RunRecord) -> list[str]:
 
 def draw(runs: list[RunRecord]) -> Figure:
     made, both = panels(
-        ["Pong from pixels"] * 2, "environment steps, millions", "score of 21, last 100 games", sharey=True
+        ["Pong from pixels"] * 2, "environment steps", "score of 21, last 100 games", sharey=True
     )
     both[1].set(xlabel="minutes", ylabel="")
     for run in runs:
         curve = run.series[SCORE]
-        for axes, across in zip(both, (curve.steps / 1e6, curve.seconds / 60), strict=True):
+        for axes, across in zip(both, (curve.steps, curve.seconds / 60), strict=True):
             axes.plot(across, curve.values, lw=1.2, label=f"seed {run.seed}")
     for axes in both:
         axes.axhline(0, color="0.7", lw=0.8, zorder=0)
