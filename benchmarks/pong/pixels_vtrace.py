@@ -1,4 +1,4 @@
-"""Atari's Pong from pixels by V-trace, half of each minibatch replayed: environment steps and minutes until the score is above 0.
+"""Atari's Pong from pixels by V-trace, half of each minibatch replayed: steps and minutes until the score is above 0.
 
 ``evorl.run +experiment=pong_pixels_vtrace`` (PongNoFrameskip-v4, pictures of 60 x 60, one worker process that plays
 while the driver learns). A run ends after two hours, or once an evaluation has a mean score of 10 or more. The score in
