@@ -119,7 +119,8 @@ def test_a_run_has_the_bits_of_local(address: str, tmp_path: Path) -> None:
     assert fingers[0] == fingers[1]
 
 
-@pytest.mark.parametrize("case", ["es-normal", pytest.param("rounds", marks=pytest.mark.fault)])
+@pytest.mark.fault
+@pytest.mark.parametrize("case", ["es-normal", "rounds"])
 def test_a_population_has_the_bits_of_local(case: str, address: str) -> None:
     """By seed, and whole."""
     found = []
@@ -246,9 +247,8 @@ def not_to_be_made() -> None:
 @pytest.mark.parametrize(
     "cycle",
     [
-        killed_and_closed,
         never_begun,
-        *(pytest.param(one, marks=pytest.mark.fault) for one in (begun_and_closed, not_to_be_made)),
+        *(pytest.param(one, marks=pytest.mark.fault) for one in (killed_and_closed, begun_and_closed, not_to_be_made)),
     ],
 )
 @pytest.mark.usefixtures("address")

@@ -255,9 +255,7 @@ SPHERE: dict[str, tuple[SharedCriticEvolution, Ranges, float | None]] = {  # the
     "linear": (AESRL(**LINEAR), {2000: (-345, -290)}, None),
     "sigmoid": (AESRL(mean_rule="fixed_sigmoid", **D50), NEUTRAL, 0.0033),
     "relative": (AESRL(**D50), NEUTRAL, 0.0033),
-    "relative, fixed": (AESRL(variance_rule="fixed", **D50), NEUTRAL, 0.0033),
     "absolute": (AESRL(**ABSOLUTE), {2000: (-560, -450)}, 0.0033),
-    "absolute, fixed": (AESRL(variance_rule="fixed", **ABSOLUTE), {2000: (-560, -450)}, 0.0033),
 }
 LONGER: dict[str, tuple[SharedCriticEvolution, Ranges, float | None]] = {
     "acem, longer": (ACEMRL(noise_decay=0.9), {5000: (-46.6, -30.4)}, 0.0034),
@@ -266,6 +264,8 @@ LONGER: dict[str, tuple[SharedCriticEvolution, Ranges, float | None]] = {
     "linear, fixed, longer": (AESRL(variance_rule="fixed", **LINEAR), {5000: (-220, -180)}, 0.0046),
     "linear, longer": (AESRL(**LINEAR), {5000: (-225, -175)}, 0.0081),
     "sigmoid, fixed": (AESRL(mean_rule="fixed_sigmoid", variance_rule="fixed", **D50), NEUTRAL, 0.0033),
+    "relative, fixed": (AESRL(variance_rule="fixed", **D50), NEUTRAL, 0.0033),
+    "absolute, fixed": (AESRL(variance_rule="fixed", **ABSOLUTE), {2000: (-560, -450)}, 0.0033),
     "absolute, longer": (AESRL(**ABSOLUTE), {5000: (-560, -450)}, 0.0033),
 }
 

@@ -139,6 +139,7 @@ def test_what_is_missing_is_said(kept: Path, monkeypatch: pytest.MonkeyPatch) ->
         require_compiler(torch.device("cuda"))
 
 
+@pytest.mark.learn
 @NEEDS_COMPILER
 def test_a_compiler_that_fails_says_so_and_leaves_no_library(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[[str], str]
