@@ -77,6 +77,12 @@ def test_the_size_of_a_result_is_its_status() -> None:
     assert overview.status({**told, "profile": "paper", "settings": ["budget.steps=1"]}) == "scaled"
 
 
+def test_the_list_tells_the_size_that_was_run() -> None:
+    """The duel was declared after the committed result was made."""
+    told = pages.read(papers.results("elite_replay/elite"), "elite")
+    assert told is not None and told["size"] in overview.page()
+
+
 # ------------------------------------------------------------------ refusals
 
 
@@ -277,8 +283,8 @@ def test_jobs_that_failed_are_told_and_nothing_is_drawn_of_none(
 def test_a_smaller_size_does_not_replace_a_larger_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_run", lambda command: pytest.fail("a run was made"))
     found = Analysis(header=["n"], rows=[["1"]])
-    pages.write(tmp_path / "out", "small", pages.content(TABLE, found, "paper", [], {}, None), found)
     both = replace(TABLE, profiles={**TABLE.profiles, "paper": TABLE.profiles["ci"]})
+    pages.write(tmp_path / "out", "small", pages.content(both, found, "paper", [], {}, None), found)
     with pytest.raises(BadRequest, match="out has the result of profile=paper; give another folder"):
         loop.reproduce(both, asked(tmp_path))
 

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from evorl.analysis.figures import render
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels
-from evorl.reproduction.pages import of_runs
+from evorl.reproduction.pages import of_drawing, of_runs
 from evorl.reproduction.parts import Sweep, runs_of
 
 SCORE = "train/return"
@@ -49,9 +49,7 @@ def row(run: RunRecord) -> list[str]:
 
 
 def draw(runs: list[RunRecord]) -> Figure:
-    made, both = panels(
-        ["Pong from pixels"] * 2, "environment steps", "score of 21, last 100 games", sharey=True
-    )
+    made, both = panels(["Pong from pixels"] * 2, "environment steps", "score of 21, last 100 games", sharey=True)
     both[1].set(xlabel="minutes", ylabel="")
     for run in runs:
         curve = run.series[SCORE]
@@ -74,6 +72,8 @@ def measure(sweep: Sweep, about: str) -> None:
     if not args.draw:
         sweep.carry_out(place)
     runs = sorted((run for run in runs_of(place, [sweep]) if run.result), key=lambda run: int(run.seed))
+    if args.draw:
+        facts = of_drawing(facts["command"].replace(" --draw", ""), None, runs)
     header = [
         "seed",
         "above 0 after steps",

@@ -105,7 +105,8 @@ def measure(case: Case, threads: int, samples: int, seconds: float) -> tuple[Rat
         found: Rates = {name: {} for name, _ in first}
         for (name, count), rates in first.items():
             found[name][count] = rates + rest.get((name, count), [])
-        return found, list(workers.values())[-1].versions
+        peers = [worker.versions for (name, _), worker in workers.items() if name in case.peers]
+        return found, {package: version for one in peers for package, version in one.items()}
 
 
 def best(rates: dict[str, list[float]]) -> tuple[float, str]:
@@ -136,12 +137,13 @@ def rows(case: Case, result: dict[str, Any]) -> list[list[str]]:
 
 def compare(cases: list[Case], title: str, text: str, args: Any) -> None:
     """Measure all cases; save the page and the figures after each. ``text`` is what the page says of them."""
-    facts, results, lines = machine(), {}, []
+    facts, results, lines = machine() | {"peers": {}}, {}, []
     head = ["environment steps per second", *(f"threads: {count + 1}" for count in range(args.threads))]
     head += ["range at the better", "evorl is faster by", "compiled by", "aim"]
     for case in cases:
         print(case.name, flush=True)
-        found, facts["peers"] = measure(case, args.threads, args.samples, args.seconds)
+        found, versions = measure(case, args.threads, args.samples, args.seconds)
+        facts["peers"] |= versions
         results[case.name] = summary(case, found)
         lines += rows(case, results[case.name])
         save(args.out, facts, page(title, text, head, lines), {"cases": results})

@@ -22,6 +22,9 @@ from evorl.util import seed as seeds
 CUT = 0.25
 """Share of the scores that the interquartile mean drops at either end, rounded down."""
 RESAMPLES = 2000
+PERMUTATIONS = 9_999
+RESOLUTION = 2 / (PERMUTATIONS + 1)
+"""The smallest p-value of a test by that many permutations."""
 
 
 class Estimate(NamedTuple):
@@ -81,7 +84,7 @@ def p_value(x: Sequence[float], y: Sequence[float]) -> float:
     It is exact without ties. With ties it is that of a permutation test.
     """
     ties = len({*x, *y}) < len(x) + len(y)
-    method: Any = PermutationMethod(n_resamples=9_999, rng=seeds.generator("bootstrap")) if ties else "exact"
+    method: Any = PermutationMethod(n_resamples=PERMUTATIONS, rng=seeds.generator("bootstrap")) if ties else "exact"
     return float(mannwhitneyu(x, y, method=method).pvalue)
 
 
@@ -93,7 +96,7 @@ def stratified_p_value(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]
     if len(x) == 1:
         return p_value(x[0], y[0])
     rng = seeds.generator("bootstrap")
-    observed, drawn = 0.0, np.zeros(9_999)
+    observed, drawn = 0.0, np.zeros(PERMUTATIONS)
     for a, b in zip(x, y, strict=True):
         ranks = rankdata(np.concatenate([a, b]))
         shuffled = rng.permuted(np.broadcast_to(ranks, (len(drawn), len(ranks))), axis=1)
@@ -106,6 +109,11 @@ def _share_of_wins(ranks: Floats, n: int) -> Any:
     """U / (n m): the share of pairs that the first n win of n + m scores, of the ranks [..., n + m] of all."""
     lowest, pairs = n * (n + 1) / 2, n * (ranks.shape[-1] - n)
     return (ranks[..., :n].sum(-1) - lowest) / pairs
+
+
+def is_sampled(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> bool:
+    """Whether that p-value is estimated by permutations drawn at random, and so at least `RESOLUTION`."""
+    return len(x) > 1 or len({*x[0], *y[0]}) < len(x[0]) + len(y[0])
 
 
 def smallest_stratified_p_value(sizes: Sequence[tuple[int, int]]) -> float:

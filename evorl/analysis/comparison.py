@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from evorl.analysis.aggregates import (
+    RESOLUTION,
     Estimate,
     estimate,
     iqm,
+    is_sampled,
     mean,
     median,
     optimality_gap,
@@ -132,7 +134,8 @@ def _median_of_runs(runs: Floats) -> Any:
 
 
 def _smallest(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> float:
-    return smallest_stratified_p_value([(len(a), len(b)) for a, b in zip(x, y, strict=True)])
+    exact = smallest_stratified_p_value([(len(a), len(b)) for a, b in zip(x, y, strict=True)])
+    return max(exact, RESOLUTION) if is_sampled(x, y) else exact
 
 
 def _verdict(p: float, smallest: float) -> str:

@@ -19,6 +19,8 @@ class Content(TypedDict):
     claim: str
     source: str
     profile: str
+    size: str
+    """The profile's in words, as it was when the result was made."""
     settings: list[str]
     """Words that changed the profile."""
     about: str

@@ -20,7 +20,7 @@ T, B = 5, 2  # decisions of a slot in a fragment, slots
 SPEC = Spec((Input("number", (2,)),), Discrete(3))
 
 
-class Sampler(ABC):
+class TransitionSampler(ABC):
     """A rule by which transitions are chosen. Most have no state and learn nothing."""
 
     @abstractmethod
@@ -51,7 +51,7 @@ def toy_fragment(first: int) -> Fragment:
     )  # fmt: skip
 
 
-def check(make: Callable[[Replay], Sampler], sizes: tuple[int, ...] = (1, 4, 9), rounds: int = 24) -> None:
+def check(make: Callable[[Replay], TransitionSampler], sizes: tuple[int, ...] = (1, 4, 9), rounds: int = 24) -> None:
     """Raise `Nonconformity`, with one sentence, unless the sampler that ``make`` makes for a ring keeps these rules.
 
     * A sample has as many transitions as were asked for, all of them such as may be read now.

@@ -116,7 +116,7 @@ def _rows(folder: str, paper: Paper) -> Iterator[list[str]]:
     for name, table, told in _tables(folder, paper):
         short = name.rpartition("/")[2]
         what = f"[{table.of}]({folder}/results/{short}.md)" if told else table.of
-        size = table.profiles[_size(told)].told
+        size = told["size"] if told else table.profiles[_size(told)].told
         if told and told["settings"]:
             size += f"; changed: {', '.join(told['settings'])}"
         cost = ", ".join(f"{profile} {hours}" for profile, hours in hours(table, told).items())

@@ -41,6 +41,7 @@ def content(
         "claim": table.claim,
         "source": table.source,
         "profile": profile,
+        "size": table.profiles[profile].told,
         "settings": list(changed),
         "about": (table.about or "").strip(),
         "header": list(found.header),

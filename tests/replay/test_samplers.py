@@ -9,24 +9,24 @@ import pytest
 from mutating import check_notices, mutate
 
 from evorl.replay.attentive import AttentiveKeys, attentive
-from evorl.replay.conformance import Sampler, check
+from evorl.replay.conformance import TransitionSampler, check
 from evorl.replay.prioritized import Priorities
 from evorl.replay.storage import Numbers, Replay
 from evorl.replay.uniform import uniform
 
 
-class Uniform(Sampler):
+class Uniform(TransitionSampler):
     def draw(self, key: int, step: int, size: int, ring: Replay, low: int) -> Numbers:
         return uniform(key, step, 1, size, low, ring.count)[0]
 
 
-class Attentive(Sampler):
+class Attentive(TransitionSampler):
     def draw(self, key: int, step: int, size: int, ring: Replay, low: int) -> Numbers:
         keys = AttentiveKeys(candidates=3.0, anneal=20)
         return attentive(key, step, size, low, ring.count, ring.count - 1, keys, lambda n: ring.states(n)[0])
 
 
-class Prioritized(Sampler):
+class Prioritized(TransitionSampler):
     def __init__(self, ring: Replay) -> None:
         self.priorities = Priorities(ring.shape.rows, 0.6)
 
