@@ -18,7 +18,8 @@ from tests.record.wandb_server import Death, Refusal, Server
 from tests.test_report import write_run
 
 RESULT = {
-    "title": "A table", "of": "Table 3", "claim": "twice as | fast", "source": "A. Nonymous 2020", "profile": "ci", "size": "small",
+    "title": "A table", "of": "Table 3", "claim": "twice as | fast", "source": "A. Nonymous 2020", "profile": "ci",
+    "size": "small",
     "settings": [], "made_of": None, "about": "Measured with care.",
     "header": ["arm", "return"], "rows": [["ours", "2 [1, 3]"], ["theirs", "1"]],
     "also": [{"header": ["x"], "rows": [["y"]]}], "gates": {"ours above theirs": "passed", "fast": "failed"},
