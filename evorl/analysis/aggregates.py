@@ -83,8 +83,8 @@ def p_value(x: Sequence[float], y: Sequence[float]) -> float:
 
     It is exact without ties. With ties it is that of a permutation test.
     """
-    ties = len({*x, *y}) < len(x) + len(y)
-    method: Any = PermutationMethod(n_resamples=PERMUTATIONS, rng=seeds.generator("bootstrap")) if ties else "exact"
+    drawn = PermutationMethod(n_resamples=PERMUTATIONS, rng=seeds.generator("bootstrap"))
+    method: Any = drawn if is_sampled([x], [y]) else "exact"
     return float(mannwhitneyu(x, y, method=method).pvalue)
 
 
@@ -112,7 +112,7 @@ def _share_of_wins(ranks: Floats, n: int) -> Any:
 
 
 def is_sampled(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> bool:
-    """Whether that p-value is estimated by permutations drawn at random, and so at least `RESOLUTION`."""
+    """Whether that p-value is of permutations drawn at random, and so at least `RESOLUTION`: several tasks, or ties."""
     return len(x) > 1 or len({*x[0], *y[0]}) < len(x[0]) + len(y[0])
 
 

@@ -50,7 +50,7 @@ class Parts:
                 "circular.share",
             )
 
-    def used(self) -> Iterator[tuple[str, QueueKeys | PartKeys]]:
+    def used(self) -> Iterator[tuple[str, PartKeys]]:
         """The parts that have a share, by name."""
         named = ((one.name, getattr(self, one.name)) for one in fields(self))
         return ((name, keys) for name, keys in named if keys.share > 0)

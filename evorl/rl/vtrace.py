@@ -64,7 +64,8 @@ class Learner(RolloutLearner[VTrace]):
                 "the implied policy is known for a single discrete action only; take rl.kl_mask_to=behaviour",
                 "rl.kl_mask",
             )
-        if (hyper.clone_policy or hyper.clone_value) and hyper.clone_on == "replayed" and hyper.replay.queue.share == 1:
+        replayed = {name for name, _ in hyper.replay.used()} - {Queue.name}
+        if (hyper.clone_policy or hyper.clone_value) and hyper.clone_on == "replayed" and not replayed:
             raise BadRequest("no rollout is replayed with rl.replay.queue.share=1; take rl.clone_on=all", "rl.clone_on")
         super().__init__(hyper, spec, seed, device)
 

@@ -21,19 +21,27 @@ Encode = Callable[[Columns], Array]
 
 @dataclass(frozen=True, kw_only=True)
 class PartKeys(ABC):
-    """Keys of every part but the queue."""
+    """Keys of every part."""
 
     compares: ClassVar[bool] = False
     """Whether the part compares feature vectors."""
 
     share: Fraction = 0.0
     """Share of each minibatch; 0 leaves the part out."""
-    capacity: Count = 1000
-    """Rollouts that it holds."""
+    capacity: Count | None = None
+    """Rollouts that it holds; null: as many as it needs."""
 
     @abstractmethod
     def part(self, size: int, fragment: int, like: Columns) -> Part:
         """Make the part, for samples of ``size`` and ``fragment`` rollouts that arrive at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferKeys(PartKeys):
+    """Keys of a part whose rollouts are sampled again and again."""
+
+    capacity: Count = 1000
+    """Rollouts that it holds."""
 
 
 class Part(ABC):

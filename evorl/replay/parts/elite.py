@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from evorl.replay.parts.core import Encode, Part, PartKeys, annealed, draw
+from evorl.replay.parts.core import BufferKeys, Encode, Part, annealed, draw
 from evorl.replay.parts.distances import Distance, distance
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.util import seed as seeds
@@ -24,7 +24,7 @@ NEVER = -(1 << 62)
 
 
 @dataclass(frozen=True, kw_only=True)
-class EliteKeys(PartKeys):
+class EliteKeys(BufferKeys):
     compares: ClassVar[bool] = True
 
     distance: Distance = "p_norm"

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorl.replay.parts.core import Encode, Part, PartKeys
+from evorl.replay.parts.core import BufferKeys, Encode, Part
 from evorl.replay.prioritized import Priorities
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.util.types import Fraction, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrioritizedKeys(PartKeys):
+class PrioritizedKeys(BufferKeys):
     alpha: Fraction = 0.9
     """Exponent of priorities; 0 is uniform."""
     beta: Fraction = 0.6

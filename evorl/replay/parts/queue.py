@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
-from evorl.replay.parts.core import Encode, Part
+from evorl.replay.parts.core import Encode, Part, PartKeys
 from evorl.replay.rollouts import Columns, Numbers
 from evorl.util.types import Count, Fraction, StateDict
 
 
 @dataclass(frozen=True, kw_only=True)
-class QueueKeys:
-    compares: ClassVar[bool] = False
-
+class QueueKeys(PartKeys):
     share: Fraction = 0.5
     """Share of each minibatch: new rollouts, each learned from once; 0 leaves the part out."""
     capacity: Count | None = None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evorl.replay.parts.core import Encode, Part, PartKeys
+from evorl.replay.parts.core import BufferKeys, Encode, Part
 from evorl.replay.rollouts import Columns, Numbers
 from evorl.replay.uniform import uniform
 from evorl.util.types import Fraction
 
 
 @dataclass(frozen=True, kw_only=True)
-class UniformKeys(PartKeys):
+class UniformKeys(BufferKeys):
     share: Fraction = 0.5
 
     def part(self, size: int, fragment: int, like: Columns) -> Uniform:
