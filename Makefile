@@ -19,7 +19,7 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests setup check learn faults peers speed picture
+.PHONY: help train test tests setup check learn faults compiler browser peers speed picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,7 +32,7 @@ train: $(VENV)/.core ## train; ARGS="mdp=cartpole rl=ppo seed=2" chooses what (e
 test: $(VENV)/.all ## set up, then every check of a landing
 	@$(MAKE) --no-print-directory --jobs 2 check tests
 
-tests: $(VENV)/.all
+tests: $(VENV)/.all compiler
 	@$(PY) -m pytest -n 2 -m "not learn and not fault" $(ARGS)
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use
@@ -46,8 +46,19 @@ check: $(VENV)/.all ## ruff, mypy and import-linter
 learn: $(VENV)/.all ## the long learning tests
 	@$(PY) -m pytest -m learn $(ARGS)
 
-faults: $(VENV)/.all ## the long fault-injection tests
+faults: $(VENV)/.all compiler browser ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
+
+# What pip does not bring: root gets it, others are told what is skipped without it.
+installed = command -v $(1) > /dev/null \
+	|| { test "$$(id -u)" = 0 && { apt-get install -y $(2) || { apt-get update && apt-get install -y $(2); }; } > /dev/null 2>&1; } \
+	|| echo "no $(1), so $(3) are skipped: install it (on Debian and Ubuntu: apt install $(2))" >&2
+
+compiler:
+	@$(call installed,g++,g++,the tests of rl.compile)
+
+browser:
+	@command -v google-chrome > /dev/null || $(call installed,chromium,chromium,the tests of a report in a browser)
 
 peers: $(PEERS)/.all ## make .venv-peers, the environment of what the benchmarks compare with
 

@@ -342,9 +342,10 @@ def test_it_learns(game: Any, net: Net, parts: Parts, reached: float) -> None:
     assert np.mean(returns[-50:]) > reached
 
 
-def test_cloning_needs_replayed_rollouts() -> None:
-    """Else it would be without effect."""
-    parts = Parts(queue=QueueKeys(share=1.0), uniform=UniformKeys(share=0.0))
+@pytest.mark.parametrize("share", [1.0, 1 - 1e-7])
+def test_cloning_needs_replayed_rollouts(share: float) -> None:
+    """Else it would be without effect. Shares may miss 1 by rounding."""
+    parts = Parts(queue=QueueKeys(share=share), uniform=UniformKeys(share=0.0))
     VTrace(**SMALL, replay=parts, clone_policy=0.1, clone_on="all").learner(Chain.spec, 0, CPU)
     with pytest.raises(BadRequest, match=r"^rl\.clone_on: "):
         VTrace(**SMALL, replay=parts, clone_policy=0.1).learner(Chain.spec, 0, CPU)
