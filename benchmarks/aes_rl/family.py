@@ -21,7 +21,7 @@ COLOURS = dict(
         strict=True,
     )
 )
-SMALL = ("rl.net.hidden=[64,64]", "rl.batch=100", "rl.samples_per_step=100", "rl.lr=1e-3", "record.tensorboard=false")
+SMALL = ("rl.net.hidden=[64,64]", "rl.batch=100", "rl.lr=1e-3", "record.tensorboard=false")
 """The network and batch of profile=ci, which are those of our reference measurement."""
 
 

@@ -48,7 +48,7 @@ class DQN(ReplayHyper):
     max_grad_norm: Positive | None = 10.0
     capacity: Count = 100_000
     batch: Count = 64
-    samples_per_step: Positive = 16.0
+    samples_per_step: Positive | None = 16.0
     warm_up: Natural = 1_000
     epsilon: Schedule = field(default_factory=lambda: Anneal(start=1.0, end=0.05, steps=20_000))
     """Probability of a uniform random action in training episodes, over environment steps."""

@@ -52,8 +52,8 @@ class ReplayHyper(Hyper):
     """Transitions that the replay holds."""
     batch: Count = 256
     """Transitions in a gradient step."""
-    samples_per_step: Positive = 256.0
-    """Transitions to learn from for each one that is collected; the batch size gives one gradient step per decision."""
+    samples_per_step: Positive | None = None
+    """Transitions to learn from for each one that is collected. None: ``samples``, one gradient step per decision."""
     warm_up: Natural = 10_000
     """Decisions before the first gradient step."""
     warm_up_actions: Literal["uniform", "policy"] = "uniform"
@@ -138,7 +138,8 @@ class ReplayLearner(NetworkLearner[H]):
     def _steps_due(self) -> int:
         """The limiter: gradient steps that the collected transitions allow and that were not taken yet."""
         h = self.hyper
-        return max(int((self.replay.count - h.warm_up) * h.samples_per_step / h.samples) - self.gradient_steps, 0)
+        wanted = h.samples if h.samples_per_step is None else h.samples_per_step
+        return max(int((self.replay.count - h.warm_up) * wanted / h.samples) - self.gradient_steps, 0)
 
     def _learn(self, due: int) -> dict[str, list[Tensor]]:
         """Take ``due`` gradient steps; return their statistics."""

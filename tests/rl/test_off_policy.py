@@ -444,11 +444,12 @@ def test_noise_explores_around_the_actor() -> None:
     torch.testing.assert_close(played.played, expected * torch.tensor([1.0, 2.0]))
 
 
-@pytest.mark.parametrize(("ratio", "batch"), [(8.0, 8), (2.0, 8), (20.0, 8), (1.0, 3)])
-def test_the_limiter_keeps_the_ratio_of_samples_to_transitions(ratio: float, batch: int) -> None:
+@pytest.mark.parametrize(("ratio", "batch"), [(8.0, 8), (2.0, 8), (20.0, 8), (1.0, 3), (None, 3), (None, 8)])
+def test_the_limiter_keeps_the_ratio_of_samples_to_transitions(ratio: float | None, batch: int) -> None:
+    """None is one gradient step per transition, whatever the batch."""
     learner, _ = collected(TD3(**{**SMALL, "samples_per_step": ratio, "batch": batch}), 12)
     assert learner.replay.count == 12 * 12
-    assert learner.gradient_steps == int((144 - 24) * ratio / batch)
+    assert learner.gradient_steps == int((144 - 24) * (ratio or batch) / batch)
 
 
 # ------------------------------------------------------------------ state
