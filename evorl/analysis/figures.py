@@ -153,6 +153,8 @@ def settle(figure: Figure) -> None:
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine(None)
+        for legend in figure.legends:  # otherwise at the edge of what savefig draws, where a subtitle may be
+            legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
 
 
 def render_inset(figure: Figure) -> bytes:

@@ -182,3 +182,17 @@ def test_wide_interval_neither_changes_the_limits_nor_leaves_the_valid_range(shi
 @pytest.mark.parametrize(("x", "text"), [(0.25, "0.25"), (-15, "−15"), (25e3, "25k"), (1.5e9, "1.5G"), (1e30, "1e+30")])
 def test_numbers_beside_an_axis(x: float, text: str) -> None:
     assert _value(x, None) == text
+
+
+def test_a_subtitle_is_above_the_legend() -> None:
+    figure = metrics_figure({"Learning": [panel_of([[40, 40], [30]])] * 2})
+    plain, titled = (_lines(render(figure, subtitle)["png"]) for subtitle in ("", "a subtitle"))
+    assert len(titled) == len(plain) + 1
+    assert titled[1] == pytest.approx(plain[0], abs=2)  # the legend, as high as without
+
+
+def _lines(png: bytes) -> list[int]:
+    """The heights of what blank rows of pixels part."""
+    with Image.open(io.BytesIO(png)) as picture:
+        ink = np.asarray(picture.convert("L")).min(1) < 250
+    return [len(list(rows)) for inked, rows in itertools.groupby(ink) if inked]
