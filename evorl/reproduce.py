@@ -41,6 +41,7 @@ from evorl.reproduction.parts import ROOT, Sweep, settings
 from evorl.reproduction.table import Table
 from evorl.util.errors import BadRequest, nearest
 
+KEYS = ("profile", "runs", "out")
 FLAGS = ("--draw", "--print", "--check", "--page", "--help")
 
 
@@ -88,7 +89,12 @@ def of_table(name: str, words: Sequence[str], flags: set[str]) -> None:
     else:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
-        reproduce(table, asked)
+        try:
+            reproduce(table, asked)
+        except SystemExit as ended:
+            if isinstance(ended.code, int) and ended.code > 128:  # the sweep, which names its own words, has ended
+                print("evorl: stopped; the same command goes on", file=sys.stderr)
+            raise
 
 
 def checked(names: Sequence[str], words: Sequence[str], flags: set[str]) -> None:
@@ -118,7 +124,7 @@ def checked(names: Sequence[str], words: Sequence[str], flags: set[str]) -> None
 
 def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked | None:
     """What the words ask for; None if they name no profile. Raises `BadRequest`."""
-    given = dict(word.split("=", 1) for word in words if word.startswith(("profile=", "runs=", "out=")))
+    given = dict(word.split("=", 1) for word in words if word.partition("=")[0] in KEYS)
     also = tuple(word for word in words if word.partition("=")[0] not in given)
     profile, paper = given.get("profile"), name.partition("/")[0]
     if profile is None:
@@ -128,6 +134,9 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
     if profile not in table.profiles:
         choices = ", ".join(table.profiles)
         raise BadRequest(f"{profile!r} is none of {choices}{nearest(profile, table.profiles)}", "profile")
+    for key in {word.partition("=")[0] for word in also} - {*config.COMMAND_KEYS}:
+        if hint := nearest(key, KEYS):
+            raise BadRequest(f"unknown key{hint}", key)
     if settings(also) and not {"out", "runs"} <= {*given}:
         raise BadRequest(
             f"{' '.join(settings(also))} changes what is measured; say where runs and result go: runs=DIR out=DIR"

@@ -162,7 +162,9 @@ def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str
     try:
         data = msgspec.yaml.decode(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise BadRequest(f"{directory} is no run (it has no .hydra/{name}.yaml)", key) from None
+        inside = sorted(directory.glob("*/.hydra"), key=lambda one: one.stat().st_mtime)
+        hint = f"; did you mean {inside[-1].parent}?" if inside else ""
+        raise BadRequest(f"{directory} is no run (it has no .hydra/{name}.yaml){hint}", key) from None
     except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
         raise BadRequest(f"cannot read {path}: {first_line(error)}", key) from None
     if not isinstance(data, dict):

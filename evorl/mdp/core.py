@@ -292,6 +292,11 @@ class World(ABC):
         """Sides of a game that the learner controls; this many slots share one game."""
         return 1
 
+    @property
+    def longest_episode(self) -> int | None:
+        """Environment steps after which an episode is truncated at the latest; None if there is no such number."""
+        return None
+
     def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
         """Release what the world holds beyond its arenas, e.g. a connection. Called once, at the end."""
 

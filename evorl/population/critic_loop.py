@@ -79,6 +79,9 @@ class CriticPopulation:
         self.experiment, self.evolution = experiment, evolution
         self.hyper = cast(OffPolicyHyper, experiment.rl)
         self.spec = spec(experiment.mdp)
+        longest = experiment.mdp.longest_episode
+        if longest is not None and 2 * longest > self.hyper.capacity:
+            raise BadRequest(f"must be at least {2 * longest}: episodes have up to {longest} decisions", "rl.capacity")
         with errors_under_ec():
             check_results(evolution.wanted(Space()), experiment.mdp)
         self.beside = evolution.follows_arrival
@@ -303,7 +306,7 @@ class CriticPopulation:
         for new in fragments:
             size = len(new.done)
             if 2 * size > self.replay.capacity:
-                raise BadRequest(f"an episode of {size} decisions needs twice as much", "rl.capacity")
+                raise WorldError(f"an episode of {size} decisions needs rl.capacity={2 * size} or more")
             for job in self.in_flight:
                 if job.reads and not self.replay.spares(job.given.length, size, size + 1 + self.replay.shape.depth):
                     job.future.result()

@@ -41,12 +41,12 @@ class Parts:
 
     def __post_init__(self) -> None:
         total = sum(keys.share for _, keys in self.used())
-        if abs(total - 1) > TOLERANCE:
+        if round(abs(total - 1), 9) > TOLERANCE:
             said = " + ".join(f"{name} {keys.share:g}" for name, keys in self.used()) or "no part has one"
-            raise BadRequest(f"the shares of its parts must sum to 1, and not to {total:g} ({said})")
+            raise BadRequest(f"the shares of its parts must sum to 1, and not to {total:.9g} ({said})")
         if self.queue.share and self.circular.share:
             raise BadRequest(
-                "queue and circular both say when a gradient step is due; take one, with all of their share",
+                "queue and circular both say when a gradient step is due: give the share of one to the other",
                 "circular.share",
             )
 
@@ -57,16 +57,19 @@ class Parts:
 
     def sizes(self, batch: int) -> dict[str, int]:
         """Rollouts of each part in a minibatch. Raises `BadRequest` for a share that is no whole number of them."""
-        found = {name: round(keys.share * batch) for name, keys in self.used()}
         for name, keys in self.used():
-            if abs(keys.share * batch - found[name]) > TOLERANCE * batch or not found[name]:
-                nearest = max(found[name], 1) / batch
+            if not _whole(keys.share, batch):
+                whole = (x for x in sorted(range(1, 2 * batch), key=lambda x: abs(x - batch)) if self._divides(x))
+                other = next((f"; the nearest batch for these shares is {x}" for x in whole), "")
                 raise BadRequest(
                     f"{keys.share:g} of {batch} rollouts in a minibatch is {keys.share * batch:g}, which is not whole; "
-                    f"the nearest share is {nearest:g}",
+                    f"the nearest share is {max(round(keys.share * batch), 1) / batch:g}{other}",
                     f"{name}.share",
                 )
-        return found
+        return {name: round(keys.share * batch) for name, keys in self.used()}
+
+    def _divides(self, batch: int) -> bool:
+        return all(_whole(keys.share, batch) for _, keys in self.used())
 
     @property
     def features(self) -> bool:
@@ -80,6 +83,12 @@ class Parts:
             needed = fragment + (sizes[name] - 1 if isinstance(keys, QueueKeys) else 0)
             if keys.capacity is not None and keys.capacity < needed:
                 raise BadRequest(f"must be at least {needed}: {fragment} rollouts arrive at once", f"{name}.capacity")
+
+
+def _whole(share: float, batch: int) -> bool:
+    """Whether a share of a minibatch is a whole number of rollouts, and not none."""
+    size = round(share * batch)
+    return size > 0 and abs(share * batch - size) <= TOLERANCE * batch
 
 
 class Minibatch(NamedTuple):

@@ -29,8 +29,8 @@ class DDPG(OffPolicyHyper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.net.output != "tanh" or self.net.std != "free":
-            raise BadRequest("a deterministic actor needs output=tanh and std=free", "net.output")
+        if self.net.output != "tanh":  # which allows no std but free
+            raise BadRequest("must be tanh: the actor is deterministic", "net.output")
 
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner[DDPG]:
         return Learner(self, spec, seed, device)

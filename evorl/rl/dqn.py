@@ -104,7 +104,10 @@ class Learner(ReplayLearner[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         if not isinstance(spec.action, Discrete):
-            raise BadRequest("this learner needs one choice among several (a Discrete action); rl=ppo takes any", "mdp")
+            kind = type(spec.action).__name__
+            raise BadRequest(
+                f"this learner needs a Discrete action, and the world has a {kind}; rl=ppo takes any", "mdp"
+            )
         super().__init__(hyper, spec, seed, device)
         self.theta_target = self.theta.clone()
         self.support = torch.linspace(*hyper.support, hyper.atoms, device=device)

@@ -50,7 +50,11 @@ class OffPolicy(ReplayLearner[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         if not isinstance(spec.action, Box) or not np.isfinite([spec.action.low, spec.action.high]).all():
-            raise BadRequest("this learner needs actions within finite bounds (a Box); rl=ppo takes any", "mdp")
+            kind = type(spec.action).__name__
+            raise BadRequest(
+                f"this learner needs a Box action with finite bounds, and the world has a {kind}; rl=ppo takes any",
+                "mdp",
+            )
         super().__init__(hyper, spec, seed, device)
         self.critic = QFunctions(spec, hyper.net, self.critics, hyper.critic_activation)
         uniform_weights(self.critic, torch.Generator().manual_seed(seeds.key(seed, "critic weights") >> 1))

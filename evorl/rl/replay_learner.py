@@ -68,8 +68,12 @@ class ReplayHyper(Hyper):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.members * self.slots * self.horizon > self.capacity // 2:
-            raise BadRequest("members x slots x horizon must be at most half of it", "capacity")
+        decisions = self.members * self.slots * self.horizon
+        if 2 * decisions > self.capacity:
+            least = 2 * decisions
+            raise BadRequest(f"must be at least {least}: members x slots x horizon is at most half of it", "capacity")
+        if self.samples > self.capacity:
+            raise BadRequest(f"must be at least {self.samples}, what a gradient step learns from", "capacity")
         if self.net.lstm and not self.sequences:
             raise BadRequest("single transitions cannot train a recurrent network; rl=r2d2 can", "net.lstm")
         if self.learners > self.batch:

@@ -316,7 +316,7 @@ def test_no_ops_are_1_to_30_and_fire_is_pressed_where_there_is_a_button() -> Non
 
 def test_a_game_is_cut_at_its_limit_and_evaluated_whole() -> None:
     world = replace(NO_FRAMESKIP, game="breakout")
-    assert (world.max_steps, replace(world, frame_skip=1).max_steps) == (27_000, 108_000)
+    assert (world.longest_episode, replace(world, frame_skip=1).longest_episode) == (27_000, 108_000)
     assert world.evaluation_world() == replace(world, episodic_life=False)
     with playing(world.evaluation_world(), 2) as arena:
         ended = list[int]()

@@ -446,7 +446,7 @@ def test_it_learns_from_images() -> None:
 
 @pytest.mark.parametrize("action", [MultiDiscrete((2, 3)), Box((-1.0,), (1.0,))], ids=["several", "real"])
 def test_other_actions_are_refused(action: Any) -> None:
-    with pytest.raises(BadRequest, match="needs one choice among several"):
+    with pytest.raises(BadRequest, match="needs a Discrete action, and the world has a"):
         DQN(**SMALL).learner(Spec((Input("x", (2,)),), action, rewards=("near", "cheap")), 0, CPU)
 
 

@@ -492,7 +492,7 @@ def test_a_policy_without_a_critic_of_actions_does_not_fit() -> None:
 
 @pytest.mark.parametrize("action", [Discrete(3), Box((-1.0,), (float("inf"),))], ids=["discrete", "unbounded"])
 def test_actions_without_finite_bounds_are_refused(action: Any) -> None:
-    with pytest.raises(BadRequest, match="needs actions within finite bounds"):
+    with pytest.raises(BadRequest, match="needs a Box action with finite bounds"):
         TD3(**SMALL).learner(Spec((Input("x", (2,)),), action), 0, CPU)
 
 
@@ -500,6 +500,7 @@ def test_actions_without_finite_bounds_are_refused(action: Any) -> None:
     ("words", "key"),
     [
         ({"capacity": 20}, "capacity"),
+        ({"capacity": 30, "batch": 31}, "capacity"),
         ({"net": Net(lstm=4, output="tanh")}, "net.lstm"),
         ({"net": Net()}, "net.output"),
     ],

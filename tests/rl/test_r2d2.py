@@ -338,7 +338,7 @@ def test_each_of_the_two_has_its_networks(make: Any) -> None:
 
 
 def test_other_worlds_are_refused() -> None:
-    with pytest.raises(BadRequest, match="needs one choice among several"):
+    with pytest.raises(BadRequest, match="needs a Discrete action, and the world has a"):
         R2D2(**SMALL).learner(Wandering.spec, 0, CPU)
 
 

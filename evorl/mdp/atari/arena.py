@@ -76,7 +76,7 @@ class AtariArena(EpisodeEndHook, StoppableSlots):
         over = np.array([console.over() for console in consoles], bool)
         lives = np.array([console.lives() for console in consoles], np.int64)
         lost = (lives < self._lives[running]) & (lives > 0) if world.episodic_life else np.zeros_like(over)
-        late = self._lengths[running] >= world.max_steps
+        late = self._lengths[running] >= world.longest_episode
         self._lives[running] = lives
         now.terminated[:] = now.truncated[:] = False
         now.terminated[running], now.truncated[running] = over | lost, late & ~(over | lost)

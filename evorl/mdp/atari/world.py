@@ -65,12 +65,11 @@ class Atari(World):
             raise BadRequest(f"{self.game} needs more than is installed: {command.install('atari')}", "game")
 
     @property
-    def max_steps(self) -> int:
-        """Environment steps of the longest game."""
+    def longest_episode(self) -> int:
         return self.time_limit or -(-MAX_FRAMES // self.frame_skip)
 
     def capped(self, steps: int) -> Atari:
-        return replace(self, time_limit=min(steps, self.max_steps))
+        return replace(self, time_limit=min(steps, self.longest_episode))
 
     def evaluation_world(self) -> Atari:
         """Evaluations play full games."""

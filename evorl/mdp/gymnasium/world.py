@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Any, cast
 
 from evorl.mdp.core import Arena, World, WorldError
 from evorl.mdp.gymnasium.camera import Camera, can_render
@@ -117,8 +117,11 @@ class Gymnasium(World):
             raise BadRequest("max_episode_steps is a keyword of this environment; give mdp.time_limit instead")
         if environment_spec(self.id).additional_wrappers:
             raise BadRequest(f"{self.id} is registered with additional wrappers, which may count steps differently")
-        limit = self.time_limit or environment_spec(self.id).max_episode_steps
-        return replace(self, time_limit=min(steps, limit or steps))
+        return replace(self, time_limit=min(steps, self.longest_episode or steps))
+
+    @property
+    def longest_episode(self) -> int | None:
+        return self.time_limit or cast(int | None, environment_spec(self.id).max_episode_steps)
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         if not self.simulated and self.uses_vector_env:
