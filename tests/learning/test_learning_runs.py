@@ -33,7 +33,7 @@ def test_cartpole(tmp_path: Path) -> None:
 
 def test_cartpole_by_vtrace(tmp_path: Path) -> None:
     """With half of each minibatch replayed, within 25,000 steps."""
-    words = ("rl=vtrace", "budget.fitness=475", "budget.steps=100000", "eval.every=10000", "eval.episodes=20")
+    words = ("rl=vtrace", "rl.lr=3e-3", "rl.gamma=0.98", "budget.fitness=475", "budget.steps=100000", "eval.every=10000", "eval.episodes=20")
     assert learned(tmp_path, "mdp=cartpole", *words)["fitness"] >= 475
 
 
@@ -100,7 +100,10 @@ def test_duel_by_the_default_command_on_either_side(seed: int, tmp_path: Path) -
 LONG = {
     "a2c": (475, "mdp=cartpole", "rl=a2c", "budget.steps=500000", "eval.every=20000"),
     "reinforce": (475, "mdp=cartpole", "rl=reinforce", "budget.steps=800000", "eval.every=20000"),
-    "impact": (475, "mdp=cartpole", "rl=impact", "budget.steps=100000", "eval.every=5000", "eval.episodes=20"),
+    "impact": (
+        *(475, "mdp=cartpole", "rl=impact", "rl.lr=1e-3", "rl.gamma=0.98"),
+        *("budget.steps=100000", "eval.every=5000", "eval.episodes=20"),
+    ),
     "vtrace, pong": (15, "mdp=pong", "rl=vtrace", "eval.every=4000000"),
     "vtrace, duel": (0.9, "mdp=duel", "rl=vtrace"),
     "vtrace, halfcheetah": (800, "mdp=halfcheetah", "rl=vtrace", "budget.steps=500000", "eval.every=100000"),
