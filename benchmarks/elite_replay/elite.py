@@ -31,6 +31,7 @@ from benchmarks.elite_replay.arms import (
     world_of,
 )
 from benchmarks.elite_replay.published import BANDS, SCORES, STEPS
+from evorl.analysis.figures import log_axis
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.scores import METRIC, Score, at, binned, core_hours, curve, mean, samples, scored, told
@@ -207,14 +208,16 @@ def draw_sampling(found: Runs) -> Figure:
         [WORLDS[world].title for world in found], "environment steps (decisions)", "KL of the replay's part"
     )
     for one, each in zip(axes, found.values(), strict=True):
+        middles = []
         for names, runs in each.items():
             for name in names:
                 grid, band = binned(runs, "replay/kl_" + part(name), budget(runs[0]), budget(runs[0]) / 20)
+                middles.append(band[:, 0])
                 if len(names) == 1:
                     shaded(one, grid, band, COLOURS[name], f"{name}, seeds: {len(runs)}")
                 else:
                     one.plot(grid, band[:, 0], ":", color=COLOURS[names[1]], lw=1, label=f"both, {name}")
-        one.set_yscale("log")
+        log_axis(one, np.concatenate(middles))
     return legends(drawn)
 
 

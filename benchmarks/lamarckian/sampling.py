@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from benchmarks.speed.common import bound
 from evorl.analysis.runs import RunRecord, Series
@@ -98,6 +99,7 @@ def draw(found: Mapping[str, list[RunRecord]]) -> Figure:
         if len(runs) >= FEW:
             axes.fill_between(curve.grid, curve.mean - curve.half, curve.mean + curve.half, alpha=0.25, lw=0)
         axes.set(title=case.world, xlabel="environment steps", ylabel="mean return", xscale="log")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 50k, 2M
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18))  # below: curves are everywhere
     return figure
