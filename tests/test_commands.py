@@ -87,7 +87,7 @@ def test_a_run(finished: Path) -> None:
         ),
         (["rl=ppoo"], "evorl: rl: no choice 'ppoo'; did you mean ppo?"),
         (["experiment=marvin/ours"], "evorl: experiment: choose with a plus: +experiment=NAME\n"),
-        (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: "),
+        (["+experiment=foo"], "evorl: experiment: no choice 'foo'; there are: ape_x, "),
         (
             ["+experiment=marvin/orginal"],
             "evorl: experiment: no choice 'marvin/orginal'; did you mean marvin/original?\n",

@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from forked import evorl
+
+from evorl.cli.config import experiment_of_words
+from evorl.training.train import spec
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -82,6 +86,25 @@ def test_a_shell_can_read_what_stands_there(page: Path) -> None:
     for line in WRITTEN.findall(page.read_text().replace("\\\n", " ")):
         done = subprocess.run(["bash", "-n", "-c", line[line.index("python") :]], capture_output=True, text=True)
         assert done.returncode == 0, (line, done.stderr)
+
+
+UNRUN = sorted(
+    {
+        line
+        for page in PAGES
+        for line in WRITTEN.findall(page.read_text().replace("\\\n", " "))
+        if line.startswith("python -m evorl.run ") and not re.search(r"=[A-Z_]+\b|/mine|[(…]|\.\.\.|--|resume|replay=r", line)
+    }
+    - {*COMMANDS}
+)
+"""Runs that are too long for a test, and those within sentences."""
+
+
+@pytest.mark.parametrize("line", UNRUN)
+def test_a_run_that_is_too_long_could_begin(line: str) -> None:
+    one = experiment_of_words(shlex.split(line, comments=True)[3:])
+    if one.ec is None:
+        one.rl.learner(spec(one.mdp), one.seed, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("line", MAKE)

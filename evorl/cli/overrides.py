@@ -177,7 +177,10 @@ def _check_choice(hydra: Hydra, one: Override, choice: Any) -> None:
         return
     there = _choices_below(hydra, group)
     options = _options(hydra, folder) or _options(hydra, group)
-    close = nearest(str(choice), there) or nearest(name, options) or f"; there are: {', '.join(there) or 'none'}"
+    close = nearest(str(choice), there) or nearest(name, options)
+    if not close:  # folders are named and not listed
+        shortly = dict.fromkeys(one.partition("/")[0] + "/..." if "/" in one else one for one in there)
+        close = f"; there are: {', '.join(shortly) or 'none'}"
     raise BadRequest(f"no choice {shown(choice)}{close}{_plus_hint(one)}", group)
 
 
