@@ -93,7 +93,8 @@ UNRUN = sorted(
         line
         for page in PAGES
         for line in WRITTEN.findall(page.read_text().replace("\\\n", " "))
-        if line.startswith("python -m evorl.run ") and not re.search(r"=[A-Z_]+\b|/mine|[(…]|\.\.\.|--|resume|replay=r", line)
+        if line.startswith("python -m evorl.run ")
+        and not re.search(r"=[A-Z_]+\b|/mine|[(…]|\.\.\.|--|resume|replay=r", line)
     }
     - {*COMMANDS}
 )
