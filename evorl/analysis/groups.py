@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evorl.analysis.runs import RunRecord, flatten
+from evorl.analysis.runs import RunRecord, flatten, is_number
 from evorl.util.errors import BadRequest, nearest
 
 IGNORED = ("seed", "resume", "replay")
@@ -18,6 +18,8 @@ SCALE_GROUPS = ("budget", "cluster")
 """Config groups of the amount and place of work. They separate runs only where one seed occurs twice otherwise."""
 GENERIC = {"gymnasium": "mdp.id", "problem": "mdp.id", "atari": "mdp.game", "atari_noframeskip": "mdp.game"}
 """Config files of many worlds, and the key that chooses one."""
+SCHEDULE = ("start", "end", "steps", "kind", "power")
+"""The keys of a value that changes with the steps (`evorl.util.schedule.Anneal`)."""
 MAX_LABEL = 57
 """Most characters of a label."""
 
@@ -33,8 +35,9 @@ class Group:
 
     @property
     def label(self) -> str:
-        """As many of the values as fit: ``rl=ppo, rl.lr=0.001``."""
-        pairs = [f"{key}={format_value(value)}" for key, value in self.values.items()]
+        """As many of the values as fit, of the keys that these runs have: ``rl=ppo, rl.lr=0.001``."""
+        known = {key: value for key, value in self.values.items() if value is not MISSING}
+        pairs = [f"{key}={format_value(value)}" for key, value in known.items()]
         kept = next(n for n in range(len(pairs), -1, -1) if n <= 1 or len(", ".join(pairs[:n])) <= MAX_LABEL)
         text = ", ".join(pairs[:kept]) or "all runs"
         text += ", …" if kept < len(pairs) else ""
@@ -199,7 +202,7 @@ def _world_name(run: RunRecord) -> str:
 def _leaves(run: RunRecord) -> dict[str, Any]:
     """Return the relevant config keys; a ``_target_`` is replaced by the chosen file (``rl``: ``ppo``)."""
     leaves: dict[str, Any] = {}
-    for key, value in run.config.items():
+    for key, value in _with_schedules(run.config).items():
         if key in IGNORED or _config_group(key) in IGNORED_GROUPS:
             continue
         if key.endswith("._target_"):
@@ -214,6 +217,19 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
     ):  # the default of the world, which another run may have set explicitly
         leaves["budget.steps"] = run.config.get("mdp.budget")
     return leaves
+
+
+def _with_schedules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with each schedule as one value: ``0.003→0 in 100000``."""
+    found = dict(config)
+    for name in [key.removesuffix(".start") for key in config if key.endswith(".start")]:
+        parts: dict[str, Any] = {part: found.get(f"{name}.{part}") for part in SCHEDULE}
+        if all(is_number(parts[part]) for part in ("start", "end", "steps")):
+            found = {key: value for key, value in found.items() if key.removeprefix(f"{name}.") not in parts}
+            text = f"{parts['start']:g}→{parts['end']:g} in {parts['steps']:g}"
+            text += " cosine" if parts["kind"] == "cosine" else ""
+            found[name] = text + (f" ^{parts['power']:g}" if parts["power"] not in (None, 1) else "")
+    return found
 
 
 def _is_informative(key: str, varied: Mapping[str, list[Any]]) -> bool:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ORDINAL = 9
 """Most values of a key that are placed at equal distances."""
+MAX_SCALES = 8
+"""Most keys that are drawn, those that tell most groups apart."""
 SPARSE = 0.25
 """Least share of occupied cells for a heat map."""
 SHADES = (0.15, 0.88)
@@ -57,7 +59,7 @@ def sweep_fitness(groups: Sequence[Group]) -> SweepFitness | None:
     """Return the fitness of the groups; None with fewer than three groups or two keys."""
     found = [(group, [m["fitness"] for m in map(summary_metrics, group.runs) if "fitness" in m]) for group in groups]
     known = [(group, values) for group, values in found if values]
-    keys = list(groups[0].values)
+    keys = list(groups[0].values)[:MAX_SCALES]
     if len(keys) < 2 or len(known) < 3:
         return None
     return SweepFitness(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -15,6 +17,8 @@ from evorl.record.terminal import interactive
 
 MAX_ROWS = 40
 """Most rows of a table that are printed."""
+MAX_KEYS = 6
+"""Most keys that tell the rows apart."""
 
 
 def print_tables(
@@ -28,20 +32,24 @@ def print_tables(
     jobs = pending_by_world(pending, list(members))
     _, names = short_names([*runs, *pending])
     for world, several in members.items():
-        groups = group_runs(several, by)
+        every = group_runs(several, by)
+        groups = [replace(one, values=dict(islice(one.values.items(), MAX_KEYS))) for one in every]
+        left = len(every[0].values) - len(groups[0].values)
         if len(groups) < len(several):
             _print(f"{world}: groups", terminal_columns(group_rows(groups)), stream or sys.stdout)
         rows = terminal_columns(run_rows(groups, jobs[world]))
-        _print(f"{world}: runs", [row | {"run": names[Path(row["run"])]} for row in rows], stream or sys.stdout)
+        _print(f"{world}: runs", [row | {"run": names[Path(row["run"])]} for row in rows], stream or sys.stdout, left)
 
 
-def _print(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO) -> None:
+def _print(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO, keys_left: int = 0) -> None:
     shown, left = rows[:MAX_ROWS], len(rows) - MAX_ROWS
     if interactive(stream):
         _draw(title, shown, stream)
     else:
         print("\n".join([title, *_lines(shown)]), file=stream)
-    print(f"... and {left} more\n" if left > 0 else "", file=stream)
+    more = [f"... and {left} more"] if left > 0 else []
+    more += [f"... and {keys_left} more keys that differ, in runs.csv"] if keys_left else []
+    print("".join(f"{line}\n" for line in more), file=stream)
 
 
 def _lines(rows: Sequence[Mapping[str, str]]) -> list[str]:

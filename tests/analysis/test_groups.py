@@ -107,6 +107,22 @@ def test_values_are_shown_as_on_the_command_line(value: Any, text: str) -> None:
     assert format_value(value) == text
 
 
+def test_a_schedule_is_one_value() -> None:
+    constant = {key: value for key, value in PPO.items() if key != "rl.lr"}
+    falling = constant | {"rl.lr.start": 3e-3, "rl.lr.end": 0, "rl.lr.steps": 1e5}
+    others = ({}, {"rl.lr.steps": 2e5}, {"rl.lr.kind": "cosine", "rl.lr.power": 2.0})
+    configs = [PPO, *(falling | more for more in others)]
+    assert [label for label, _ in labels(*configs)] == [
+        "rl.lr=0.001", "rl.lr=0.003→0 in 100000", "rl.lr=0.003→0 in 100000 cosine ^2", "rl.lr=0.003→0 in 200000",
+    ]  # fmt: skip
+
+
+def test_a_label_has_no_key_that_its_runs_lack() -> None:
+    assert [label for label, _ in labels(PPO, {**A2C, "rl.eps": 1}, {**A2C, "rl.eps": 2})] == [
+        "rl=A2C, rl.eps=1", "rl=A2C, rl.eps=2", "rl=PPO",
+    ]  # fmt: skip
+
+
 def test_most_informative_key_comes_first() -> None:
     configs = [PPO | {"rl.clip": clip, "rl.lr": lr} for clip, lr in ((0.1, 1.0), (0.1, 2.0), (0.2, 3.0))]
     assert [label for label, _ in labels(*configs)] == [

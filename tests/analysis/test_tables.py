@@ -20,6 +20,7 @@ from evorl.analysis.tables import (
     run_rows,
     summary_metrics,
 )
+from evorl.analysis.terminal_tables import MAX_KEYS, print_tables
 
 
 def run(result: dict[str, Any] | None = None, **newest: float) -> RunRecord:
@@ -85,3 +86,10 @@ def test_headers_describe_their_columns() -> None:
     assert row["eval/return_mean"] == "100" and row["eval/return_std"] == "8"
     row = format_rows(group_rows([pair]))[0]
     assert row["eval/return_mean ± 95 %"] == "100 ± 0" and row["steps"] == "10"
+
+
+def test_a_terminal_has_few_of_many_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    configs = [{f"rl.key_{k}": n * k for k in range(1, 20)} for n in (1, 2)]
+    print_tables([RunRecord(directory=Path(str(n)), config=config) for n, config in enumerate(configs)])
+    shown = capsys.readouterr().out
+    assert shown.count("rl.key_") == MAX_KEYS and "... and 13 more keys that differ, in runs.csv" in shown
