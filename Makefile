@@ -4,6 +4,7 @@ VENV := .venv
 PEERS := .venv-peers
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input -qq
+INSTALL := install --no-compile # a module is compiled when it is first imported; all of them would take 45 seconds
 TORCH := $(shell sed -n 's/.*"\(torch>[^"]*\)".*/\1/p' pyproject.toml)
 COMPARED := $(shell sed -n 's/^peers = \[\(.*\)\]$$/\1/p' pyproject.toml | sed 's|", *"|" "|g')
 CLEANRL := cleanrl==1.2.0 gym==0.23.1 gym-notices pygame-ce tensorboard tensorboard-data-server absl-py grpcio \
@@ -73,14 +74,14 @@ picture: ## draw docs/architecture.svg from docs/architecture.dot
 # Stamps: a later call starts at once, until pyproject.toml asks for something else.
 $(VENV)/.core: pyproject.toml | $(VENV)/bin/pip
 	@echo "installing PyTorch into $(VENV) (once; the largest part)"
-	@$(PIP) install '$(TORCH)'
+	@$(PIP) $(INSTALL) '$(TORCH)'
 	@echo "installing what evorl needs"
-	@$(PIP) install --editable .
+	@$(PIP) $(INSTALL) --editable .
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.core
 	@echo "installing what the tests need"
-	@$(PIP) install --editable '.[$(EXTRAS)]'
+	@$(PIP) $(INSTALL) --editable '.[$(EXTRAS)]'
 	@touch $@
 
 # evorl itself stays outside, and so does what would slow a peer's start; benchmarks/speed/common.py sets the path.

@@ -395,7 +395,9 @@ HUNG_UP = {
 
 
 @pytest.mark.parametrize("command", HUNG_UP.values(), ids=HUNG_UP)
-@pytest.mark.parametrize("words", [(), ("--multirun", "seed=1,2")], ids=["run", "sweep"])
+@pytest.mark.parametrize(
+    "words", [(), pytest.param(("--multirun", "seed=1,2"), marks=pytest.mark.fault)], ids=["run", "sweep"]
+)
 def test_a_run_that_nobody_reads_goes_on_to_its_end(tmp_path: Path, command: str, words: tuple[str, ...]) -> None:
     words = (*words, *TINY, "hydra.run.dir=here", "hydra.sweep.dir=here")
     done = subprocess.run(

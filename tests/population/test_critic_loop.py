@@ -35,9 +35,17 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
     return made
 
 
+LONG = ("cem_rl, told", "p_cem_rl, sac", "p_cem_rl, together", "acem_rl", "one_plus_one_rl")
+"""Those of make faults."""
+
+
 @pytest.mark.parametrize(
     ("kind", "case"),
-    [*(("synchronous", case) for case in SYNCHRONOUS), *(("asynchronous", case) for case in ASYNCHRONOUS)],
+    [
+        pytest.param(kind, case, marks=[pytest.mark.fault] * (case in LONG))
+        for kind, cases in (("synchronous", SYNCHRONOUS), ("asynchronous", ASYNCHRONOUS))
+        for case in cases
+    ],
 )
 def test_n_and_n_more_is_2n(kind: str, case: str, alone: Callable[[str, str], Path], tmp_path: Path) -> None:
     """Also in the middle of a generation, with jobs in flight that read an older replay."""
@@ -81,7 +89,9 @@ def test_with_one_slot_on_one_worker_the_order_is_that_of_one_process(tmp_path: 
     assert bits(there) == bits(here)
 
 
-@pytest.mark.parametrize("case", ASYNCHRONOUS)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.fault] * (case in LONG)) for case in ASYNCHRONOUS]
+)
 def test_an_asynchronous_run_is_repeated_from_its_journal(case: str, tmp_path: Path) -> None:
     first = evolved(tmp_path / "first", *ASYNCHRONOUS[case], *WORKERS)
     assert go(f"replay={first}", "cluster=local", f"hydra.run.dir={tmp_path / 'again'}") == 0
