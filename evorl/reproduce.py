@@ -31,14 +31,17 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 import shlex
 import signal
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 
 from evorl.cli import config
+from evorl.cli.overrides import FOLDERS, GROUPS, TUNED
 from evorl.reproduction import affected, check, overview, papers
 from evorl.reproduction.loop import Asked, check_words, reproduce
 from evorl.reproduction.parts import ROOT, Sweep, settings
 from evorl.reproduction.table import Table
+from evorl.training.experiment import Experiment
 from evorl.util.errors import BadRequest, nearest
 
 KEYS = ("profile", "runs", "out")
@@ -134,8 +137,8 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
     if profile not in table.profiles:
         choices = ", ".join(table.profiles)
         raise BadRequest(f"{profile!r} is none of {choices}{nearest(profile, table.profiles)}", "profile")
-    for key in {word.partition("=")[0] for word in also} - {*config.COMMAND_KEYS}:
-        if hint := nearest(key, KEYS):
+    for key in (word.partition("=")[0] for word in also):
+        if key.isalpha() and key not in known_keys() and (hint := nearest(key, KEYS)):
             raise BadRequest(f"unknown key{hint}", key)
     if settings(also) and not {"out", "runs"} <= {*given}:
         raise BadRequest(
@@ -143,6 +146,11 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
         )
     runs = Path(given.get("runs", ROOT / "runs" / paper / profile)).absolute()
     return Asked(name, profile, also, runs, Path(given.get("out", papers.results(name))), draw)
+
+
+def known_keys() -> set[str]:
+    """The keys of `evorl.run` that have no dot."""
+    return {*GROUPS, *FOLDERS, TUNED, *config.COMMAND_KEYS, *(one.name for one in fields(Experiment))}
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

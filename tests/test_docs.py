@@ -98,7 +98,7 @@ UNRUN = sorted(
     }
     - {*COMMANDS}
 )
-"""Runs that are too long for a test, and those within sentences."""
+"""Single runs that are too long for a test, and those within sentences."""
 
 
 @pytest.mark.parametrize("line", UNRUN)

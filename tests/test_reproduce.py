@@ -103,6 +103,8 @@ def test_the_list_tells_the_size_that_was_run(monkeypatch: pytest.MonkeyPatch) -
         (["marvin/walk", "profile=ci", "ec.sigma=1"],
          "ec.sigma=1 changes what is measured; say where runs and result go: runs=DIR out=DIR"),
         (["marvin/walk", "profile=ci", "run=here"], "run: unknown key; did you mean runs?"),
+        (["elite_replay/dqn", "profile=ci", "rl.double=true"],
+         "rl.double=true changes what is measured; say where runs and result go: runs=DIR out=DIR"),
         (["marvin/walk", "profile=ci", "ec.sigm=1", "runs=here", "out=here"],
          "ec.sigm: unknown key; did you mean ec.sigma?"),
         (["marvin/walk", "aes_rl/rules"], "one table at a time: marvin/walk or aes_rl/rules"),

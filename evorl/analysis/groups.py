@@ -57,6 +57,21 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
+@dataclass(frozen=True)
+class ScheduleValue:
+    """A value that changes with the steps, shown as ``0.003→0 in 100000``."""
+
+    start: float
+    end: float
+    steps: float
+    power: float
+    kind: str
+
+    def __str__(self) -> str:
+        shape = ("" if self.kind == "linear" else f" {self.kind}") + ("" if self.power == 1 else f" ^{self.power:g}")
+        return f"{self.start:g}→{self.end:g} in {self.steps:g}{shape}"
+
+
 class _Missing:
     def __repr__(self) -> str:
         return "MISSING"
@@ -78,7 +93,8 @@ def differences(runs: Sequence[RunRecord]) -> dict[str, list[Any]]:
     leaves = [_leaves(run) for run in runs]
     keys = sorted({key for leaf in leaves for key in leaf})
     columns = {key: [leaf.get(key, MISSING) for leaf in leaves] for key in keys}
-    return {key: column for key, column in columns.items() if len({repr(value) for value in column}) > 1}
+    varied = {key: column for key, column in columns.items() if len({repr(value) for value in column}) > 1}
+    return _fold_schedules(varied, leaves)
 
 
 def group_runs(runs: Sequence[RunRecord], by: Sequence[str] = ()) -> list[Group]:
@@ -113,7 +129,8 @@ def named_values(run: RunRecord) -> dict[str, Any]:
         flatten({"provenance": run.provenance})
         | {"folder": run.directory.absolute().parent.name}
         | {key: value for key, value in run.config.items() if not key.endswith("_target_")}
-        | _leaves(run)
+        | (leaves := _leaves(run))
+        | _schedules(leaves)
     )
 
 
@@ -202,7 +219,7 @@ def _world_name(run: RunRecord) -> str:
 def _leaves(run: RunRecord) -> dict[str, Any]:
     """Return the relevant config keys; a ``_target_`` is replaced by the chosen file (``rl``: ``ppo``)."""
     leaves: dict[str, Any] = {}
-    for key, value in _with_schedules(run.config).items():
+    for key, value in run.config.items():
         if key in IGNORED or _config_group(key) in IGNORED_GROUPS:
             continue
         if key.endswith("._target_"):
@@ -219,16 +236,24 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
     return leaves
 
 
-def _with_schedules(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with each schedule as one value: ``0.003→0 in 100000``."""
-    found = dict(config)
-    for name in [key.removesuffix(".start") for key in config if key.endswith(".start")]:
-        parts: dict[str, Any] = {part: found.get(f"{name}.{part}") for part in SCHEDULE}
-        if all(is_number(parts[part]) for part in ("start", "end", "steps")):
-            found = {key: value for key, value in found.items() if key.removeprefix(f"{name}.") not in parts}
-            text = f"{parts['start']:g}→{parts['end']:g} in {parts['steps']:g}"
-            text += " cosine" if parts["kind"] == "cosine" else ""
-            found[name] = text + (f" ^{parts['power']:g}" if parts["power"] not in (None, 1) else "")
+def _fold_schedules(varied: dict[str, list[Any]], leaves: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Put a schedule of which several keys differ into one column; one key alone stays a number."""
+    for name in {key for leaf in leaves for key in _schedules(leaf)}:
+        parts = {name, *(f"{name}.{part}" for part in SCHEDULE)}
+        if len(parts & {*varied}) > 1:
+            varied = {key: column for key, column in varied.items() if key not in parts}
+            varied[name] = [_schedules(leaf).get(name, leaf.get(name, MISSING)) for leaf in leaves]
+    return dict(sorted(varied.items()))
+
+
+def _schedules(leaf: Mapping[str, Any]) -> dict[str, ScheduleValue]:
+    """The schedules (`evorl.util.schedule.Anneal`) of a config, by key."""
+    found = {}
+    for name in (key.removesuffix(".start") for key in leaf if key.endswith(".start")):
+        parts = {key.removeprefix(f"{name}."): value for key, value in leaf.items() if key.startswith(f"{name}.")}
+        kind, numbers = parts.pop("kind", None), {"power": 1, **parts}
+        if {*numbers} == {*SCHEDULE} - {"kind"} and all(map(is_number, numbers.values())):
+            found[name] = ScheduleValue(**numbers, kind=kind or "linear")
     return found
 
 

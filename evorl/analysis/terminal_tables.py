@@ -33,7 +33,7 @@ def print_tables(
     _, names = short_names([*runs, *pending])
     for world, several in members.items():
         every = group_runs(several, by)
-        groups = [replace(one, values=dict(islice(one.values.items(), MAX_KEYS))) for one in every]
+        groups = [replace(one, values=dict(islice(one.values.items(), len(by) or MAX_KEYS))) for one in every]
         left = len(every[0].values) - len(groups[0].values)
         if len(groups) < len(several):
             _print(f"{world}: groups", terminal_columns(group_rows(groups)), stream or sys.stdout)
@@ -48,7 +48,7 @@ def _print(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO, keys_l
     else:
         print("\n".join([title, *_lines(shown)]), file=stream)
     more = [f"... and {left} more"] if left > 0 else []
-    more += [f"... and {keys_left} more keys that differ, in runs.csv"] if keys_left else []
+    more += [f"... and {keys_left} more keys that differ; the tables of evorl.report have all"] if keys_left else []
     print("".join(f"{line}\n" for line in more), file=stream)
 
 

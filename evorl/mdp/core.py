@@ -294,7 +294,7 @@ class World(ABC):
 
     @property
     def longest_episode(self) -> int | None:
-        """Environment steps after which an episode is truncated at the latest; None if there is no such number."""
+        """Decisions after which an episode is truncated at the latest; None if that is not known."""
         return None
 
     def close(self) -> None:  # noqa: B027 (most worlds hold nothing)

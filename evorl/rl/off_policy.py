@@ -50,7 +50,7 @@ class OffPolicy(ReplayLearner[H]):
 
     def __init__(self, hyper: H, spec: Spec, seed: int, device: torch.device) -> None:
         if not isinstance(spec.action, Box) or not np.isfinite([spec.action.low, spec.action.high]).all():
-            kind = type(spec.action).__name__
+            kind = "Box without them" if isinstance(spec.action, Box) else type(spec.action).__name__
             raise BadRequest(
                 f"this learner needs a Box action with finite bounds, and the world has a {kind}; rl=ppo takes any",
                 "mdp",

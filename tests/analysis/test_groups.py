@@ -117,6 +117,23 @@ def test_a_schedule_is_one_value() -> None:
     ]  # fmt: skip
 
 
+def test_what_one_key_of_a_schedule_tells_is_a_number() -> None:
+    falling = {"rl.lr.start": 3e-3, "rl.lr.end": 0, "rl.lr.steps": 1e5}
+    assert [label for label, _ in labels(*(falling | {"rl.lr.start": start} for start in (1e-2, 1e-5)))] == [
+        "rl.lr.start=1e-05", "rl.lr.start=0.01",
+    ]  # fmt: skip
+    near = [falling | {"rl.lr.start": n, "rl.lr.steps": 1_000_000 + n} for n in (0, 1)]
+    assert len(labels(PPO, *near)) == 3  # unlike values that are shown alike
+
+
+def test_what_is_no_schedule_is_left_alone() -> None:
+    other = {"mdp.kwargs.start": 1, "mdp.kwargs.end": 2, "mdp.kwargs.steps": 3, "mdp.kwargs.colour": "red"}
+    named = {"rl.lr.start": 1, "rl.lr.end": 2, "rl.lr.steps": 3, "rl.lr.power": "high"}
+    for one in (other, named):
+        varied = differences(runs(one, {key: f"{value}!" for key, value in one.items()}))
+        assert {*varied} == {*one}
+
+
 def test_a_label_has_no_key_that_its_runs_lack() -> None:
     assert [label for label, _ in labels(PPO, {**A2C, "rl.eps": 1}, {**A2C, "rl.eps": 2})] == [
         "rl=A2C, rl.eps=1", "rl=A2C, rl.eps=2", "rl=PPO",

@@ -186,10 +186,11 @@ def wrong_value(value: Any) -> str:
 @STEP
 @pytest.mark.parametrize("group", GROUPS)
 def test_values_of_a_wrong_type(group: str, step: int, capsys: pytest.CaptureFixture[str]) -> None:
-    for key, value, base in LEAVES[::step]:
-        if key.partition(".")[0] == group and key not in UNTYPED and not key.startswith(FREE):
-            text = refusal([*base, f"{key}={wrong_value(value)}"], capsys)
-            assert text.startswith(f"evorl: {key.removesuffix('._target_')}: "), (key, text)
+    found = [one for one in LEAVES if one.key.partition(".")[0] == group]
+    typed = [one for one in found if one.key not in UNTYPED and not one.key.startswith(FREE)]
+    for key, value, base in typed[::step]:
+        text = refusal([*base, f"{key}={wrong_value(value)}"], capsys)
+        assert text.startswith(f"evorl: {key.removesuffix('._target_')}: "), (key, text)
 
 
 @pytest.mark.parametrize(

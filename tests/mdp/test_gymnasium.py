@@ -303,6 +303,26 @@ def test_a_cap_shortens_episodes_and_never_lengthens_them(world: Gymnasium, step
     arena.close()
 
 
+@pytest.mark.parametrize(
+    ("words", "decisions"),
+    [
+        ({}, 200),
+        ({"time_limit": 50}, 50),
+        ({"frame_skip": 3}, 67),
+        ({"kwargs": {"max_episode_steps": 50}, "frame_skip": 4}, 13),
+    ],
+)
+def test_the_longest_episode_is_as_long_as_it_says(words: dict[str, Any], decisions: int) -> None:
+    world = Gymnasium(id="Pendulum-v1", **words)
+    assert world.longest_episode == decisions
+    arena = world.arena(1, Episodes(0))
+    for n in range(1, decisions + 1):
+        arena.send(np.zeros(1, np.int64), np.zeros((1, 1), np.float32))
+        ended = arena.recv().truncated[0]
+        assert bool(ended) == (n == decisions)
+    arena.close()
+
+
 def test_capped_refuses_other_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadRequest, match="max_episode_steps is a keyword"):
         Gymnasium(kwargs={"max_episode_steps": 9}).capped(3)

@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from critic_runs import ASYNCHRONOUS, CRITIC, SYNCHRONOUS, WORKERS, bits, check_critics, evolved, jobs
+from critic_runs import ASYNCHRONOUS, CRITIC, QUICK, SYNCHRONOUS, WORKERS, bits, check_critics, evolved, jobs
 from evolution_runs import journal
 from harness import experiment_of, fingerprint, go, newest
 from mutating import check_notices, mutate
@@ -231,6 +231,15 @@ def test_what_is_refused(words: tuple[str, ...], says: str, tmp_path: Path, caps
     words = ("mdp=pendulum", "mdp.time_limit=50", "ec=aes_rl", *words)
     assert go(*words, "record.tensorboard=false", f"hydra.run.dir={tmp_path / 'run'}") == 2
     assert says in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_an_episode_of_unknown_length_that_does_not_fit_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evorl.mdp.gymnasium.world.Gymnasium.longest_episode", None)
+    words = (*QUICK, "rl=td3", "ec=aes_rl", "rl.capacity=64", "rl.horizon=1", f"hydra.run.dir={tmp_path / 'run'}")
+    assert go(*words) == 1
+    assert "an episode of 50 decisions needs rl.capacity=100 or more" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------ what others make of it

@@ -117,11 +117,18 @@ class Gymnasium(World):
             raise BadRequest("max_episode_steps is a keyword of this environment; give mdp.time_limit instead")
         if environment_spec(self.id).additional_wrappers:
             raise BadRequest(f"{self.id} is registered with additional wrappers, which may count steps differently")
-        return replace(self, time_limit=min(steps, self.longest_episode or steps))
+        return replace(self, time_limit=min(steps, self._limit or steps))
+
+    @property
+    def _limit(self) -> int | None:
+        """Steps of the environment, of which a decision takes ``frame_skip``."""
+        return self.time_limit or cast(int | None, environment_spec(self.id).max_episode_steps)
 
     @property
     def longest_episode(self) -> int | None:
-        return self.time_limit or cast(int | None, environment_spec(self.id).max_episode_steps)
+        steps: Any = self.kwargs.get("max_episode_steps", self._limit)
+        counted = isinstance(steps, int) and not environment_spec(self.id).additional_wrappers
+        return int(-(-steps // self.frame_skip)) if counted else None
 
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         if not self.simulated and self.uses_vector_env:
