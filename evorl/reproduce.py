@@ -36,7 +36,7 @@ from pathlib import Path
 from types import FrameType
 
 from evorl.cli import config
-from evorl.cli.overrides import FOLDERS, GROUPS, TUNED
+from evorl.cli.overrides import TUNED
 from evorl.reproduction import affected, check, overview, papers
 from evorl.reproduction.loop import Asked, check_words, reproduce
 from evorl.reproduction.parts import ROOT, Sweep, settings
@@ -137,8 +137,9 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
     if profile not in table.profiles:
         choices = ", ".join(table.profiles)
         raise BadRequest(f"{profile!r} is none of {choices}{nearest(profile, table.profiles)}", "profile")
+    known = {TUNED, *config.COMMAND_KEYS, *(one.name for one in fields(Experiment))}
     for key in (word.partition("=")[0] for word in also):
-        if key.isalpha() and key not in known_keys() and (hint := nearest(key, KEYS)):
+        if key.isalpha() and key not in known and (hint := nearest(key, KEYS)):
             raise BadRequest(f"unknown key{hint}", key)
     if settings(also) and not {"out", "runs"} <= {*given}:
         raise BadRequest(
@@ -146,11 +147,6 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
         )
     runs = Path(given.get("runs", ROOT / "runs" / paper / profile)).absolute()
     return Asked(name, profile, also, runs, Path(given.get("out", papers.results(name))), draw)
-
-
-def known_keys() -> set[str]:
-    """The keys of `evorl.run` that have no dot."""
-    return {*GROUPS, *FOLDERS, TUNED, *config.COMMAND_KEYS, *(one.name for one in fields(Experiment))}
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

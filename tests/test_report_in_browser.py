@@ -24,7 +24,7 @@ PATIENCE_MS = 120_000
 pytestmark = [
     pytest.mark.fault,
     pytest.mark.timeout(1500),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium, which `make faults` installs as root"),
 ]
 
 

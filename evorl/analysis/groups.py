@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from evorl.analysis.runs import RunRecord, flatten, is_number
 from evorl.util.errors import BadRequest, nearest
+from evorl.util.schedule import Anneal
 
 IGNORED = ("seed", "resume", "replay")
 """Keys that identify a repetition or a path, not an experiment."""
@@ -18,8 +19,8 @@ SCALE_GROUPS = ("budget", "cluster")
 """Config groups of the amount and place of work. They separate runs only where one seed occurs twice otherwise."""
 GENERIC = {"gymnasium": "mdp.id", "problem": "mdp.id", "atari": "mdp.game", "atari_noframeskip": "mdp.game"}
 """Config files of many worlds, and the key that chooses one."""
-SCHEDULE = ("start", "end", "steps", "kind", "power")
-"""The keys of a value that changes with the steps (`evorl.util.schedule.Anneal`)."""
+SCHEDULE = {one.name for one in fields(Anneal)}
+"""The keys of a value that changes with the steps."""
 MAX_LABEL = 57
 """Most characters of a label."""
 
@@ -55,21 +56,6 @@ def format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(format_value(item) for item in value)}]"
     return str(value)
-
-
-@dataclass(frozen=True)
-class ScheduleValue:
-    """A value that changes with the steps, shown as ``0.003→0 in 100000``."""
-
-    start: float
-    end: float
-    steps: float
-    power: float
-    kind: str
-
-    def __str__(self) -> str:
-        shape = ("" if self.kind == "linear" else f" {self.kind}") + ("" if self.power == 1 else f" ^{self.power:g}")
-        return f"{self.start:g}→{self.end:g} in {self.steps:g}{shape}"
 
 
 class _Missing:
@@ -129,8 +115,8 @@ def named_values(run: RunRecord) -> dict[str, Any]:
         flatten({"provenance": run.provenance})
         | {"folder": run.directory.absolute().parent.name}
         | {key: value for key, value in run.config.items() if not key.endswith("_target_")}
-        | (leaves := _leaves(run))
-        | _schedules(leaves)
+        | _leaves(run)
+        | _schedules(run.config)
     )
 
 
@@ -238,22 +224,23 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
 
 def _fold_schedules(varied: dict[str, list[Any]], leaves: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Put a schedule of which several keys differ into one column; one key alone stays a number."""
-    for name in {key for leaf in leaves for key in _schedules(leaf)}:
+    schedules = [_schedules(leaf) for leaf in leaves]
+    for name in {name for one in schedules for name in one}:
         parts = {name, *(f"{name}.{part}" for part in SCHEDULE)}
         if len(parts & {*varied}) > 1:
             varied = {key: column for key, column in varied.items() if key not in parts}
-            varied[name] = [_schedules(leaf).get(name, leaf.get(name, MISSING)) for leaf in leaves]
+            varied[name] = [one.get(name, leaf.get(name, MISSING)) for one, leaf in zip(schedules, leaves, strict=True)]
     return dict(sorted(varied.items()))
 
 
-def _schedules(leaf: Mapping[str, Any]) -> dict[str, ScheduleValue]:
-    """The schedules (`evorl.util.schedule.Anneal`) of a config, by key."""
+def _schedules(leaf: Mapping[str, Any]) -> dict[str, Anneal]:
+    """The schedules of a config, by key."""
     found = {}
     for name in (key.removesuffix(".start") for key in leaf if key.endswith(".start")):
         parts = {key.removeprefix(f"{name}."): value for key, value in leaf.items() if key.startswith(f"{name}.")}
-        kind, numbers = parts.pop("kind", None), {"power": 1, **parts}
-        if {*numbers} == {*SCHEDULE} - {"kind"} and all(map(is_number, numbers.values())):
-            found[name] = ScheduleValue(**numbers, kind=kind or "linear")
+        numbers = [value for part, value in parts.items() if part != "kind"]
+        if {"start", "end", "steps"} <= {*parts} <= SCHEDULE and all(map(is_number, numbers)):
+            found[name] = Anneal(**parts)
     return found
 
 

@@ -28,6 +28,11 @@ class Anneal:
         if not all(map(math.isfinite, (self.start, self.end, self.steps))):
             raise ValueError("start, end and steps must be finite")
 
+    def __str__(self) -> str:
+        """In tables: ``0.003→0 in 100000``."""
+        shape = ("" if self.kind == "linear" else f" {self.kind}") + ("" if self.power == 1 else f" ^{self.power:g}")
+        return f"{self.start:g}→{self.end:g} in {self.steps:g}{shape}"
+
 
 Schedule = NonNegative | Anneal
 
