@@ -23,6 +23,7 @@ from typing import Any
 import cluster_toys as toys
 import evolution_runs as evolving
 import numpy as np
+import psutil
 import pytest
 import zmq
 from harness import QUICK, ROOT, WORLDS, experiment_of, fingerprint, go, parent, relatives, rows, start, title, train_in
@@ -91,6 +92,16 @@ def test_what_members_answer_does_not_depend_on_who_dies(spawn: Callable[..., An
         assert all((one == big).all() for one in group.all("echo", big))
         assert [*group.map("echo", ((i,) for i in range(20)))] == [*range(20)]
     assert [state["sum"] for state in group.states()] == [state["sum"] for state in alone.states()]
+    until(lambda: not zombies())
+
+
+def zombies() -> list[int]:
+    """The processes below this one that have ended and were not waited for."""
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            found += [one.pid] * (one.status() == psutil.STATUS_ZOMBIE)
+    return found
 
 
 @pytest.mark.fault

@@ -2,15 +2,13 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
-import psutil
 import pytest
 
 from evorl.record import hardware, metrics
@@ -43,25 +41,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     assert process.returncode == 0
 
 
-def alone() -> None:
-    """Wait until the workers of tests before this one are gone, which a busy machine takes a moment for."""
-    last = time.monotonic() + 60
-    while any(re.search("worker|learner", name) for name in below()):
-        assert time.monotonic() < last, below()
-        time.sleep(0.05)
-
-
-def below() -> list[str]:
-    """The names of the processes below this one."""
-    names = []
-    for one in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            names.append(one.name())
-    return names
-
-
 def test_each_process_has_its_processor_time_and_memory(tmp_path: Path) -> None:
-    alone()
     reader = Hardware(tmp_path)
     others = "hardware/memory_others" in reader.read()  # tests before this one may have left some
     began, spent = time.monotonic(), time.process_time()

@@ -113,8 +113,11 @@ def _own_ray(driver: socket.socket, options: dict[str, Any], directory: str) -> 
         signal.signal(number, signal.SIG_IGN)
     try:
         child = fork(partial(_run_ray, driver, options, os.getpid()), keep=driver.fileno())
-        readable([driver, os.pidfd_open(child)])  # until the driver or Ray is gone
+        ray = os.pidfd_open(child)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans that it inherits leave no zombies
+        readable([driver, ray])  # until one of them is gone
     finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _kill_children()
         with suppress(OSError):
             driver.shutdown(socket.SHUT_WR)  # tells a living driver
