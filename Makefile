@@ -35,7 +35,7 @@ test: $(VENV)/.all ## set up, then every check of a landing
 	@$(MAKE) --no-print-directory --jobs 2 check tests
 
 tests: $(VENV)/.all compiler
-	@$(PY) -m pytest -n 2 -m "not learn and not fault" $(ARGS)
+	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use
 
@@ -50,6 +50,9 @@ learn: $(VENV)/.all ## the long learning tests
 
 faults: $(VENV)/.all compiler browser ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)
+
+gpu: $(VENV)/.all ## the tests of a machine with a GPU
+	@$(PY) -m pytest -m gpu $(ARGS)
 
 # What pip does not bring: root gets it, others are told what is skipped without it.
 installed = command -v $(1) > /dev/null \

@@ -18,6 +18,12 @@ settings.register_profile("unhurried", deadline=None)  # how long an example tak
 settings.load_profile("unhurried")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Other tests than those of a GPU compare bits with the CPU's, and ``device=auto`` would take a GPU."""
+    if config.getoption("markexpr") != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_collection_finish() -> None:
     """What is imported by now stays for all tests: the garbage collector need not look through it again and again."""
     gc.collect()

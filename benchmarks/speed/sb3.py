@@ -111,7 +111,9 @@ class Trunk(BaseFeaturesExtractor):
         return out
 
 
-def model(world: str, envs: int, threads: int, ppo: dict[str, Any], seed: int = 0, **net: Any) -> PPO:
+def model(
+    world: str, envs: int, threads: int, ppo: dict[str, Any], seed: int = 0, device: str = "cpu", **net: Any
+) -> PPO:
     torch.set_num_threads(threads)
     games = PongGames(envs, seed) if world == "pong" else make_vec_env(world, envs, seed)
     policy: dict[str, Any] = {}
@@ -122,7 +124,7 @@ def model(world: str, envs: int, threads: int, ppo: dict[str, Any], seed: int = 
         trunk = {"hidden": net["hidden"], "activation": policy["activation_fn"]}
         policy |= {"net_arch": [], "features_extractor_class": Trunk, "features_extractor_kwargs": trunk}
     arguments = {name: scheduled(value) for name, value in ppo.items()}
-    return PPO("MlpPolicy", games, policy_kwargs=policy, seed=seed, device="cpu", **arguments)
+    return PPO("MlpPolicy", games, policy_kwargs=policy, seed=seed, device=device, **arguments)
 
 
 def scheduled(value: Any) -> Any:
@@ -135,18 +137,24 @@ def scheduled(value: Any) -> Any:
 
 
 def off_policy(
-    world: str, threads: int, algorithm: str, arguments: dict[str, Any], hidden: list[int], seed: int = 0
+    world: str,
+    threads: int,
+    algorithm: str,
+    arguments: dict[str, Any],
+    hidden: list[int],
+    seed: int = 0,
+    device: str = "cpu",
 ) -> BaseAlgorithm:
     """TD3, SAC or DQN, one gradient step for each environment step."""
     torch.set_num_threads(threads)
-    env, policy = games(world, seed), {"net_arch": hidden}
+    env, more = games(world, seed), {"policy_kwargs": {"net_arch": hidden}, "seed": seed, "device": device}
     if algorithm == "DQN":
-        return DQN(arguments.pop("policy"), env, policy_kwargs=policy, seed=seed, device="cpu", **arguments)
+        return DQN(arguments.pop("policy"), env, **more, **arguments)
     if algorithm == "SAC":
-        return SAC("MlpPolicy", env, policy_kwargs=policy, seed=seed, device="cpu", **arguments)
+        return SAC("MlpPolicy", env, **more, **arguments)
     size = env.action_space.shape
     noise = NormalActionNoise(np.zeros(size), 0.1 * np.ones(size))
-    return TD3("MlpPolicy", env, policy_kwargs=policy, seed=seed, device="cpu", action_noise=noise, **arguments)
+    return TD3("MlpPolicy", env, action_noise=noise, **more, **arguments)
 
 
 def games(world: str, seed: int) -> VecEnv:

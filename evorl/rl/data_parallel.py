@@ -93,7 +93,7 @@ class Collective:
         self.stale = True  # whether the other learners' tensors are not known to equal those of learner 0
         self.step = Step("")
         self.wait_seconds = self.reduce_seconds = 0.0
-        self._nccl = device.type == "cuda"
+        self._nccl, self._device = device.type == "cuda", device
         met = dist.FileStore(store, size)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else it listens where other machines can reach it
         kind = dist.ProcessGroupNCCL if self._nccl else dist.ProcessGroupGloo
@@ -101,7 +101,7 @@ class Collective:
             self._group = kind(met, rank, size, JOIN)
         except RuntimeError as error:
             raise ConnectionError(str(error)) from None
-        self._wait(self._group.barrier, dist.BarrierOptions())  # from now on nobody needs the store
+        self._meet()  # from now on nobody needs the store
 
     def take(self, learner: Parallel, step: Step, given: Sequence[Tensor]) -> dict[str, Tensor]:
         """Take a gradient step on this learner's rows; return the statistics of the whole minibatch."""
@@ -128,7 +128,7 @@ class Collective:
     def _total(self, x: Tensor) -> Tensor:
         """The sum over all learners, in place: the same bits in each."""
         began = time.monotonic()
-        self._wait(self._group.barrier, dist.BarrierOptions())
+        self._meet()
         met = time.monotonic()
         self._wait(self._group.allreduce, dist.AllreduceOptions(), [x])
         self.wait_seconds += met - began
@@ -140,6 +140,12 @@ class Collective:
         for x in learner.tensors():
             self._wait(self._group.broadcast, dist.BroadcastOptions(), [x])
         self.stale = False
+
+    def _meet(self) -> None:
+        options = dist.BarrierOptions()
+        if self._nccl:
+            options.device_ids = [self._device.index]  # else nccl guesses it, with a warning
+        self._wait(self._group.barrier, options)
 
     def _wait(self, operation: Callable[..., Any], options: Any, *given: Any) -> None:
         """Raises ConnectionError where another learner has ended."""

@@ -1,22 +1,12 @@
-"""What a GPU changes: nothing but where the numbers are.
-
-A second memory stands in for one everywhere; what a GPU itself computes is skipped where there is none.
-"""
+"""What a GPU changes: nothing but where the numbers are. A second memory stands in for one; see test_gpu.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import second_memory
-import torch
-from harness import MINDS, QUICK, fingerprint, go
-
-from evorl.record import checkpoint
-
-# what a GPU computes only a GPU can show
-on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+from harness import MINDS, fingerprint, go
 
 LITTLE = ("record.tensorboard=false", "eval.episodes=1", "eval.every=0", "rl.slots=2", "rl.horizon=8")
 LEARNERS: dict[str, tuple[str, ...]] = {
@@ -26,12 +16,6 @@ LEARNERS: dict[str, tuple[str, ...]] = {
     "gradients": (*MINDS["cartpole"], "rl=a3c"),
     "images": ("mdp=atari", "mdp.time_limit=8", "rl.minibatch=8"),
 }
-
-
-def newest(run: Path) -> dict[str, Any]:
-    found = checkpoint.newest(run)
-    assert found is not None
-    return dict(found[1]["run"]["learner"])
 
 
 @pytest.mark.parametrize("name", LEARNERS)
@@ -47,18 +31,3 @@ def test_a_run_in_another_memory_has_the_bits_of_the_cpu(tmp_path: Path, name: s
     assert fingerprint(there) == fingerprint(here)
     assert performed["mse_loss_backward"] > 0, "it learns there"
     assert [name for name in performed if name.startswith("act on")] == ["act on second"]
-
-
-@on_a_gpu
-@pytest.mark.parametrize("extra", [(), ("rl.net.lstm=8",), ("rl.normalize_inputs=whiten",)], ids=["", "lstm", "whiten"])
-def test_a_run_on_a_gpu_trains_stops_and_goes_on(tmp_path: Path, extra: tuple[str, ...]) -> None:
-    words = ("mdp=pendulum", *QUICK, *extra, "device=cuda", f"hydra.run.dir={tmp_path / 'run'}")
-    assert go(*words, "budget.steps=512") == 0
-    begun = newest(tmp_path / "run")
-    assert go(f"resume={tmp_path / 'run'}", "budget.steps=1024") == 0
-    ended = newest(tmp_path / "run")
-    weights = begun["policy"]
-    assert any(
-        not torch.equal(torch.as_tensor(ended["policy"][name]), torch.as_tensor(x)) for name, x in weights.items()
-    )
-    assert all(torch.isfinite(torch.as_tensor(x)).all() for x in ended["policy"].values())
