@@ -3,13 +3,16 @@
 A small network's update is a few hundred tiny operations, and most of its time is their overhead.
 Autograd still derives every gradient: `Trace` lets it run once and tapes the operations it performed,
 forward and backward; `capture` calls the same kernels in the same order (`evorl.nets.compiled` makes code of them).
+On a GPU it is a CUDA graph: launching each of these operations would take longer than what it computes.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
@@ -19,15 +22,18 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 Result = TypeVar("Result", tuple[Tensor, ...], dict[str, Tensor])
 
+_MOVE = torch.ops.aten._to_copy.default
 _BOOKKEEPING = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)  # autograd's, no arithmetic
 
 
 def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., Result]:
     """A replay of ``function`` for arguments of exactly the example's shapes and dtypes; see `Trace`.
 
-    Raises RuntimeError for the gradient of a convolution, whose arguments the tracer does not know.
+    Raises RuntimeError for the gradient of a convolution on the CPU, whose arguments the tracer does not know.
     """
     record = Trace.of(function, *example)
+    if all(x.is_cuda for x in record.example):  # a graph would freeze the value of a number elsewhere
+        return in_place(record, *cuda_graph(record))
     # torch.jit.trace would keep its functions for ever, megabytes for each learner that a population trains; it is
     # deprecated, too, for torch.export, which has no executor as light as this one
     tracer = cast(Any, torch._C)
@@ -43,6 +49,51 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
         return named_results(names, out)
 
     return replay
+
+
+_graphs = threading.Lock()  # all graphs share their memory, and each has its own arguments
+
+
+def in_place(record: Trace, run: Callable[[], None], results: tuple[Tensor, ...]) -> Callable[..., Any]:
+    """A replay by ``run``, which computes ``results`` of the record's example, always in the same memory.
+
+    Arguments are copied into the example, what a function writes in place is copied back.
+    """
+    inside = list(record.example)
+    written = [number for number, x in enumerate(inside) if _memory(x) in record.written]
+    names = record.names
+
+    def replay(*arguments: Tensor) -> Any:
+        with torch.no_grad(), _graphs:
+            torch._foreach_copy_(inside, arguments)
+            run()
+            for number in written:
+                arguments[number].copy_(inside[number])
+            return named_results(names, tuple(x.clone() for x in results))
+
+    return replay
+
+
+def cuda_graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
+    """What launches all of a record's operations on its example at once, and the tensors that it fills."""
+    record, graph, stream = record.of_one_device(), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.no_grad(), _graphs:
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            record.perform(*record.example)  # libraries take their own memory at their first call, not within a graph
+        shared = _first_graph().pool()  # one graph runs at a time, and results, which stay, have places of their own
+        with torch.cuda.graph(graph, pool=shared, stream=stream, capture_error_mode="thread_local"):
+            results = record.perform(*record.example)
+    return graph.replay, results
+
+
+@cache
+def _first_graph() -> torch.cuda.CUDAGraph:
+    """It keeps the memory of all others from being given back when the last of them is gone."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        torch.zeros(1, device="cuda")
+    return graph
 
 
 class TraceCache:
@@ -110,13 +161,44 @@ class Trace:
         def present(x: Any) -> Any:
             return now.get(id(x), x) if isinstance(x, Tensor) else x
 
-        for operation, args, kwargs, out in self.calls:
+        for (operation, args, kwargs, out), done in zip(self.calls, self._last_needed, strict=True):
             if operation in _BOOKKEEPING:
                 now[id(out)] = present(args[0])
-                continue
-            new = operation(*tree_map(present, args), **tree_map(present, kwargs))
-            now.update({id(o): n for o, n in zip(tree_leaves(out), tree_leaves(new), strict=True)})
+            else:
+                new = operation(*tree_map(present, args), **tree_map(present, kwargs))
+                now.update({id(o): n for o, n in zip(tree_leaves(out), tree_leaves(new), strict=True)})
+            for one in done:  # else all of them would be in memory at once
+                del now[one]
         return tuple(present(x) for x in self.results)
+
+    @cached_property
+    def _last_needed(self) -> list[list[int]]:
+        """For each operation, the tensors that nothing after it needs."""
+        made = {id(x) for x in self.example}
+        last = dict[int, int]()
+        for number, (_, args, kwargs, out) in enumerate(self.calls):
+            made |= {id(x) for x in tree_leaves(out)}
+            last |= {id(x): number for x in tree_leaves((args, kwargs, out)) if id(x) in made}
+        found: list[list[int]] = [[] for _ in self.calls]
+        for one in last.keys() - {id(x) for x in self.results}:
+            found[last[one]].append(one)
+        return found
+
+    def of_one_device(self) -> Trace:
+        """The record for arguments on a GPU: what comes from the CPU is constant, and was moved when this was made."""
+        moved = [one.operation is _MOVE and one.args[0].device.type == "cpu" for one in self.calls]
+        assert not {_memory(one.out) for one, was in zip(self.calls, moved, strict=True) if was} & self.written
+        return replace(self, calls=[one for one, was in zip(self.calls, moved, strict=True) if not was])
+
+    @cached_property
+    def written(self) -> set[int]:
+        """The memory that operations write in place; versions of tensors do not tell, since Adam's kernel sets none."""
+        found = list[Any]()
+        for operation, args, kwargs, _ in self.calls:
+            arguments = operation._schema.arguments
+            given = {**{one.name: x for one, x in zip(arguments, args, strict=False)}, **kwargs}
+            found += tree_leaves([given.get(one.name) for one in arguments if one.is_write])
+        return {_memory(x) for x in found if isinstance(x, Tensor)}
 
     @property
     def text(self) -> str:
@@ -134,6 +216,11 @@ class Trace:
             lines.append(f"{operation} {tree_map(name, args)} {tree_map(name, kwargs)}")
             called.update({id(x): f"%{i}.{j}" for j, x in enumerate(tree_leaves(out))})
         return "\n".join([*lines, f"{self.names} {[name(x) for x in self.results]}"])
+
+
+def _memory(x: Tensor) -> int:
+    """Where a tensor and its views are."""
+    return x.untyped_storage().data_ptr()
 
 
 class _Tape(TorchDispatchMode):

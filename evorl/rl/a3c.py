@@ -58,12 +58,7 @@ class Learner(a2c.Learner):
         columns = self._columns(batch, (batch.action, log_prob, value, advantage.sum(-1), target))
         rows = torch.arange(columns[0].shape[0 if batch.carry is None else 1], device=self.device)
         arguments = (self.theta, self.entropy_coef, self.critic_coef, rows, *columns)
-        light = self.policy.light
-        found = (
-            self._updates.replay(self._gradient_and_stats, *arguments)
-            if light
-            else self._gradient_and_stats(*arguments)
-        )
+        found = self._replay(self._gradient_and_stats, *arguments)
         stats = {name: float(x) for name, x in found.items() if name != "gradient"}
         stats["value/explained_variance"] = float(explained_variance(value, target))
         return Gradient(found["gradient"], stats)

@@ -113,7 +113,7 @@ class Learner(ReplayLearner[H]):
         self.support = torch.linspace(*hyper.support, hyper.atoms, device=device)
         self.noise_size = noise_size(self.policy)
         # evaluations of the stochastic policy explore as training does in the end
-        self.epsilon = torch.tensor(scheduled(hyper.epsilon, math.inf), device=device)
+        self.epsilon = torch.full((), scheduled(hyper.epsilon, math.inf), device=device)
         self.spread = torch.zeros((), device=device)
         self.extra = (self.epsilon, self.spread)
         self.exploration, self.beta = scheduled(hyper.epsilon, 0), scheduled(hyper.beta, 0)

@@ -171,9 +171,13 @@ class NetworkLearner(Generic[H]):
         if isinstance(self.collective, Leader):
             return self.collective.take_step(self, step, given)
         plain = [x.tensor if isinstance(x, Split) else x for x in given]
-        if not self.policy.light:  # steps through time or images take longer than handing over what they do
-            return step(*plain)
-        return self._updates.replay(step, *plain)
+        return self._replay(step, *plain)
+
+    def _replay(self, step: Callable[..., dict[str, Tensor]], *given: Tensor) -> dict[str, Tensor]:
+        """``step(*given)``, by a replay where handing over its operations takes a part of the time."""
+        if not self.policy.light and self.device.type != "cuda":  # through time, or of images
+            return step(*given)
+        return self._updates.replay(step, *given)
 
     def _mean(self, x: Tensor) -> Tensor:
         """The mean over a minibatch, of a mean over this learner's share of it."""
@@ -185,7 +189,7 @@ class NetworkLearner(Generic[H]):
         Of stacked networks, gradient, theta, m, v [K, D], each has its own norm [K]; they share the step count t [].
         """
         norm, gradient = self._clipped(gradient)
-        step = adam if self.policy.light else fused_adam  # light networks are captured
+        step = adam if self.policy.light else fused_adam  # which `capture` cannot record on the CPU
         step(theta, gradient, m, v, t, lr, self.hyper.adam_epsilon)
         return norm
 

@@ -67,7 +67,7 @@ class OffPolicy(ReplayLearner[H]):
             "v": torch.zeros_like(self.phi),
             "t": torch.zeros_like(self.lr),
         }
-        self.random = torch.tensor(False, device=device)  # true in members' copies during the warm-up
+        self.random = torch.zeros((), dtype=torch.bool, device=device)  # true in members' copies during the warm-up
         self.extra = (self.random,)
 
     def _build_policy(self, spec: Spec) -> Policy:

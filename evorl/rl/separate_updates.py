@@ -109,7 +109,8 @@ def _follow_critic(
 
 def _draw_for_actor(learner: AnyLearner, reading: Reading, individual: int, first: int, count: int) -> Drawn:
     words = ("actor", individual)
-    noise = learner.draw_noise(first, count, *words) if learner.actor_noise else torch.zeros(count, 0)
+    none = torch.zeros(count, 0, device=learner.device)
+    noise = learner.draw_noise(first, count, *words) if learner.actor_noise else none
     return noise, learner.states(reading, first, count, *words)
 
 

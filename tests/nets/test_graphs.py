@@ -1,0 +1,33 @@
+"""Replays in place, as those of CUDA graphs are. Whole runs are in training/test_device.py and test_gpu.py."""
+
+from __future__ import annotations
+
+import second_memory
+import torch
+from torch import Tensor
+
+
+def test_what_a_step_writes_is_written_into_the_arguments_that_it_is_given() -> None:
+    def step(weight: Tensor, moment: Tensor, x: Tensor) -> dict[str, Tensor]:
+        leaf = weight.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad((leaf * x).square().sum(), leaf)
+        moment[:2].mul_(0.5).add_(gradient[:2])  # through a view
+        torch._fused_adam_(
+            [weight], [gradient], [moment.clone()], [moment.square()], [], [torch.ones(())],
+            lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.0, eps=1e-8, amsgrad=False, maximize=False,
+        )  # fmt: skip
+        return {"norm": gradient.norm(), "moment": moment}
+
+    def arguments(seed: int) -> list[Tensor]:
+        return list(torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)))
+
+    replay, found = second_memory.graphed(step, *arguments(0)), []
+    for seed in (1, 2, 3):
+        given, expected = arguments(seed), arguments(seed)
+        found.append((replay(*given), step(*expected)))
+        assert all(torch.equal(x, y) for x, y in zip(given, expected, strict=True))
+        assert torch.equal(given[2], arguments(seed)[2])
+    for stats, expected in found:  # later replays do not change them
+        assert stats.keys() == expected.keys()
+        assert torch.equal(stats["norm"], expected["norm"])
+    assert torch.equal(found[0][0]["moment"], found[0][1]["moment"])
