@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from evorl.nets import capture
-from evorl.nets.capture import Trace, TraceCache, in_place
+from evorl.nets.capture import InPlace, Trace, TraceCache
 from evorl.rl import network_learner
 from evorl.rl.network_learner import NetworkLearner
 
@@ -87,7 +87,6 @@ def _no_part_of_a_graph(name: str, tensors: list[Tensor], devices: list[torch.de
 
 def graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
     """What stands in for `evorl.nets.capture.cuda_graph`: the record, performed anew in the same memory."""
-    record = record.of_one_device()
 
     def perform() -> tuple[Tensor, ...]:
         _recording.append(True)
@@ -107,11 +106,11 @@ def graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
     return run, results
 
 
-def graphed(function: Callable[..., Any], *example: Tensor) -> Callable[..., Any]:
+def graphed(function: Callable[..., Any], *example: Tensor) -> InPlace:
     """What stands in for `evorl.nets.capture.capture` on a GPU."""
     assert len({x.device for x in example}) == 1, "else a GPU takes no graph"
-    record = Trace.of(function, *example)
-    return in_place(record, *graph(record))
+    record = Trace.of(function, *example).of_one_device()
+    return InPlace(record, *graph(record))
 
 
 def evorl(*commands: tuple[str, ...]) -> tuple[int, Counter[str]]:

@@ -33,7 +33,8 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
     """
     record = Trace.of(function, *example)
     if all(x.is_cuda for x in record.example):  # a graph would freeze the value of a number elsewhere
-        return in_place(record, *cuda_graph(record))
+        record = record.of_one_device()
+        return InPlace(record, *cuda_graph(record))
     # torch.jit.trace would keep its functions for ever, megabytes for each learner that a population trains; it is
     # deprecated, too, for torch.export, which has no executor as light as this one
     tracer = cast(Any, torch._C)
@@ -54,29 +55,30 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
 _graphs = threading.Lock()  # all graphs share their memory, and each has its own arguments
 
 
-def in_place(record: Trace, run: Callable[[], None], results: tuple[Tensor, ...]) -> Callable[..., Any]:
+class InPlace:
     """A replay by ``run``, which computes ``results`` of the record's example, always in the same memory.
 
     Arguments are copied into the example, what a function writes in place is copied back.
     """
-    inside = list(record.example)
-    written = [number for number, x in enumerate(inside) if _memory(x) in record.written]
-    names = record.names
 
-    def replay(*arguments: Tensor) -> Any:
+    def __init__(self, record: Trace, run: Callable[[], None], results: tuple[Tensor, ...]) -> None:
+        self._run, self._results, self._names = run, results, record.names
+        self._inside = list(record.example)
+        self._written = [number for number, x in enumerate(self._inside) if _memory(x) in record.written]
+        self.constants = record.constants  # a graph knows where they are, and does not keep them
+
+    def __call__(self, *arguments: Tensor) -> Any:
         with torch.no_grad(), _graphs:
-            torch._foreach_copy_(inside, arguments)
-            run()
-            for number in written:
-                arguments[number].copy_(inside[number])
-            return named_results(names, tuple(x.clone() for x in results))
-
-    return replay
+            torch._foreach_copy_(self._inside, arguments)
+            self._run()
+            for number in self._written:
+                arguments[number].copy_(self._inside[number])
+            return named_results(self._names, tuple(x.clone() for x in self._results))
 
 
 def cuda_graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
     """What launches all of a record's operations on its example at once, and the tensors that it fills."""
-    record, graph, stream = record.of_one_device(), torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.no_grad(), _graphs:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -189,6 +191,13 @@ class Trace:
         moved = [one.operation is _MOVE and one.args[0].device.type == "cpu" for one in self.calls]
         assert not {_memory(one.out) for one, was in zip(self.calls, moved, strict=True) if was} & self.written
         return replace(self, calls=[one for one, was in zip(self.calls, moved, strict=True) if not was])
+
+    @property
+    def constants(self) -> list[Tensor]:
+        """What operations read that is neither an argument nor made by them."""
+        known = {id(x) for x in (*self.example, *tree_leaves([one.out for one in self.calls]))}
+        read = tree_leaves([(one.args, one.kwargs) for one in self.calls])
+        return [x for x in (*read, *self.results) if isinstance(x, Tensor) and id(x) not in known]
 
     @cached_property
     def written(self) -> set[int]:

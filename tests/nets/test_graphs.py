@@ -31,3 +31,9 @@ def test_what_a_step_writes_is_written_into_the_arguments_that_it_is_given() -> 
         assert stats.keys() == expected.keys()
         assert torch.equal(stats["norm"], expected["norm"])
     assert torch.equal(found[0][0]["moment"], found[0][1]["moment"])
+
+
+def test_what_a_step_reads_beside_its_arguments_stays() -> None:
+    scale, shift = torch.tensor([2.0, 3.0]), torch.tensor([1.0, 1.0])
+    replay = second_memory.graphed(lambda x: ((scale * x).detach() + shift,), torch.ones(2))
+    assert {id(x) for x in replay.constants} == {id(scale), id(shift)}
