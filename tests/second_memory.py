@@ -64,7 +64,7 @@ def _perform(operation: Any, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(f"{operation} cannot be part of a graph")
     if operation is torch.ops.aten._copy_from.default:  # how torch moves tensors to a device from outside
         return args[1].copy_(args[0])
-    moves = bool(devices) or operation is torch.ops.aten.copy_.default
+    moves = bool(devices) or operation in (torch.ops.aten.copy_.default, torch.ops.aten._foreach_copy_.default)
     if not moves and any(x.device == CPU and x.dim() for x in tensors):  # a number may come from anywhere
         raise RuntimeError(f"{operation} is given tensors of both memories")
     known = {id(x.inside): x for x in tensors if isinstance(x, Second)}  # what works in place returns its argument
@@ -108,9 +108,8 @@ def graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
 
 def graphed(function: Callable[..., Any], *example: Tensor) -> InPlace:
     """What stands in for `evorl.nets.capture.capture` on a GPU."""
-    assert len({x.device for x in example}) == 1, "else a GPU takes no graph"
-    record = Trace.of(function, *example).of_one_device()
-    return InPlace(record, *graph(record))
+    device = next((x.device for x in example if isinstance(x, Second)), CPU)
+    return capture.by_graph(graph, device, function, *example)
 
 
 def evorl(*commands: tuple[str, ...]) -> tuple[int, Counter[str]]:

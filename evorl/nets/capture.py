@@ -31,10 +31,10 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
 
     Raises RuntimeError for the gradient of a convolution on the CPU, whose arguments the tracer does not know.
     """
+    gpu = next((x.device for x in example if x.is_cuda), None)
+    if gpu is not None:
+        return by_graph(cuda_graph, gpu, function, *example)
     record = Trace.of(function, *example)
-    if all(x.is_cuda for x in record.example):  # a graph would freeze the value of a number elsewhere
-        record = record.of_one_device()
-        return InPlace(record, *cuda_graph(record))
     # torch.jit.trace would keep its functions for ever, megabytes for each learner that a population trains; it is
     # deprecated, too, for torch.export, which has no executor as light as this one
     tracer = cast(Any, torch._C)
@@ -50,6 +50,17 @@ def capture(function: Callable[..., Result], *example: Tensor) -> Callable[..., 
         return named_results(names, out)
 
     return replay
+
+
+def by_graph(
+    graph: Callable[[Trace], tuple[Callable[[], None], tuple[Tensor, ...]]],
+    device: torch.device,
+    function: Callable[..., Any],
+    *example: Tensor,
+) -> InPlace:
+    """A replay by what ``graph`` makes of the record; of an argument elsewhere a graph would freeze the value."""
+    record = Trace.of(function, *(x.to(device) for x in example)).of_one_device()
+    return InPlace(record, *graph(record))
 
 
 _graphs = threading.Lock()  # all graphs share their memory, and each has its own arguments

@@ -109,8 +109,7 @@ def _follow_critic(
 
 def _draw_for_actor(learner: AnyLearner, reading: Reading, individual: int, first: int, count: int) -> Drawn:
     words = ("actor", individual)
-    none = torch.zeros(count, 0, device=learner.device)
-    noise = learner.draw_noise(first, count, *words) if learner.actor_noise else none
+    noise = learner.draw_noise(first, count, *words) if learner.actor_noise else torch.zeros(count, 0)
     return noise, learner.states(reading, first, count, *words)
 
 

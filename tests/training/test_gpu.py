@@ -20,23 +20,24 @@ from evorl.rl.data_parallel import Collective, Step
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")]
 
-BRIEF = ("record.tensorboard=false", "eval.episodes=1", "eval.every=0", "rl.warm_up=64")
+BRIEF = ("record.tensorboard=false", "eval.episodes=1", "eval.every=0")
+REPLAY = (*BRIEF, "rl.warm_up=64")
 PICTURES = ("mdp=atari", "mdp.game=pong", "mdp.time_limit=50", "record.tensorboard=false", "eval.episodes=1")
 RUNS = {
     "ppo": ("mdp=pendulum", *QUICK),
     "lstm": ("mdp=pendulum", *QUICK, "rl.net.lstm=8"),
     "whiten": ("mdp=pendulum", *QUICK, "rl.normalize_inputs=whiten"),
-    "a3c": ("mdp=cartpole", "record.tensorboard=false", "eval.episodes=1", "eval.every=0", "rl.slots=4", "rl=a3c"),
+    "a3c": ("mdp=cartpole", *BRIEF, "rl.slots=4", "rl=a3c"),
     "images": (*PICTURES, "rl.slots=4", "rl.horizon=16", "rl.minibatch=32"),
     "vtrace": (*PICTURES, "rl=vtrace", "rl.asynchronous=false", "rl.slots=4", "rl.fill_in=8", "rl.batch=4"),
     "dqn": (*PICTURES, "rl=dqn", "rl.warm_up=64"),
-    "rainbow": ("mdp=cartpole", "rl=dqn", "+experiment=rainbow", *BRIEF),
-    "r2d2": ("mdp=cartpole", "rl=r2d2", *BRIEF),
-    "td3": ("mdp=pendulum", "rl=td3", *BRIEF),
-    "sac": ("mdp=pendulum", "rl=sac", *BRIEF),
+    "rainbow": ("mdp=cartpole", "rl=dqn", "+experiment=rainbow", *REPLAY),
+    "r2d2": ("mdp=cartpole", "rl=r2d2", *REPLAY),
+    "td3": ("mdp=pendulum", "rl=td3", *REPLAY),
+    "sac": ("mdp=pendulum", "rl=sac", *REPLAY),
     "processes": ("mdp=pendulum", *QUICK, "cluster=processes", "cluster.workers=2"),
     "population": ("mdp=cartpole", *QUICK, "ec=pbt", "ec.population=2", "ec.train_steps=128", "ec.episodes=1"),
-    "shared critic": ("mdp=pendulum", "rl=td3", "ec=cem_rl", "ec.population=4", "ec.trained=2", *BRIEF[:-1]),
+    "shared critic": ("mdp=pendulum", "rl=td3", "ec=cem_rl", "ec.population=4", "ec.trained=2", *BRIEF),
 }
 
 
@@ -63,6 +64,7 @@ def test_a_command_gives_the_same_bits_again_and_a_resumed_run_those_of_an_undis
 def test_actors_that_do_not_wait_learn_on_a_gpu(tmp_path: Path) -> None:
     words = (*PICTURES, "rl=vtrace", "rl.slots=4", "rl.fill_in=8", "rl.batch=4", "budget.steps=1024")
     learner = newest(run(tmp_path / "run", *words))["run"]["learner"]
+    assert learner["optimizer"]["t"] > 0
     assert all(torch.isfinite(torch.as_tensor(x)).all() for x in learner["policy"].values())
 
 
