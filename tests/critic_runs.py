@@ -23,8 +23,8 @@ QUICK = (
 CRITIC = ("ec.critic_job=30",)
 SYNCHRONOUS = {
     "cem_rl": ("rl=td3", "ec=cem_rl", "ec.trained=2", "budget.steps=1200"),
-    "cem_rl, told": ("rl=td3", "ec=cem_rl", "ec.trained=2", "ec.tell_warm_up=true", "budget.steps=1200"),
-    "cem_rl, policy": ("rl=ddpg", "ec=cem_rl", "ec.trained=1", "rl.warm_up_actions=policy", "budget.steps=1200"),
+    "cem_rl, told": ("rl=td3", "ec=cem_rl", "ec.trained=2", "ec.warm_up_actions=told", "budget.steps=1200"),
+    "cem_rl, uniform": ("rl=ddpg", "ec=cem_rl", "ec.trained=1", "ec.warm_up_actions=uniform", "budget.steps=1200"),
     "p_cem_rl": ("rl=td3", "ec=p_cem_rl", "ec.trained=2", "ec.episodes=2", "budget.steps=2000"),
     "p_cem_rl, sac": ("rl=sac", "ec=p_cem_rl", "ec.trained=2", "rl.n_step=2", "budget.steps=1200"),
     "p_cem_rl, together": (
@@ -37,7 +37,7 @@ ASYNCHRONOUS = {
     "one_plus_one_rl": (*CRITIC, "rl=td3", "ec=one_plus_one_rl", "ec.mean_episodes=2", "budget.steps=1500"),
     "aes_rl": (*CRITIC, "rl=td3", "ec=aes_rl", "ec.slots=3", "ec.scale=200", "budget.steps=1500"),
     "aes_rl, bounded": (
-        *(*CRITIC, "rl=sac", "ec=aes_rl", "ec.critics=2", "ec.max_critic_lag=200", "ec.tell_warm_up=true"),
+        *(*CRITIC, "rl=sac", "ec=aes_rl", "ec.critics=2", "ec.max_critic_lag=200", "ec.warm_up_actions=told"),
         *("ec.slots=3", "budget.steps=1500"),
     ),
 }

@@ -1,4 +1,4 @@
-"""DQN, SAC and TD3 on classic and Box2D worlds; with profile=night on MuJoCo's, too."""
+"""DQN, SAC and TD3 on classic, Box2D and MuJoCo worlds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ CI = (
     learner("dqn", "cartpole", 50_000),
     learner("dqn", "lunarlander", 50_000),
     learner("sac", "pendulum", 10_000),
+    learner("sac", "halfcheetah", 50_000),
     learner("td3", "pendulum", 20_000),
+    learner("td3", "halfcheetah", 50_000),
 )
 NIGHT = (
     learner("dqn", "cartpole", 50_000),

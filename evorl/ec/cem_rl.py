@@ -8,6 +8,7 @@ learns with that individual as its target policy. Then the individual follows th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -28,6 +29,7 @@ class CEMRL(Sampling, SharedCriticEvolution):
     sigma: Positive = 1e-3**0.5
     divide: bool = True
     antithetic: bool = True
+    warm_up_actions: Literal["uniform", "told", "policy"] = "policy"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -57,8 +57,9 @@ class SharedCriticEvolution(Evolution):
     """Gradient steps of the critic for each environment step that counts; null: as many as time allows."""
     actor_ratio: Positive = 1.0
     """Gradient steps of a trained individual for each environment step of the last ``population`` episodes."""
-    tell_warm_up: bool = False
-    """Learn also from individuals whose actions were random; false plays random episodes before the search begins."""
+    warm_up_actions: Literal["uniform", "told", "policy"] = "uniform"
+    """What plays before the critic learns: random actions, before the search begins (uniform), or in the place of
+    individuals that are told their returns (told); or the individuals themselves (policy)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -195,8 +195,7 @@ class CriticPopulation:
 
     def _propose(self) -> Individual | None:
         """The next individual; None while the evolver waits."""
-        random = self.hyper.warm_up_actions == "uniform" and not self.evolution.tell_warm_up
-        if self._warming() and random:
+        if self._warming() and self.evolution.warm_up_actions == "uniform":
             flying = sum(job.kind == RANDOM for job in self.in_flight)
             if self.lengths and self.steps + flying * sum(self.lengths) / len(self.lengths) >= self.hyper.warm_up:
                 return None  # those in flight will do
@@ -217,10 +216,10 @@ class CriticPopulation:
             guide, version = critic.guide(self.guide), critic.version
             steps = round(self.evolution.actor_ratio * sum(self.lengths))
             self.trained += len(some)
-        random = role == RANDOM or (self.hyper.warm_up_actions == "uniform" and role != MEAN and self._warming())
+        told = self.evolution.warm_up_actions == "told" and role != MEAN and self._warming()
         weights = np.stack([one.weights for one in some if one.weights is not None])
         ids, (length, oldest) = [one.id for one in some], self._readable()
-        given = Lifetime(ids, role, weights, random, guide, length, oldest, steps, self.steps)
+        given = Lifetime(ids, role, weights, role == RANDOM or told, guide, length, oldest, steps, self.steps)
         self._send(role, some, given, version)
 
     def _send_critic_beside(self, chain: int) -> None:

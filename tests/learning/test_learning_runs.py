@@ -227,7 +227,7 @@ def test_individuals_that_are_trained_lift_halfcheetah(tmp_path: Path) -> None:
     found = curves(
         tmp_path,
         {
-            "cem_rl": ("ec=cem_rl", "ec.tell_warm_up=true", "budget.steps=50000", "seed=1"),
+            "cem_rl": ("ec=cem_rl", "budget.steps=50000", "seed=1"),
             "untrained": ("ec=aes_rl", "ec.slots=1", "ec.trained_share=0", "seed=1"),
         },
     )
