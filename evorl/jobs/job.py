@@ -56,12 +56,25 @@ def start_run(composed: DictConfig, data: dict[str, Any], experiment: Experiment
         _announce(experiment.cluster.begins)
         run, source = _new_work(data, experiment, data["replay"])
         _announce(experiment.rl.begins)
+        _announce(_too_short(experiment))
         return float(run_to_end(run, lambda: _started(choose(), data, experiment, source))["fitness"])
 
 
 def _announce(begins: str) -> None:
     if begins:
         print(begins, flush=True)
+
+
+def _too_short(experiment: Experiment) -> str:
+    """A warning if a run ends before it learns, as a short one does with the warm-up of a long one; else nothing."""
+    from evorl.ec.shared_critic import SharedCriticEvolution
+    from evorl.rl.replay_learner import ReplayHyper
+
+    steps = experiment.budget.steps or experiment.mdp.budget
+    learns = experiment.ec is None or isinstance(experiment.ec, SharedCriticEvolution)
+    if learns and isinstance(experiment.rl, ReplayHyper) and experiment.rl.warm_up >= steps:
+        return f"this run will learn nothing: rl.warm_up={experiment.rl.warm_up} with budget.steps={steps}"
+    return ""
 
 
 def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:

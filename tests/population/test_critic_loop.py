@@ -140,6 +140,20 @@ def test_budgets_of_cem_rl(alone: Callable[[str, str], Path]) -> None:
     assert {one["length"] for one in generation} == {200, None}
 
 
+@pytest.mark.parametrize(("actions", "random", "told"), [("uniform", True, 0), ("told", True, 4), ("policy", False, 4)])
+def test_who_plays_in_the_warm_up(actions: str, random: bool, told: int) -> None:
+    """Uniform actions change at every step; a policy near the start, whose weights are small, hardly acts."""
+    experiment = experiment_of(*QUICK, "rl=td3", "ec=cem_rl", "ec.trained=2", f"ec.warm_up_actions={actions}")
+    population = CriticPopulation(experiment, experiment.ec)
+    try:
+        rows = [row for _ in range(4) for row in population.iterate().evaluated]
+        played = population.replay.read(np.arange(200), 200, np.ones(1)).action
+    finally:
+        population.close()
+    assert len(rows) == told
+    assert (np.abs(np.diff(played, axis=0)).mean() > 0.3) == random
+
+
 def test_p_cem_rl_trains_its_critic_before_all_individuals(alone: Callable[[str, str], Path]) -> None:
     lines = learning(alone("synchronous", "p_cem_rl"))[:5]
     assert [one["kind"] for one in lines] == ["critic", "trained", "trained", "evolved", "evolved"]

@@ -533,3 +533,16 @@ def test_steps_rise_within_a_prefix_and_numbers_are_finite(tmp_path: Path) -> No
         steps = having(found, prefix)
         assert steps == sorted(set(steps))
     assert all(math.isfinite(x) for row in found for x in row.values())
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (("rl.warm_up=50",), True), (("rl.warm_up=49",), False), (("ec=aes_rl", "rl.warm_up=50"), True),
+    (("ec=cem", "ec.population=2", "rl.warm_up=50"), False),
+], ids=["too long", "short", "shared critic", "cem, which learns without"])  # fmt: skip
+def test_a_run_that_ends_with_its_warm_up_says_so(
+    words: tuple[str, ...], told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("mdp=pendulum", "mdp.time_limit=10", "rl=td3", "rl.horizon=5", "rl.net.hidden=[8]", "eval.episodes=1")
+    small = (*small, "eval.every=0", "record.tensorboard=false", "budget.steps=50")
+    assert go(*small, *words, f"hydra.run.dir={tmp_path / 'run'}") == 0
+    assert ("this run will learn nothing: rl.warm_up=50 with budget.steps=50" in capsys.readouterr().out) == told
