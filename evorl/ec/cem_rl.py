@@ -8,13 +8,12 @@ learns with that individual as its target policy. Then the individual follows th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from evorl.ec.cem import CrossEntropy, Sampling
 from evorl.ec.core import Evaluation, Individual, Metrics
-from evorl.ec.shared_critic import EVOLVED, TRAINED, CriticOrder, SharedCriticEvolution
+from evorl.ec.shared_critic import EVOLVED, TRAINED, CriticOrder, SharedCriticEvolution, WarmUpActions
 from evorl.ec.space import Space
 from evorl.util.errors import BadRequest
 from evorl.util.types import Count, Positive, StateDict
@@ -29,7 +28,7 @@ class CEMRL(Sampling, SharedCriticEvolution):
     sigma: Positive = 1e-3**0.5
     divide: bool = True
     antithetic: bool = True
-    warm_up_actions: Literal["uniform", "told", "policy"] = "policy"
+    warm_up_actions: WarmUpActions = "policy"
 
     def __post_init__(self) -> None:
         super().__post_init__()

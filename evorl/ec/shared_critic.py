@@ -43,6 +43,8 @@ CriticOrder = Literal["each", "before", "beside"]
 """When the critic learns: for each trained individual just before it, for all of them before the first, or all the time
 beside the actors."""
 
+WarmUpActions = Literal["uniform", "told", "policy"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class SharedCriticEvolution(Evolution):
@@ -57,9 +59,9 @@ class SharedCriticEvolution(Evolution):
     """Gradient steps of the critic for each environment step that counts; null: as many as time allows."""
     actor_ratio: Positive = 1.0
     """Gradient steps of a trained individual for each environment step of the last ``population`` episodes."""
-    warm_up_actions: Literal["uniform", "told", "policy"] = "uniform"
-    """What plays before the critic learns: random actions, before the search begins (uniform), or in the place of
-    individuals that are told their returns (told); or the individuals themselves (policy)."""
+    warm_up_actions: WarmUpActions = "uniform"
+    """Actions until gradient steps begin: random, in episodes before the search (uniform) or in those of individuals,
+    whose returns the search learns from (told); or the individuals' own (policy)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

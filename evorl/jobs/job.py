@@ -66,14 +66,14 @@ def _announce(begins: str) -> None:
 
 
 def _too_short(experiment: Experiment) -> str:
-    """A warning if a run ends before it learns, as a short one does with the warm-up of a long one; else nothing."""
+    """A notice if a run ends before its gradient steps begin, as short ones do with the warm-up of long ones."""
     from evorl.ec.shared_critic import SharedCriticEvolution
     from evorl.rl.replay_learner import ReplayHyper
 
-    steps = experiment.budget.steps or experiment.mdp.budget
+    rl, steps = experiment.rl, experiment.budget.steps or experiment.mdp.budget
     learns = experiment.ec is None or isinstance(experiment.ec, SharedCriticEvolution)
-    if learns and isinstance(experiment.rl, ReplayHyper) and experiment.rl.warm_up >= steps:
-        return f"this run will learn nothing: rl.warm_up={experiment.rl.warm_up} with budget.steps={steps}"
+    if learns and isinstance(rl, ReplayHyper) and rl.warm_up >= steps:
+        return f"gradient steps begin after {rl.warm_up:,} steps (rl.warm_up), when the budget of {steps:,} is spent"
     return ""
 
 

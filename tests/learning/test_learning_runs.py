@@ -120,6 +120,7 @@ LONG = {
 
 
 @pytest.mark.learn
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", LONG)
 def test_other_algorithms_and_worlds(name: str, tmp_path: Path) -> None:
     enough, *words = LONG[name]
@@ -224,7 +225,8 @@ def test_aes_rl_on_halfcheetah_beside_td3(tmp_path: Path) -> None:
 @pytest.mark.learn
 @pytest.mark.timeout(3600)
 def test_individuals_that_are_trained_lift_halfcheetah(tmp_path: Path) -> None:
-    """An independent CEM-RL gets to 823 after 50,000 steps; AES-RL that trains no individual stays where it is."""
+    """An independent CEM-RL gets to 823 after 50,000 steps (it learned from its random warm-up, too); AES-RL that
+    trains no individual stays where it is."""
     found = curves(
         tmp_path,
         {

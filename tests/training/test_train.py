@@ -545,4 +545,5 @@ def test_a_run_that_ends_with_its_warm_up_says_so(
     small = ("mdp=pendulum", "mdp.time_limit=10", "rl=td3", "rl.horizon=5", "rl.net.hidden=[8]", "eval.episodes=1")
     small = (*small, "eval.every=0", "record.tensorboard=false", "budget.steps=50")
     assert go(*small, *words, f"hydra.run.dir={tmp_path / 'run'}") == 0
-    assert ("this run will learn nothing: rl.warm_up=50 with budget.steps=50" in capsys.readouterr().out) == told
+    notice = "gradient steps begin after 50 steps (rl.warm_up), when the budget of 50 is spent"
+    assert (notice in capsys.readouterr().out) == told
