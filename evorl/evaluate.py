@@ -101,7 +101,10 @@ def evaluate(request: Request) -> None:
             return
         policy, who = how.learner(one).state_dict(), {"individual": one.id}
     elif request.individual is not None:
-        raise BadRequest("this run has no population", "individual")
+        why = (
+            "this run has no population" if experiment.ec is None else "this search keeps its mean, not its individuals"
+        )
+        raise BadRequest(why, "individual")
     learner = _learner(experiment, policy, _device(experiment, request.device))
     from evorl.rl.evaluation import fitness, judged, play_episodes
     from evorl.rl.films import frames
@@ -231,7 +234,7 @@ def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.devic
 
 def _print(report: dict[str, Any], path: Path) -> None:
     who = f"individual {report['individual']}, " if "individual" in report else ""
-    print(f"{path}: {who}{report['episodes']} episodes of seed {report['seed']}")
+    print(f"{path}: {who}{report['episodes']} episode{'s' * (report['episodes'] != 1)} of seed {report['seed']}")
     for name, number in report.items():
         if isinstance(number, float):
             print(f"  {name:28} {number:10.3f}")

@@ -130,6 +130,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
         if _genes(now) != _genes(past):
             raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
         return _finished(directory, json.loads(result.read_bytes()), experiment)
+    _refuse_less(directory, now["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
         if result.exists():  # from a smaller budget; with the new config it would count as this run's
@@ -142,6 +143,15 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
             job.write_choices(directory, choices)
 
     job.resume_run(directory, now, experiment, amend, json.loads(_genes(past)))
+
+
+def _refuse_less(directory: Path, budget: int | None, before: int | None) -> None:
+    """Raise `BadRequest` for a budget that is smaller than ``before`` and than what the run has played."""
+    from evorl.record import checkpoint
+
+    played = max(checkpoint.steps(directory), default=0)
+    if budget is not None and budget < min(played, before or played):
+        raise BadRequest(f"{directory} has played {played} steps already", "budget.steps")
 
 
 def _set_aside(result: Path) -> None:

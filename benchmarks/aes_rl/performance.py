@@ -86,7 +86,7 @@ def gathered(runs: Sequence[RunRecord], profile: str) -> Runs:
         if profile == "ci" and name == TITLES["aes_rl"] and run.config["ec.slots"] == 5:
             name = FIVE_SLOTS
         if METRIC in run.series:
-            found.setdefault(run.choices["mdp"], {}).setdefault(name, []).append(run)
+            found.setdefault(run.choices["mdp"].removesuffix("_v4"), {}).setdefault(name, []).append(run)
     return {world: {name: each[name] for name in COLOURS if name in each} for world, each in found.items()}
 
 

@@ -9,7 +9,6 @@ CI = (
     learner("dqn", "cartpole", 50_000),
     learner("dqn", "lunarlander", 50_000),
     learner("sac", "pendulum", 10_000),
-    learner("sac", "halfcheetah", 50_000),
     learner("td3", "pendulum", 20_000),
     learner("td3", "halfcheetah", 50_000),
 )

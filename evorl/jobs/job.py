@@ -56,7 +56,9 @@ def start_run(composed: DictConfig, data: dict[str, Any], experiment: Experiment
         _announce(experiment.cluster.begins)
         run, source = _new_work(data, experiment, data["replay"])
         _announce(experiment.rl.begins)
-        _announce(_too_short(experiment))
+        if data["replay"] is None:
+            for notice in _notices(experiment):
+                _announce(notice)
         return float(run_to_end(run, lambda: _started(choose(), data, experiment, source))["fitness"])
 
 
@@ -65,16 +67,17 @@ def _announce(begins: str) -> None:
         print(begins, flush=True)
 
 
-def _too_short(experiment: Experiment) -> str:
-    """A notice if a run ends before its gradient steps begin, as short ones do with the warm-up of long ones."""
-    from evorl.ec.shared_critic import SharedCriticEvolution
+def _notices(experiment: Experiment) -> Iterator[str]:
+    """What a user of these settings hardly wants."""
+    from evorl.ec.shared_critic import SharedCriticEvolution, SteadyStateEvolution
     from evorl.rl.replay_learner import ReplayHyper
 
-    rl, steps = experiment.rl, experiment.budget.steps or experiment.mdp.budget
-    learns = experiment.ec is None or isinstance(experiment.ec, SharedCriticEvolution)
+    rl, ec, steps = experiment.rl, experiment.ec, experiment.budget.steps or experiment.mdp.budget
+    learns = ec is None or isinstance(ec, SharedCriticEvolution)
     if learns and isinstance(rl, ReplayHyper) and rl.warm_up >= steps:
-        return f"gradient steps begin after {rl.warm_up:,} steps (rl.warm_up), when the budget of {steps:,} is spent"
-    return ""
+        yield f"gradient steps begin after {rl.warm_up:,} steps (rl.warm_up), when the budget of {steps:,} is spent"
+    if isinstance(ec, SteadyStateEvolution) and experiment.cluster.in_process and ec.slots != 1:
+        yield f"one process plays one individual at a time: ec.slots=1 needs fewer steps than ec.slots={ec.slots}"
 
 
 def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:

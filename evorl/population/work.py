@@ -29,7 +29,9 @@ def new_work(experiment: Experiment, init: Start | None = None, replay: Path | s
         check(experiment, experiment.ec)
         order = [] if replay is None else job_journal(Path(replay), "replay")
         if experiment.ec.critic_ratio is None and experiment.cluster.in_process and not order:
-            raise BadRequest("null needs a cluster: in one process a critic leaves no time to play", "ec.critic_ratio")
+            raise BadRequest(
+                "null needs cluster=processes or ray: in one process a critic leaves no time to play", "ec.critic_ratio"
+            )
         return CriticPopulation(experiment, experiment.ec, order, init)
     if isinstance(experiment.ec, IndependentEvolution):
         return Population(experiment, experiment.ec, [] if replay is None else journal(Path(replay), "replay"), init)
@@ -42,7 +44,7 @@ def check(experiment: Experiment, evolution: SharedCriticEvolution) -> None:
         raise BadRequest("a function has no transitions for a critic to learn from; ec=cem takes any", "ec")
     hyper = experiment.rl
     if not isinstance(hyper, OffPolicyHyper):
-        raise BadRequest("trains with a learner that has an actor and critics: rl=td3, rl=sac or rl=ddpg", "ec")
+        raise BadRequest("needs a learner with an actor and critics: rl=td3, rl=sac or rl=ddpg", "ec")
     if hyper.normalize_inputs:
         raise BadRequest("individuals that share a critic share no input statistics", "rl.normalize_inputs")
     if hyper.sampling == "attentive":

@@ -208,6 +208,7 @@ def test_killed_before_its_result_it_writes_the_result(finished: Path, tmp_path:
         ("rl.lrr=1", "rl.lr"),
         ("budget.stepz=5", "budget.steps"),
         ("budget.steps=-5", "budget.steps"),
+        ("budget.steps=9", " steps already"),
         ("record.wandb=perhaps", "record.wandb"),
         ("cluster=proceses", "did you mean processes?"),
         (

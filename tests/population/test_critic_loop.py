@@ -235,15 +235,15 @@ def test_a_frozen_critic_is_noticed(
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (("rl=dqn", "mdp=cartpole"), "ec: trains with a learner that has an actor and critics: rl=td3"),
-    (("rl=ppo",), "ec: trains with a learner that has an actor and critics: rl=td3, rl=sac or rl=ddpg"),
+    (("rl=dqn", "mdp=cartpole"), "ec: needs a learner with an actor and critics: rl=td3"),
+    (("rl=ppo",), "ec: needs a learner with an actor and critics: rl=td3, rl=sac or rl=ddpg"),
     (("rl=td3", "rl.normalize_inputs=true"), "rl.normalize_inputs: individuals that share a critic share no input"),
     (("rl=td3", "rl.sampling=attentive"), "rl.sampling: there is no one state that all individuals are in"),
     (("rl=td3", "ec.objectives=[fitness,{length:-1}]"), "ec.objectives: this evolution takes one"),
     (("rl=td3", "rl.capacity=64", "rl.horizon=1", "rl.batch=8"), "rl.capacity: must be at least 100: episodes have up"),
     (("rl=td3", "ec=p_cem_rl", "ec.parallel_critic=true", "ec.train_together=2"), "ec.train_together: with a critic"),
     (("rl=td3", "ec.objectives=[speed]"), "ec.objectives: there is no result speed"),
-    (("rl=td3", "ec.critic_ratio=null"), "ec.critic_ratio: null needs a cluster"),
+    (("rl=td3", "ec.critic_ratio=null"), "ec.critic_ratio: null needs cluster=processes or ray"),
     (("rl=td3", "ec=p_cem_rl", "ec.critic_ratio=null"), "ec.critic_ratio: null is for a critic that learns beside"),
 ])  # fmt: skip
 def test_what_is_refused(words: tuple[str, ...], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
