@@ -109,7 +109,10 @@ LONG = {
     "vtrace, halfcheetah": (800, "mdp=halfcheetah", "rl=vtrace", "budget.steps=500000", "eval.every=100000"),
     "lunarlander": (200, "mdp=lunarlander", "eval.every=100000"),
     "halfcheetah": (1500, "mdp=halfcheetah"),
-    "td3, swimmer": (250, "mdp=swimmer", "rl=td3", "budget.steps=300000", "eval.every=50000", "eval.episodes=10"),
+    "td3, swimmer": (
+        *(250, "mdp=swimmer", "rl=td3", "seed=1"),
+        *("budget.steps=300000", "eval.every=50000", "eval.episodes=10"),
+    ),
     "dqn": (475, "mdp=cartpole", "rl=dqn", "budget.steps=60000", "eval.every=4000", "eval.episodes=10"),
     "dqn, lunarlander": (200, "mdp=lunarlander", "rl=dqn", "eval.every=20000", "eval.episodes=20"),
     "rainbow": (
