@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evorl.analysis.figures import COLOURS, MUTED, PAPER, RULE, log_axis, readable_axis, style
 from evorl.analysis.fronts import STEPS
 from evorl.analysis.jobs import ACTIVITIES, CRITIC, EVOLVED, MEAN, RANDOM, TRAIN, TRAINED, JobLog
-from evorl.analysis.runs import RunRecord
+from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.statistics import Floats
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ MAX_WORKERS = 24
 EVERY_JOB = 40
 """Jobs for each worker of which every one can be seen; a longer run is drawn whole in bins, and in part in full."""
 MAX_BINS = 160
+FEW = 20
+"""Values of a line that are drawn as dots, too."""
 
 
 def distribution_figure(run: RunRecord) -> Figure | None:
@@ -49,17 +51,26 @@ def _draw_shares(axes: Axes, run: RunRecord) -> None:
     names = {"population/trained_share": "of the population", "population/elites_trained": "of the elite"}
     for rank, (name, label) in enumerate(names.items()):
         if (series := run.series.get(name)) is not None:
-            axes.plot(series.steps, series.values, color=COLOURS[rank], linewidth=1.5, label=label)
+            _draw_steps(axes, series, COLOURS[rank], label, "-" if rank == 0 else (0, (4, 4)))  # the first shows below
     axes.set(title="Share of trained individuals", ylim=(-0.03, 1.03))
     readable_axis(axes.yaxis, 5)
     axes.legend(loc="best", fontsize=8.5)
+
+
+def _draw_steps(axes: Axes, series: Series, colour: str, label: str | None = None, dashes: Any = "-") -> None:
+    """Draw what stays until the next generation ends; with dots if they are few, so that one alone is seen."""
+    dots = "o" if len(series.steps) <= FEW else ""
+    axes.plot(
+        series.steps, series.values, drawstyle="steps-post", marker=dots, markersize=3.5,
+        color=colour, linewidth=1.5, linestyle=dashes, label=label,
+    )  # fmt: skip
 
 
 def _draw_sigma(axes: Axes, run: RunRecord) -> None:
     axes.set_title("Standard deviation (mean over parameters)")
     if (series := run.series.get("population/sigma")) is None:
         return
-    axes.plot(series.steps, series.values, color=COLOURS[0], linewidth=1.5)
+    _draw_steps(axes, series, COLOURS[0])
     if (series.values > 0).all() and series.values.max() > 10 * series.values.min():
         log_axis(axes, series.values)
     else:
