@@ -130,12 +130,17 @@ def seeds(runs: Sequence[RunRecord]) -> str:
 
 
 def budget(runs: Sequence[RunRecord]) -> str:
-    """Return the budget of runs, or the steps that they have reached where the config has no budget."""
+    """Return the budget of runs, or the steps that they have reached where the config has no budget.
+
+    Of one run that has not ended, also the steps so far: ``1,350 of 3,000 environment steps``.
+    """
     given = [run.config.get("budget.steps") or run.config.get("mdp.budget") or run.steps for run in runs]
     known = [float(steps) for steps in given if is_number(steps)]
     if not known:
         return ""
     low, high = min(known), max(known)
+    if len(runs) == 1 and runs[0].state != "finished" and runs[0].steps < low:
+        return f"{runs[0].steps:,.0f} of {low:,.0f} environment steps"
     return f"{low:,.0f} environment steps" if low == high else f"{low:,.0f} to {high:,.0f} environment steps"
 
 

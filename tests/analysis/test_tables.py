@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evorl.analysis.content import budget
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.tables import (
@@ -93,3 +95,11 @@ def test_a_terminal_has_few_of_many_keys(capsys: pytest.CaptureFixture[str]) -> 
     print_tables([RunRecord(directory=Path(str(n)), config=config) for n, config in enumerate(configs)])
     shown = capsys.readouterr().out
     assert shown.count("rl.key_") == MAX_KEYS and "... and 13 more keys that differ;" in shown
+
+
+def test_a_run_that_has_not_ended_is_described_by_its_steps() -> None:
+    config = {"budget.steps": 3000}
+    run = RunRecord(directory=Path("run"), config=config, steps=1350, state="interrupted")
+    assert budget([run]) == "1,350 of 3,000 environment steps"
+    assert budget([replace(run, state="finished")]) == budget([run, run]) == "3,000 environment steps"
+    assert budget([replace(run, steps=3000, state="running")]) == "3,000 environment steps"
