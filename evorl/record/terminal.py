@@ -51,7 +51,7 @@ _ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("generation", "population/generation", "{:.0f}"),
         ("evaluations", "population/evaluations", "{:,.0f}"),
         ("best", "population/best", "{:+.4g}"),
-        ("mean", "population/mean", "{:+.4g}"),
+        ("population mean", "population/mean", "{:+.4g}"),
     ),
 }
 
