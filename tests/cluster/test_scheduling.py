@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -48,19 +47,31 @@ def test_the_worker_updated_first_is_chosen() -> None:
     assert second is not None and second.number == 1
 
 
-def test_time_does_not_grow_with_the_number_of_workers() -> None:
-    def seconds(count: int) -> float:
-        scheduler, best = Scheduler[FakeWorker](MOST), float("inf")
-        for n in range(count):
-            scheduler.update(FakeWorker(n, 0, MOST))
-        for _ in range(5):
-            began = time.perf_counter()
-            for _ in range(2000):
-                one = scheduler.least_loaded()
-                assert one is not None
-                one.assigned = (one.assigned + 1) % MOST
-                scheduler.update(one)
-            best = min(best, time.perf_counter() - began)
-        return best
+class Counted:
+    """A worker that counts how often anyone looks at one."""
 
-    assert seconds(5000) < 5 * seconds(10)  # a linear search takes 500 times as long
+    looks = 0
+
+    def __init__(self, number: int) -> None:
+        self.number, self.calls, self.capacity = number, 0, MOST
+
+    @property
+    def assigned(self) -> int:
+        Counted.looks += 1
+        return self.calls
+
+
+def test_a_choice_looks_at_as_many_workers_however_many_there_are() -> None:
+    def looks(count: int) -> int:
+        scheduler = Scheduler[Counted](MOST)
+        for n in range(count):
+            scheduler.update(Counted(n))
+        before = Counted.looks
+        for _ in range(2000):
+            one = scheduler.least_loaded()
+            assert one is not None
+            one.calls = (one.calls + 1) % MOST
+            scheduler.update(one)
+        return Counted.looks - before
+
+    assert looks(5000) == looks(10) > 0

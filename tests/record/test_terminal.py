@@ -245,4 +245,5 @@ def test_in_a_pipe_a_population_is_a_line() -> None:
         shown.update(250, {"population/generation": 2, "population/evaluations": 12, "population/mean": 0.5})
         shown.update(400, {"eval/f1_mean": -0.25, "eval/f2_mean": -1.0})
     first, second = out.getvalue().splitlines()
-    assert first.endswith("generation 2  evaluations 12  population mean +0.5") and second == "evaluation at 400  f1 -0.25  f2 -1"
+    assert first.endswith("generation 2  evaluations 12  population mean +0.5")
+    assert second == "evaluation at 400  f1 -0.25  f2 -1"
