@@ -620,7 +620,7 @@ def test_the_file_restates_every_default() -> None:
 
 
 def test_all_files_are_found() -> None:
-    assert len(FILES) == 16
+    assert len(FILES) == 20
 
 
 @pytest.mark.parametrize("name", FILES)
