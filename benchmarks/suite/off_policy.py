@@ -26,4 +26,4 @@ NIGHT = (
     learner("td3", "hopper", 100_000),
 )
 
-TABLE = table("DQN, SAC and TD3", "DQN, SAC and TD3", __doc__, CI, NIGHT, (2.0, 14.0))
+TABLE = table("DQN, SAC and TD3", "DQN, SAC and TD3", __doc__, CI, NIGHT, (2.6, 14.0))

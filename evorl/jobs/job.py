@@ -58,7 +58,7 @@ def start_run(composed: DictConfig, data: dict[str, Any], experiment: Experiment
         _announce(experiment.rl.begins)
         if data["replay"] is None:
             for notice in _notices(experiment):
-                _announce(notice)
+                print(notice, flush=True)
         return float(run_to_end(run, lambda: _started(choose(), data, experiment, source))["fitness"])
 
 
@@ -77,7 +77,7 @@ def _notices(experiment: Experiment) -> Iterator[str]:
     if learns and isinstance(rl, ReplayHyper) and rl.warm_up >= steps:
         yield f"gradient steps begin after {rl.warm_up:,} steps (rl.warm_up), when the budget of {steps:,} is spent"
     if isinstance(ec, SteadyStateEvolution) and experiment.cluster.in_process and ec.slots != 1:
-        yield f"one process plays one individual at a time: ec.slots=1 needs fewer steps than ec.slots={ec.slots}"
+        yield f"one process plays one individual at a time: with ec.slots={ec.slots} they are only older than with 1"
 
 
 def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:

@@ -227,7 +227,7 @@ def test_aes_rl_on_halfcheetah_beside_td3(tmp_path: Path) -> None:
 
 @pytest.mark.learn
 @pytest.mark.timeout(3600)
-def test_individuals_that_are_trained_lift_halfcheetah(tmp_path: Path) -> None:
+def test_cem_rl_learns_halfcheetah_and_aes_rl_without_training_does_not(tmp_path: Path) -> None:
     """An independent CEM-RL gets to 823 after 50,000 steps (it learned from its random warm-up, too); AES-RL that
     trains no individual stays where it is."""
     found = curves(

@@ -536,7 +536,7 @@ def test_steps_rise_within_a_prefix_and_numbers_are_finite(tmp_path: Path) -> No
 
 
 LATE = "gradient steps begin after 50 steps (rl.warm_up), when the budget of 50 is spent"
-STALE = "one process plays one individual at a time: ec.slots=1 needs fewer steps than ec.slots=5"
+STALE = "one process plays one individual at a time: with ec.slots=5 they are only older than with 1"
 
 
 @pytest.mark.parametrize(("words", "told"), [
