@@ -1,8 +1,8 @@
 """The replay of transitions: appending, sampling, and the pause of a checkpoint, at HalfCheetah's shapes.
 
 A replay of --capacity transitions is filled with fragments of 32 decisions. Then checkpoints are saved, one after each
---every new transitions, into a temporary folder; the first one writes everything. memcpy is the floor of an append: the
-bytes of a fragment, copied once.
+--every new transitions, into a temporary folder. As in a run, rows are written ahead between checkpoints whenever new
+ones fill a segment. memcpy is the floor of an append: the bytes of a fragment, copied once.
 
     python benchmarks/speed/replay.py [--capacity 1_000_000] [--every 50_000] [--samples 5] [--out DIR]
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -48,13 +49,27 @@ def main() -> None:
     replay, told = Replay(SPEC, Shape(args.capacity, 1)), 0
     some = [fragment(i) for i in range(1000)]
 
-    def fill(count: int) -> None:
+    def append_one() -> None:
         nonlocal told
-        for _ in range(count // HORIZON):
-            replay.append(some[told % 1000]._replace(first=np.array([told * HORIZON])))
-            told += 1
+        replay.append(some[told % 1000]._replace(first=np.array([told * HORIZON])))
+        told += 1
 
-    append = seconds(lambda: fill(args.capacity + args.every)) / (args.capacity + args.every)
+    def write_ahead() -> None:
+        checkpoint.write_ahead(segments, {"replay": replay.appended_rows()})
+
+    count, appends, ahead = args.capacity + args.every, [], []
+    pauses, written = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "checkpoints").mkdir()
+        segments = checkpoint.segments_of(Path(folder))
+        for number in range(args.samples + 1):
+            for _ in range((args.every if number else count) // HORIZON):
+                appends.append(seconds(append_one))
+                ahead.append(seconds(write_ahead))
+            state = {"replay": replay.state_dict()}
+            pauses.append(seconds(partial(checkpoint.save, Path(folder), number, state, 2, segments=segments)))
+            files = (Path(folder) / "checkpoints" / str(number)).glob("*")
+            written.append(sum(one.stat().st_size for one in files if one.stat().st_nlink == 1))
     sizes = [np.ones(sum(x.nbytes for x in (one.inputs[0], one.action, one.reward)), np.uint8) for one in some]
     floor = seconds(lambda: [x.copy() for x in sizes]) / 1000 / HORIZON
 
@@ -63,23 +78,17 @@ def main() -> None:
         replay.read(numbers.reshape(-1), replay.count, np.array([0.99]))
 
     draws = [seconds(sample) / STEPS for _ in range(20 * args.samples)]
-    pauses, written = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(args.samples + 1):
-            state, previous = {"replay": replay.state_dict()}, number - 1 if number else None
-            began = time.perf_counter()
-            place = checkpoint.save(Path(folder), number, state, 2, previous=previous)
-            pauses.append(time.perf_counter() - began)
-            written.append(sum(one.stat().st_size for one in place.glob("*") if one.stat().st_nlink == 1))
-            fill(args.every)
     figures = {
-        "append, us per transition": 1e6 * append,
+        "append, us per transition": 1e6 * sum(appends) / len(appends) / HORIZON,
         "floor: memcpy, us per transition": 1e6 * floor,
         f"a minibatch of {BATCH}, us": 1e6 * median(draws),
+        "a segment written ahead, ms": 1e3 * median([x for x in ahead if x > 1e-3]),
+        "longest of these, ms": 1e3 * max(ahead),
+        "looking whether there is one to write, us": 1e6 * median(ahead),
         "first checkpoint, ms": 1e3 * pauses[0],
         "first checkpoint, MB": written[0] / 1e6,
         "next checkpoints, ms": 1e3 * median(pauses[1:]),
-        "longest of these, ms": 1e3 * max(pauses[1:]),
+        "longest checkpoint, ms": 1e3 * max(pauses),
         "next checkpoints, MB": median(written[1:]) / 1e6,
     }
     lines = [[name, f"{x:.4g}"] for name, x in figures.items()]

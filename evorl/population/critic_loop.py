@@ -364,6 +364,9 @@ class CriticPopulation:
             "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds.seconds},
         }  # fmt: skip
 
+    def appended_rows(self) -> StateDict:
+        return {"learner": self.learner.appended_rows()}
+
     def load_state_dict(self, state: StateDict) -> None:
         for name in _COUNTERS:
             setattr(self, name, state[name])

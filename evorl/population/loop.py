@@ -321,6 +321,9 @@ class Population:
             "learner": learner,  # the best individual's, for evorl.evaluate
         }  # fmt: skip
 
+    def appended_rows(self) -> StateDict:
+        return {}
+
     def load_state_dict(self, state: StateDict) -> None:
         self.steps, self.evaluations, self.failed = state["steps"], state["evaluations"], state["failed"]
         self.failures_in_a_row = state.get("in_vain", 0)  # missing in runs of older versions

@@ -5,7 +5,7 @@
 * ``tensors.safetensors``: every array of the state, named by its keys joined with "/";
 * ``state.json``: the rest of the state, with null in place of arrays;
 * ``rows-*.safetensors``: `AppendedRows` of the state, in segments that are written once. A later checkpoint has hard
-  links to the segments that it needs, so it writes only new rows;
+  links to the segments that it needs, so it writes only new rows (`evorl.record.segments`);
 * ``manifest.json``: the SHA-256 and size of all of them, the step, and a checksum of itself.
 
 A checkpoint is written under a temporary name, flushed to stable storage and renamed, so that a reader finds the
@@ -28,15 +28,14 @@ import numpy as np
 
 import evorl
 from evorl.record import tensors
+from evorl.record.segments import Segment, Segments
 from evorl.util import files
 from evorl.util.errors import BadRequest
 from evorl.util.types import AppendedRows, StateDict
 
 SCHEMA = 1
-SEGMENT_BYTES = 8 << 20  # smaller segments of rows are written again with the next rows
-PIECE_BYTES = 64 << 20  # of rows in a segment, so that a large replay is not copied as a whole
-
 _TENSORS, _STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+_AHEAD = ".ahead"
 _log = logging.getLogger("evorl")
 
 
@@ -59,11 +58,11 @@ def save(
     best: int | None = None,
     *,
     overwrite: bool = False,
-    previous: int | None = None,
+    segments: Segments | None = None,
 ) -> Path:
     """Save a state as the checkpoint of a step; return its directory.
 
-    ``previous`` is the step of the checkpoint that this run loaded or saved last; its segments of rows are used again.
+    ``segments``: the rows that this run loaded, saved or wrote ahead, afterwards those of this checkpoint.
     Once it is complete, older checkpoints are removed, except the ``keep`` newest and ``best``.
     A complete checkpoint of this step is kept as it is unless ``overwrite`` is set. Between the two renames of an
     overwrite the previous step is the newest checkpoint. Raises OSError (a full disk) with the earlier checkpoints
@@ -74,16 +73,50 @@ def save(
         home.mkdir()
         files.sync(run_dir)
     for leftover in home.glob(".*"):
-        _remove(leftover)
-    target = home / str(step)
+        if leftover.name != _AHEAD:
+            _remove(leftover)
+    target, shared = home / str(step), segments or Segments(home / _AHEAD, {})
     if overwrite or not _is_complete(target):
-        _write(home / f".{step}.partial", target, step, state, None if previous is None else home / str(previous))
+        _write(home / f".{step}.partial", target, step, state, shared)
     files.replace(home / "latest", f"{step}\n".encode())
     _prune(home, step, keep, best)
     return target
 
 
-def _write(temporary: Path, target: Path, step: int, state: StateDict, previous: Path | None) -> None:
+def segments_of(run_dir: Path, step: int | None = None) -> Segments:
+    """Return the segments of the checkpoint of a step, for a run that continues from it; None for a new run.
+
+    Segments that a killed process wrote ahead are removed.
+    """
+    home = run_dir / "checkpoints"
+    if (home / _AHEAD).exists():
+        _remove(home / _AHEAD)
+    return Segments(home / _AHEAD, {} if step is None else _segments(home / str(step)))
+
+
+def _segments(path: Path) -> dict[str, list[Segment]]:
+    """The segments of a checkpoint by the names of their rows; none if it is damaged."""
+    with suppress(DamagedCheckpoint):
+        known = _read_manifest(path)["files"]
+        rows = json.loads(_read_verified(path / _STATE, known[_STATE])).get("rows", {})
+        return {
+            name: [Segment(first, end, path / file, **known[file]) for first, end, file in one["segments"]]
+            for name, one in rows.items()
+        }
+    return {}
+
+
+def write_ahead(segments: Segments, state: StateDict) -> None:
+    """Write what fills segments of the rows in a part of the state, so that the next checkpoint has little to write.
+
+    Raises OSError (a full disk).
+    """
+    appended: dict[str, AppendedRows] = {}
+    _split(state, (), {}, appended)
+    segments.write_ahead(appended)
+
+
+def _write(temporary: Path, target: Path, step: int, state: StateDict, segments: Segments) -> None:
     arrays: dict[str, Any] = {}
     appended: dict[str, AppendedRows] = {}
     rest = _split(state, (), arrays, appended)
@@ -92,7 +125,12 @@ def _write(temporary: Path, target: Path, step: int, state: StateDict, previous:
     }
     try:
         temporary.mkdir()
-        rows, entries = _write_rows(temporary, appended, previous)
+        written = segments.write(temporary, appended)
+        rows = {
+            name: {"first": appended[name].first, "segments": [[x.first, x.end, x.file.name] for x in parts]}
+            for name, parts in written.items()
+        }
+        entries = {x.file.name: (x.size, x.sha256) for parts in written.values() for x in parts}
         document = json.dumps({"torch": torch, "state": rest} | ({"rows": rows} if rows else {})).encode()
         entries |= {
             _TENSORS: files.write(temporary / _TENSORS, tensors.encode(arrays)),
@@ -107,39 +145,9 @@ def _write(temporary: Path, target: Path, step: int, state: StateDict, previous:
         with suppress(OSError):
             _remove(temporary)
         raise
-
-
-def _write_rows(
-    directory: Path, appended: dict[str, AppendedRows], previous: Path | None
-) -> tuple[dict[str, Any], dict[str, tuple[int, str]]]:
-    """Write the rows that ``previous`` lacks and link its other segments; return what `_read_rows` needs, and files.
-
-    A short last segment is written again together with the new rows, so that there are few.
-    """
-    old, known = {}, {}
-    if appended and previous is not None and previous.is_dir():
-        with suppress(DamagedCheckpoint):
-            known = _read_manifest(previous)["files"]
-            old = json.loads(_read_verified(previous / _STATE, known[_STATE])).get("rows", {})
-    rows: dict[str, Any] = {}
-    entries: dict[str, tuple[int, str]] = {}
-    for number, (name, one) in enumerate(appended.items()):
-        kept = [part for part in old.get(name, {"segments": []})["segments"] if part[1] > one.first]
-        if kept and (kept[0][0] > one.first or kept[-1][1] > one.end):
-            kept = []  # of another history
-        while kept and known[kept[-1][2]]["size"] < SEGMENT_BYTES:
-            kept.pop()
-        for _, _, file in kept:
-            assert previous is not None
-            files.link(previous / file, directory / file)
-            entries[file] = known[file]["size"], known[file]["sha256"]
-        begin = kept[-1][1] if kept else one.first
-        for piece in one._replace(first=begin).pieces(PIECE_BYTES):
-            file = f"rows-{number}-{piece.first}-{piece.end}.safetensors"
-            entries[file] = files.write(directory / file, tensors.encode(piece.whole()["rows"]))
-            kept.append([piece.first, piece.end, file])
-        rows[name] = {"first": one.first, "segments": kept}
-    return rows, entries
+    segments.known = {name: [x._replace(file=target / x.file.name) for x in parts] for name, parts in written.items()}
+    if segments.ahead.exists():
+        _remove(segments.ahead)
 
 
 def _manifest(step: int, entries: dict[str, tuple[int, str]]) -> bytes:

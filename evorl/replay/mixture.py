@@ -185,6 +185,10 @@ class Mixture:
             "parts": {name: part.state_dict() for name, part in self.parts.items()},
         }  # fmt: skip
 
+    def appended_rows(self) -> StateDict:
+        """Return the part of the state that only grows."""
+        return {"parts": {name: part.appended_rows() for name, part in self.parts.items()}}
+
     def load_state_dict(self, state: StateDict) -> None:
         """Restore a state. Parts that it lacks, or that held rollouts of other shapes, begin empty."""
         for name, part in self.parts.items():

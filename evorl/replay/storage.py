@@ -323,12 +323,16 @@ class Replay(Storage):
 
     def state_dict(self) -> StateDict:
         """Return what the ring holds, in order, and what later appends need."""
-        frames, transitions = self.held()
         return {
             "count": self.count, "frames": self.frames, "appends": np.array(self.appends, np.int64).reshape(-1, 2),
-            "states": frames, "transitions": transitions,
             "columns": {name: getattr(self, name).copy() for name in _COLUMNS},
+            **self.appended_rows(),
         }  # fmt: skip
+
+    def appended_rows(self) -> StateDict:
+        """Return the part of the state that only grows."""
+        frames, transitions = self.held()
+        return {"states": frames, "transitions": transitions}
 
     def held(self) -> tuple[AppendedRows, AppendedRows]:
         """The frames, by number of their array, and the transitions, by name, that present readers may need."""

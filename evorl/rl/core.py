@@ -264,6 +264,10 @@ class Learner(Acting, Protocol):
 
     def state_dict(self) -> StateDict: ...
 
+    def appended_rows(self) -> StateDict:
+        """Return the `AppendedRows` of the state under its keys, without the rest; empty if the state has none."""
+        ...
+
     def load_state_dict(self, state: StateDict) -> None: ...
 
     def load_policy(self, state: StateDict) -> None:

@@ -210,6 +210,9 @@ class NetworkLearner(Generic[H]):
             "moments": None if self.moments is None else self.moments.state_dict(),
         }
 
+    def appended_rows(self) -> StateDict:
+        return {}
+
     def load_state_dict(self, state: StateDict) -> None:
         self.load_policy(state)
         load(self.adam, state["optimizer"])

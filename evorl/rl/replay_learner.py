@@ -238,6 +238,9 @@ class ReplayLearner(NetworkLearner[H]):
         own = {"gradient_steps": self.gradient_steps, "replay": self.replay.state_dict()}
         return {**super().state_dict(), **own}
 
+    def appended_rows(self) -> StateDict:
+        return {"replay": self.replay.appended_rows()}
+
     def load_state_dict(self, state: StateDict) -> None:
         super().load_state_dict(state)
         self.gradient_steps = state["gradient_steps"]

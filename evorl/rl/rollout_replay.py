@@ -365,6 +365,9 @@ class RolloutLearner(NetworkLearner[H]):
         self._prefetched()
         return {**super().state_dict(), "gradient_steps": self.gradient_steps, "replay": self.replay.state_dict()}
 
+    def appended_rows(self) -> StateDict:
+        return {"replay": self.replay.appended_rows()}
+
     def load_state_dict(self, state: StateDict) -> None:
         self._prefetched()
         super().load_state_dict(state)

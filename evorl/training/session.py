@@ -82,6 +82,10 @@ class Work(Protocol):
 
     def state_dict(self) -> StateDict: ...
 
+    def appended_rows(self) -> StateDict:
+        """Return the `AppendedRows` of the state under its keys, without the rest; empty if the state has none."""
+        ...
+
     def load_state_dict(self, state: StateDict) -> None: ...
 
     def close(self) -> None: ...
@@ -125,6 +129,7 @@ class Session:
             self.last_evaluation = (
                 None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
             )
+        self.segments = checkpoint.segments_of(directory, None if state is None else self.saved)
         left = None if e.budget.seconds is None else max(e.budget.seconds - spent, 0.0)
         self.terminal = Terminal(self.limit, left, run.steps, individuals=run.top_individuals)
         self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)  # the last: its files are open
@@ -159,7 +164,9 @@ class Session:
             self.recorder.close()  # here, so that no sink reports a failure
             raise Interrupted(caught[0], self.run.steps, self.directory)
         if _due(self.save_every, before, self.run.steps) or self._evaluated_now():
-            self._save_if_possible()
+            self._if_possible(self._save, "checkpoint at step %d NOT saved (%s): the last good one stays")
+        elif self.save_every:
+            self._if_possible(self._write_ahead, "rows at step %d NOT written (%s): the next checkpoint writes them")
 
     def _over(self) -> bool:
         budget, steps = self.run.experiment.budget, self.run.steps
@@ -195,15 +202,18 @@ class Session:
         )
         state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": evaluated}
         again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
-        checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again, previous=self.saved)
+        checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again, segments=self.segments)
         self.saved = self.run.steps
 
-    def _save_if_possible(self) -> None:
-        """Save; on a full disk, warn, keep the last good checkpoint and continue."""
+    def _write_ahead(self) -> None:
+        checkpoint.write_ahead(self.segments, {"run": self.run.appended_rows()})
+
+    def _if_possible(self, write: Callable[[], None], warning: str) -> None:
+        """Write; on a full disk, warn, keep the last good checkpoint and continue."""
         try:
-            self._save()
+            write()
         except OSError as error:
-            log.warning("checkpoint at step %d NOT saved (%s): the last good one stays", self.run.steps, error)
+            log.warning(warning, self.run.steps, error)
 
     def _result(self) -> dict[str, Any]:
         """Return the content of result.json."""

@@ -146,6 +146,9 @@ class Run:
             "actors": {str(i): one for i, one in enumerate(self.group.states())},
         }  # fmt: skip
 
+    def appended_rows(self) -> StateDict:
+        return {"learner": self.learner.appended_rows()}
+
     def load_state_dict(self, state: StateDict) -> None:
         self.steps, self.iteration = state["steps"], state["iteration"]
         self.updates, self.episodes = state["updates"], state["episodes"]

@@ -38,12 +38,16 @@ class AppendedRows(NamedTuple):
         return {"first": self.first, "rows": self.read(self.first, self.end)}
 
     def pieces(self, size: int) -> Iterator[AppendedRows]:
-        """Yield the rows in pieces of about ``size`` bytes, at least one row each."""
-        if self.first < self.end:
-            bytes_each = sum(x.nbytes for x in self.read(self.first, self.first + 1).values())
-            step = max(size // max(bytes_each, 1), 1)
-            for low in range(self.first, self.end, step):
-                yield self._replace(first=low, end=min(low + step, self.end))
+        """Yield the rows in pieces of ``size`` bytes or little more, and a rest."""
+        step = self.filling(size)
+        for low in range(self.first, self.end, step):
+            yield self._replace(first=low, end=min(low + step, self.end))
+
+    def filling(self, size: int) -> int:
+        """How many of these rows take ``size`` bytes; more than there are if there are none."""
+        if self.first == self.end:
+            return 1
+        return max(-(-size // sum(x.nbytes for x in self.read(self.first, self.first + 1).values())), 1)
 
 
 def with_whole_rows(state: Any) -> Any:

@@ -16,7 +16,8 @@ from harness import LSTM, MINDS, QUICK, WORLDS, experiment_of, fingerprint, go, 
 from evorl import evaluate
 from evorl.cli import config
 from evorl.jobs import job
-from evorl.record import checkpoint
+from evorl.record import checkpoint, segments
+from evorl.record.checkpoint import write_ahead
 from evorl.rl.core import Metrics
 from evorl.training.train import Run
 from evorl.util import files
@@ -99,6 +100,27 @@ def test_n_and_n_more_is_2n(case: str, run: Callable[..., Path], tmp_path: Path)
     results = [json.loads((each / "result.json").read_bytes()) for each in (whole, halves)]
     assert results[0]["eval"] == results[1]["eval"] and results[0]["steps"] == results[1]["steps"]
     assert json.loads((halves / f"result.{stopped}.json").read_bytes())["steps"] == stopped
+
+
+@pytest.mark.parametrize("case", ["td3", "r2d2", "vtrace-lockstep"])
+def test_rows_written_ahead_of_checkpoints_change_no_bit(
+    case: str, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, ahead = run(case, steps=2 * N), tmp_path / "run"
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 2000)
+    there: list[int] = []
+
+    def noted(known: segments.Segments, state: Any) -> None:
+        write_ahead(known, state)
+        there.append(len([*known.ahead.glob("*")]))
+
+    monkeypatch.setattr(checkpoint, "write_ahead", noted)
+    for words in ((*words_of(case), f"budget.steps={N}", f"hydra.run.dir={ahead}"), (f"resume={ahead}",)):
+        assert go(*words, f"budget.steps={N if words[1:] else 2 * N}") == 0
+        assert max(there) > 1 and not [*ahead.glob("checkpoints/.*")]
+        there.clear()
+    stopped = json.loads((whole / "result.json").read_bytes())["steps"]
+    assert fingerprint(ahead, aside=[stopped])["state"] == fingerprint(whole, aside=[stopped])["state"]
 
 
 LOCAL, WORKERS, MORE = ("cluster=local",), ("cluster=processes", "cluster.workers=2"), ("cluster.workers=3",)

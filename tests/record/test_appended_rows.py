@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from evorl.evaluate import _checkpoint
-from evorl.record import checkpoint
+from evorl.record import checkpoint, segments
 from evorl.training.train import Start
 from evorl.util.types import AppendedRows
 
@@ -19,7 +20,7 @@ WIDE = 1 << 16  # bytes of a row
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "SEGMENT_BYTES", 4 * WIDE)
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 4 * WIDE)
 
 
 def rows(first: int, end: int, word: int = 0) -> dict[str, Any]:
@@ -28,8 +29,8 @@ def rows(first: int, end: int, word: int = 0) -> dict[str, Any]:
 
 
 def save(run: Path, step: int, first: int, end: int, previous: int | None, word: int = 0, keep: int = 2) -> None:
-    state = {"a": {"log": AppendedRows(first, end, lambda x, y: rows(x, y, word))}, "n": end}
-    checkpoint.save(run, step, state, keep, previous=previous)
+    content = {"a": {"log": AppendedRows(first, end, lambda x, y: rows(x, y, word))}, "n": end}
+    checkpoint.save(run, step, content, keep, segments=checkpoint.segments_of(run, previous))
 
 
 def check(run: Path, step: int, first: int, end: int, word: int = 0) -> None:
@@ -39,7 +40,7 @@ def check(run: Path, step: int, first: int, end: int, word: int = 0) -> None:
         np.testing.assert_array_equal(found["rows"][name], x)
 
 
-def segments(run: Path, step: int) -> dict[str, int]:
+def files_of(run: Path, step: int) -> dict[str, int]:
     """Files and their inodes."""
     return {one.name: one.stat().st_ino for one in (run / "checkpoints" / str(step)).glob("rows-*")}
 
@@ -49,7 +50,7 @@ def test_a_checkpoint_writes_only_what_is_new(tmp_path: Path) -> None:
     for step, end in enumerate(ends):
         save(tmp_path, step, max(0, end - 12), end, step - 1 if step else None)
         check(tmp_path, step, max(0, end - 12), end)
-    before, after = segments(tmp_path, 3), segments(tmp_path, 4)
+    before, after = files_of(tmp_path, 3), files_of(tmp_path, 4)
     shared = {name for name in after if before.get(name) == after[name]}
     assert len(shared) >= 1 and len(after) > len(shared)
     assert sorted(checkpoint.steps(tmp_path)) == [3, 4]
@@ -61,18 +62,88 @@ def test_a_short_tail_is_written_again_with_the_next_rows(tmp_path: Path) -> Non
     for step in range(30):
         save(tmp_path, step, 0, step + 1, step - 1 if step else None)
     check(tmp_path, 29, 0, 30)
-    assert len(segments(tmp_path, 29)) <= 9
+    assert len(files_of(tmp_path, 29)) <= 9
 
 
-def test_many_rows_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint, "PIECE_BYTES", 7 * WIDE)  # and a number in each row: six rows in a piece
+def test_many_rows_are_written_in_pieces(tmp_path: Path) -> None:
     save(tmp_path, 1, 3, 30, None)
     check(tmp_path, 1, 3, 30)
-    assert len(segments(tmp_path, 1)) == 5
+    assert len(files_of(tmp_path, 1)) == 7
     save(tmp_path, 2, 17, 40, 1)
     check(tmp_path, 2, 17, 40)
-    shared = segments(tmp_path, 1).items() & segments(tmp_path, 2).items()
-    assert len(shared) == 2  # rows 15 to 26; the last three are written again with new ones
+    shared = files_of(tmp_path, 1).items() & files_of(tmp_path, 2).items()
+    assert len(shared) == 3  # rows 15 to 26; the last three are written again with new ones
+
+
+def ahead(run: Path) -> list[str]:
+    return sorted(one.name for one in run.glob("checkpoints/.ahead/*"))
+
+
+def state(first: int, end: int) -> dict[str, Any]:
+    return {"a": {"log": AppendedRows(first, end, rows)}, "n": end}
+
+
+def test_rows_written_ahead_are_linked_by_the_next_checkpoint(tmp_path: Path) -> None:
+    """Ahead are only whole segments, of four rows here. A checkpoint writes the rest."""
+    known = checkpoint.segments_of(tmp_path)
+    for end in range(3, 12):
+        checkpoint.write_ahead(known, state(0, end))
+    assert ahead(tmp_path) == ["rows-a.log-0-4.safetensors", "rows-a.log-4-8.safetensors"]
+    inodes = {one.name: one.stat().st_ino for one in tmp_path.glob("checkpoints/.ahead/*")}
+    checkpoint.save(tmp_path, 1, state(0, 11), 2, segments=known)
+    check(tmp_path, 1, 0, 11)
+    assert files_of(tmp_path, 1).items() > inodes.items() and len(files_of(tmp_path, 1)) == 3
+    assert not (tmp_path / "checkpoints" / ".ahead").exists()
+    checkpoint.write_ahead(known, state(2, 13))
+    assert ahead(tmp_path) == ["rows-a.log-8-12.safetensors"]  # with the short rest of the checkpoint before
+    checkpoint.save(tmp_path, 2, state(5, 14), 2, segments=known)
+    check(tmp_path, 2, 5, 14)
+    assert [*files_of(tmp_path, 2)] and not {*files_of(tmp_path, 2)} & {"rows-a.log-0-4.safetensors"}
+
+
+def test_rows_written_ahead_that_a_ring_has_dropped_are_removed(tmp_path: Path) -> None:
+    known = checkpoint.segments_of(tmp_path)
+    for end in range(1, 100):
+        checkpoint.write_ahead(known, state(max(end - 10, 0), end))
+        assert len(ahead(tmp_path)) <= 4
+    checkpoint.save(tmp_path, 1, state(89, 99), 2, segments=known)
+    check(tmp_path, 1, 89, 99)
+
+
+def test_who_goes_on_after_a_kill_writes_what_was_ahead_again(tmp_path: Path) -> None:
+    known = checkpoint.segments_of(tmp_path)
+    checkpoint.save(tmp_path, 1, state(0, 6), 2, segments=known)
+    checkpoint.write_ahead(known, state(0, 20))
+    (tmp_path / "checkpoints" / ".ahead" / "rows-a.log-12-16.safetensors").write_bytes(b"half")
+    again = checkpoint.segments_of(tmp_path, 1)
+    assert not ahead(tmp_path)
+    checkpoint.write_ahead(again, state(0, 17))
+    checkpoint.save(tmp_path, 2, state(0, 21), 2, segments=again)
+    check(tmp_path, 2, 0, 21)
+
+
+def test_a_full_disk_ahead_of_a_checkpoint_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = checkpoint.segments_of(tmp_path)
+    checkpoint.write_ahead(known, state(0, 5))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refused)
+        with pytest.raises(OSError, match="no room"):
+            checkpoint.write_ahead(known, state(0, 9))
+    assert ahead(tmp_path) == ["rows-a.log-0-4.safetensors"]
+    checkpoint.save(tmp_path, 1, state(0, 10), 2, segments=known)
+    check(tmp_path, 1, 0, 10)
+
+
+def test_without_the_checkpoint_before_all_rows_are_written(tmp_path: Path) -> None:
+    known = checkpoint.segments_of(tmp_path)
+    checkpoint.save(tmp_path, 1, state(0, 8), 2, segments=known)
+    shutil.rmtree(tmp_path / "checkpoints" / "1")
+    checkpoint.save(tmp_path, 2, state(0, 10), 2, segments=known)
+    check(tmp_path, 2, 0, 10)
+
+
+def refused(*_: Any) -> None:
+    raise OSError("no room")
 
 
 def test_another_history_shares_nothing(tmp_path: Path) -> None:
@@ -81,8 +152,8 @@ def test_another_history_shares_nothing(tmp_path: Path) -> None:
     save(tmp_path, 2, 0, 20, 1)
     save(tmp_path, 3, 0, 20, 1, word=7)
     found = checkpoint.load(tmp_path / "checkpoints" / "3")["a"]["log"]["rows"]["wide"][:, 0]
-    np.testing.assert_array_equal(found[:10], np.arange(10))
-    np.testing.assert_array_equal(found[10:], np.arange(10, 20) + 7)
+    np.testing.assert_array_equal(found[:8], np.arange(8))
+    np.testing.assert_array_equal(found[8:], np.arange(8, 20) + 7)
     save(tmp_path, 4, 5, 8, 3, word=1)  # a replay that is shorter than the one before
     check(tmp_path, 4, 5, 8, 1)
 
@@ -90,7 +161,7 @@ def test_another_history_shares_nothing(tmp_path: Path) -> None:
 def test_damage_to_the_newest_segment_falls_back(tmp_path: Path) -> None:
     save(tmp_path, 1, 0, 10, None)
     save(tmp_path, 2, 0, 20, 1)
-    (newest,) = set(segments(tmp_path, 2)) - set(segments(tmp_path, 1))
+    newest, *_ = set(files_of(tmp_path, 2)) - set(files_of(tmp_path, 1))
     with (tmp_path / "checkpoints" / "2" / newest).open("r+b") as file:
         file.seek(-100, os.SEEK_END)
         file.write(b"damage")
@@ -100,9 +171,6 @@ def test_damage_to_the_newest_segment_falls_back(tmp_path: Path) -> None:
 
 
 def test_without_hard_links_segments_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any) -> None:
-        raise OSError("no links here")
-
     monkeypatch.setattr(os, "link", refused)
     save(tmp_path, 1, 0, 10, None)
     save(tmp_path, 2, 0, 20, 1)
@@ -121,7 +189,7 @@ def test_a_state_without_its_rows_reads_none_of_them(tmp_path: Path) -> None:
     save(tmp_path, 1, 0, 10, None)
     save(tmp_path, 2, 0, 20, 1)
     path = tmp_path / "checkpoints" / "2"
-    for name in segments(tmp_path, 2):
+    for name in files_of(tmp_path, 2):
         (path / name).unlink()
     assert checkpoint.load(path, rows=False) == {"a": {"log": None}, "n": 20}
     assert checkpoint.newest(tmp_path, rows=False) == (path, {"a": {"log": None}, "n": 20})
@@ -137,7 +205,8 @@ def test_who_needs_a_policy_reads_no_rows(tmp_path: Path) -> None:
     for step in (1, 2):
         log = AppendedRows(0, 10, rows)
         run = {"steps": step, "best": [0.5, 1], "learner": {"policy": {"w": np.ones(3)}, "replay": log}}
-        checkpoint.save(tmp_path, step, {"run": run}, keep=2, previous=step - 1 or None)
+        known = checkpoint.segments_of(tmp_path, step - 1 or None)
+        checkpoint.save(tmp_path, step, {"run": run}, keep=2, segments=known)
     for file in tmp_path.glob("checkpoints/*/rows-*"):
         file.unlink()
     for which, step in (("latest", 2), ("best", 1), ("2", 2)):

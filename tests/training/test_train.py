@@ -537,12 +537,14 @@ def test_steps_rise_within_a_prefix_and_numbers_are_finite(tmp_path: Path) -> No
 
 LATE = "gradient steps begin after 50 steps (rl.warm_up), when the budget of 50 is spent"
 STALE = "one process plays one individual at a time: with ec.slots=5 they are only older than with 1"
+FEW = "a generation may take 100 steps, more than the budget of 50"
 
 
 @pytest.mark.parametrize(("words", "told"), [
     (("rl.warm_up=50",), [LATE]), (("rl.warm_up=49",), []), (("ec=aes_rl", "rl.warm_up=50"), [LATE, STALE]),
     (("ec=cem", "ec.population=2", "rl.warm_up=50"), []), (("ec=aes_rl", "ec.slots=1", "rl.warm_up=20"), []),
-    (("ec=acem_rl", "rl.warm_up=20"), [STALE]), (("ec=cem_rl", "rl.warm_up=20"), []),
+    (("ec=acem_rl", "rl.warm_up=20"), [STALE]), (("ec=cem_rl", "rl.warm_up=20"), [FEW]),
+    (("ec=cem_rl", "ec.population=5", "ec.trained=2", "rl.warm_up=20"), []),
 ], ids=lambda one: one[0] if isinstance(one, tuple) else "")  # fmt: skip
 def test_settings_that_a_user_hardly_wants_are_told(
     words: tuple[str, ...], told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -551,4 +553,4 @@ def test_settings_that_a_user_hardly_wants_are_told(
     small = (*small, "eval.every=0", "record.tensorboard=false", "budget.steps=50", "rl.capacity=500")
     assert go(*small, *words, f"hydra.run.dir={tmp_path / 'run'}") == 0
     out = capsys.readouterr().out
-    assert [one for one in (LATE, STALE) if one in out] == told
+    assert [one for one in (LATE, STALE, FEW) if one in out] == told

@@ -111,13 +111,15 @@ class Part(ABC):
 
     def state_dict(self) -> StateDict:
         """Return what the part holds, by number in a ring, and what its choices depend on."""
-        oldest = self.count - self.held if self.append_only else 0
-        rows = AppendedRows(oldest, oldest + self.held, self._read)
         held = slice(0, self.held)
+        rows = self.appended_rows() or {"rollouts": AppendedRows(0, self.held, self._read).whole()}
         return {
-            "count": self.count, "rollouts": rows if self.append_only else rows.whole(),
-            **{name: getattr(self, name)[held].copy() for name in self._tables()},
+            "count": self.count, **rows, **{name: getattr(self, name)[held].copy() for name in self._tables()},
         }  # fmt: skip
+
+    def appended_rows(self) -> StateDict:
+        """Return the part of the state that only grows; empty unless the part is `append_only`."""
+        return {"rollouts": AppendedRows(self.count - self.held, self.count, self._read)} if self.append_only else {}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restore a state. A part of rollouts with other shapes, or of another capacity that was full, begins empty."""
