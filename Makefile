@@ -46,7 +46,7 @@ check: $(VENV)/.all ## ruff, mypy and import-linter
 	@$(VENV)/bin/lint-imports
 
 learn: $(VENV)/.all ## the long learning tests
-	@$(PY) -m pytest -m learn $(ARGS)
+	@$(PY) -m pytest -n 2 -m learn $(ARGS)
 
 faults: $(VENV)/.all compiler browser ## the long fault-injection tests
 	@$(PY) -m pytest -m fault $(ARGS)

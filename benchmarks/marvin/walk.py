@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.marvin.generations import Curve, curve, header, row
 from evorl.reproduction.judging import judge
-from evorl.reproduction.parts import Sweep
+from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
 VARIANTS = ("original", "ours")
@@ -100,10 +100,11 @@ TABLE = Table(
     profiles={
         "ci": Profile(
             "1,000,000 steps, some 25 to 30 generations; one seed of either strategy", 0.1,
-            [Sweep("walk", ("seed=0", EXPERIMENTS, "budget.steps=1_000_000"))],
+            [Sweep("walk", ("seed=0", EXPERIMENTS, "budget.steps=1_000_000"), TWO_AT_ONCE)],
         ),
         "paper": Profile(
-            "some 300 generations; 5 seeds of either strategy", 5, [Sweep("walk", ("seed=0,1,2,3,4", EXPERIMENTS))]
+            "some 300 generations; 5 seeds of either strategy", 5,
+            [Sweep("walk", ("seed=0,1,2,3,4", EXPERIMENTS), CLUSTER)],
         ),
     },
     analyse=analyse,
