@@ -24,7 +24,7 @@ from evorl.cli import config
 from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.population.work import new_work
-from evorl.record import checkpoint
+from evorl.record import checkpoint, segments
 from evorl.training.experiment import Experiment
 from evorl.training.session import OpenRun, run_to_end
 from evorl.training.train import Start
@@ -89,6 +89,30 @@ def train_in(directory: Path, experiment: Experiment, init: Path | None = None) 
             yield directory, None if found is None else found[1]
 
     return run_to_end(new_work(experiment, None if init is None else Start(init)), opened)
+
+
+def with_small_segments(patch: pytest.MonkeyPatch) -> tuple[list[int], set[str]]:
+    """Let a run write rows ahead of its checkpoints all the time. Return, as it goes on, how many files lay there after
+    each look, and the names of the rows."""
+    there: list[int] = []
+    names: set[str] = set()
+    write_ahead = checkpoint.write_ahead
+
+    def noted(known: segments.Segments, state: Any) -> None:
+        write_ahead(known, state)
+        there.append(len([*known.folder.glob("*")]))
+        names.update(known.known)
+
+    patch.setattr(segments, "SEGMENT_BYTES", 2000)
+    patch.setattr(checkpoint, "write_ahead", noted)
+    return there, names
+
+
+def saved_rows(directory: Path) -> set[str]:
+    """The names of the rows in a run's newest checkpoint."""
+    place = directory / "checkpoints"
+    state = json.loads((place / (place / "latest").read_text().strip() / "state.json").read_bytes())
+    return {*state["rows"]}
 
 
 def for_a_ray_in_here(patch: pytest.MonkeyPatch) -> None:

@@ -79,9 +79,11 @@ def _notices(experiment: Experiment) -> Iterator[str]:
     if isinstance(ec, SteadyStateEvolution) and experiment.cluster.in_process and ec.slots != 1:
         yield f"one process plays one individual at a time: with ec.slots={ec.slots} they are only older than with 1"
     if isinstance(ec, SharedCriticEvolution) and not ec.asynchronous:
-        generation = ec.population * ec.episodes * (experiment.mdp.longest_episode or 0)
-        if generation > steps:
-            yield f"a generation may take {generation:,} steps, more than the budget of {steps:,}"
+        end = ec.population * ec.episodes * (experiment.mdp.longest_episode or 0)
+        if isinstance(rl, ReplayHyper) and ec.warm_up_actions == "uniform":
+            end += rl.warm_up
+        if end > steps:
+            yield f"the first generation may end after {end:,} steps, beyond the budget of {steps:,}"
 
 
 def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:

@@ -62,7 +62,7 @@ def save(
 ) -> Path:
     """Save a state as the checkpoint of a step; return its directory.
 
-    ``segments``: the rows that this run loaded, saved or wrote ahead, afterwards those of this checkpoint.
+    ``segments`` are those that may be linked; after the save they are those of this checkpoint.
     Once it is complete, older checkpoints are removed, except the ``keep`` newest and ``best``.
     A complete checkpoint of this step is kept as it is unless ``overwrite`` is set. Between the two renames of an
     overwrite the previous step is the newest checkpoint. Raises OSError (a full disk) with the earlier checkpoints
@@ -89,9 +89,9 @@ def segments_of(run_dir: Path, step: int | None = None) -> Segments:
     Segments that a killed process wrote ahead are removed.
     """
     home = run_dir / "checkpoints"
-    if (home / _AHEAD).exists():
-        _remove(home / _AHEAD)
-    return Segments(home / _AHEAD, {} if step is None else _segments(home / str(step)))
+    found = Segments(home / _AHEAD, {} if step is None else _segments(home / str(step)))
+    found.remove_ahead()
+    return found
 
 
 def _segments(path: Path) -> dict[str, list[Segment]]:
@@ -146,8 +146,7 @@ def _write(temporary: Path, target: Path, step: int, state: StateDict, segments:
             _remove(temporary)
         raise
     segments.known = {name: [x._replace(file=target / x.file.name) for x in parts] for name, parts in written.items()}
-    if segments.ahead.exists():
-        _remove(segments.ahead)
+    segments.remove_ahead()
 
 
 def _manifest(step: int, entries: dict[str, tuple[int, str]]) -> bytes:

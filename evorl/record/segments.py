@@ -1,15 +1,17 @@
 """Segments of appended rows: files that are written once, and that checkpoints share by hard links.
 
 A checkpoint needs all rows of a replay, and writes only those that no segment holds. Between checkpoints a run writes
-segments *ahead*, as soon as new rows fill one. So the pause of a checkpoint does not grow with the rows since the one
-before it, nor with the first checkpoint's whole replay.
+segments *ahead*, as soon as new rows fill one. So no checkpoint has much to write, not even the first one of a large
+replay.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from evorl.record import tensors
 from evorl.util import files
@@ -31,30 +33,53 @@ class Segment(NamedTuple):
 class Segments:
     """The segments of a run that its next checkpoint may use: those of the one before, and those written ahead."""
 
-    def __init__(self, ahead: Path, known: Mapping[str, Sequence[Segment]]) -> None:
-        """``ahead`` is the folder for segments between two checkpoints, ``known`` has the segments of each name."""
-        self.ahead, self.known = ahead, {name: list(one) for name, one in known.items()}
+    def __init__(self, folder: Path, known: Mapping[str, Sequence[Segment]]) -> None:
+        """``folder`` is for segments written ahead, within that of checkpoints; ``known`` has the segments by the names
+        of their rows."""
+        self.folder, self.known = folder, {name: list(one) for name, one in known.items()}
+        self._fast: set[str] = set()  # rows that left their ring before a checkpoint held them
 
     def write_ahead(self, appended: Mapping[str, AppendedRows]) -> None:
-        """Write the rows that no segment holds, as far as they fill segments. Raises OSError (a full disk)."""
+        """Write the rows that no segment holds, as far as they fill segments. Raises OSError (a full disk).
+
+        Where a ring is so small that segments leave it unused, no more are written.
+        """
+        self._drop(appended)
         for name, one in appended.items():
-            kept, rest = self._divide(name, one)
+            known, (_, rest) = self.known[name], self._divide(name, one)
             count = rest.filling(SEGMENT_BYTES)
-            while rest.end - rest.first >= count:
-                if not self.ahead.exists():
-                    self.ahead.mkdir(parents=True)
-                    files.sync(self.ahead.parent.parent)
-                kept.append(_write(self.ahead, name, rest._replace(end=rest.first + count)))
+            while rest.end - rest.first >= count and name not in self._fast:
+                self._make_folder()
+                known.append(_write(self.folder, name, rest._replace(end=rest.first + count)))
                 rest = rest._replace(first=rest.first + count)
-            for gone in self.known.get(name, []):
-                if gone not in kept and gone.file.parent == self.ahead:
-                    gone.file.unlink(missing_ok=True)
-            self.known[name] = kept
 
     def write(self, directory: Path, appended: Mapping[str, AppendedRows]) -> dict[str, list[Segment]]:
         """Write into a checkpoint's directory all rows: links to the segments that there are, and segments with the
         rest. Return them by name. Raises OSError (a full disk)."""
+        self._drop(appended)
         return {name: self._write_all(directory, name, one) for name, one in appended.items()}
+
+    def remove_ahead(self) -> None:
+        """Remove what was written ahead."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _drop(self, appended: Mapping[str, AppendedRows]) -> None:
+        """Forget the segments whose rows are gone, and remove those that no checkpoint has."""
+        for name, one in appended.items():
+            known, (kept, _) = self.known.get(name, []), self._divide(name, one)
+            self.known[name] = kept
+            if kept != known:
+                for gone in {*known} - {*kept}:
+                    if gone.file.parent == self.folder:
+                        gone.file.unlink(missing_ok=True)
+                        self._fast.add(name)
+
+    def _make_folder(self) -> None:
+        home = self.folder.parent
+        if not home.exists():
+            home.mkdir()
+            files.sync(home.parent)
+        self.folder.mkdir(exist_ok=True)
 
     def _write_all(self, directory: Path, name: str, one: AppendedRows) -> list[Segment]:
         kept, rest = self._divide(name, one)
@@ -76,7 +101,7 @@ class Segments:
 
 
 def _write(directory: Path, name: str, rows: AppendedRows) -> Segment:
-    file = directory / f"rows-{name.replace('/', '.')}-{rows.first}-{rows.end}.safetensors"
+    file = directory / f"rows-{quote(name, safe='')}-{rows.first}-{rows.end}.safetensors"
     try:
         size, digest = files.write(file, tensors.encode(rows.whole()["rows"]))
     except OSError:

@@ -104,7 +104,11 @@ def run_to_end(run: Work, opened: Callable[[], AbstractContextManager[OpenRun]])
     """
     try:
         with opened() as (directory, state):
-            return Session(run, directory, state).go()
+            session = Session(run, directory, state)
+            try:
+                return session.go()
+            finally:
+                session.segments.remove_ahead()
     finally:
         run.close()
 
@@ -129,6 +133,7 @@ class Session:
             self.last_evaluation = (
                 None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
             )
+        self.writes_ahead = True  # rows, before the next checkpoint needs them
         self.segments = checkpoint.segments_of(directory, None if state is None else self.saved)
         left = None if e.budget.seconds is None else max(e.budget.seconds - spent, 0.0)
         self.terminal = Terminal(self.limit, left, run.steps, individuals=run.top_individuals)
@@ -164,9 +169,9 @@ class Session:
             self.recorder.close()  # here, so that no sink reports a failure
             raise Interrupted(caught[0], self.run.steps, self.directory)
         if _due(self.save_every, before, self.run.steps) or self._evaluated_now():
-            self._if_possible(self._save, "checkpoint at step %d NOT saved (%s): the last good one stays")
-        elif self.save_every:
-            self._if_possible(self._write_ahead, "rows at step %d NOT written (%s): the next checkpoint writes them")
+            self._save_if_possible()
+        elif self.writes_ahead and (self.save_every or self.eval_every):
+            self._write_ahead_if_possible()
 
     def _over(self) -> bool:
         budget, steps = self.run.experiment.budget, self.run.steps
@@ -203,17 +208,22 @@ class Session:
         state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": evaluated}
         again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
         checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again, segments=self.segments)
-        self.saved = self.run.steps
+        self.saved, self.writes_ahead = self.run.steps, True
 
-    def _write_ahead(self) -> None:
-        checkpoint.write_ahead(self.segments, {"run": self.run.appended_rows()})
-
-    def _if_possible(self, write: Callable[[], None], warning: str) -> None:
-        """Write; on a full disk, warn, keep the last good checkpoint and continue."""
+    def _save_if_possible(self) -> None:
+        """Save; on a full disk, warn, keep the last good checkpoint and continue."""
         try:
-            write()
+            self._save()
         except OSError as error:
-            log.warning(warning, self.run.steps, error)
+            log.warning("checkpoint at step %d NOT saved (%s): the last good one stays", self.run.steps, error)
+
+    def _write_ahead_if_possible(self) -> None:
+        """Write rows of the next checkpoint; on a full disk, warn and leave them to it."""
+        try:
+            checkpoint.write_ahead(self.segments, {"run": self.run.appended_rows()})
+        except OSError as error:
+            self.writes_ahead = False
+            log.warning("rows of the next checkpoint NOT written at step %d (%s)", self.run.steps, error)
 
     def _result(self) -> dict[str, Any]:
         """Return the content of result.json."""

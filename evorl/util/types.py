@@ -44,10 +44,11 @@ class AppendedRows(NamedTuple):
             yield self._replace(first=low, end=min(low + step, self.end))
 
     def filling(self, size: int) -> int:
-        """How many of these rows take ``size`` bytes; more than there are if there are none."""
+        """How many of these rows fill ``size`` bytes, at least 1."""
         if self.first == self.end:
             return 1
-        return max(-(-size // sum(x.nbytes for x in self.read(self.first, self.first + 1).values())), 1)
+        each = sum(x.nbytes for x in self.read(self.first, self.first + 1).values())
+        return max(-(-size // max(each, 1)), 1)
 
 
 def with_whole_rows(state: Any) -> Any:

@@ -11,13 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import LSTM, MINDS, QUICK, WORLDS, experiment_of, fingerprint, go, newest, rows, start
+from harness import (
+    LSTM,
+    MINDS,
+    QUICK,
+    WORLDS,
+    experiment_of,
+    fingerprint,
+    go,
+    newest,
+    rows,
+    saved_rows,
+    start,
+    with_small_segments,
+)
 
 from evorl import evaluate
 from evorl.cli import config
 from evorl.jobs import job
-from evorl.record import checkpoint, segments
-from evorl.record.checkpoint import write_ahead
+from evorl.record import checkpoint
 from evorl.rl.core import Metrics
 from evorl.training.train import Run
 from evorl.util import files
@@ -107,17 +119,11 @@ def test_rows_written_ahead_of_checkpoints_change_no_bit(
     case: str, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, ahead = run(case, steps=2 * N), tmp_path / "run"
-    monkeypatch.setattr(segments, "SEGMENT_BYTES", 2000)
-    there: list[int] = []
-
-    def noted(known: segments.Segments, state: Any) -> None:
-        write_ahead(known, state)
-        there.append(len([*known.ahead.glob("*")]))
-
-    monkeypatch.setattr(checkpoint, "write_ahead", noted)
-    for words in ((*words_of(case), f"budget.steps={N}", f"hydra.run.dir={ahead}"), (f"resume={ahead}",)):
-        assert go(*words, f"budget.steps={N if words[1:] else 2 * N}") == 0
-        assert max(there) > 1 and not [*ahead.glob("checkpoints/.*")]
+    there, names = with_small_segments(monkeypatch)
+    for words in ((*words_of(case), f"budget.steps={N}", f"hydra.run.dir={ahead}"),
+                  (f"resume={ahead}", f"budget.steps={2 * N}")):  # fmt: skip
+        assert go(*words) == 0
+        assert max(there) > 1 and names == saved_rows(ahead) and not [*ahead.glob("checkpoints/.*")]
         there.clear()
     stopped = json.loads((whole / "result.json").read_bytes())["steps"]
     assert fingerprint(ahead, aside=[stopped])["state"] == fingerprint(whole, aside=[stopped])["state"]

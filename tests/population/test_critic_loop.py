@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from critic_runs import ASYNCHRONOUS, CRITIC, QUICK, SYNCHRONOUS, WORKERS, bits, check_critics, evolved, jobs
 from evolution_runs import journal
-from harness import experiment_of, fingerprint, go, newest
+from harness import experiment_of, fingerprint, go, newest, saved_rows, with_small_segments
 from mutating import check_notices, mutate
 
 from evorl.population.critic_loop import CriticPopulation
@@ -34,6 +34,15 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
         return evolved(place / kind / re.sub(r"\W+", "_", case), *cases[case])
 
     return made
+
+
+def test_rows_written_ahead_of_checkpoints_change_no_bit(
+    alone: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, names = with_small_segments(monkeypatch)
+    ahead = evolved(tmp_path / "ahead", *ASYNCHRONOUS["aes_rl"], "checkpoint.every=400")
+    assert max(there) > 1 and names == saved_rows(ahead)
+    assert bits(ahead) == bits(alone("asynchronous", "aes_rl"))
 
 
 LONG = ("cem_rl, told", "p_cem_rl, sac", "p_cem_rl, together", "acem_rl", "one_plus_one_rl")

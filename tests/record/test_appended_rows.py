@@ -13,6 +13,7 @@ import pytest
 from evorl.evaluate import _checkpoint
 from evorl.record import checkpoint, segments
 from evorl.training.train import Start
+from evorl.util import files
 from evorl.util.types import AppendedRows
 
 WIDE = 1 << 16  # bytes of a row
@@ -75,6 +76,10 @@ def test_many_rows_are_written_in_pieces(tmp_path: Path) -> None:
     assert len(shared) == 3  # rows 15 to 26; the last three are written again with new ones
 
 
+def file(first: int, end: int) -> str:
+    return f"rows-a%2Flog-{first}-{end}.safetensors"
+
+
 def ahead(run: Path) -> list[str]:
     return sorted(one.name for one in run.glob("checkpoints/.ahead/*"))
 
@@ -88,33 +93,46 @@ def test_rows_written_ahead_are_linked_by_the_next_checkpoint(tmp_path: Path) ->
     known = checkpoint.segments_of(tmp_path)
     for end in range(3, 12):
         checkpoint.write_ahead(known, state(0, end))
-    assert ahead(tmp_path) == ["rows-a.log-0-4.safetensors", "rows-a.log-4-8.safetensors"]
+    assert ahead(tmp_path) == [file(0, 4), file(4, 8)]
     inodes = {one.name: one.stat().st_ino for one in tmp_path.glob("checkpoints/.ahead/*")}
     checkpoint.save(tmp_path, 1, state(0, 11), 2, segments=known)
     check(tmp_path, 1, 0, 11)
     assert files_of(tmp_path, 1).items() > inodes.items() and len(files_of(tmp_path, 1)) == 3
     assert not (tmp_path / "checkpoints" / ".ahead").exists()
     checkpoint.write_ahead(known, state(2, 13))
-    assert ahead(tmp_path) == ["rows-a.log-8-12.safetensors"]  # with the short rest of the checkpoint before
+    assert ahead(tmp_path) == [file(8, 12)]  # with the short rest of the checkpoint before
     checkpoint.save(tmp_path, 2, state(5, 14), 2, segments=known)
     check(tmp_path, 2, 5, 14)
-    assert [*files_of(tmp_path, 2)] and not {*files_of(tmp_path, 2)} & {"rows-a.log-0-4.safetensors"}
+    assert {*files_of(tmp_path, 2)} == {file(4, 8), file(8, 12), file(12, 14)}
 
 
-def test_rows_written_ahead_that_a_ring_has_dropped_are_removed(tmp_path: Path) -> None:
+def test_a_ring_that_turns_over_between_checkpoints_is_left_to_them(tmp_path: Path) -> None:
+    """Or all rows would be written, where only those of the checkpoints are needed."""
     known = checkpoint.segments_of(tmp_path)
     for end in range(1, 100):
         checkpoint.write_ahead(known, state(max(end - 10, 0), end))
         assert len(ahead(tmp_path)) <= 4
+    assert not ahead(tmp_path)
     checkpoint.save(tmp_path, 1, state(89, 99), 2, segments=known)
     check(tmp_path, 1, 89, 99)
+
+
+def test_a_ring_that_turns_over_in_several_checkpoints_is_written_ahead(tmp_path: Path) -> None:
+    known, written = checkpoint.segments_of(tmp_path), []
+    for end in range(1, 100):
+        checkpoint.write_ahead(known, state(max(end - 20, 0), end))
+        written += ahead(tmp_path)
+        if end % 10 == 0:
+            checkpoint.save(tmp_path, end, state(max(end - 20, 0), end), 2, segments=known)
+            check(tmp_path, end, max(end - 20, 0), end)
+    assert len({*written}) == 24
 
 
 def test_who_goes_on_after_a_kill_writes_what_was_ahead_again(tmp_path: Path) -> None:
     known = checkpoint.segments_of(tmp_path)
     checkpoint.save(tmp_path, 1, state(0, 6), 2, segments=known)
     checkpoint.write_ahead(known, state(0, 20))
-    (tmp_path / "checkpoints" / ".ahead" / "rows-a.log-12-16.safetensors").write_bytes(b"half")
+    (tmp_path / "checkpoints" / ".ahead" / file(12, 16)).write_bytes(b"half")
     again = checkpoint.segments_of(tmp_path, 1)
     assert not ahead(tmp_path)
     checkpoint.write_ahead(again, state(0, 17))
@@ -123,15 +141,48 @@ def test_who_goes_on_after_a_kill_writes_what_was_ahead_again(tmp_path: Path) ->
 
 
 def test_a_full_disk_ahead_of_a_checkpoint_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not what was written before it was full, nor the room of rows that their ring has dropped."""
     known = checkpoint.segments_of(tmp_path)
     checkpoint.write_ahead(known, state(0, 5))
+    write, room = files.write, [2, 0]
+
+    def written(path: Path, chunks: Any) -> tuple[int, str]:
+        found = write(path, chunks)
+        if room.pop(0) == 0:
+            raise OSError("no room")
+        return found
+
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", refused)
+        patch.setattr(files, "write", written)
         with pytest.raises(OSError, match="no room"):
-            checkpoint.write_ahead(known, state(0, 9))
-    assert ahead(tmp_path) == ["rows-a.log-0-4.safetensors"]
-    checkpoint.save(tmp_path, 1, state(0, 10), 2, segments=known)
-    check(tmp_path, 1, 0, 10)
+            checkpoint.write_ahead(known, state(0, 17))
+        assert ahead(tmp_path) == [file(0, 4), file(4, 8)]
+        room.append(0)
+        with pytest.raises(OSError, match="no room"):
+            checkpoint.save(tmp_path, 1, state(6, 18), 2, segments=known)
+    assert ahead(tmp_path) == [file(4, 8)]
+    inode = (tmp_path / "checkpoints" / ".ahead" / file(4, 8)).stat().st_ino
+    checkpoint.save(tmp_path, 1, state(6, 18), 2, segments=known)
+    check(tmp_path, 1, 6, 18)
+    assert files_of(tmp_path, 1)[file(4, 8)] == inode
+
+
+def test_names_of_rows_never_share_a_file(tmp_path: Path) -> None:
+    both = {"a": {"b.c": AppendedRows(0, 9, rows)}, "a.b": {"c": AppendedRows(0, 9, lambda x, y: rows(x, y, 7))}}
+    known = checkpoint.segments_of(tmp_path)
+    checkpoint.write_ahead(known, both)
+    checkpoint.save(tmp_path, 1, both, 2, segments=known)
+    found = checkpoint.load(tmp_path / "checkpoints" / "1")
+    for one, word in ((found["a"]["b.c"], 0), (found["a.b"]["c"], 7)):
+        np.testing.assert_array_equal(one["rows"]["wide"], rows(0, 9, word)["wide"])
+
+
+def test_rows_without_a_byte(tmp_path: Path) -> None:
+    nothing = {"log": AppendedRows(0, 3, lambda x, y: {"none": np.zeros((y - x, 0))})}
+    known = checkpoint.segments_of(tmp_path)
+    checkpoint.write_ahead(known, nothing)
+    checkpoint.save(tmp_path, 1, nothing, 2, segments=known)
+    assert checkpoint.load(tmp_path / "checkpoints" / "1")["log"]["rows"]["none"].shape == (3, 0)
 
 
 def test_without_the_checkpoint_before_all_rows_are_written(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -14,7 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from harness import NEEDS_COMPILER, QUICK, Faulty, fingerprint, go, newest, rows, timeless, train_in
+from harness import (
+    NEEDS_COMPILER,
+    QUICK,
+    Faulty,
+    fingerprint,
+    go,
+    newest,
+    rows,
+    timeless,
+    train_in,
+    with_small_segments,
+)
 
 from evorl import evaluate
 from evorl.ec.pbt import PBT
@@ -507,6 +519,41 @@ def test_a_disk_that_is_full_for_a_while_costs_a_warning(
     assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
 
 
+REMEMBERS = {"mdp": PENDULUM, "rl": TD3(**REPLAYED, net=Net(hidden=(8,), output="tanh"))}
+
+
+def test_a_disk_that_is_full_between_checkpoints_is_told_once_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where it saves only what it evaluated."""
+
+    def write_ahead(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write_ahead", write_ahead)
+    train_in(tmp_path / "run", experiment(**REMEMBERS, eval=Evaluation(every=160, episodes=1)))
+    told = re.findall(r"rows of the next checkpoint NOT written at step (\d+) ", capsys.readouterr().out)
+    assert [*map(int, told)] == [16, 176, 336, 496]
+    assert checkpoint.steps(tmp_path / "run")[-1] == 640
+
+
+@pytest.mark.parametrize("every", [0, 320])
+def test_what_a_failed_run_wrote_ahead_is_removed(every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there, _ = with_small_segments(monkeypatch)
+    iterate = Run.iterate
+
+    def failing(run: Run) -> Any:
+        if run.steps >= 160:
+            raise NotFinite("a test")
+        return iterate(run)
+
+    monkeypatch.setattr(Run, "iterate", failing)
+    with pytest.raises(NotFinite):
+        train_in(tmp_path / "run", experiment(**REMEMBERS, checkpoint=Checkpoints(every=every)))
+    assert max(there, default=0) > 0 if every else not there  # without checkpoints nothing is written ahead
+    assert not [*tmp_path.glob("run/checkpoints/.*")]
+
+
 def test_without_its_final_checkpoint_a_run_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = experiment(checkpoint=Checkpoints(every=BATCH))
     train_in(tmp_path / "whole", found)
@@ -537,7 +584,8 @@ def test_steps_rise_within_a_prefix_and_numbers_are_finite(tmp_path: Path) -> No
 
 LATE = "gradient steps begin after 50 steps (rl.warm_up), when the budget of 50 is spent"
 STALE = "one process plays one individual at a time: with ec.slots=5 they are only older than with 1"
-FEW = "a generation may take 100 steps, more than the budget of 50"
+FEW = "the first generation may end after 100 steps, beyond the budget of 50"
+RANDOM_FIRST = "the first generation may end after 60 steps, beyond the budget of 50"
 
 
 @pytest.mark.parametrize(("words", "told"), [
@@ -545,6 +593,7 @@ FEW = "a generation may take 100 steps, more than the budget of 50"
     (("ec=cem", "ec.population=2", "rl.warm_up=50"), []), (("ec=aes_rl", "ec.slots=1", "rl.warm_up=20"), []),
     (("ec=acem_rl", "rl.warm_up=20"), [STALE]), (("ec=cem_rl", "rl.warm_up=20"), [FEW]),
     (("ec=cem_rl", "ec.population=5", "ec.trained=2", "rl.warm_up=20"), []),
+    (("ec=cem_rl", "ec.population=4", "ec.trained=2", "rl.warm_up=20", "ec.warm_up_actions=uniform"), [RANDOM_FIRST]),
 ], ids=lambda one: one[0] if isinstance(one, tuple) else "")  # fmt: skip
 def test_settings_that_a_user_hardly_wants_are_told(
     words: tuple[str, ...], told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -553,4 +602,4 @@ def test_settings_that_a_user_hardly_wants_are_told(
     small = (*small, "eval.every=0", "record.tensorboard=false", "budget.steps=50", "rl.capacity=500")
     assert go(*small, *words, f"hydra.run.dir={tmp_path / 'run'}") == 0
     out = capsys.readouterr().out
-    assert [one for one in (LATE, STALE, FEW) if one in out] == told
+    assert [one for one in (LATE, STALE, FEW, RANDOM_FIRST) if one in out] == told
