@@ -13,6 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from evorl.cli import config
+from evorl.cli.overrides import parse
 from evorl.util.errors import BadRequest
 from evorl.util.files import replace
 from evorl.util.typed import typed
@@ -57,7 +58,7 @@ def start_run(composed: DictConfig, data: dict[str, Any], experiment: Experiment
         run, source = _new_work(data, experiment, data["replay"])
         _announce(experiment.rl.begins)
         if data["replay"] is None:
-            for notice in _notices(experiment):
+            for notice in _notices(experiment, composed.hydra.overrides.task):
                 print(notice, flush=True)
         return float(run_to_end(run, lambda: _started(choose(), data, experiment, source))["fitness"])
 
@@ -67,9 +68,10 @@ def _announce(begins: str) -> None:
         print(begins, flush=True)
 
 
-def _notices(experiment: Experiment) -> Iterator[str]:
-    """What a user of these settings hardly wants."""
+def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
+    """What a user of these settings hardly wants. ``words`` are those of the command line."""
     from evorl.ec.shared_critic import SharedCriticEvolution, SteadyStateEvolution
+    from evorl.population.work import UNUSED
     from evorl.rl.replay_learner import ReplayHyper
 
     rl, ec, steps = experiment.rl, experiment.ec, experiment.budget.steps or experiment.mdp.budget
@@ -78,6 +80,9 @@ def _notices(experiment: Experiment) -> Iterator[str]:
         yield f"gradient steps begin after {rl.warm_up:,} steps (rl.warm_up), when the budget of {steps:,} is spent"
     if isinstance(ec, SteadyStateEvolution) and experiment.cluster.in_process and ec.slots != 1:
         yield f"one process plays one individual at a time: with ec.slots={ec.slots} they are only older than with 1"
+    given = {one.key_or_group for one in parse(words)}
+    if isinstance(ec, SharedCriticEvolution) and (unused := [key for key in UNUSED if f"rl.{key}" in given]):
+        yield f"no effect on a search with a shared critic: {', '.join(f'rl.{key}' for key in unused)}"
     if isinstance(ec, SharedCriticEvolution) and not ec.asynchronous:
         end = ec.population * ec.episodes * (experiment.mdp.longest_episode or 0)
         if isinstance(rl, ReplayHyper) and ec.warm_up_actions == "uniform":

@@ -16,6 +16,12 @@ from evorl.training.session import Work
 from evorl.training.train import Start, new_run
 from evorl.util.errors import BadRequest
 
+UNUSED = (
+    *("members", "slots", "horizon", "rounds", "samples_per_step", "asynchronous", "max_lag"),
+    *("exploration", "delay", "warm_up_actions"),
+)
+"""Keys of an off-policy learner that do not count where individuals share a critic."""
+
 
 def new_work(experiment: Experiment, init: Start | None = None, replay: Path | str | None = None) -> Work:
     """Build the work of an experiment.

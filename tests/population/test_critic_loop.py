@@ -21,6 +21,7 @@ from mutating import check_notices, mutate
 
 from evorl.population.critic_loop import CriticPopulation
 from evorl.population.critics import Critics
+from evorl.population.work import UNUSED
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,17 @@ def test_rows_written_ahead_of_checkpoints_change_no_bit(
     ahead = evolved(tmp_path / "ahead", *ASYNCHRONOUS["aes_rl"], "checkpoint.every=400")
     assert max(there) > 1 and names == saved_rows(ahead)
     assert bits(ahead) == bits(alone("asynchronous", "aes_rl"))
+
+
+def test_keys_that_are_said_to_have_no_effect_have_none(alone: Callable[[str, str], Path], tmp_path: Path) -> None:
+    others = {
+        "members": 2, "slots": 3, "horizon": 7, "rounds": 2, "samples_per_step": 3, "asynchronous": "true",
+        "max_lag": 3, "exploration": 0.5, "delay": 1, "warm_up_actions": "policy",
+    }  # fmt: skip
+    assert {*others} == {*UNUSED}
+    changed = [f"rl.{key}={value}" for key, value in others.items()]
+    found = evolved(tmp_path / "run", *ASYNCHRONOUS["aes_rl"], *changed)
+    assert bits(found) == bits(alone("asynchronous", "aes_rl"))
 
 
 LONG = ("cem_rl, told", "p_cem_rl, sac", "p_cem_rl, together", "acem_rl", "one_plus_one_rl")

@@ -585,21 +585,25 @@ def test_steps_rise_within_a_prefix_and_numbers_are_finite(tmp_path: Path) -> No
 LATE = "gradient steps begin after 50 steps (rl.warm_up), when the budget of 50 is spent"
 STALE = "one process plays one individual at a time: with ec.slots=5 they are only older than with 1"
 FEW = "the first generation may end after 100 steps, beyond the budget of 50"
+IDLE = "no effect on a search with a shared critic: rl.slots, rl.delay"
 RANDOM_FIRST = "the first generation may end after 60 steps, beyond the budget of 50"
 
 
 @pytest.mark.parametrize(("words", "told"), [
     (("rl.warm_up=50",), [LATE]), (("rl.warm_up=49",), []), (("ec=aes_rl", "rl.warm_up=50"), [LATE, STALE]),
     (("ec=cem", "ec.population=2", "rl.warm_up=50"), []), (("ec=aes_rl", "ec.slots=1", "rl.warm_up=20"), []),
-    (("ec=acem_rl", "rl.warm_up=20"), [STALE]), (("ec=cem_rl", "rl.warm_up=20"), [FEW]),
+    (("ec=acem_rl", "rl.warm_up=20"), [STALE]),
+    (("ec=aes_rl", "ec.slots=1", "rl.warm_up=20", "rl.delay=1", "rl.slots=4", "rl.tau=0.1"), [IDLE]),
+    (("rl.slots=4", "rl.warm_up=20"), []), (("ec=cem_rl", "rl.warm_up=20"), [FEW]),
     (("ec=cem_rl", "ec.population=5", "ec.trained=2", "rl.warm_up=20"), []),
     (("ec=cem_rl", "ec.population=4", "ec.trained=2", "rl.warm_up=20", "ec.warm_up_actions=uniform"), [RANDOM_FIRST]),
 ], ids=lambda one: one[0] if isinstance(one, tuple) else "")  # fmt: skip
 def test_settings_that_a_user_hardly_wants_are_told(
     words: tuple[str, ...], told: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = ("mdp=pendulum", "mdp.time_limit=10", "rl=td3", "rl.horizon=5", "rl.net.hidden=[8]", "eval.episodes=1")
+    horizon = [] if any(one.startswith("ec=") for one in words) else ["rl.horizon=5"]
+    small = ("mdp=pendulum", "mdp.time_limit=10", "rl=td3", *horizon, "rl.net.hidden=[8]", "eval.episodes=1")
     small = (*small, "eval.every=0", "record.tensorboard=false", "budget.steps=50", "rl.capacity=500")
     assert go(*small, *words, f"hydra.run.dir={tmp_path / 'run'}") == 0
     out = capsys.readouterr().out
-    assert [one for one in (LATE, STALE, FEW, RANDOM_FIRST) if one in out] == told
+    assert [one for one in (LATE, STALE, IDLE, FEW, RANDOM_FIRST) if one in out] == told
