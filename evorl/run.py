@@ -108,10 +108,9 @@ def _single(composed: DictConfig) -> None:
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
     print(f"evorl {__version__}: {choices}{world} seed={plain['seed']}", flush=True)  # the checks import torch: seconds
-    data, experiment = job.checked_experiment(plain, hydra.overrides.task)
-    job.start_run(
-        composed, data, experiment, lambda: job.new_directory(hydra.run.dir, "hydra.run.dir", hydra.overrides.hydra)
-    )
+    words, places = hydra.overrides.task, hydra.overrides.hydra
+    data, experiment = job.checked_experiment(plain, words)
+    job.start_run(composed, words, data, experiment, lambda: job.new_directory(hydra.run.dir, "hydra.run.dir", places))
 
 
 # ------------------------------------------------------------------ an existing run
@@ -207,7 +206,13 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     HydraConfig.instance().set_config(composed)
     print(f"evorl {__version__}: replay {directory}", flush=True)
     now["replay"] = str(directory.absolute())
-    job.start_run(composed, now, experiment, lambda: job.new_directory(composed.hydra.run.dir, "hydra.run.dir", places))
+    job.start_run(
+        composed,
+        args.overrides,
+        now,
+        experiment,
+        lambda: job.new_directory(composed.hydra.run.dir, "hydra.run.dir", places),
+    )
 
 
 def _end(directory: Path) -> int:

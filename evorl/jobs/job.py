@@ -49,8 +49,13 @@ def checked_experiment(
     return data, made
 
 
-def start_run(composed: DictConfig, data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]) -> float:
-    """Run an experiment in a new directory and return its fitness. ``choose`` makes the directory after all checks."""
+def start_run(
+    composed: DictConfig, words: Sequence[str], data: dict[str, Any], experiment: Experiment, choose: Callable[[], Path]
+) -> float:
+    """Run an experiment in a new directory and return its fitness.
+
+    ``words`` are those of the command line. ``choose`` makes the directory after all checks.
+    """
     from evorl.training.session import run_to_end
 
     with explain_misfit(composed, data["init"]):
@@ -58,7 +63,7 @@ def start_run(composed: DictConfig, data: dict[str, Any], experiment: Experiment
         run, source = _new_work(data, experiment, data["replay"])
         _announce(experiment.rl.begins)
         if data["replay"] is None:
-            for notice in _notices(experiment, composed.hydra.overrides.task):
+            for notice in _notices(experiment, words):
                 print(notice, flush=True)
         return float(run_to_end(run, lambda: _started(choose(), data, experiment, source))["fitness"])
 

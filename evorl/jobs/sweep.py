@@ -112,7 +112,7 @@ def _outcome(composed: DictConfig, hydra: HydraConf, directory: Path) -> float:
     group = Path(hydra.sweep.dir).absolute().name
     data, experiment = job.checked_experiment(config.resolved(composed), hydra.overrides.task, group)
     if not job.is_run(directory):
-        return job.start_run(composed, data, experiment, lambda: directory)
+        return job.start_run(composed, hydra.overrides.task, data, experiment, lambda: directory)
     _wait_for_old_workers(directory)
     _check_same_config(directory, data)
     result = read_json(directory / "result.json")

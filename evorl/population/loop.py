@@ -152,8 +152,8 @@ class Population:
         whole = evolution.population * each
         if whole > limit:
             log.warning(
-                "budget.steps=%d ends before one generation is evaluated, which takes %d steps or more, games "
-                "included; raise it, or lower %s", limit, whole, " or ".join(["ec.population", *keys]),
+                "budget.steps=%s ends before one generation is evaluated, which takes %s steps or more, games "
+                "included; raise it, or lower %s", f"{limit:_}", f"{whole:,}", " or ".join(["ec.population", *keys]),
             )  # fmt: skip
 
     def _fill_slots(self) -> None:

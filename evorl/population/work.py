@@ -50,7 +50,7 @@ def check(experiment: Experiment, evolution: SharedCriticEvolution) -> None:
         raise BadRequest("a function has no transitions for a critic to learn from; ec=cem takes any", "ec")
     hyper = experiment.rl
     if not isinstance(hyper, OffPolicyHyper):
-        raise BadRequest("needs a learner with an actor and critics: rl=td3, rl=sac or rl=ddpg", "ec")
+        raise BadRequest("needs a learner with a replay and an actor: rl=td3, rl=sac or rl=ddpg", "ec")
     if hyper.normalize_inputs:
         raise BadRequest("individuals that share a critic share no input statistics", "rl.normalize_inputs")
     if hyper.sampling == "attentive":

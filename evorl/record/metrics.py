@@ -119,7 +119,9 @@ METRICS: dict[str, Metric] = {
     "population/std": Metric("fitness", "standard deviation of the fitness in the current population"),
     "population/evaluations": Metric("individuals", "individuals evaluated since the start of the run"),
     "population/generation": Metric(
-        "generations", "completed generations; pbt: evaluations that every member has completed"
+        "generations",
+        "completed generations; pbt: evaluations that every member has completed; acem_rl, one_plus_one_rl and "
+        "aes_rl: individuals that were learned from",
     ),
     "population/failed": Metric("individuals", "individuals without a fitness since the start of the run"),
     "population/diversity": Metric(

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import quote
 
 from evorl.record import tensors
 from evorl.util import files
@@ -101,7 +100,8 @@ class Segments:
 
 
 def _write(directory: Path, name: str, rows: AppendedRows) -> Segment:
-    file = directory / f"rows-{quote(name, safe='')}-{rows.first}-{rows.end}.safetensors"
+    known = name.replace(".", "~2").replace("/", ".")  # no other name gives the same
+    file = directory / f"rows-{known}-{rows.first}-{rows.end}.safetensors"
     try:
         size, digest = files.write(file, tensors.encode(rows.whole()["rows"]))
     except OSError:

@@ -256,8 +256,8 @@ def test_a_frozen_critic_is_noticed(
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    (("rl=dqn", "mdp=cartpole"), "ec: needs a learner with an actor and critics: rl=td3"),
-    (("rl=ppo",), "ec: needs a learner with an actor and critics: rl=td3, rl=sac or rl=ddpg"),
+    (("rl=dqn", "mdp=cartpole"), "ec: needs a learner with a replay and an actor: rl=td3"),
+    (("rl=ppo",), "ec: needs a learner with a replay and an actor: rl=td3, rl=sac or rl=ddpg"),
     (("rl=td3", "rl.normalize_inputs=true"), "rl.normalize_inputs: individuals that share a critic share no input"),
     (("rl=td3", "rl.sampling=attentive"), "rl.sampling: there is no one state that all individuals are in"),
     (("rl=td3", "ec.objectives=[fitness,{length:-1}]"), "ec.objectives: this evolution takes one"),

@@ -445,7 +445,7 @@ def test_a_budget_too_small_for_a_generation_is_told_at_the_start(
     with pytest.raises(InterruptedError):
         population.iterate()
     population.close()
-    text = "budget.steps=2000 ends before one generation is evaluated, which takes 2002 steps or more"
+    text = "budget.steps=2_000 ends before one generation is evaluated, which takes 2,002 steps or more"
     assert [text in one.getMessage() for one in caplog.records] == [True] * said
     assert all("lower ec.population or ec.train_steps or ec.episodes" in one.getMessage() for one in caplog.records)
 

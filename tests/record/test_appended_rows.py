@@ -77,7 +77,7 @@ def test_many_rows_are_written_in_pieces(tmp_path: Path) -> None:
 
 
 def file(first: int, end: int) -> str:
-    return f"rows-a%2Flog-{first}-{end}.safetensors"
+    return f"rows-a.log-{first}-{end}.safetensors"
 
 
 def ahead(run: Path) -> list[str]:
