@@ -206,13 +206,8 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     HydraConfig.instance().set_config(composed)
     print(f"evorl {__version__}: replay {directory}", flush=True)
     now["replay"] = str(directory.absolute())
-    job.start_run(
-        composed,
-        args.overrides,
-        now,
-        experiment,
-        lambda: job.new_directory(composed.hydra.run.dir, "hydra.run.dir", places),
-    )
+    place = composed.hydra.run.dir
+    job.start_run(composed, others, now, experiment, lambda: job.new_directory(place, "hydra.run.dir", places))
 
 
 def _end(directory: Path) -> int:

@@ -80,18 +80,19 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
     from evorl.rl.replay_learner import ReplayHyper
 
     rl, ec, steps = experiment.rl, experiment.ec, experiment.budget.steps or experiment.mdp.budget
-    learns = ec is None or isinstance(ec, SharedCriticEvolution)
-    if learns and isinstance(rl, ReplayHyper) and rl.warm_up >= steps:
-        yield f"gradient steps begin after {rl.warm_up:,} steps (rl.warm_up), when the budget of {steps:,} is spent"
+    warm_up = rl.warm_up if isinstance(rl, ReplayHyper) else 0
+    if (ec is None or isinstance(ec, SharedCriticEvolution)) and warm_up >= steps:
+        yield f"gradient steps begin after {warm_up:,} steps (rl.warm_up), when the budget of {steps:,} is spent"
+    if not isinstance(ec, SharedCriticEvolution):
+        return
     if isinstance(ec, SteadyStateEvolution) and experiment.cluster.in_process and ec.slots != 1:
         yield f"one process plays one individual at a time: with ec.slots={ec.slots} they are only older than with 1"
     given = {one.key_or_group for one in parse(words)}
-    if isinstance(ec, SharedCriticEvolution) and (unused := [key for key in UNUSED if f"rl.{key}" in given]):
-        yield f"no effect on a search with a shared critic: {', '.join(f'rl.{key}' for key in unused)}"
-    if isinstance(ec, SharedCriticEvolution) and not ec.asynchronous:
-        end = ec.population * ec.episodes * (experiment.mdp.longest_episode or 0)
-        if isinstance(rl, ReplayHyper) and ec.warm_up_actions == "uniform":
-            end += rl.warm_up
+    if unused := [name for key in UNUSED if (name := f"rl.{key}") in given]:
+        yield f"no effect on a search with a shared critic: {', '.join(unused)}"
+    if not ec.asynchronous:
+        before = warm_up if ec.warm_up_actions == "uniform" else 0
+        end = before + ec.population * ec.episodes * (experiment.mdp.longest_episode or 0)
         if end > steps:
             yield f"the first generation may end after {end:,} steps, beyond the budget of {steps:,}"
 

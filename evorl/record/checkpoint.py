@@ -62,7 +62,7 @@ def save(
 ) -> Path:
     """Save a state as the checkpoint of a step; return its directory.
 
-    ``segments`` are those that may be linked; after the save they are those of this checkpoint.
+    ``segments`` are those that may be linked; once the checkpoint is written they are its own.
     Once it is complete, older checkpoints are removed, except the ``keep`` newest and ``best``.
     A complete checkpoint of this step is kept as it is unless ``overwrite`` is set. Between the two renames of an
     overwrite the previous step is the newest checkpoint. Raises OSError (a full disk) with the earlier checkpoints

@@ -44,13 +44,13 @@ class Segments:
         Where a ring is so small that segments leave it unused, no more are written.
         """
         self._drop(appended)
-        for name, one in appended.items():
-            known, (_, rest) = self.known[name], self._divide(name, one)
+        for name, rows in appended.items():
+            rest = self._lacking(name, rows)
             count = rest.filling(SEGMENT_BYTES)
-            while rest.end - rest.first >= count and name not in self._fast:
+            while name not in self._fast and rest.end - rest.first >= count:
                 self._make_folder()
-                known.append(_write(self.folder, name, rest._replace(end=rest.first + count)))
-                rest = rest._replace(first=rest.first + count)
+                self.known[name].append(_write(self.folder, name, rest._replace(end=rest.first + count)))
+                rest = self._lacking(name, rows)
 
     def write(self, directory: Path, appended: Mapping[str, AppendedRows]) -> dict[str, list[Segment]]:
         """Write into a checkpoint's directory all rows: links to the segments that there are, and segments with the
@@ -63,15 +63,20 @@ class Segments:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _drop(self, appended: Mapping[str, AppendedRows]) -> None:
-        """Forget the segments whose rows are gone, and remove those that no checkpoint has."""
-        for name, one in appended.items():
-            known, (kept, _) = self.known.get(name, []), self._divide(name, one)
-            self.known[name] = kept
+        """Forget the segments that the next checkpoint cannot use, and remove those that no checkpoint has."""
+        for name, rows in appended.items():
+            known = self.known.get(name, [])
+            self.known[name] = kept = _usable(known, rows)
             if kept != known:
                 for gone in {*known} - {*kept}:
                     if gone.file.parent == self.folder:
                         gone.file.unlink(missing_ok=True)
                         self._fast.add(name)
+
+    def _lacking(self, name: str, rows: AppendedRows) -> AppendedRows:
+        """The rows that no segment holds."""
+        kept = self.known[name]
+        return rows._replace(first=kept[-1].end) if kept else rows
 
     def _make_folder(self) -> None:
         home = self.folder.parent
@@ -80,23 +85,24 @@ class Segments:
             files.sync(home.parent)
         self.folder.mkdir(exist_ok=True)
 
-    def _write_all(self, directory: Path, name: str, one: AppendedRows) -> list[Segment]:
-        kept, rest = self._divide(name, one)
-        if not all(part.file.exists() for part in kept):  # somebody has removed a checkpoint
-            kept, rest = [], one
+    def _write_all(self, directory: Path, name: str, rows: AppendedRows) -> list[Segment]:
+        if not all(part.file.exists() for part in self.known[name]):  # somebody has removed a checkpoint
+            self.known[name] = []
+        kept = self.known[name]
         linked = [part._replace(file=directory / part.file.name) for part in kept]
         for part, new in zip(kept, linked, strict=True):
             files.link(part.file, new.file)
-        return linked + [_write(directory, name, piece) for piece in rest.pieces(SEGMENT_BYTES)]
+        return linked + [_write(directory, name, piece) for piece in self._lacking(name, rows).pieces(SEGMENT_BYTES)]
 
-    def _divide(self, name: str, one: AppendedRows) -> tuple[list[Segment], AppendedRows]:
-        """The segments that hold rows of ``one``, and the rows that none of them holds."""
-        kept = [part for part in self.known.get(name, []) if part.end > one.first]
-        if kept and (kept[0].first > one.first or kept[-1].end > one.end):
-            kept = []  # of another history
-        while kept and kept[-1].size < SEGMENT_BYTES:
-            kept.pop()
-        return kept, one._replace(first=kept[-1].end if kept else one.first)
+
+def _usable(known: Sequence[Segment], rows: AppendedRows) -> list[Segment]:
+    """The segments that hold some of these rows; a short last one is written again with the next rows."""
+    kept = [part for part in known if part.end > rows.first]
+    if kept and (kept[0].first > rows.first or kept[-1].end > rows.end):
+        return []  # of another history
+    while kept and kept[-1].size < SEGMENT_BYTES:
+        kept.pop()
+    return kept
 
 
 def _write(directory: Path, name: str, rows: AppendedRows) -> Segment:
