@@ -26,6 +26,8 @@ COLOURS = dict(zip(VARIANTS, ("tab:blue", "tab:orange"), strict=True))
 POPULATION = 30
 THRESHOLDS = (100.0, 200.0)
 PUBLISHED = {0: -61.0, 50: -46.0, 100: 80.0, 150: 181.0, 200: 241.0, 250: 225.0, 295: 246.7}
+SMOOTHED = 10
+"""Generations of which a curve shows the mean."""
 EPISODES, OTHER = 30, 1_000_000
 """On which the best policy is judged again, and their seed."""
 EXPERIMENTS = "+experiment=" + ",".join(f"marvin/{variant}" for variant in VARIANTS)
@@ -36,9 +38,13 @@ def draw(curves: Mapping[str, Sequence[Curve]]) -> Figure:
     axes = figure.subplots()
     for name, found in curves.items():
         for number, one in enumerate(found):
-            axes.plot(one, color=COLOURS[name], alpha=0.8, lw=1, label=None if number else f"{name}, measured here")
+            window = min(SMOOTHED, len(one))
+            smooth = np.convolve(one, np.full(window, 1 / window), "valid")
+            label = None if number else f"{name}, measured here"
+            axes.plot(window - 1 + np.arange(len(smooth)), smooth, color=COLOURS[name], lw=1.2, label=label)
     axes.plot(list(PUBLISHED), list(PUBLISHED.values()), "ko", ms=5, label="original, published")
-    axes.set(xlabel="generation (30 episodes)", ylabel="mean return", title="Marvin learns to walk")
+    axes.set(xlabel="generation (30 episodes)", ylabel=f"return, mean of {SMOOTHED} generations")
+    axes.set_title("Marvin learns to walk")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
