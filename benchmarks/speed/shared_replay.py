@@ -1,14 +1,16 @@
-"""What reading the replay costs an evolution with a shared critic: CEM-RL on HalfCheetah, 2 workers on 1 and 2 hosts.
+"""What reading the replay costs an evolution with a shared critic: CEM-RL on HalfCheetah, on 1 host, 2 and 3 hosts.
 
-On 1 host both workers map the driver's memory. On 2 hosts one of them follows by the rows that it lacks, which come
-before its next job. The second host is simulated: a process of this machine that does not share memory with the driver
-and connects over loopback with CURVE, so its waits leave out the network. Rows of the replay and all other messages
-(weights, critics, episodes) are counted apart, each with its arrays and its plain data. Arrays that a process of the
-same host maps do not cross.
+On 1 host both workers map the driver's memory. On 2 hosts one worker is beside the driver, and 1 or 2 are on another
+host, where one keeps a copy that follows by the rows that it lacks and the other maps it. On 3 hosts 1 is beside the
+driver and 1 on each other host. The other hosts are simulated: processes of this machine that do not share memory with
+the driver and connect over loopback with CURVE, so waits leave out the network. Rows of the replay and all other
+messages (weights, critics, episodes) are counted apart, each with its arrays and its plain data. Arrays that a process
+of the same host maps do not cross.
 
-A job that reads the replay waits from the moment when the driver begins to send it until it begins. That includes
-reading the rows, encryption, storing them, and the job's own message. In the reference, a process that holds the replay
-answers a call for each gradient step with a minibatch of 256: its wait is the time of such a call.
+A job that reads the replay waits from the moment when the driver assigns it to a worker until it begins. That includes
+reading the rows, encryption, storing and confirming them, and the job's own message; where workers share a core, also
+that. In the reference, a process that holds the replay answers a call for each gradient step with a minibatch of 256:
+its wait is the time of such a call.
 
     python benchmarks/speed/shared_replay.py [--steps 10_000] [--calls 300] [--out DIR]
 """
@@ -41,7 +43,10 @@ from evorl.replay.storage import Replay, Shape
 from evorl.replay.uniform import uniform
 
 HERE = IslandLauncher.host
-HOSTS = {"1 host": (HERE, HERE), "2 hosts": (HERE, "b")}
+HOSTS = {
+    "1 host, 2 workers": (HERE, HERE), "2 hosts, 1 worker on the other": (HERE, "b"),
+    "2 hosts, 2 workers on the other": (HERE, "b", "b"), "3 hosts, 1 worker on each other": (HERE, "b", "c"),
+}  # fmt: skip
 WORDS = (
     *("mdp=halfcheetah", "rl=td3", "ec=cem_rl", "ec.population=4", "ec.trained=2", "rl.net.hidden=[64,64]"),
     *("rl.warm_up=2000", "rl.capacity=100000", f"rl.batch={BATCH}", "eval.every=0", "record.tensorboard=false"),
@@ -74,28 +79,33 @@ class Traffic:
 @contextmanager
 def watched() -> Iterator[Traffic]:
     """Count what the driver of a group sends and receives."""
-    send, feed, handled, found = WorkerPool._send, WorkerPool._feed, WorkerPool._handle_message, Traffic()
+    send, assign, handled, found = WorkerPool._send, WorkerPool.assign, WorkerPool._handle_message, Traffic()
+    tell = WorkerPool._send_to_receiver
 
     def sends(self: Any, handle: Any, kind: Kind, envelope: object, payload: Any, place: bytes = b"") -> None:
         crosses = payload.size if handle.host != self.launcher.host or payload.block is None else 0
-        found.bytes["replay" if kind == Kind.FOLLOW else "others"] += len(payload.body) + crosses
+        found.bytes["others"] += len(payload.body) + crosses
         send(self, handle, kind, envelope, payload, place)
 
-    def feeds(self: Any, handle: Any) -> None:
+    def tells(self: Any, handle: Any, kind: Kind, envelope: object, payload: Any) -> None:
+        found.bytes["replay" if kind in (Kind.FOLLOW, Kind.LOCATE) else "others"] += len(payload.body) + payload.size
+        tell(self, handle, kind, envelope, payload)
+
+    def assigns(self: Any, handle: Any, calls: Any) -> None:
         found.sent[handle.pid].append(time.time())
-        feed(self, handle)
+        assign(self, handle, calls)
 
     def handles(self: Any, identity: bytes, frames: list[bytes]) -> None:
         if Header.unpack(frames[0]).kind == Kind.ANSWER:
             found.bytes["others"] += sum(map(len, frames))
         handled(self, identity, frames)
 
-    with patch.multiple(WorkerPool, _send=sends, _feed=feeds, _handle_message=handles):
+    with patch.multiple(WorkerPool, _send=sends, _send_to_receiver=tells, assign=assigns, _handle_message=handles):
         yield found
 
 
 def evolution(hosts: tuple[str, ...], steps: int) -> dict[str, Any]:
-    """Bytes and waits of a run over these hosts, one worker on each."""
+    """Bytes and waits of a run over these hosts, one worker on each that is named."""
     whole: Any = replace(experiment(WORDS), cluster=Islands(workers=len(hosts), hosts=hosts))
     waits: list[float] = []
     gradient_steps = 0

@@ -73,15 +73,38 @@ class Future(Protocol):
         ...
 
 
+Position = tuple[int, ...]
+"""How much of a feed there is, or a copy of it holds. Later positions are greater."""
+
+
 class Feed(Protocol):
     """Data that the caller appends to in its own memory, and that members read: see `Group.set_feed`."""
 
-    def since(self, known: Any) -> tuple[Any, Iterable[object]]:
-        """Return what a process knows after these pieces, and the pieces.
+    def position(self) -> Position | None:
+        """Return how much there is; None if there is nothing."""
+        ...
 
-        ``known`` is what it knows before, as returned by an earlier call; None: nothing. A piece is plain data and
-        arrays.
+    def after(self, position: Position | None) -> tuple[Position, object] | None:
+        """Return the next piece for a copy that holds ``position`` (None: nothing), and what the copy holds then.
+
+        A piece is plain data and arrays. None if the copy lacks nothing.
         """
+        ...
+
+
+class FeedReader(Protocol):
+    """Where the members of a process find a feed on a host whose processes cannot read the caller's memory.
+
+    A factory of such members has it as its attribute ``feed_reader``. Its methods are called in another thread than
+    those of the members.
+    """
+
+    def follow(self, piece: Any) -> int:
+        """Store a piece in this process's copy; return the file descriptor of the shared memory that holds the copy."""
+        ...
+
+    def locate(self, pid: int, fd: int) -> None:
+        """Map the copy that a process of this host keeps. Raises OSError, ValueError if the process has ended."""
         ...
 
 
@@ -146,11 +169,11 @@ class Group(Protocol):
         ...
 
     def set_feed(self, feed: Feed) -> None:
-        """Let processes that cannot read the caller's memory follow ``feed``.
+        """Let hosts whose processes cannot read the caller's memory follow ``feed``.
 
-        Before its next calls, each of them gets all pieces that it lacks, in order, as calls of the method ``follow``
-        of one of its members. Members of one process must therefore keep them in one place. A process that is
-        replaced gets everything again.
+        One process of each such host keeps a copy that the others map (`FeedReader`). What was appended goes down the
+        tree of hosts when calls are sent. A call to another host waits until the copy there has everything that there
+        was when it was made. A copy never holds more than the feed.
         """
         ...
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from evorl.cluster.core import Future, Make
+from evorl.cluster.core import Future
 from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution
 from evorl.mdp.core import Spec
@@ -130,10 +130,16 @@ def replay_shape(hyper: OffPolicyHyper) -> Shape:
     return Shape(hyper.capacity, 1, hyper.capacity // 4)
 
 
-def job_workers(experiment: Experiment, spec: Spec, seed: int, device: torch.device) -> Make:
+class JobWorkers:
     """A factory of members that do the jobs; those of one process share what they see of the replay."""
-    assert isinstance(experiment.rl, OffPolicyHyper)
-    return partial(JobWorker, experiment, spec, seed, device, SharedReader(spec, replay_shape(experiment.rl)))
+
+    def __init__(self, experiment: Experiment, spec: Spec, seed: int, device: torch.device) -> None:
+        assert isinstance(experiment.rl, OffPolicyHyper)
+        self.feed_reader = SharedReader(spec, replay_shape(experiment.rl))
+        self._make = partial(JobWorker, experiment, spec, seed, device, self.feed_reader)
+
+    def __call__(self, member: int) -> JobWorker:
+        return self._make(member)
 
 
 class JobWorker:
@@ -147,10 +153,6 @@ class JobWorker:
         self.experiment, self.evolution = experiment, experiment.ec
         self.learner = cast(AnyLearner, experiment.rl.learner(spec, seed, device))
         self.reader = reader
-
-    def follow(self, piece: dict[str, Any]) -> None:
-        """Take a piece of a replay that lies on another host."""
-        self.reader.follow(piece)
 
     def train_critic(self, address: Sequence[Any], job: Sequence[Any]) -> dict[str, Any]:
         """Do a `CriticSteps`; return the critic's new state."""

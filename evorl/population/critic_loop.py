@@ -31,10 +31,10 @@ from evorl.population.critic_jobs import (
     RANDOM,
     CriticSteps,
     Job,
+    JobWorkers,
     Lifetime,
     Worked,
     job_of,
-    job_workers,
     packed,
     replay_shape,
     unpacked,
@@ -89,7 +89,7 @@ class CriticPopulation:
         number, self.max_lag = (worker.critics, worker.max_critic_lag) if worker else (1, None)
         self.slots = evolution.slots or evolution.population
         here = device(experiment.device) if experiment.cluster.in_process else torch.device("cpu")
-        make = job_workers(experiment, self.spec, experiment.seed, here)
+        make = JobWorkers(experiment, self.spec, experiment.seed, here)
         self.group = experiment.cluster.spawn(make, self.slots + number, (BadRequest, NotFinite, WorldError))
         torch.set_num_threads(experiment.rl.threads)
         try:

@@ -26,7 +26,7 @@ from evorl.cluster.transport.authentication import present_token
 from evorl.cluster.transport.broadcast_relay import FAN_OUT, Broadcast, Relay, Route, branches, sign
 from evorl.cluster.transport.curve import Credentials
 from evorl.cluster.transport.wire import Bulk, Header, Kind
-from evorl.cluster.workers import broadcast
+from evorl.cluster.workers import broadcast, host_tree
 from evorl.cluster.workers.broadcast import MAX_STORED
 
 torch.set_num_threads(1)
@@ -72,7 +72,7 @@ def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
 @pytest.fixture
 def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Avoid that a busy machine causes repeated sends."""
-    monkeypatch.setattr(broadcast, "TIMEOUT_S", 60.0)
+    monkeypatch.setattr(host_tree, "TIMEOUT_S", 60.0)
 
 
 @pytest.mark.usefixtures("long_timeout")
@@ -119,7 +119,7 @@ def test_a_replaced_receiver_gets_its_broadcast_again(spawn: Callable[..., Group
     group = spawn(workers=4, hosts=("a", "b"))
     news, array = sent(group), np.arange(LARGE // 8)
     pids = group.all("pid", array)
-    receiver = worker_pool(group).broadcaster._receivers["a"].handle.number
+    receiver = worker_pool(group).tree.receivers()["a"].number
     news()
     kill(pids[2 - receiver])  # the other worker of host a: its successor reads the broadcast stored on its host
     while worker_pool(group).replaced < 1:
@@ -175,8 +175,8 @@ def test_no_call_is_lost_when_a_relay_dies(
 
     def ship(self: Any, payload: Any) -> None:
         shipped(self, payload)
-        for receiver in [*self._receivers.values()][:1] if moment == "sent" else []:
-            strike(receiver.handle)
+        for receiver in [*self._tree.receivers().values()][:1] if moment == "sent" else []:
+            strike(receiver)
 
     def confirmed(self: Any, handle: Any, *place: int) -> None:
         kept(self, handle, *place)
@@ -217,8 +217,8 @@ def test_random_kills_change_no_answer(spawn: Callable[..., Group], rounds: int)
 def test_a_relay_that_hangs_does_not_block_others(spawn: Callable[..., Group]) -> None:
     group = spawn(deadline_s=4.0)
     group.all("digest", np.zeros(LARGE // 80))
-    (stopped,) = [*worker_pool(group).broadcaster._receivers.values()][:1]
-    kill(stopped.handle.pid, signal.SIGSTOP)
+    (stopped,) = [*worker_pool(group).tree.receivers().values()][:1]
+    kill(stopped.pid, signal.SIGSTOP)
     array = np.ones(LARGE // 80)
     assert group.all("digest", array) == [toys.digest(array)] * 12
     assert worker_pool(group).replaced == 1  # the hung worker, and none of those behind it in the tree
@@ -230,10 +230,10 @@ def test_the_driver_sends_directly_to_hosts_that_others_cannot_reach(
     monkeypatch.setattr(Relay, "forward", lambda *_: None)  # in the workers, which are forked from here
     group = spawn()
     news, arrays = sent(group), (np.full(LARGE // 80, n) for n in count())
-    while len(worker_pool(group).broadcaster._direct_only) < len(HOSTS) - FAN_OUT:
+    while len(worker_pool(group).tree._direct_only) < len(HOSTS) - FAN_OUT:
         assert group.all("digest", array := next(arrays)) == [toys.digest(array)] * 12
     assert caplog.text.count("sent to directly") == 1
-    monkeypatch.setattr(broadcast, "TIMEOUT_S", 60.0)
+    monkeypatch.setattr(host_tree, "TIMEOUT_S", 60.0)
     news()
     assert group.all("digest", array := next(arrays)) == [toys.digest(array)] * 12
     assert news() == (len(HOSTS) * LARGE // 10, 0)
@@ -332,7 +332,7 @@ def make_relay() -> Iterator[Callable[..., Relay]]:
 
 def forward(former: Relay, to: Relay, send_number: int, number: int, signature: bytes) -> None:
     while not former.new_counts()[1]:  # its former send may not be finished
-        former.forward(Broadcast(number, send_number, [Route(to.address, signature)], b"x" * 8))
+        former.forward(Broadcast(Kind.BROADCAST, number, send_number, [Route(to.address, signature)], b"x" * 8))
 
 
 def forward_and_receive(former: Relay, to: Relay, send_number: int, number: int, signature: bytes) -> Broadcast | None:

@@ -16,6 +16,7 @@ from evolution_runs import journal
 from harness import experiment_of, fingerprint, newest, rows, train_in
 from islands import IslandLauncher, Islands
 
+from evorl.cluster.workers.feeder import Feeder
 from evorl.cluster.workers.pool import WorkerPool
 from evorl.replay import shared
 
@@ -79,35 +80,41 @@ def test_runs_over_hosts_equal_runs_in_one_process(case: str, alone: Callable[[s
 
 
 @pytest.mark.parametrize("case", CAPACITIES)
-@pytest.mark.parametrize("moment", ["fed", "answered"])
+@pytest.mark.parametrize("moment", ["sent", "confirmed", "answered"])
 def test_kills_on_another_host_change_nothing(
     case: str, moment: str, alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker is killed while a part of the replay is sent to it, or after it has used one."""
-    feed, complete = WorkerPool._feed, WorkerPool._complete_call
+    """A worker is killed while a piece of the replay is sent to it, when it has it, or after it has done a job."""
+    send, confirm, complete = Feeder._send_piece, Feeder.confirm, WorkerPool._complete_call
     seen, struck = [0], list[int]()
 
     def strike(handle: Any) -> None:
-        seen[0] += handle.fed is not None
-        if handle.fed is not None and seen[0] % 4 == 0 and len(struck) < 4:
+        seen[0] += 1
+        if seen[0] % (4 if moment == "answered" else 2) == 0 and len(struck) < 4:
             struck.append(handle.pid)
             with suppress(ProcessLookupError):
                 os.kill(handle.pid, signal.SIGKILL)
 
-    def fed(self: WorkerPool, handle: Any) -> None:
-        feed(self, handle)
-        if moment == "fed":
+    def sends(self: Feeder, known: Any, position: Any, piece: object, hosts: Any, lost: bool) -> None:
+        send(self, known, position, piece, hosts, lost)
+        if moment == "sent":
+            strike(next(iter(hosts.values())))
+
+    def confirms(self: Feeder, handle: Any, *held: Any) -> None:
+        confirm(self, handle, *held)
+        if moment == "confirmed":
             strike(handle)
 
     def completed(self: WorkerPool, handle: Any, *answer: Any) -> None:
         complete(self, handle, *answer)
-        if moment == "answered":
+        if moment == "answered" and handle.located:
             strike(handle)
 
-    monkeypatch.setattr(WorkerPool, "_feed", fed)
+    monkeypatch.setattr(Feeder, "_send_piece", sends)
+    monkeypatch.setattr(Feeder, "confirm", confirms)
     monkeypatch.setattr(WorkerPool, "_complete_call", completed)
     there = spread(tmp_path / "there", CAPACITIES[case], WHOLE)
-    assert len(struck) == 4 and counter(there, "cluster/replaced") >= 3
+    assert len(struck) >= 3 and counter(there, "cluster/replaced") >= 2
     assert bits(there) == bits(alone(case))
 
 

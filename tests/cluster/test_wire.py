@@ -166,7 +166,7 @@ def test_the_message_of_these_tests_is_valid() -> None:
         message(bulk=Bulk.FRAME), message(ARRAY, bulk=Bulk.SHARED), message(size=MAX_BULK + 1),
         *([struct.pack("<4sH", b"EVRL", other) + message()[0][6:], *message()[1:]] for other in (1, 2, 9)),
         [message()[0][:6] + b"\x00" + message()[0][7:], *message()[1:]],
-        [message()[0][:6] + b"\x0f" + message()[0][7:], *message()[1:]],
+        [message()[0][:6] + b"\xff" + message()[0][7:], *message()[1:]],
         [message()[0][:7] + b"\x09" + message()[0][8:], *message()[1:]],
     ],
 )  # fmt: skip

@@ -16,6 +16,8 @@ from evorl.replay import shared
 from evorl.replay.shared import Address, SharedReader, SharedReplay
 from evorl.replay.storage import Append, Shape
 
+KINDS = ("frames", "transitions")
+
 
 @settings(max_examples=10, deadline=None)
 @given(
@@ -34,6 +36,7 @@ def test_a_copy_reads_what_the_writer_has(
     rng, shape = np.random.default_rng(seed), Shape(40, 2, slack)
     columns, replay, twin = [Column(i, rng, ends, spec) for i in range(2)], SharedReplay(spec, shape), Twin()
     reader, known, readers = SharedReader(spec, shape), None, dict[int, int]()
+    other = SharedReader(spec, shape)  # of another process of the copy's host
     most = 4 * horizon + 2 * replay.shape.depth
     elsewhere = replay.address(os.getpid())._replace(host="elsewhere")
     with pytest.MonkeyPatch.context() as patch:
@@ -47,14 +50,13 @@ def test_a_copy_reads_what_the_writer_has(
             readers[replay.count] = replay.oldest(replay.count)
             if rng.random() < 0.05:
                 reader, known = SharedReader(spec, shape), None
-            if rng.random() < follows:
-                known, pieces = replay.since(known)
-                for one in pieces:
-                    reader.follow(loads(dumps(one)))
+            while rng.random() < follows and (found := replay.after(known)) is not None:
+                known, piece = found  # perhaps only some of the pieces
+                other.locate(os.getpid(), reader.follow(loads(dumps(piece))))
             served = [length for length in readers if known is not None and length <= known.transitions]
             for length in {*served[:1], *served[-1:]}:
-                compare(reader.storage(elsewhere), twin, readers[length], length, 2)
-    assert known is None or known.transitions <= replay.count
+                compare(other.storage(elsewhere), twin, readers[length], length, 2)
+    assert known is None or known <= replay.position()
     replay.close()
 
 
@@ -62,17 +64,20 @@ def test_nothing_is_sent_twice_and_no_more_than_the_ring() -> None:
     rng, shape = np.random.default_rng(1), Shape(40, 1, 10)
     columns, replay = [Column(0, rng, 0.1)], SharedReplay(SPEC, shape)
     try:
-        assert [*replay.since(None)[1]] == []
+        assert replay.after(None) is None and replay.position() is None
         for _ in range(50):
             replay.append(fragment(columns, 4)[0])
-        known, pieces = replay.since(None)
-        rows = {one["kind"]: len(next(iter(one["rows"].values()))) for one in pieces}
-        assert known == Append(replay.count, replay.frames)
+        found = replay.after(None)
+        assert found is not None
+        known, piece = found
+        rows = {kind: len(next(iter(piece[kind]["rows"].values()))) for kind in KINDS}
+        assert known == replay.position() == Append(replay.count, replay.frames)
         assert rows["transitions"] <= shape.rows and rows["frames"] <= shape.frames
-        assert [*replay.since(known)[1]] == []
+        assert replay.after(known) is None
         replay.append(fragment(columns, 4)[0])
-        pieces = replay.since(known)[1]
-        assert {one["kind"]: one["first"] for one in pieces} == {"frames": known.frames, "transitions": 200}
+        found = replay.after(known)
+        assert found is not None
+        assert {kind: found[1][kind]["first"] for kind in KINDS} == {"frames": known.frames, "transitions": 200}
     finally:
         replay.close()
 
@@ -84,6 +89,8 @@ def test_an_address_of_another_host_is_not_mapped() -> None:
         reader = SharedReader(SPEC, Shape(40, 1))
         with pytest.raises(OSError, match="lies on another host"):
             reader.storage(here._replace(host="another boot 4026531836 0"))
+        with pytest.raises((OSError, ValueError)):
+            reader.locate(here.pid, 10_000)
         reader.storage(here)
     finally:
         replay.close()

@@ -1,9 +1,8 @@
-"""The worker's side of broadcasts: store arrays for the worker's host and forward them to further hosts.
+"""The tree on which arrays go to many hosts: what one of its places receives and forwards to further hosts.
 
-A broadcast is the arrays of one payload. The driver sends it to one worker on each of a few hosts, together with the
-list of hosts to which this worker forwards it. These workers do the same, so that every host gets one copy and no
-process sends more than `FAN_OUT` copies. A worker stores a broadcast in a block of shared memory and reports the block
-to the driver; the other workers of its host read it there.
+A broadcast is the arrays of one payload, or a piece of the group's feed. The driver sends it to one worker on each of a
+few hosts, together with the list of hosts to which this worker forwards it. These workers do the same, so that every
+host gets one copy and no process sends more than `FAN_OUT` copies (`evorl.cluster.workers.receiver`).
 
 All workers of a run use the same keys between each other, including workers that have been replaced. Therefore the
 driver gives every broadcast a rising number, and for every receiving worker a signature made with a secret that only
@@ -81,8 +80,9 @@ def branches(places: Sequence[T]) -> list[tuple[T, Sequence[T]]]:
 
 
 class Broadcast(NamedTuple):
-    """Arrays for a worker to store and to forward."""
+    """What a worker is to store and to forward."""
 
+    kind: Kind  # BROADCAST or FOLLOW
     number: int
     send_number: int  # rises with each broadcast that the driver sends
     routes: list[Route]
@@ -90,7 +90,7 @@ class Broadcast(NamedTuple):
 
 
 class Relay:
-    """A worker's sockets for broadcasts: receives them from other workers and forwards them."""
+    """The sockets of a worker's receiver for broadcasts: gets them from other hosts' receivers and forwards them."""
 
     def __init__(
         self,
@@ -148,8 +148,10 @@ class Relay:
         if len(frames) != 3:
             raise ProtocolError(f"{len(frames)} frames")
         header = Header.unpack(frames[0].bytes)
-        if (header.kind, header.token, header.worker, header.life) != (Kind.BROADCAST, self._token, *self._name):
+        if (header.token, header.worker, header.life) != (self._token, *self._name):
             raise ProtocolError("not for this worker")
+        if header.kind not in (Kind.BROADCAST, Kind.FOLLOW):
+            raise ProtocolError(f"a relay does not send {header.kind.name}")
         if header.bulk != Bulk.FRAME or header.size != len(frames[2].buffer):
             raise ProtocolError("incomplete")
         number, signature, routes = unpack(frames[1].bytes, form=tuple[int, bytes, list[Route]])
@@ -157,7 +159,7 @@ class Relay:
             raise ProtocolError("not signed by the driver")
         if header.number in self._send_numbers or header.number < min(self._send_numbers):
             raise ProtocolError("replayed")
-        return Broadcast(number, header.number, routes, frames[2])
+        return Broadcast(header.kind, number, header.number, routes, frames[2])
 
     def forward(self, broadcast: Broadcast) -> None:
         """Send a broadcast to the next hosts; skip those that cannot accept it at once, which the driver detects."""
@@ -167,7 +169,7 @@ class Relay:
         size = len(memoryview(broadcast.content))
         for (relay, signature), beyond in nexts:
             number = broadcast.send_number
-            header = Header(Kind.BROADCAST, self._token, relay.worker, relay.life, number, Bulk.FRAME, size)
+            header = Header(broadcast.kind, self._token, relay.worker, relay.life, number, Bulk.FRAME, size)
             frames = [header.pack(), msgspec.msgpack.encode((broadcast.number, signature, beyond)), broadcast.content]
             try:
                 self._socket_to(relay).send_multipart(frames, zmq.NOBLOCK, copy=False)

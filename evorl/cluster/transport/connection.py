@@ -107,6 +107,11 @@ def _joined(payloads: list[Payload]) -> Payload:
     return joined
 
 
+def receiver_name(worker: int, life: int) -> bytes:
+    """Return the identity of a worker's receiver at the driver's socket."""
+    return b"%d.%d.receiver" % (worker, life)
+
+
 class Connection:
     """One end of the connection between a driver and a worker: numbers sent messages, checks received ones."""
 
@@ -174,7 +179,7 @@ def dumps(value: Any) -> bytes:
     return len(packed.body).to_bytes(8, "little") + packed.body + bytes(packed.bulk())
 
 
-def loads(content: bytes) -> Any:
+def loads(content: bytes | memoryview) -> Any:
     """Deserialize the output of `dumps`. Raises `ProtocolError`."""
     length = 8 + int.from_bytes(content[:8], "little")
     return unpack(content[8:length], content[length:])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MAGIC, VERSION = b"EVRL", 6
+MAGIC, VERSION = b"EVRL", 7
 HEADER = struct.Struct("<4sHBB16sIIQQ")
 REFERENCE = 1  # code of the only msgpack extension: an array in the bulk
 ALIGN = 64  # bytes: alignment of arrays in a bulk
@@ -65,7 +65,11 @@ class Kind(IntEnum):
     STORED = 8  # worker: where it has stored broadcast arrays
     MISSING = 9  # worker: the arrays of a call are not at the announced place
     RELAY_COUNTS = 10  # worker: messages that its relay refused and bytes that it forwarded
-    FOLLOW = 11  # driver: a piece of the group's feed
+    FOLLOW = 11  # driver or worker: store this piece of the feed for the receiver's host and forward it
+    FOLLOWED = 12  # worker: how much of the feed its host's copy holds, and where it lies
+    LOCATE = 13  # driver: where the copy of the feed on the receiver's host lies
+    LOCATED = 14  # worker: whether it has mapped that copy
+    RECEIVING = 15  # worker: its receiver has started
 
 
 class Bulk(IntEnum):
@@ -162,7 +166,7 @@ class Packed:
         return content
 
 
-def unpack(body: bytes, bulk: Any = b"", copy: bool = True, form: Any = Any) -> Any:
+def unpack(body: bytes | memoryview, bulk: Any = b"", copy: bool = True, form: Any = Any) -> Any:
     """Decode a body and its bulk into a value of the type ``form``. Raises `ProtocolError`.
 
     Arrays are copies with ``copy``, else views of the bulk; tensors of a read-only bulk are always copies. Tuples are

@@ -162,7 +162,7 @@ class RemoteGroup:
         self.pool.recovery_state = state
 
     def set_feed(self, feed: Feed) -> None:
-        self.pool.feed = feed
+        self.pool.feeder.feed = feed
 
     def counters(self) -> dict[str, float]:
         return {

@@ -11,8 +11,9 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from evorl.cluster.core import Position
 from evorl.cluster.transport.broadcast_relay import NO_RELAY, SECRET_BYTES, RelayAddress
-from evorl.cluster.transport.connection import Connection, Payload, bulk
+from evorl.cluster.transport.connection import Connection, Payload, bulk, receiver_name
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import Bulk, Header, ProtocolError, check_outcomes, unpack
 from evorl.cluster.workers.failure_policy import FailureHistory
@@ -36,6 +37,7 @@ class Call:
     members: list[int]
     payload: Payload  # the arguments; of a stream, the newest ones
     stateful: bool  # the answer includes the members' states
+    position: Position | None = None  # how much of the group's feed there was when it was assigned
     copy: bool = True  # copy the answer's arrays out of the worker's memory
     sole_reader: bool = False  # no other call has the same payload
     argument_block: int | None = None  # the driver's block that holds its arguments
@@ -90,7 +92,11 @@ class WorkerHandle:
     pid: int = 0
     relay: RelayAddress = NO_RELAY
     secret: bytes = b""  # for the signatures of its broadcasts
-    fed: Any = None  # what its process knows of the feed
+    stored: dict[int, tuple[int, int]] = field(default_factory=dict)  # broadcast -> its file descriptor and block
+    receiver: Connection | None = None  # with its receiver; None before this has connected
+    shown: tuple[int, int] = (0, -1)  # the copy of the feed that it was told of: process and file descriptor
+    located: bool = False  # it has mapped that copy
+    awaited_since: float = 0.0  # since when its receiver owes a confirmation; 0: it owes none
     missing_call: int = 0  # number of a call whose arrays were gone from its host before it could read them
     sent: deque[Call] = field(default_factory=deque)  # assigned and not answered, in order
     unsent: deque[Call] = field(default_factory=deque)  # the last of these, not sent yet
@@ -102,6 +108,11 @@ class WorkerHandle:
     def name(self) -> bytes:
         """Return the identity of its process at the driver's socket."""
         return b"%d.%d" % (self.number, self.life)
+
+    @property
+    def receiver_name(self) -> bytes:
+        """Return the identity of its process's receiver there."""
+        return receiver_name(self.number, self.life)
 
     @property
     def in_flight(self) -> int:
@@ -121,7 +132,9 @@ class WorkerHandle:
 
     def seconds_overdue(self, deadline_s: float) -> float:
         """Return the seconds since its deadline (negative before it); 0 if no message of it is expected."""
-        return time.monotonic() - self.last_sign - deadline_s if self.in_flight or not self.ready else 0.0
+        began = [self.last_sign] if self.in_flight or not self.ready else []
+        began += [self.awaited_since] if self.awaited_since else []
+        return time.monotonic() - min(began) - deadline_s if began else 0.0
 
     @property
     def activity(self) -> str:
@@ -136,7 +149,8 @@ class WorkerHandle:
         self.connection = Connection(self.connection.token, self.number, self.life)
         self.reader, self.host, self.relay, self.secret = None, "", NO_RELAY, b""
         self.overdue, self.released, self.missing_call = False, [], 0
-        self.fed = None
+        self.stored, self.receiver = {}, None
+        self.shown, self.located, self.awaited_since = (0, -1), False, 0.0
 
     def clear(self) -> None:
         """Drop all calls."""

@@ -76,4 +76,5 @@ class DriverPauses:
         self._last_check, self._last_cpu_time = now, cpu_time
         for handle in handles:
             handle.last_sign += stopped if handle.host else away
+            handle.awaited_since += stopped if handle.awaited_since else 0.0
         return True

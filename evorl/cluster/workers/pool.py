@@ -16,15 +16,17 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from evorl.cluster.core import Feed, MemberError
+from evorl.cluster.core import MemberError, Position
 from evorl.cluster.transport.connection import Connection, Payload, messages
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import Failure, Header, Kind, ProtocolError, unpack
 from evorl.cluster.workers.broadcast import Broadcaster
 from evorl.cluster.workers.driver_socket import MAX_MESSAGES_PER_CALL, DriverSocket
 from evorl.cluster.workers.failure_policy import NO_CALL, record_death
+from evorl.cluster.workers.feeder import Feeder
 from evorl.cluster.workers.handle import MAX_AHEAD, Call, Hello, Outcomes, States, WorkerHandle
 from evorl.cluster.workers.heartbeats import TICK_S, HeartbeatMonitor
+from evorl.cluster.workers.host_tree import HostTree
 from evorl.cluster.workers.launcher import Exit, Launcher
 from evorl.cluster.workers.scheduling import Scheduler
 
@@ -42,9 +44,10 @@ class WorkerPool:
         self.replaced = 0  # workers
         self.states: list[bytes | None] = [None] * size  # of each member, serialized
         self.recovery_state: Callable[[], object] = lambda: None  # state for members without `state_dict`
-        self.feed: Feed | None = None
         self.block_pool = BlockPool()
-        self.broadcaster = Broadcaster(self.block_pool, self._send_broadcast)
+        self.tree = HostTree(self._send_to_receiver)
+        self.broadcaster = Broadcaster(self.block_pool, self.tree)
+        self.feeder = Feeder(self.tree, self._send_to_receiver)
         self.sent = self.relayed = 0  # bytes of arrays to other hosts: by the driver, and by workers
         self._plain = {one.__name__: one for one in plain}
         self._token, now = secrets.token_bytes(16), time.monotonic()
@@ -53,7 +56,7 @@ class WorkerPool:
             WorkerHandle(w, list(range(w, size, workers)), Connection(self._token, w, 0), last_sign=now)
             for w in range(workers)
         ]
-        self._by_name = {handle.name: handle for handle in self.handles}
+        self._by_name = {name: handle for handle in self.handles for name in (handle.name, handle.receiver_name)}
         self._making = {handle.number for handle in self.handles}  # workers whose members are not made yet
         self.scheduler = Scheduler[WorkerHandle](MAX_AHEAD)
         self.heartbeats = HeartbeatMonitor(launcher, self.handles, deadline_s)
@@ -119,14 +122,19 @@ class WorkerPool:
 
     def assign(self, handle: WorkerHandle, calls: Sequence[Call]) -> None:
         """Assign calls to a worker without sending them: see `push`."""
+        position = self.feeder.position()
+        for call in calls:
+            call.position = position
         handle.sent.extend(calls)
         handle.unsent.extend(calls)
         self.scheduler.update(handle)
 
     def push(self, handle: WorkerHandle) -> None:
         """Send the unsent calls of a ready worker, up to one whose arrays are being sent to its host."""
+        self.feeder.update()
         if not handle.ready:
             return
+        self.feeder.show(handle)
         if not handle.in_flight:
             handle.last_sign = handle.calls_began = time.monotonic()
         calls = []
@@ -134,27 +142,25 @@ class WorkerPool:
             calls.append(handle.unsent.popleft())
             if handle.host == self.launcher.host:
                 calls[-1].hold_arguments(self.block_pool)
-        if calls:
-            self._feed(handle)
         parts = (((one.number, one.method, one.members, one.stateful), one.payload) for one in calls)
         for envelopes, payload in messages(parts):
             released, handle.released = handle.released, []
             place = b"" if envelopes[0][0] == handle.missing_call else self.broadcaster.location(handle, payload)
             self._send(handle, Kind.CALL, (released, envelopes), payload, place)
 
-    def _feed(self, handle: WorkerHandle) -> None:
-        """Send a worker on another host what it lacks of the feed; messages to one worker stay in order."""
-        if self.feed is None or handle.host == self.launcher.host:
-            return
-        handle.fed, pieces = self.feed.since(handle.fed)
-        for piece in pieces:
-            self._send(handle, Kind.FOLLOW, None, Payload(piece))
-
     def _is_pending(self, handle: WorkerHandle, call: Call) -> bool:
-        return call.number != handle.missing_call and self.broadcaster.is_pending(handle, call.payload)
+        if handle.host == self.launcher.host:
+            return False
+        arrays = call.number != handle.missing_call and self.broadcaster.is_pending(handle, call.payload)
+        return arrays or self.feeder.is_pending(handle, call)
 
-    def _send_broadcast(self, handle: WorkerHandle, envelope: object, payload: Payload) -> None:
-        self._send(handle, Kind.BROADCAST, envelope, payload.arrays_only())
+    def _send_to_receiver(self, handle: WorkerHandle, kind: Kind, envelope: object, payload: Payload) -> None:
+        if handle.receiver is None:
+            return
+        frames = handle.receiver.pack(kind, envelope, payload, shared=False)
+        self.sent += payload.size
+        if not self.socket.send(handle.receiver_name, frames):  # its process has ended
+            handle.receiver.sent -= 1
 
     def _send(self, handle: WorkerHandle, kind: Kind, envelope: object, payload: Payload, place: bytes = b"") -> None:
         near = handle.host == self.launcher.host
@@ -213,6 +219,8 @@ class WorkerPool:
         handle = self._by_name.get(identity)
         if handle is None:
             raise ProtocolError(f"unknown worker {identity!r}")
+        if identity != handle.name:
+            return self._handle_receiver_message(handle, frames)
         header = handle.connection.check(frames)
         if header.kind == Kind.HELLO:
             self._handle_hello(handle, header, unpack(frames[1], form=Hello))
@@ -221,10 +229,6 @@ class WorkerPool:
         elif header.kind == Kind.HEARTBEAT:
             handle.connection.accept(header)
             handle.last_sign = time.monotonic()
-        elif header.kind == Kind.STORED:
-            self._handle_stored(handle, header, unpack(frames[1], form=tuple[int, int, int]))
-        elif header.kind == Kind.RELAY_COUNTS:
-            self._handle_relay_counts(handle, header, unpack(frames[1], form=tuple[int, int]))
         elif header.kind == Kind.MISSING:
             handle.accept_missing(header, unpack(frames[1], form=int))
             self.push(handle)
@@ -235,35 +239,68 @@ class WorkerPool:
         handle.accept_hello(header, hello)
         if handle.host == self.launcher.host:
             handle.reader = Reader(handle.pid)
-        else:
-            self.broadcaster.add_worker(handle)
+            self._send_members(handle)
+        elif handle.receiver is not None:
+            self._add_to_tree(handle)
+
+    def _add_to_tree(self, handle: WorkerHandle) -> None:
+        """Let a worker on another host begin, which has connected, and its receiver too."""
+        self.tree.add_worker(handle)
         self._send_members(handle)
 
-    def _handle_relay_counts(self, handle: WorkerHandle, header: Header, content: tuple[int, int]) -> None:
+    def _handle_receiver_message(self, handle: WorkerHandle, frames: list[bytes]) -> None:
+        connection = handle.receiver or Connection(self._token, handle.number, handle.life)
+        header = connection.check(frames)
+        if header.kind == Kind.RECEIVING and handle.receiver is None:
+            handle.receiver = connection
+            if handle.host not in ("", self.launcher.host):
+                self._add_to_tree(handle)
+        elif handle.receiver is None or handle.host in ("", self.launcher.host):
+            raise ProtocolError(f"{header.kind.name} of a worker that has no receiver")
+        elif header.kind == Kind.STORED:
+            self._handle_stored(handle, unpack(frames[1], form=tuple[int, int, int]))
+        elif header.kind == Kind.RELAY_COUNTS:
+            self._handle_relay_counts(unpack(frames[1], form=tuple[int, int]))
+        elif header.kind == Kind.FOLLOWED:
+            self._handle_followed(handle, unpack(frames[1], form=tuple[int, Position | None, int]))
+        elif header.kind == Kind.LOCATED:
+            *place, found = unpack(frames[1], form=tuple[int, int, bool])
+            self.feeder.confirm_located(handle, (place[0], place[1]), found)
+            self.push(handle)
+        else:
+            raise ProtocolError(f"a receiver does not send {header.kind.name}")
+        connection.accept(header)
+
+    def _handle_relay_counts(self, content: tuple[int, int]) -> None:
         """Add the messages that a worker's relay refused and the bytes that it forwarded."""
         refused, relayed = content
         if min(content) < 0:
             raise ProtocolError(f"{refused} refused, {relayed} bytes forwarded")
-        handle.connection.accept(header)
         self._refused += refused
         self.relayed += relayed
 
-    def _handle_stored(self, handle: WorkerHandle, header: Header, content: tuple[int, int, int]) -> None:
+    def _handle_stored(self, handle: WorkerHandle, content: tuple[int, int, int]) -> None:
         """Record that a worker stores a broadcast for its host."""
         number, fd, block = content
-        if not 0 <= fd < 1 << 31 or block < 0 or not handle.host:
+        if not 0 <= fd < 1 << 31 or block < 0:
             raise ProtocolError(f"a broadcast at {fd}, {block}")
-        handle.connection.accept(header)
         self.broadcaster.confirm(handle, number, fd, block)
         self._push_host(handle.host)
 
+    def _handle_followed(self, handle: WorkerHandle, content: tuple[int, Position | None, int]) -> None:
+        """Record what the copy of the feed on a worker's host holds."""
+        send_number, position, fd = content
+        if not -1 <= fd < 1 << 31:
+            raise ProtocolError(f"a copy of the feed at {fd}")
+        self.feeder.confirm(handle, send_number, position, fd)
+        self._push_host(handle.host)
+
     def _push_host(self, host: str) -> None:
-        for handle in self.broadcaster.workers_of(host):
+        for handle in self.tree.workers_of(host):
             self.push(handle)
 
     def _send_members(self, handle: WorkerHandle) -> None:
         self._mark_not_ready(handle)
-        handle.fed = None
         own = [(member, self.states[member]) for member in handle.members]
         self._send(handle, Kind.MAKE, os.getpid(), Payload([own, self.recovery_state()]))
 
@@ -315,6 +352,8 @@ class WorkerPool:
             self._replace(gone)
         for host in self.broadcaster.overdue_hosts():
             self._push_host(host)
+        if self.feeder.overdue():
+            self.feeder.update()
 
     def _handle_exits(self) -> None:
         for gone in self.heartbeats.exits():
@@ -327,11 +366,13 @@ class WorkerPool:
         call = handle.sent[0].number if handle.sent else NO_CALL
         log.warning("%s", record_death(gone, handle.activity, call, handle.failures))
         self.replaced += 1
-        waiting = self.broadcaster.remove_worker(handle)
-        del self._by_name[handle.name]
+        waiting = self.broadcaster.remove_receiver(handle) if self.tree.remove_worker(handle) else set[str]()
+        self.feeder.remove_keeper(handle)
+        del self._by_name[handle.name], self._by_name[handle.receiver_name]
         handle.reset()
-        self._by_name[handle.name] = handle
+        self._by_name[handle.name] = self._by_name[handle.receiver_name] = handle
         self._mark_not_ready(handle)
         for host in waiting:
             self._push_host(host)
+        self.feeder.update()
         self.launcher.start(self._token, handle.number, handle.life)

@@ -9,17 +9,17 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import msgspec
 import zmq
 
 from evorl.cluster.core import Make, public_method, send_heartbeat
 from evorl.cluster.transport.authentication import connect, present_token
-from evorl.cluster.transport.broadcast_relay import HELD, NO_RELAY, Broadcast, Relay, Route
-from evorl.cluster.transport.connection import Connection, Payload, bulk, dumps, loads, messages
+from evorl.cluster.transport.broadcast_relay import HELD, NO_RELAY, Relay
+from evorl.cluster.transport.connection import Connection, Payload, bulk, dumps, loads, messages, receiver_name
 from evorl.cluster.transport.curve import Credentials
 from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
 from evorl.cluster.transport.wire import Bulk, Header, Kind, ProtocolError, unpack
+from evorl.cluster.workers.receiver import Receiver
 
 DRIVER_CHECK_MS = 1000  # interval of an idle worker's checks whether the driver is alive
 BATCH_S = 2e-4  # longest wait of a quick call's answer for further answers of the same message
@@ -49,51 +49,44 @@ class Worker:
         connection: Connection,
         socket: zmq.Socket[bytes],
         host: str,
-        shared: bool,
-        relay: Relay | None,
+        receiver: Receiver | None,
         mark: Mark,
     ) -> None:
         """Serve members of ``make`` over ``socket``.
 
-        ``shared``: driver and worker can read each other's memory; ``relay``: receives broadcasts of other hosts.
+        ``receiver``: None if driver and worker can read each other's memory.
         """
         self.make, self.connection, self.socket, self.mark = make, connection, socket, mark
         self.members: dict[int, Any] = {}
         self.queue: deque[Request] = deque()
-        self.host, self.shared, self.relay = host, shared, relay
-        self.block_pool = BlockPool()
+        self.host, self.receiver = host, receiver
+        self.block_pool = BlockPool()  # for answers
         self.reader: Reader | None = None  # of the driver's blocks
         self.host_reader: Reader | None = None  # of the worker that stores broadcasts for this host
         self.missing_call: int | None = None  # this call and all later ones have to be sent again
-        self.poller = zmq.Poller()
-        for one in (socket, *(() if relay is None else (relay.socket, *relay.authenticator.sockets))):
-            self.poller.register(one, zmq.POLLIN)
         self.running = True
         self.last_sent = 0.0  # time
 
     def run(self, alive: Callable[[], bool]) -> None:
         """Serve until the driver's stop message, or until ``alive`` returns False: the driver has ended."""
         send_heartbeat.set(self._beat)
-        address, secret = (NO_RELAY, b"") if self.relay is None else (self.relay.address, self.relay.secret)
+        address, secret = NO_RELAY, b""
+        if self.receiver is not None:
+            address, secret = self.receiver.address, self.receiver.secret
+            self.receiver.start()
         self._send(Kind.HELLO, [os.getpid(), self.host, address.endpoint, address.key, secret], Payload(None))
         while self.running:
-            if self.queue or self.poller.poll(DRIVER_CHECK_MS):
+            if self.receiver is not None:
+                self.receiver.check()
+            if self.queue or self.socket.poll(DRIVER_CHECK_MS):
                 self._receive()
-                self._report_relay_counts()
                 self._run_calls()
             elif not alive():
                 return
         self.close()
 
-    def _report_relay_counts(self) -> None:
-        """Send the relay's new counts of refused messages and forwarded bytes, if there are any."""
-        if self.relay is not None and any(counts := self.relay.new_counts()):
-            self._send(Kind.RELAY_COUNTS, counts, Payload(None))
-
     def _receive(self) -> None:
         """Handle all received messages."""
-        while self.relay is not None and (broadcast := self.relay.receive()) is not None:
-            self._store(broadcast)
         while self.running:
             try:
                 frames = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -103,10 +96,7 @@ class Worker:
             memory = self._bulk_of(header, frames)
             self.connection.accept(header)
             envelope = unpack(frames[1])
-            if header.kind == Kind.BROADCAST:
-                number, send_number, routes = msgspec.convert(envelope, tuple[int, int, list[Route]])
-                self._store(Broadcast(number, send_number, routes, memory))
-            elif header.kind != Kind.CALL or self._accepts(envelope, memory):
+            if header.kind != Kind.CALL or self._accepts(envelope, memory):
                 lent = memoryview(memory).toreadonly()  # the driver's until the call is answered
                 self._handle(header.kind, envelope, unpack(frames[2], lent, header.bulk not in BORROWED))
 
@@ -125,22 +115,16 @@ class Worker:
     def _accepts(self, envelope: Any, memory: Any) -> bool:
         """Release blocks that the driver has read; return whether to run the calls: not if earlier arrays are gone."""
         released, ((number, *_), *_) = envelope
-        for block in released:
-            self.block_pool.release(block)
+        if self.receiver is None:
+            for block in released:
+                self.block_pool.release(block)
+        else:
+            self.receiver.released.extend(released)
         if self.missing_call in (None, number):
             self.missing_call = number if memory is None else None
             if memory is None:
                 self._send(Kind.MISSING, number, Payload(None))
         return self.missing_call is None
-
-    def _store(self, broadcast: Broadcast) -> None:
-        """Forward a broadcast, and store it for this host."""
-        content = memoryview(broadcast.content)
-        if self.relay is not None:
-            self.relay.forward(broadcast)
-        number, block = self.block_pool.acquire()
-        block.view(len(content))[:] = content
-        self._send(Kind.STORED, [broadcast.number, block.fd, number], Payload(None))
 
     def _handle(self, kind: Kind, envelope: Any, content: Any) -> None:
         if kind == Kind.STOP:
@@ -153,8 +137,6 @@ class Worker:
             made = [self._make_member(index, state, recovery_state) for index, state in own]
             states = [self._state(index)[0] if done else None for (index, _), (done, _) in zip(own, made, strict=True)]
             self._answer([((0, states), self._packed(made))])
-        elif kind == Kind.FOLLOW:
-            next(iter(self.members.values())).follow(content)
         elif kind == Kind.CALL:
             _, calls = envelope
             self.queue.extend(Request._make([*call, args]) for call, args in zip(calls, content, strict=True))
@@ -229,7 +211,7 @@ class Worker:
     def _packed(self, outcomes: list[list[Any]]) -> Payload:
         """Pack outcomes; outcomes that cannot be sent become a failure of the member."""
         try:
-            return Payload(outcomes, self.block_pool if self.shared else None)
+            return Payload(outcomes, self.block_pool if self.receiver is None else None)
         except TypeError as error:
             return Payload([_failure(error)] * len(outcomes))
 
@@ -278,22 +260,29 @@ def serve(
     """
     host = host_id() if host is None else host
     context = zmq.Context()
-    socket = context.socket(zmq.DEALER)
-    socket.linger = 0
-    socket.identity = b"%d.%d" % (worker, life)
-    socket.sndhwm = socket.rcvhwm = 0  # no limit: bounded by the calls in flight
-    if keys is not None:
-        keys.apply_to(socket)
-    else:
-        present_token(socket, token)
-    connect(socket, endpoint)
-    shared, relay = driver in (None, host), None
-    if not shared and endpoint.startswith("tcp:"):
-        relay = Relay(context, endpoint, token, (worker, life), keys)
+
+    def connected(name: bytes) -> zmq.Socket[bytes]:
+        socket = context.socket(zmq.DEALER)
+        socket.linger = 0
+        socket.identity = name
+        socket.sndhwm = socket.rcvhwm = 0  # no limit: bounded by the calls in flight
+        if keys is not None:
+            keys.apply_to(socket)
+        else:
+            present_token(socket, token)
+        connect(socket, endpoint)
+        return socket
+
+    socket, receiver = connected(b"%d.%d" % (worker, life)), None
+    if driver not in (None, host):
+        relay = Relay(context, endpoint, token, (worker, life), keys) if endpoint.startswith("tcp:") else None
+        connection = Connection(token, worker, life)
+        reader = getattr(make, "feed_reader", None)
+        receiver = Receiver(connected(receiver_name(worker, life)), relay, connection, reader)
     try:
-        Worker(make, Connection(token, worker, life), socket, host, shared, relay, mark).run(alive)
+        Worker(make, Connection(token, worker, life), socket, host, receiver, mark).run(alive)
     finally:
-        if relay is not None:
-            relay.close()
+        if receiver is not None:
+            receiver.close()
         socket.close()
         context.term()

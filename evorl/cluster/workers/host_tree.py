@@ -1,0 +1,121 @@
+"""The workers of other hosts, of which one on each receives for its host, and the tree of sends to these receivers.
+
+A send goes from the driver to at most `FAN_OUT` hosts, and from these on to further hosts
+(`evorl.cluster.transport.broadcast_relay`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import count
+
+from evorl.cluster.transport.broadcast_relay import Route, branches, sign
+from evorl.cluster.transport.connection import Payload
+from evorl.cluster.transport.wire import Kind
+from evorl.cluster.workers.handle import WorkerHandle
+
+log = logging.getLogger("evorl")
+
+TIMEOUT_S, MIN_BYTES_PER_S = 1.0, 10e6  # a send down the tree may take this time, plus its size at this rate
+
+Send = Callable[[WorkerHandle, Kind, object, Payload], None]
+"""Sends a message to a worker's receiver."""
+Paths = Mapping[str, str | None]
+"""The host that sends to each host; None: the driver."""
+
+
+class HostTree:
+    """Which workers other hosts have, and who receives for each host."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._hosts: dict[str, dict[int, WorkerHandle]] = {}  # workers of each host except the driver's
+        self._receivers: dict[str, tuple[WorkerHandle, int]] = {}  # with the life of its process
+        self._numbers = count(1)
+        self._direct_only: set[str] = set()  # hosts that other hosts could not reach
+
+    def __bool__(self) -> bool:
+        """Whether there are workers on other hosts."""
+        return bool(self._hosts)
+
+    def add_worker(self, handle: WorkerHandle) -> None:
+        """Add a worker on another host."""
+        self._hosts.setdefault(handle.host, {})[handle.number] = handle
+        self._direct_only.discard(handle.host)
+
+    def remove_worker(self, handle: WorkerHandle) -> bool:
+        """Remove a worker that has ended; return whether it received for its host."""
+        others = self._hosts.get(handle.host, {})
+        others.pop(handle.number, None)
+        if not others:
+            self._hosts.pop(handle.host, None)
+        if self._receivers.get(handle.host, (None, 0))[0] is not handle:
+            return False
+        del self._receivers[handle.host]
+        return True
+
+    def workers(self) -> list[WorkerHandle]:
+        """Return all workers of other hosts."""
+        return [handle for others in self._hosts.values() for handle in others.values()]
+
+    def workers_of(self, host: str) -> list[WorkerHandle]:
+        return [*self._hosts.get(host, {}).values()]
+
+    def receivers(self) -> dict[str, WorkerHandle]:
+        """Return the worker that receives for each host that has a ready one."""
+        found = {host: self.receiver(host) for host in self._hosts}
+        return {host: handle for host, handle in found.items() if handle is not None}
+
+    def receiver(self, host: str) -> WorkerHandle | None:
+        """Return the worker that receives for a host; choose another one if the former has ended."""
+        handle, life = self._receivers.get(host, (None, 0))
+        if handle is None or not handle.ready or handle.life != life:
+            self._receivers.pop(host, None)
+            handle = next((one for one in self.workers_of(host) if one.ready), None)
+            if handle is not None:
+                self.choose(handle)
+        return handle
+
+    def choose(self, handle: WorkerHandle) -> None:
+        """Let a worker receive for its host."""
+        self._receivers[handle.host] = handle, handle.life
+
+    # -------------------------------------------------------------- sending
+
+    def send(
+        self, kind: Kind, number: int, hosts: Mapping[str, WorkerHandle], payload: Payload, direct: Collection[str] = ()
+    ) -> tuple[int, Paths]:
+        """Send a payload to the receivers of these hosts; to those in ``direct`` from the driver itself.
+
+        Return the number of this send, and the way to each host.
+        """
+        send_number, paths = next(self._numbers), dict[str, str | None]()
+        alone = {*direct, *self._direct_only, *(host for host, handle in hosts.items() if not handle.relay.endpoint)}
+        tree = branches([host for host in hosts if host not in alone])
+        for host, beyond in [*tree, *((host, ()) for host in hosts if host in alone)]:
+            _record_paths(paths, None, host, beyond)
+            handles = [hosts[further] for further in beyond]
+            routes = [Route(handle.relay, sign(handle.secret, send_number, number)) for handle in handles]
+            self._send(hosts[host], kind, (number, send_number, routes), payload)
+        return send_number, paths
+
+    def mark_late(self, late: Collection[str], paths: Paths) -> None:
+        """Send directly from now on to the late hosts that did not get a send from a host that got it."""
+        unreached = {host for host in late if (former := paths[host]) is not None and former not in late}
+        if unreached - self._direct_only:
+            log.warning("%d hosts cannot be reached by other hosts' workers: sent to directly", len(unreached))
+        self._direct_only |= unreached
+
+
+def path_of(host: str | None, paths: Paths) -> Iterator[str]:
+    """Yield the hosts on the way of a send to ``host``, ``host`` first."""
+    while host is not None:
+        yield host
+        host = paths[host]
+
+
+def _record_paths(paths: dict[str, str | None], former: str | None, host: str, beyond: Sequence[str]) -> None:
+    paths[host] = former
+    for further, rest in branches(beyond):
+        _record_paths(paths, host, further, rest)

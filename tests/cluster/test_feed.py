@@ -1,0 +1,343 @@
+"""A feed over many hosts: one copy on each, by the tree, while workers are busy, and through deaths and losses."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+from cluster_toys import Counter
+from islands import Islands, worker_pool
+from numpy.typing import NDArray
+
+from evorl.cluster.core import Group, Position
+from evorl.cluster.transport.broadcast_relay import FAN_OUT, Relay
+from evorl.cluster.transport.connection import Connection, Payload, receiver_name
+from evorl.cluster.transport.shared_memory import Block, Reader
+from evorl.cluster.transport.wire import Kind, ProtocolError
+from evorl.cluster.workers import host_tree
+from evorl.cluster.workers.feeder import Feeder
+from evorl.cluster.workers.handle import Call
+
+HOSTS = ("a", "b", "c", "d", "e", "f")
+ROOM = 1_000_000  # numbers
+Numbers = NDArray[np.int64]
+
+
+class Log:
+    """A feed: numbers of the driver."""
+
+    def __init__(self, piece: int = ROOM) -> None:
+        self.numbers, self.count, self.piece = np.zeros(ROOM, np.int64), 0, piece
+
+    def append(self, size: int) -> int:
+        """Append numbers; return the sum of all."""
+        self.numbers[self.count : self.count + size] = np.arange(self.count, self.count + size) * 7 + 1
+        self.count += size
+        return int(self.numbers[: self.count].sum())
+
+    def position(self) -> Position | None:
+        return (self.count,) if self.count else None
+
+    def after(self, position: Position | None) -> tuple[Position, object] | None:
+        first = position[0] if position else 0
+        end = min(first + self.piece, self.count)
+        return None if first == end else ((end,), [first, self.numbers[first:end]])
+
+
+class Copy:
+    """The reader of a process."""
+
+    def __init__(self) -> None:
+        self.kept: tuple[Block, Numbers] | None = None
+        self.located: Numbers | None = None
+
+    def follow(self, piece: Any) -> int:
+        if self.kept is None:
+            block = Block()
+            self.kept = block, np.frombuffer(block.view(8 * ROOM), np.int64)
+        first, numbers = piece
+        self.kept[1][first : first + len(numbers)] = numbers
+        return self.kept[0].fd
+
+    def locate(self, pid: int, fd: int) -> None:
+        self.located = np.frombuffer(Reader(pid).view(fd, 8 * ROOM), np.int64)
+
+
+class Members:
+    """Their factory."""
+
+    def __init__(self) -> None:
+        self.feed_reader = Copy()
+
+    def __call__(self, index: int) -> Summing:
+        return Summing(index, self.feed_reader)
+
+
+class Summing(Counter):
+    def __init__(self, index: int, reader: Copy) -> None:
+        super().__init__(index)
+        self.reader = reader
+
+    def total(self, count: int) -> int:
+        """The sum of the first numbers of the feed."""
+        assert self.reader.located is not None
+        return int(self.reader.located[:count].sum())
+
+    def total_and_hash(self, count: int) -> list[int]:
+        """With its own state, which is restored when its worker is replaced."""
+        return [self.total(count), *self.add(count)]
+
+    def memory(self) -> list[int]:
+        """The shared memory that its process has mapped, by inode."""
+        with open("/proc/self/maps") as maps:
+            return sorted({int(line.split()[4]) for line in maps if "/memfd:evorl" in line})
+
+    def busy(self, seconds: float) -> float:
+        time.sleep(seconds)
+        return time.monotonic()
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., tuple[Group, Log]]]:
+    groups: list[Group] = []
+
+    def spawned(workers: int = 12, hosts: tuple[str, ...] = HOSTS, piece: int = ROOM, **more: Any) -> tuple[Group, Log]:
+        groups.append(Islands(workers=workers, hosts=hosts, **more).spawn(Members(), workers))
+        log = Log(piece)
+        groups[-1].set_feed(log)
+        return groups[-1], log
+
+    yield spawned
+    for group in groups:
+        group.close()
+
+
+@pytest.fixture
+def long_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Avoid that a busy machine causes repeated sends."""
+    monkeypatch.setattr(host_tree, "TIMEOUT_S", 60.0)
+
+
+def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def keeper_of(group: Group, host: str) -> Any:
+    return worker_pool(group).feeder._copies[host].keeper
+
+
+@pytest.mark.usefixtures("long_timeout")
+def test_each_host_gets_one_copy_of_what_is_new(spawn: Callable[..., tuple[Group, Log]]) -> None:
+    group, log = spawn()
+    pool = worker_pool(group)
+    assert group.all("echo", 1) == [1] * 12  # nothing to follow yet
+    assert pool.sent == pool.relayed == 0
+    for size in (200_000, 100_000, 1):
+        sent, relayed = pool.sent, pool.relayed
+        total = log.append(size)
+        assert group.all("total", log.count) == [total] * 12
+        each = 8 * size
+        assert FAN_OUT * each <= pool.sent - sent < FAN_OUT * (each + 500)
+        assert (len(HOSTS) - FAN_OUT) * each <= pool.relayed - relayed < (len(HOSTS) - FAN_OUT) * (each + 500)
+        assert group.all("total", log.count) == [total] * 12
+        assert pool.sent - sent < FAN_OUT * (each + 500)  # nothing is sent twice
+
+
+def test_the_processes_of_a_host_read_the_same_memory(spawn: Callable[..., tuple[Group, Log]]) -> None:
+    group, log = spawn()
+    log.append(10)
+    found = group.all("memory")
+    for host in range(len(HOSTS)):
+        of_host = found[host :: len(HOSTS)]
+        assert len(of_host) == 2 and of_host[0] == of_host[1] and len(of_host[0]) == 1
+    assert len({inode for one in found for inode in one}) == len(HOSTS)
+
+
+@pytest.mark.parametrize("piece", [1, 7])
+def test_pieces_follow_each_other(spawn: Callable[..., tuple[Group, Log]], piece: int) -> None:
+    group, log = spawn(workers=5, hosts=("a", "b", "c"), piece=piece)
+    for size in (20, 1, 8):
+        total = log.append(size)
+        assert group.all("total", log.count) == [total] * 5
+
+
+def test_a_copy_follows_while_its_keeper_works(spawn: Callable[..., tuple[Group, Log]]) -> None:
+    """Neither the other worker of its host nor the hosts behind it in the tree wait for its call."""
+    group, log = spawn()
+    pool = worker_pool(group)
+    log.append(1)
+    group.all("echo", 1)
+    numbers, long = count(10**6), 600.0
+    keepers = {keeper_of(group, host).number for host in HOSTS}
+
+    def call(handle: Any, method: str, *args: object) -> Call:
+        one = Call(next(numbers), method, handle.members, Payload(args), stateful=False)
+        pool.dispatch(handle, [one])
+        return one
+
+    working = [call(handle, "busy", long) for handle in pool.handles if handle.number in keepers]
+    for size in (50_000, 1, 20):
+        total = log.append(size)
+        calls = [call(handle, "total", log.count) for handle in pool.handles if handle.number not in keepers]
+        for one in calls:
+            while one.outcomes is None:
+                pool.poll(0.1)
+            assert one.outcomes == [(True, total)]
+    assert len(working) == len(calls) == len(HOSTS) and all(one.outcomes is None for one in working)
+
+
+# ------------------------------------------------------------------ deaths
+
+
+@pytest.mark.parametrize("moment", ["sent", "confirmed", "shown", "answered"])
+def test_no_call_is_lost_when_a_keeper_dies(
+    spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """While a piece is sent to it, when it has it, when others are to map its copy, or when they have read it."""
+    group, log = spawn(hosts=("a", "b", "c"))
+    pool, struck = worker_pool(group), set[int]()
+
+    def strike(handle: Any) -> None:
+        if len(struck) < 6 and handle.pid not in struck:
+            struck.add(handle.pid)
+            kill(handle.pid)
+
+    def after(method: str, keeper: Callable[..., Any]) -> None:
+        whole = getattr(Feeder, method)
+
+        def then(self: Any, *args: Any) -> Any:
+            found = whole(self, *args)
+            strike(keeper(self, *args))
+            return found
+
+        monkeypatch.setattr(Feeder, method, then)
+
+    if moment == "sent":
+        after("_send_piece", lambda self, known, position, piece, hosts, lost: [*hosts.values()][-1])
+    elif moment == "confirmed":
+        after("confirm", lambda self, handle, *held: handle)
+    elif moment == "shown":
+        show = Feeder.show
+
+        def shows(self: Any, handle: Any) -> None:
+            copy = self._copies.get(handle.host)
+            if copy is not None and copy.fd >= 0 and handle.shown != copy.place and copy.keeper is not handle:
+                strike(copy.keeper)  # before the other can map it
+                time.sleep(0.02)
+            show(self, handle)
+
+        monkeypatch.setattr(Feeder, "show", shows)
+    state = [0] * 12
+    for number in range(8):
+        total = log.append(5_000)
+        state = [one * 31 % 1_000_003 + log.count * (i + 1) for i, one in enumerate(state)]
+        assert group.all("total_and_hash", log.count) == [[total, i, one] for i, one in enumerate(state)]
+        if moment == "answered" and number % 2:
+            strike(keeper_of(group, "b"))
+    assert len(struck) >= 3 and pool.replaced >= len(struck) - 1
+
+
+@pytest.mark.parametrize("rounds", [30, pytest.param(500, marks=pytest.mark.fault)])
+def test_random_kills_change_no_answer(spawn: Callable[..., tuple[Group, Log]], rounds: int) -> None:
+    (group, log), draw = spawn(piece=200_000), random.Random(rounds)
+    pool = worker_pool(group)
+    poll = pool.poll
+
+    def polled(timeout_s: float) -> None:
+        if draw.random() < 0.1:
+            kill(draw.choice([handle.pid for handle in pool.handles if handle.pid]))
+        poll(timeout_s)
+
+    pool.poll = polled
+    for _ in range(rounds):
+        total = log.append(draw.choice([1, 1000, 1999]))
+        calls = [group.any("total", log.count) for _ in range(12)]
+        assert [one.result() for one in calls] == [total] * 12
+    assert pool.replaced > rounds // 30
+
+
+@pytest.mark.parametrize("worker", ["alone", "beside another"])
+def test_a_keeper_that_hangs_is_replaced(spawn: Callable[..., tuple[Group, Log]], worker: str) -> None:
+    """Also if it has no call itself, so that only its receiver is waited for."""
+    group, log = spawn(workers=1 if worker == "alone" else 3, hosts=("a",), deadline_s=1.5)
+    log.append(1)
+    group.all("echo", 1)
+    kill(keeper_of(group, "a").pid, signal.SIGSTOP)
+    total = log.append(5)
+    assert [group.any("total", log.count).result() for _ in range(4)] == [total] * 4
+    assert worker_pool(group).replaced == 1
+
+
+# ------------------------------------------------------------------ losses
+
+
+def test_hosts_that_others_cannot_reach_get_it_from_the_driver(
+    spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Relay, "forward", lambda *_: None)  # in the workers, which are forked from here
+    group, log = spawn()
+    total = log.append(1000)
+    assert group.all("total", log.count) == [total] * 12
+    assert caplog.text.count("sent to directly") == 1
+    monkeypatch.setattr(host_tree, "TIMEOUT_S", 60.0)
+    pool = worker_pool(group)
+    sent, total = pool.sent, log.append(1000)
+    assert group.all("total", log.count) == [total] * 12
+    assert len(HOSTS) * 8000 <= pool.sent - sent < len(HOSTS) * 8500 and pool.relayed == 0
+
+
+def test_lost_and_late_pieces(spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are not forwarded, and some only after the driver has sent them again."""
+    forward, draw = Relay.forward, random.Random(1)
+
+    def forwards(self: Relay, broadcast: Any) -> None:
+        chance = draw.random()
+        if chance > 1 / 3:
+            time.sleep(0.0 if chance > 2 / 3 else 0.15)
+            forward(self, broadcast)
+
+    monkeypatch.setattr(Relay, "forward", forwards)  # in the workers, which are forked from here
+    monkeypatch.setattr(host_tree, "TIMEOUT_S", 0.05)
+    monkeypatch.setattr(host_tree.HostTree, "mark_late", lambda *_: None)  # the tree is used again
+    overdue, late = Feeder.overdue, list[bool]()
+    monkeypatch.setattr(Feeder, "overdue", lambda self: late.append(overdue(self)) or late[-1])
+    group, log = spawn(piece=400)
+    for _ in range(6):
+        total = log.append(1000)
+        assert group.all("total", log.count) == [total] * 12
+    assert sum(late) > 3 and worker_pool(group).relayed > 0 and worker_pool(group).replaced == 0
+
+
+def test_what_a_receiver_may_not_say_is_refused(spawn: Callable[..., tuple[Group, Log]]) -> None:
+    group, log = spawn(workers=2, hosts=("a", "b"))
+    pool = worker_pool(group)
+    total = log.append(10)
+    assert group.all("total", log.count) == [total] * 2
+    handle, refused = pool.handles[0], pool.refused
+    hostile = [
+        (Kind.FOLLOWED, [1, [11], 5]),  # more than there is
+        (Kind.FOLLOWED, [1, [3, 4], 5]),
+        (Kind.FOLLOWED, [1, [5], -2]),
+        (Kind.FOLLOWED, [1, "x", 5]),
+        (Kind.LOCATED, [1, 2]),
+        (Kind.STORED, [1, -1, 0]),
+        (Kind.ANSWER, [1, []]),
+        (Kind.RECEIVING, None),
+    ]
+    for kind, content in hostile:
+        connection = Connection(pool._token, 0, 0)
+        connection.sent = handle.receiver.received
+        with pytest.raises(ProtocolError):
+            pool._handle_message(receiver_name(0, 0), connection.pack(kind, content, Payload(None)))
+    assert pool.refused == refused
+    total = log.append(10)
+    assert group.all("total", log.count) == [total] * 2
