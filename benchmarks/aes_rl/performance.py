@@ -9,6 +9,10 @@ are interquartile means with the same intervals. Core hours are the wall time of
 With profile=ci asynchronous searches have one slot, so each individual comes from the newest mean, as in the
 implementation that the gates come from; "5 slots" is AES-RL with the slots of its code (3 seeds). A run's final return
 is that of its last evaluation (ci) or the mean of its last ten (paper).
+
+The policy of the median run of each algorithm at the end of its budget is kept in `policies/`. The last table has the
+return of its last evaluation, which is that of one run. To evaluate it again, to the same bits on a processor with the
+same instructions: `python -m evorl.evaluate run=benchmarks/aes_rl/results/policies/aes_rl_halfcheetah`.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from benchmarks.aes_rl.gates import HALFCHEETAH
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
-from evorl.reproduction.scores import METRIC, at, core_hours, curve, samples, score, told
+from evorl.reproduction.scores import METRIC, at, core_hours, curve, median_policies, samples, score, told
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 from evorl.reproduction.verdicts import compared, verdict
 
@@ -155,10 +159,16 @@ def analyse(there: Found) -> Analysis | None:
     if not found:
         return None
     shown, data = rows(found, there.profile)
+    policies, medians = median_policies({
+        f"{name}_{world}": each[title] for world, each in found.items() for name, title in TITLES.items()
+        if title in each
+    })  # fmt: skip
     return Analysis(
         header=["world, algorithm", "seeds", "steps", "return, interquartile mean", "mean", "beside TD3", "core hours"],
         rows=shown,
         gates=dict(verdicts(found)) if there.profile == "ci" else {},
+        also=[medians],
+        policies=policies,
         pictures=[Picture("performance", "Return over environment steps", draw(found, there.profile))],
         data={
             "table": data,

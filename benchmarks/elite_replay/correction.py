@@ -8,6 +8,10 @@ V-trace" says how the intervals lie.
 
 The runs with V-trace are those of uniform replay in elite.py, and both tables find them there. On Seaquest, where that
 replays 2 of 10 rollouts, they are runs of their own.
+
+The policy of each median run is kept in `policies/`. The last table has the return of its last evaluation, which is
+that of one run. `python -m evorl.evaluate run=benchmarks/elite_replay/results/policies/NAME` evaluates it again, to
+the same bits on a processor with the same instructions.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from matplotlib.figure import Figure
 from benchmarks.elite_replay.arms import PROFILES, WORLDS, ends, half, uncorrected, world_of
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
-from evorl.reproduction.scores import METRIC, Score, at, core_hours, curve, mean, samples, scored, told
+from evorl.reproduction.scores import METRIC, Score, at, core_hours, curve, mean, median_policies, samples, scored, told
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 from evorl.reproduction.verdicts import beside
 
@@ -96,9 +100,14 @@ def analyse(there: Found) -> Analysis | None:
         what = f"Vector Pong: no correction ends {BEHIND:.0f} points or more below V-trace, intervals apart"
         gates[what] = verdict(data["vector_pong"])
     header = ["world, correction", "seeds", "steps", "return at the end", "beside V-trace", "mean over the run"]
+    policies, medians = median_policies({
+        f"{world}_{one}": runs for world, each in found.items() for one, runs in each.items()
+    })  # fmt: skip
     return Analysis(
         header=[*header, "beside V-trace", "KL", "core hours"],
         rows=shown,
+        also=[medians],
+        policies=policies,
         gates=gates,
         pictures=[Picture("correction", "Return over environment steps", draw(found))],
         data={

@@ -7,6 +7,10 @@ candidates (lambda) is 1, and for those after, in which elite sampling is unifor
 each minibatch comes from each rule, so both choose for the same policy; there the KL of elite sampling is given as a
 share of uniform sampling's. A number is the interquartile mean over seeds with its 95 % stratified bootstrap interval;
 "beside uniform" says how the intervals lie. The dashed curves are the published ones (published.py).
+
+The policy of each median run is kept in `policies/`. The last table has the return of its last evaluation, which is
+that of one run. `python -m evorl.evaluate run=benchmarks/elite_replay/results/policies/NAME` evaluates it again, to
+the same bits on a processor with the same instructions.
 """
 
 from __future__ import annotations
@@ -34,7 +38,19 @@ from benchmarks.elite_replay.published import BANDS, SCORES, STEPS
 from evorl.analysis.figures import log_axis
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
-from evorl.reproduction.scores import METRIC, Score, at, binned, core_hours, curve, mean, samples, scored, told
+from evorl.reproduction.scores import (
+    METRIC,
+    Score,
+    at,
+    binned,
+    core_hours,
+    curve,
+    mean,
+    median_policies,
+    samples,
+    scored,
+    told,
+)
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Rows, Table
 from evorl.reproduction.verdicts import beside
 
@@ -221,6 +237,10 @@ def draw_sampling(found: Runs) -> Figure:
     return legends(drawn)
 
 
+def policy_name(world: str, one: Sequence[str]) -> str:
+    return "_".join((world, *one)).replace(", ", "_").replace(" ", "_")
+
+
 def analyse(there: Found) -> Analysis | None:
     found = gathered(there.runs)
     if not found:
@@ -228,6 +248,9 @@ def analyse(there: Found) -> Analysis | None:
     shown, data = returns(found)
     header = ["world, replay", "seeds", "steps", "return at the end", "beside uniform", "mean over the run"]
     chosen, sampled, gates = sampling(found)
+    policies, medians = median_policies(
+        {policy_name(world, one): runs for world, each in found.items() for one, runs in each.items()}
+    )
     return Analysis(
         header=[*header, "beside uniform", "core hours"],
         rows=shown,
@@ -236,8 +259,10 @@ def analyse(there: Found) -> Analysis | None:
                 ["world, replay", "seeds", "KL until candidates is 1", "KL afterwards",
                  "age until then (gradient steps)"],
                 chosen,
-            )
+            ),
+            medians,
         ],
+        policies=policies,
         gates=gates,
         pictures=[
             Picture("elite", f"Return over environment steps{published_alone(found)}", draw(found)),

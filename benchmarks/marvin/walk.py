@@ -66,10 +66,13 @@ def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
     curves = {variant: [returns for returns, _ in each.values()] for variant, each in found.items()}
     ends = {place: returns[-10:].mean() for each in found.values() for place, (returns, _) in each.items()}
     best = max(ends, key=lambda place: ends[place])
-    walk, film = judge(best, ["individual=best", f"episodes={EPISODES}", f"seed={OTHER}", "fps=50"], film=True)
+    words = [f"episodes={EPISODES}", f"seed={OTHER}"]
+    walk, film = judge(best, ["individual=best", *words, "fps=50"], film=True)
+    again = f"python -m evorl.evaluate run=benchmarks/marvin/results/policies/walk {' '.join(words)}"
     note = (
         f"The best policy of all runs on {EPISODES} other episodes: a mean return of {walk['return_mean']:.0f} "
-        f"({walk['return_min']:.0f} to {walk['return_max']:.0f}) in {walk['length_mean']:.0f} steps: [a film](walk.mp4)"
+        f"({walk['return_min']:.0f} to {walk['return_max']:.0f}) in {walk['length_mean']:.0f} steps: "
+        f"[a film](walk.mp4). The same again: `{again}`"
     )
     return Analysis(
         header=header("marvin", THRESHOLDS),
@@ -77,6 +80,7 @@ def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
         notes=[note],
         pictures=[Picture("walk", "Mean return over generations", draw(curves))],
         files={"walk.mp4": film},
+        policies={"walk": best},
         data={
             "published": PUBLISHED,
             "runs": {

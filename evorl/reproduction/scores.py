@@ -8,6 +8,7 @@ Letters in shapes: N seeds, G points of a grid.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,11 @@ from numpy.typing import NDArray
 
 from evorl.analysis.aggregates import estimate, iqm
 from evorl.analysis.runs import RunRecord
+from evorl.reproduction.table import Rows
 
 Floats = NDArray[np.float64]
 METRIC = "eval/return_mean"
+POLICIES = ("policy of the median run", "seed", "return of its last evaluation")
 EVERY = 5_000.0
 """Environment steps between evaluations, unless a program says otherwise."""
 
@@ -49,6 +52,19 @@ def score(*strata: Sequence[float]) -> Score:
     """Of the values of each stratum."""
     (found,) = scores([np.asarray(one, np.float64)[:, None] for one in strata])
     return found
+
+
+def median_run(runs: Sequence[RunRecord]) -> RunRecord:
+    """The run whose last evaluation is the median, of an even number the lower of the two in the middle."""
+    ends = {run.directory: run.last(METRIC) for run in runs}
+    return sorted(runs, key=lambda run: -np.inf if (x := ends[run.directory]) is None else x)[(len(runs) - 1) // 2]
+
+
+def median_policies(groups: Mapping[str, Sequence[RunRecord]]) -> tuple[dict[str, Path], Rows]:
+    """Of groups of runs by the names of their policies: the directories of the median runs, and a table of them."""
+    medians = {name: median_run(runs) for name, runs in groups.items()}
+    shown = [[name, f"{run.seed}", f"{run.last(METRIC) or np.nan:.2f}"] for name, run in medians.items()]
+    return {name: run.directory for name, run in medians.items()}, Rows(POLICIES, shown)
 
 
 def scored(runs: Sequence[RunRecord], number: Callable[[RunRecord], float]) -> Score | None:
