@@ -6,9 +6,10 @@ import os
 import random
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,8 @@ from cluster_toys import Counter
 from islands import Islands, worker_pool
 from numpy.typing import NDArray
 
-from evorl.cluster.core import Group, Position
-from evorl.cluster.transport.broadcast_relay import FAN_OUT, Relay
+from evorl.cluster.core import Future, Group, Position
+from evorl.cluster.transport.broadcast_relay import FAN_OUT, Relay, branches
 from evorl.cluster.transport.connection import Connection, Payload, receiver_name
 from evorl.cluster.transport.shared_memory import Block, Reader
 from evorl.cluster.transport.wire import Kind, ProtocolError
@@ -57,17 +58,23 @@ class Copy:
 
     def __init__(self) -> None:
         self.kept: tuple[Block, Numbers] | None = None
+        self.count = 0  # numbers that it has got
         self.located: Numbers | None = None
+        self.reads_others = True
 
     def follow(self, piece: Any) -> int:
         if self.kept is None:
             block = Block()
             self.kept = block, np.frombuffer(block.view(8 * ROOM), np.int64)
         first, numbers = piece
+        assert first == self.count  # none is missing or comes twice
+        self.count += len(numbers)
         self.kept[1][first : first + len(numbers)] = numbers
         return self.kept[0].fd
 
     def locate(self, pid: int, fd: int) -> None:
+        if not self.reads_others and pid != os.getpid():
+            raise OSError("not permitted")
         self.located = np.frombuffer(Reader(pid).view(fd, 8 * ROOM), np.int64)
 
 
@@ -91,6 +98,13 @@ class Summing(Counter):
         assert self.reader.located is not None
         return int(self.reader.located[:count].sum())
 
+    def slow_total(self, count: int) -> int:
+        time.sleep(0.05)
+        return self.total(count)
+
+    def read_own_copies_only(self) -> None:
+        self.reader.reads_others = False
+
     def total_and_hash(self, count: int) -> list[int]:
         """With its own state, which is restored when its worker is replaced."""
         return [self.total(count), *self.add(count)]
@@ -109,8 +123,10 @@ class Summing(Counter):
 def spawn() -> Iterator[Callable[..., tuple[Group, Log]]]:
     groups: list[Group] = []
 
-    def spawned(workers: int = 12, hosts: tuple[str, ...] = HOSTS, piece: int = ROOM, **more: Any) -> tuple[Group, Log]:
-        groups.append(Islands(workers=workers, hosts=hosts, **more).spawn(Members(), workers))
+    def spawned(
+        workers: int = 12, hosts: tuple[str, ...] = HOSTS, members: int = 0, piece: int = ROOM, **more: Any
+    ) -> tuple[Group, Log]:
+        groups.append(Islands(workers=workers, hosts=hosts, **more).spawn(Members(), members or workers))
         log = Log(piece)
         groups[-1].set_feed(log)
         return groups[-1], log
@@ -160,6 +176,26 @@ def test_the_processes_of_a_host_read_the_same_memory(spawn: Callable[..., tuple
         of_host = found[host :: len(HOSTS)]
         assert len(of_host) == 2 and of_host[0] == of_host[1] and len(of_host[0]) == 1
     assert len({inode for one in found for inode in one}) == len(HOSTS)
+
+
+@pytest.mark.usefixtures("long_timeout")
+def test_hosts_follow_together_and_get_pieces_down_the_tree(spawn: Callable[..., tuple[Group, Log]]) -> None:
+    """At first, when a copy takes many pieces, and when something is appended before each of many calls."""
+    group, log = spawn(workers=16, hosts=tuple("abcdefghijklmnop"), piece=5_000)
+    pool = worker_pool(group)
+    total = log.append(40_000)
+    assert group.all("total", log.count) == [total] * 16
+    for what in ("at first", "steadily"):
+        assert pool.sent < 1.1 * FAN_OUT * 8 * log.count, what
+        assert 0.9 * (16 - FAN_OUT) * 8 * log.count < pool.relayed < 1.1 * (16 - FAN_OUT) * 8 * log.count, what
+        calls = deque[tuple[Future, int]]()
+        for _ in range(200):
+            total = log.append(250)
+            calls.append((group.any("total", log.count), total))
+            if len(calls) > 16:
+                call, total = calls.popleft()
+                assert call.result() == total
+        assert [call.result() for call, _ in calls] == [total for _, total in calls]
 
 
 @pytest.mark.parametrize("piece", [1, 7])
@@ -246,6 +282,60 @@ def test_no_call_is_lost_when_a_keeper_dies(
     assert len(struck) >= 3 and pool.replaced >= len(struck) - 1
 
 
+def test_calls_in_flight_read_the_copy_that_they_were_sent_for(spawn: Callable[..., tuple[Group, Log]]) -> None:
+    """The keeper dies, and a new copy begins while calls on their way still need what the former one had."""
+    group, log = spawn(workers=2, hosts=("a",), members=8, piece=2000)
+    total = log.append(900_000)
+    assert group.all("total", log.count) == [total] * 8
+    stream = group.gather("slow_total", log.count)
+    next(stream)
+    kill(keeper_of(group, "a").pid)
+    assert [answer for _, answer in islice(stream, 40)] == [total] * 40
+
+
+def test_hosts_behind_a_dead_keeper_do_not_count_as_unreachable(
+    spawn: Callable[..., tuple[Group, Log]], long_timeout: None
+) -> None:
+    group, log = spawn(workers=24, hosts=tuple("abcdefghijkl"))
+    log.append(1)
+    group.all("echo", 1)
+    pool = worker_pool(group)
+    inner, beyond = branches([*pool.tree.receivers()])[0]
+    assert beyond
+    keeper = keeper_of(group, inner)
+    kill(keeper.pid, signal.SIGSTOP)  # so that it forwards nothing
+    total = log.append(1000)
+    calls = [group.any("total", log.count) for _ in range(24)]
+    kill(keeper.pid)
+    assert [call.result() for call in calls] == [total] * 24
+    assert not pool.tree._direct_only and pool.replaced == 1
+
+
+def test_a_worker_that_cannot_map_the_copy_keeps_one_itself(spawn: Callable[..., tuple[Group, Log]]) -> None:
+    group, log = spawn(workers=2, hosts=("a",))
+    pool = worker_pool(group)
+    one = next(handle for handle in pool.handles if handle is not pool.tree.receivers()["a"])
+    call = Call(10**6, "read_own_copies_only", one.members, Payload([]), stateful=False)
+    pool.dispatch(one, [call])
+    while call.outcomes is None:
+        pool.poll(0.1)
+    for size in (3, 4):
+        total = log.append(size)
+        assert group.all("total", log.count) == [total] * 2
+    assert keeper_of(group, "a") is one and pool.replaced == 0
+
+
+def test_members_that_are_made_again_read_the_same_copy(spawn: Callable[..., tuple[Group, Log]]) -> None:
+    group, log = spawn(workers=3, hosts=("a",))
+    for size in (5, 7, 9):
+        total = log.append(size)
+        assert group.all("total", log.count) == [total] * 3
+        keeper = keeper_of(group, "a")
+        group.restore(group.states())
+        assert group.all("total", log.count) == [total] * 3
+        assert keeper_of(group, "a") is keeper and len({inode for one in group.all("memory") for inode in one}) == 1
+
+
 @pytest.mark.parametrize("rounds", [30, pytest.param(500, marks=pytest.mark.fault)])
 def test_random_kills_change_no_answer(spawn: Callable[..., tuple[Group, Log]], rounds: int) -> None:
     (group, log), draw = spawn(piece=200_000), random.Random(rounds)
@@ -265,13 +355,20 @@ def test_random_kills_change_no_answer(spawn: Callable[..., tuple[Group, Log]], 
     assert pool.replaced > rounds // 30
 
 
-@pytest.mark.parametrize("worker", ["alone", "beside another"])
-def test_a_keeper_that_hangs_is_replaced(spawn: Callable[..., tuple[Group, Log]], worker: str) -> None:
-    """Also if it has no call itself, so that only its receiver is waited for."""
+@pytest.mark.parametrize("worker", ["alone", "beside another", "not the keeper"])
+def test_a_receiver_that_hangs_is_replaced_with_its_worker(
+    spawn: Callable[..., tuple[Group, Log]], worker: str
+) -> None:
+    """Also if its worker has no call, so that only the receiver is waited for."""
     group, log = spawn(workers=1 if worker == "alone" else 3, hosts=("a",), deadline_s=1.5)
-    log.append(1)
-    group.all("echo", 1)
-    kill(keeper_of(group, "a").pid, signal.SIGSTOP)
+    pool = worker_pool(group)
+    if worker == "not the keeper":
+        stopped = next(handle for handle in pool.handles if handle is not pool.tree.receivers()["a"])
+    else:
+        log.append(1)
+        group.all("echo", 1)
+        stopped = keeper_of(group, "a")
+    kill(stopped.pid, signal.SIGSTOP)
     total = log.append(5)
     assert [group.any("total", log.count).result() for _ in range(4)] == [total] * 4
     assert worker_pool(group).replaced == 1
@@ -308,13 +405,18 @@ def test_lost_and_late_pieces(spawn: Callable[..., tuple[Group, Log]], monkeypat
     monkeypatch.setattr(Relay, "forward", forwards)  # in the workers, which are forked from here
     monkeypatch.setattr(host_tree, "TIMEOUT_S", 0.05)
     monkeypatch.setattr(host_tree.HostTree, "mark_late", lambda *_: None)  # the tree is used again
-    overdue, late = Feeder.overdue, list[bool]()
-    monkeypatch.setattr(Feeder, "overdue", lambda self: late.append(overdue(self)) or late[-1])
+    lose, late = Feeder._lose, list[set[str]]()
+
+    def loses(self: Feeder, piece: Any, hosts: set[str]) -> None:
+        late.extend([hosts] if hosts else [])
+        lose(self, piece, hosts)
+
+    monkeypatch.setattr(Feeder, "_lose", loses)
     group, log = spawn(piece=400)
     for _ in range(6):
         total = log.append(1000)
         assert group.all("total", log.count) == [total] * 12
-    assert sum(late) > 3 and worker_pool(group).relayed > 0 and worker_pool(group).replaced == 0
+    assert len(late) > 3 and worker_pool(group).relayed > 0 and worker_pool(group).replaced == 0
 
 
 def test_what_a_receiver_may_not_say_is_refused(spawn: Callable[..., tuple[Group, Log]]) -> None:
@@ -326,6 +428,7 @@ def test_what_a_receiver_may_not_say_is_refused(spawn: Callable[..., tuple[Group
     hostile = [
         (Kind.FOLLOWED, [1, [11], 5]),  # more than there is
         (Kind.FOLLOWED, [1, [3, 4], 5]),
+        (Kind.FOLLOWED, [1, [-3], 5]),
         (Kind.FOLLOWED, [1, [5], -2]),
         (Kind.FOLLOWED, [1, "x", 5]),
         (Kind.LOCATED, [1, 2]),

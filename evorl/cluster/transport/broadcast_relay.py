@@ -37,6 +37,7 @@ from evorl.cluster.transport.wire import MAX_FRAME, Bulk, Header, Kind, Protocol
 FAN_OUT = 4  # copies that one process sends; with three or four the last host of a large tree gets its copy soonest
 MAX_QUEUED = 2  # unread broadcasts of each sender; more wait at the sender
 SECRET_BYTES = 16
+BROADCASTS = (Kind.BROADCAST, Kind.FOLLOW)  # what goes down the tree
 
 REMEMBERED_SENDS = 64  # last send numbers; a broadcast older than all of them counts as replayed, not as slow
 HELD = struct.Struct("<II")  # the process that stores a broadcast, and its file descriptor
@@ -82,8 +83,8 @@ def branches(places: Sequence[T]) -> list[tuple[T, Sequence[T]]]:
 class Broadcast(NamedTuple):
     """What a worker is to store and to forward."""
 
-    kind: Kind  # BROADCAST or FOLLOW
-    number: int
+    kind: Kind  # one of `BROADCASTS`
+    number: int  # of the stored arrays; 0 for a piece of the feed
     send_number: int  # rises with each broadcast that the driver sends
     routes: list[Route]
     content: Any  # bytes, or a frame
@@ -106,7 +107,7 @@ class Relay:
         self._context, self._token, self._name, self._keys = context, token, name, keys
         self._next_sockets: dict[RelayAddress, zmq.Socket[bytes]] = {}
         self.secret = secrets.token_bytes(SECRET_BYTES)
-        self._send_numbers = deque([0], REMEMBERED_SENDS)  # the last that were received
+        self._send_numbers = {kind: deque([0], REMEMBERED_SENDS) for kind in BROADCASTS}  # the last that were received
         self.socket = context.socket(zmq.PULL)
         self.socket.linger, self.socket.rcvhwm, self.socket.maxmsgsize = 0, MAX_QUEUED, MAX_FRAME
         require_authentication(self.socket)
@@ -128,6 +129,10 @@ class Relay:
         (refused, forwarded), self._reported = self._reported, now
         return now[0] - refused, now[1] - forwarded
 
+    def refuse(self) -> None:
+        """Count a broadcast whose content is none."""
+        self._refused += 1
+
     def receive(self) -> Broadcast | None:
         """Return the next broadcast from another worker, or None."""
         self.authenticator.process()
@@ -139,8 +144,9 @@ class Relay:
             except ProtocolError:
                 self._refused += 1
             else:
-                newest = max(self._send_numbers)
-                self._send_numbers.append(broadcast.send_number)
+                former = self._send_numbers[broadcast.kind]
+                newest = max(former)
+                former.append(broadcast.send_number)
                 if broadcast.send_number > newest:
                     return broadcast
 
@@ -150,14 +156,15 @@ class Relay:
         header = Header.unpack(frames[0].bytes)
         if (header.token, header.worker, header.life) != (self._token, *self._name):
             raise ProtocolError("not for this worker")
-        if header.kind not in (Kind.BROADCAST, Kind.FOLLOW):
+        if header.kind not in BROADCASTS:
             raise ProtocolError(f"a relay does not send {header.kind.name}")
         if header.bulk != Bulk.FRAME or header.size != len(frames[2].buffer):
             raise ProtocolError("incomplete")
         number, signature, routes = unpack(frames[1].bytes, form=tuple[int, bytes, list[Route]])
         if not hmac.compare_digest(signature, sign(self.secret, header.number, number)):
             raise ProtocolError("not signed by the driver")
-        if header.number in self._send_numbers or header.number < min(self._send_numbers):
+        former = self._send_numbers[header.kind]
+        if header.number in former or header.number < min(former):
             raise ProtocolError("replayed")
         return Broadcast(header.kind, number, header.number, routes, frames[2])
 

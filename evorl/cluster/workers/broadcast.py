@@ -81,7 +81,7 @@ class Broadcaster:
     def confirm(self, handle: WorkerHandle, number: int, fd: int, block: int) -> None:
         """Record that a worker stores a broadcast."""
         wanted = number in {one for one, _ in self._stored.values()}
-        if self._tree.receiver(handle.host) is not handle or not wanted or number in handle.stored:
+        if self._tree.receivers().get(handle.host) is not handle or not wanted or number in handle.stored:
             handle.released.append(block)
             return
         handle.stored[number] = fd, block
@@ -106,7 +106,7 @@ class Broadcaster:
     def location(self, handle: WorkerHandle, payload: Payload) -> bytes:
         """Return the place of a payload's arrays on a worker's host; empty if the host does not store them."""
         number, _ = self._stored.get(payload.block, (0, None)) if payload.block is not None else (0, None)
-        receiver = self._tree.receiver(handle.host) if number else None
+        receiver = self._tree.receivers().get(handle.host) if number else None
         if receiver is None or number not in receiver.stored:
             return b""
         return HELD.pack(receiver.pid, receiver.stored[number][0])

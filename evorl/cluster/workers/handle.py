@@ -15,7 +15,7 @@ from evorl.cluster.core import Position
 from evorl.cluster.transport.broadcast_relay import NO_RELAY, SECRET_BYTES, RelayAddress
 from evorl.cluster.transport.connection import Connection, Payload, bulk, receiver_name
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
-from evorl.cluster.transport.wire import Bulk, Header, ProtocolError, check_outcomes, unpack
+from evorl.cluster.transport.wire import Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
 from evorl.cluster.workers.failure_policy import FailureHistory
 
 AHEAD_S = 0.005  # seconds of work that are sent ahead to a worker
@@ -96,7 +96,7 @@ class WorkerHandle:
     receiver: Connection | None = None  # with its receiver; None before this has connected
     shown: tuple[int, int] = (0, -1)  # the copy of the feed that it was told of: process and file descriptor
     located: bool = False  # it has mapped that copy
-    awaited_since: float = 0.0  # since when its receiver owes a confirmation; 0: it owes none
+    owed: dict[Kind, float] = field(default_factory=dict)  # since when its receiver owes which confirmations
     missing_call: int = 0  # number of a call whose arrays were gone from its host before it could read them
     sent: deque[Call] = field(default_factory=deque)  # assigned and not answered, in order
     unsent: deque[Call] = field(default_factory=deque)  # the last of these, not sent yet
@@ -113,6 +113,11 @@ class WorkerHandle:
     def receiver_name(self) -> bytes:
         """Return the identity of its process's receiver there."""
         return receiver_name(self.number, self.life)
+
+    @property
+    def connected(self) -> bool:
+        """Return whether its process is connected, and its receiver too if it has one."""
+        return self.reader is not None or self.receiver is not None
 
     @property
     def in_flight(self) -> int:
@@ -133,7 +138,7 @@ class WorkerHandle:
     def seconds_overdue(self, deadline_s: float) -> float:
         """Return the seconds since its deadline (negative before it); 0 if no message of it is expected."""
         began = [self.last_sign] if self.in_flight or not self.ready else []
-        began += [self.awaited_since] if self.awaited_since else []
+        began += self.owed.values()
         return time.monotonic() - min(began) - deadline_s if began else 0.0
 
     @property
@@ -150,7 +155,7 @@ class WorkerHandle:
         self.reader, self.host, self.relay, self.secret = None, "", NO_RELAY, b""
         self.overdue, self.released, self.missing_call = False, [], 0
         self.stored, self.receiver = {}, None
-        self.shown, self.located, self.awaited_since = (0, -1), False, 0.0
+        self.shown, self.located, self.owed = (0, -1), False, {}
 
     def clear(self) -> None:
         """Drop all calls."""

@@ -75,6 +75,6 @@ class DriverPauses:
         stopped = max(0.0, away - (cpu_time - self._last_cpu_time))
         self._last_check, self._last_cpu_time = now, cpu_time
         for handle in handles:
-            handle.last_sign += stopped if handle.host else away
-            handle.awaited_since += stopped if handle.awaited_since else 0.0
+            handle.last_sign += stopped if handle.connected else away
+            handle.owed = {kind: since + stopped for kind, since in handle.owed.items()}
         return True

@@ -31,7 +31,7 @@ class HostTree:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._hosts: dict[str, dict[int, WorkerHandle]] = {}  # workers of each host except the driver's
-        self._receivers: dict[str, tuple[WorkerHandle, int]] = {}  # with the life of its process
+        self._receivers: dict[str, WorkerHandle] = {}
         self._numbers = count(1)
         self._direct_only: set[str] = set()  # hosts that other hosts could not reach
 
@@ -50,7 +50,7 @@ class HostTree:
         others.pop(handle.number, None)
         if not others:
             self._hosts.pop(handle.host, None)
-        if self._receivers.get(handle.host, (None, 0))[0] is not handle:
+        if self._receivers.get(handle.host) is not handle:
             return False
         del self._receivers[handle.host]
         return True
@@ -63,23 +63,12 @@ class HostTree:
         return [*self._hosts.get(host, {}).values()]
 
     def receivers(self) -> dict[str, WorkerHandle]:
-        """Return the worker that receives for each host that has a ready one."""
-        found = {host: self.receiver(host) for host in self._hosts}
-        return {host: handle for host, handle in found.items() if handle is not None}
-
-    def receiver(self, host: str) -> WorkerHandle | None:
-        """Return the worker that receives for a host; choose another one if the former has ended."""
-        handle, life = self._receivers.get(host, (None, 0))
-        if handle is None or not handle.ready or handle.life != life:
-            self._receivers.pop(host, None)
-            handle = next((one for one in self.workers_of(host) if one.ready), None)
-            if handle is not None:
-                self.choose(handle)
-        return handle
+        """Return the worker that receives for each host."""
+        return {host: self._receivers.setdefault(host, next(iter(own.values()))) for host, own in self._hosts.items()}
 
     def choose(self, handle: WorkerHandle) -> None:
         """Let a worker receive for its host."""
-        self._receivers[handle.host] = handle, handle.life
+        self._receivers[handle.host] = handle
 
     # -------------------------------------------------------------- sending
 

@@ -155,8 +155,7 @@ class WorkerPool:
         return arrays or self.feeder.is_pending(handle, call)
 
     def _send_to_receiver(self, handle: WorkerHandle, kind: Kind, envelope: object, payload: Payload) -> None:
-        if handle.receiver is None:
-            return
+        assert handle.receiver is not None
         frames = handle.receiver.pack(kind, envelope, payload, shared=False)
         self.sent += payload.size
         if not self.socket.send(handle.receiver_name, frames):  # its process has ended
@@ -264,8 +263,8 @@ class WorkerPool:
         elif header.kind == Kind.FOLLOWED:
             self._handle_followed(handle, unpack(frames[1], form=tuple[int, Position | None, int]))
         elif header.kind == Kind.LOCATED:
-            *place, found = unpack(frames[1], form=tuple[int, int, bool])
-            self.feeder.confirm_located(handle, (place[0], place[1]), found)
+            pid, fd, found = unpack(frames[1], form=tuple[int, int, bool])
+            self.feeder.confirm_located(handle, (pid, fd), found)
             self.push(handle)
         else:
             raise ProtocolError(f"a receiver does not send {header.kind.name}")
@@ -352,8 +351,8 @@ class WorkerPool:
             self._replace(gone)
         for host in self.broadcaster.overdue_hosts():
             self._push_host(host)
-        if self.feeder.overdue():
-            self.feeder.update()
+        self.feeder.mark_overdue()
+        self.feeder.update()
 
     def _handle_exits(self) -> None:
         for gone in self.heartbeats.exits():

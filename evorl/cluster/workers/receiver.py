@@ -52,7 +52,11 @@ class Receiver:
     def close(self) -> None:
         """End the thread, and close its sockets."""
         os.eventfd_write(self._stop, 1)
-        self._thread.join()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self.relay is not None:
+            self.relay.close()
+        self.socket.close()
         os.close(self._stop)
 
     def _run(self) -> None:
@@ -60,10 +64,6 @@ class Receiver:
             self._serve()
         except BaseException as error:
             self._error = error
-        finally:
-            if self.relay is not None:
-                self.relay.close()
-            self.socket.close()
 
     def _serve(self) -> None:
         poller, relay = zmq.Poller(), self.relay
@@ -72,7 +72,10 @@ class Receiver:
         self._send(Kind.RECEIVING, None)
         while self._stop not in dict(poller.poll()):
             while relay is not None and (broadcast := relay.receive()) is not None:
-                self._take(broadcast)
+                try:
+                    self._take(broadcast)
+                except ProtocolError:  # another worker has spoilt it; the driver sends it again, directly
+                    relay.refuse()
             self._receive()
             if relay is not None and any(counts := relay.new_counts()):
                 self._send(Kind.RELAY_COUNTS, counts)
@@ -111,7 +114,10 @@ class Receiver:
 
     def _follow(self, send_number: int, content: memoryview) -> None:
         """Store a piece of the feed if it is the next one; tell the driver what the copy holds."""
-        before, after, piece = loads(content)
+        found = loads(content)
+        if not isinstance(found, list) or len(found) != 3:
+            raise ProtocolError("not a piece of a feed")
+        before, after, piece = found
         if self.reader is None:
             raise ProtocolError("a piece of a feed, which no member reads")
         if before == self._position:  # else it was sent again, or the one before it was lost
@@ -123,6 +129,8 @@ class Receiver:
             if self.reader is not None:
                 self.reader.locate(pid, fd)
         except (OSError, ValueError):  # the process that keeps it has ended
+            if pid == os.getpid():
+                raise
             self._send(Kind.LOCATED, [pid, fd, False])
         else:
             self._send(Kind.LOCATED, [pid, fd, True])
