@@ -180,22 +180,39 @@ def test_the_processes_of_a_host_read_the_same_memory(spawn: Callable[..., tuple
 
 @pytest.mark.usefixtures("long_timeout")
 def test_hosts_follow_together_and_get_pieces_down_the_tree(spawn: Callable[..., tuple[Group, Log]]) -> None:
-    """At first, when a copy takes many pieces, and when something is appended before each of many calls."""
-    group, log = spawn(workers=16, hosts=tuple("abcdefghijklmnop"), piece=5_000)
+    """At first, when a copy takes many pieces; when something is appended before each of many calls; and again after a
+    host has begun a new copy meanwhile."""
+    group, log = spawn(workers=17, hosts=tuple("abcdefghijklmnop"), piece=5_000)
     pool = worker_pool(group)
-    total = log.append(40_000)
-    assert group.all("total", log.count) == [total] * 16
-    for what in ("at first", "steadily"):
-        assert pool.sent < 1.1 * FAN_OUT * 8 * log.count, what
-        assert 0.9 * (16 - FAN_OUT) * 8 * log.count < pool.relayed < 1.1 * (16 - FAN_OUT) * 8 * log.count, what
-        calls = deque[tuple[Future, int]]()
-        for _ in range(200):
+    calls, poll = deque[tuple[Future, int]](), pool.poll
+
+    def polled(timeout_s: float) -> None:
+        log.append(20)  # so that there is something new whenever a host confirms
+        pool.feeder.update()
+        poll(timeout_s)
+
+    def steadily(times: int) -> None:
+        for _ in range(times):
             total = log.append(250)
             calls.append((group.any("total", log.count), total))
             if len(calls) > 16:
                 call, total = calls.popleft()
                 assert call.result() == total
-        assert [call.result() for call, _ in calls] == [total for _, total in calls]
+
+    total = log.append(40_000)
+    assert group.all("total", log.count) == [total] * 17
+    sent, relayed, first, pool.poll = 0, 0, 0, polled
+    for what in ("at first", "steadily", "after a death"):
+        size = 8 * (log.count - first)
+        assert pool.sent - sent < 1.15 * FAN_OUT * size, what
+        assert 0.85 * (16 - FAN_OUT) * size < pool.relayed - relayed < 1.15 * (16 - FAN_OUT) * size, what
+        if what == "steadily":
+            kill(keeper_of(group, "a").pid)
+            steadily(100)
+        sent, relayed, first = pool.sent, pool.relayed, log.count
+        steadily(200)
+    assert [call.result() for call, _ in calls] == [total for _, total in calls]
+    assert pool.replaced == 1
 
 
 @pytest.mark.parametrize("piece", [1, 7])
