@@ -169,11 +169,11 @@ class Group(Protocol):
         ...
 
     def set_feed(self, feed: Feed) -> None:
-        """Let hosts whose processes cannot read the caller's memory follow ``feed``.
+        """Let hosts whose processes cannot read the caller's memory follow ``feed``. To be called at most once.
 
         One process of each such host keeps a copy that the others map (`FeedReader`). What was appended goes down the
         tree of hosts when calls are sent. A call to another host waits until the copy there has everything that there
-        was when it was made. A copy never holds more than the feed.
+        was when the call was made. A copy never holds more than the feed.
         """
         ...
 

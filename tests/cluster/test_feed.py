@@ -18,7 +18,7 @@ from cluster_toys import Counter
 from islands import Islands, worker_pool
 from numpy.typing import NDArray
 
-from evorl.cluster.core import Future, Group, Position
+from evorl.cluster.core import Future, Group, MemberLost, Position
 from evorl.cluster.transport.broadcast_relay import FAN_OUT, Relay, branches
 from evorl.cluster.transport.connection import Connection, Payload, receiver_name
 from evorl.cluster.transport.shared_memory import Block, Reader
@@ -60,7 +60,7 @@ class Copy:
         self.kept: tuple[Block, Numbers] | None = None
         self.count = 0  # numbers that it has got
         self.located: Numbers | None = None
-        self.reads_others = True
+        self.reads_others, self.slow = True, False
 
     def follow(self, piece: Any) -> int:
         if self.kept is None:
@@ -101,6 +101,9 @@ class Summing(Counter):
     def slow_total(self, count: int) -> int:
         time.sleep(0.05)
         return self.total(count)
+
+    def slow_down(self, member: int) -> None:
+        self.reader.slow = self.index == member
 
     def read_own_copies_only(self) -> None:
         self.reader.reads_others = False
@@ -275,7 +278,7 @@ def test_no_call_is_lost_when_a_keeper_dies(
         monkeypatch.setattr(Feeder, method, then)
 
     if moment == "sent":
-        after("_send_piece", lambda self, known, position, piece, hosts, lost: [*hosts.values()][-1])
+        after("_send_piece", lambda self, known, position, piece, hosts: [*hosts.values()][-1])
     elif moment == "confirmed":
         after("confirm", lambda self, handle, *held: handle)
     elif moment == "shown":
@@ -283,7 +286,7 @@ def test_no_call_is_lost_when_a_keeper_dies(
 
         def shows(self: Any, handle: Any) -> None:
             copy = self._copies.get(handle.host)
-            if copy is not None and copy.fd >= 0 and handle.shown != copy.place and copy.keeper is not handle:
+            if copy is not None and copy.fd >= 0 and handle.told != copy.place and copy.keeper is not handle:
                 strike(copy.keeper)  # before the other can map it
                 time.sleep(0.02)
             show(self, handle)
@@ -340,6 +343,52 @@ def test_a_worker_that_cannot_map_the_copy_keeps_one_itself(spawn: Callable[...,
         total = log.append(size)
         assert group.all("total", log.count) == [total] * 2
     assert keeper_of(group, "a") is one and pool.replaced == 0
+
+
+def test_workers_of_a_host_that_cannot_map_each_other_s_memory_end_the_group(
+    spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Copy.__init__
+
+    def makes(self: Copy) -> None:
+        made(self)
+        self.reads_others = False
+
+    monkeypatch.setattr(Copy, "__init__", makes)
+    group, log = spawn(workers=2, hosts=("a",))
+    log.append(3)
+    with pytest.raises(MemberLost, match="cannot map each other's memory"):
+        for _ in range(100):
+            group.all("total", log.count)
+
+
+def test_a_slow_host_delays_others_once(
+    spawn: Callable[..., tuple[Group, Log]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then they do not wait for it until it is in time again."""
+    monkeypatch.setattr(host_tree, "TIMEOUT_S", 0.3)
+    follow, parent = Copy.follow, os.getpid()
+
+    def follows(self: Copy, piece: Any) -> int:
+        time.sleep(0.5 if self.slow and os.getpid() != parent else 0.0)
+        return follow(self, piece)
+
+    monkeypatch.setattr(Copy, "follow", follows)
+    group, log = spawn(workers=2, hosts=("a", "b"))
+    pool = worker_pool(group)
+    log.append(1)
+    group.all("slow_down", 1)  # member 1, on host b
+    numbers, times = count(10**6), list[float]()
+    for _ in range(12):
+        total = log.append(1)
+        call = Call(next(numbers), "total", [0], Payload([log.count]), stateful=False)
+        began = time.monotonic()
+        pool.dispatch(pool.handles[0], [call])
+        while call.outcomes is None:
+            pool.poll(0.01)
+        times.append(time.monotonic() - began)
+        assert call.outcomes == [(True, total)]
+    assert sum(one > 0.15 for one in times) <= 3
 
 
 def test_members_that_are_made_again_read_the_same_copy(spawn: Callable[..., tuple[Group, Log]]) -> None:

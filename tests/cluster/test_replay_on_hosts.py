@@ -95,8 +95,8 @@ def test_kills_on_another_host_change_nothing(
             with suppress(ProcessLookupError):
                 os.kill(handle.pid, signal.SIGKILL)
 
-    def sends(self: Feeder, known: Any, position: Any, piece: object, hosts: Any, lost: bool) -> None:
-        send(self, known, position, piece, hosts, lost)
+    def sends(self: Feeder, known: Any, position: Any, piece: object, hosts: Any) -> None:
+        send(self, known, position, piece, hosts)
         if moment == "sent":
             strike(next(iter(hosts.values())))
 

@@ -1,28 +1,30 @@
 """The driver's side of a feed (`evorl.cluster.core.Feed`): one copy on each other host, which follows piece by piece.
 
 A piece goes down the tree to all hosts whose copies hold the same. These hosts stay together: none gets its next piece
-before the others have confirmed this one, or are late. A piece that came from another host and is late was lost on its
-way: the driver sends it again, directly. A worker whose receiver gives no confirmation within the group's deadline
+before the others have confirmed this one, or are late. A late piece that was to come from another host counts as lost
+and is sent again. A worker whose receiver does not confirm a piece of the driver's own within the group's deadline
 counts as hung. When the process that keeps a copy has ended, another one of its host begins a new copy.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 
-from evorl.cluster.core import Feed, Position
+from evorl.cluster.core import Feed, MemberLost, Position
 from evorl.cluster.transport.connection import Payload, dumps
 from evorl.cluster.transport.wire import Kind, ProtocolError
 from evorl.cluster.workers import host_tree
 from evorl.cluster.workers.handle import Call, WorkerHandle
 from evorl.cluster.workers.host_tree import MIN_BYTES_PER_S, HostTree, Paths, Send, path_of
 
+MAX_REFUSALS = 20  # workers of one host that cannot map the copy of another, before one of them was replaced
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class Piece:
     """A piece on its way to some hosts."""
 
@@ -31,10 +33,12 @@ class Piece:
     waiting: set[str]  # hosts that have not confirmed it
     deadline: float
     last: bool  # the copies then hold everything that there was
+    late: bool = False  # not all have confirmed it before the deadline
 
+    @property
     def is_awaited(self) -> bool:
-        """Return whether hosts that have confirmed it wait for the others."""
-        return bool(self.waiting) and time.monotonic() < self.deadline
+        """Whether hosts that have confirmed it wait for the others."""
+        return bool(self.waiting) and not self.late
 
 
 @dataclass(slots=True)
@@ -44,9 +48,8 @@ class HostCopy:
     keeper: WorkerHandle
     position: Position | None = None  # that it holds for certain
     fd: int = -1  # the keeper's; -1 before the first piece
-    piece: Piece | None = None  # the last that was sent
-    level: bool = False  # it held everything when it confirmed this piece; hosts that catch up do not delay such ones
-    lost: bool = False  # this piece: it is to be sent again
+    piece: Piece | None = None  # the last that was sent; None: there is none, or it was lost
+    current: bool = False  # it confirmed its last piece in time, and had everything then; such hosts stay together
 
     @property
     def place(self) -> tuple[int, int]:
@@ -60,6 +63,7 @@ class Feeder:
         self.feed: Feed | None = None
         self._tree, self._send = tree, send
         self._copies: dict[str, HostCopy] = {}
+        self._refusals = Counter[str]()  # by host, since one of its workers was replaced
 
     def position(self) -> Position | None:
         """Return how much of the feed there is; None if there is nothing."""
@@ -71,50 +75,41 @@ class Feeder:
         """Send the next piece to every host that lacks one and need not wait for others."""
         if self.feed is None or not self._tree:
             return
-        ready = defaultdict[tuple[bool, Position | None], dict[str, WorkerHandle]](dict)
+        ready = defaultdict[Position | None, dict[str, WorkerHandle]](dict)
+        gathering = any(copy.piece.is_awaited for copy in self._copies.values() if copy.current and copy.piece)
         for host, keeper in self._tree.receivers().items():
-            copy = self._copies.get(host)
-            if copy is None or copy.keeper is not keeper:
-                copy = self._copies[host] = HostCopy(keeper)
-            if copy.lost or not self._waits(host, copy):
-                ready[copy.lost, copy.position][host] = keeper
-        for (lost, known), hosts in ready.items():
+            copy = self._copies.setdefault(host, HostCopy(keeper))
+            waits = copy.piece is not None and (host in copy.piece.waiting or copy.piece.is_awaited)
+            if not waits and not (copy.current and gathering):
+                ready[copy.position][host] = keeper
+        for known, hosts in ready.items():
             if (found := self.feed.after(known)) is not None:
-                self._send_piece(known, *found, hosts, lost)
-
-    def _waits(self, host: str, copy: HostCopy) -> bool:
-        """Return whether a host waits: for its own confirmation, or for hosts that are to get their pieces with it."""
-        if copy.piece is None:
-            return False
-        if host in copy.piece.waiting or copy.piece.is_awaited():
-            return True
-        others = (one.piece for one in self._copies.values() if one.level and one.piece is not None)
-        return copy.level and any(piece.is_awaited() for piece in others)
+                self._send_piece(known, *found, hosts)
 
     def _send_piece(
-        self, known: Position | None, position: Position, piece: object, hosts: dict[str, WorkerHandle], lost: bool
+        self, known: Position | None, position: Position, piece: object, hosts: dict[str, WorkerHandle]
     ) -> None:
         payload = Payload(np.frombuffer(dumps([known, position, piece]), np.uint8))
-        send_number, paths = self._tree.send(Kind.FOLLOW, 0, hosts, payload, direct=hosts if lost else ())
+        send_number, paths = self._tree.send(Kind.FOLLOW, 0, hosts, payload)
         now = time.monotonic()
         deadline = now + host_tree.TIMEOUT_S + payload.size / MIN_BYTES_PER_S
         sent = Piece(send_number, paths, {*hosts}, deadline, position == self.position())
         for host, keeper in hosts.items():
-            copy = self._copies[host]
-            copy.piece, copy.lost = sent, False
-            keeper.owed.setdefault(Kind.FOLLOWED, now)
+            self._copies[host].piece = sent
+            if paths[host] is None:  # else it is the business of other hosts, too, that it does not come
+                keeper.owed.setdefault(Kind.FOLLOWED, now)
 
     def show(self, handle: WorkerHandle) -> None:
         """Tell a worker where the copy of its host lies, if it does not know.
 
-        A copy that begins anew lacks what calls in flight read from the former one, so these are waited for.
+        If calls in flight read a former copy, this waits until the new one holds what they read.
         """
         copy = self._copies.get(handle.host)
-        if copy is None or copy.fd < 0 or handle.shown == copy.place:
+        if copy is None or copy.fd < 0 or handle.told == copy.place:
             return
         reads = handle.sent[handle.in_flight - 1].position if handle.in_flight else None
         if _holds(copy.position, reads):
-            handle.shown, handle.located = copy.place, False
+            handle.told, handle.located = copy.place, False
             handle.owed[Kind.LOCATED] = time.monotonic()
             self._send(handle, Kind.LOCATE, copy.place, Payload(None))
 
@@ -123,7 +118,7 @@ class Feeder:
         if call.position is None:
             return False
         copy = self._copies.get(handle.host)
-        if copy is None or not handle.located or handle.shown != copy.place:
+        if copy is None or not handle.located or handle.told != copy.place:
             return True
         return not _holds(copy.position, call.position)
 
@@ -145,32 +140,41 @@ class Feeder:
             copy.fd = fd
         if copy.piece is not None and send_number == copy.piece.send_number:
             copy.piece.waiting.discard(handle.host)
-            copy.level, copy.lost = copy.piece.last, False
+            copy.current = copy.piece.last and not copy.piece.late
             handle.owed.pop(Kind.FOLLOWED, None)
+        else:  # it was late, not lost
+            self._tree.mark_reached(handle.host)
         for one in self._tree.workers_of(handle.host):
             self.show(one)
 
     def confirm_located(self, handle: WorkerHandle, place: tuple[int, int], found: bool) -> None:
-        """Record whether a worker has mapped the copy at ``place``; if it could not, it keeps a copy itself."""
-        if place != handle.shown:
+        """Record whether a worker has mapped the copy at ``place``; if it could not, it keeps a copy itself.
+
+        Raises `MemberLost` if the workers of a host cannot map each other's memory.
+        """
+        if place != handle.told:
             return
         handle.located = found
         handle.owed.pop(Kind.LOCATED, None)
         copy = self._copies.get(handle.host)
-        if not found and copy is not None and copy.place == place:
-            self.remove_keeper(copy.keeper)
+        if not found and copy is not None and copy.place == place:  # its keeper has ended, as a rule
+            self._refusals[handle.host] += 1
+            if self._refusals[handle.host] > MAX_REFUSALS:
+                raise MemberLost(f"workers of one host ({handle.host}) cannot map each other's memory")
+            self._remove_keeper(copy.keeper)
             self._tree.choose(handle)
 
     # -------------------------------------------------------------- losses
 
     def mark_overdue(self) -> None:
-        """Mark the pieces that were lost on their way from another host.
+        """Mark the pieces that are late; those that were to come from another host count as lost.
 
         A host that did not get its piece from a host that has it gets later ones directly from the driver.
         """
         now = time.monotonic()
-        for piece in {id(copy.piece): copy.piece for copy in self._copies.values()}.values():
-            if piece is not None and now > piece.deadline:
+        for piece in {copy.piece for copy in self._copies.values()} - {None}:
+            if piece is not None and piece.waiting and not piece.late and now > piece.deadline:
+                piece.late = True
                 self._tree.mark_late({*piece.waiting}, piece.paths)
                 self._lose(piece, {host for host in piece.waiting if piece.paths[host] is not None})
 
@@ -180,10 +184,14 @@ class Feeder:
         for host in hosts:
             copy = self._copies.get(host)
             if copy is not None and copy.piece is piece:
-                copy.lost, copy.level = True, False
+                copy.piece, copy.current = None, False
 
-    def remove_keeper(self, handle: WorkerHandle) -> None:
-        """Forget the copy of a host whose keeper has ended; what it was to forward is lost."""
+    def remove_worker(self, handle: WorkerHandle) -> None:
+        """Forget a worker that has ended, and the copy that it kept; what it was to forward is lost."""
+        self._refusals.pop(handle.host, None)
+        self._remove_keeper(handle)
+
+    def _remove_keeper(self, handle: WorkerHandle) -> None:
         copy = self._copies.get(handle.host)
         if copy is None or copy.keeper is not handle:
             return
@@ -194,6 +202,6 @@ class Feeder:
             self._lose(copy.piece, {host for host in waiting if handle.host in path_of(host, paths)})
 
 
-def _holds(held: Position | None, asked: Position | None) -> bool:
-    """Return whether a copy that holds one position has all up to another."""
-    return asked is None or (held is not None and held >= asked)
+def _holds(held: Position | None, needed: Position | None) -> bool:
+    """Return whether a copy at ``held`` has everything up to ``needed``."""
+    return needed is None or (held is not None and held >= needed)

@@ -94,9 +94,9 @@ class WorkerHandle:
     secret: bytes = b""  # for the signatures of its broadcasts
     stored: dict[int, tuple[int, int]] = field(default_factory=dict)  # broadcast -> its file descriptor and block
     receiver: Connection | None = None  # with its receiver; None before this has connected
-    shown: tuple[int, int] = (0, -1)  # the copy of the feed that it was told of: process and file descriptor
+    told: tuple[int, int] = (0, -1)  # the copy of the feed that it was told of: process and file descriptor
     located: bool = False  # it has mapped that copy
-    owed: dict[Kind, float] = field(default_factory=dict)  # since when its receiver owes which confirmations
+    owed: dict[Kind, float] = field(default_factory=dict)  # confirmations that its receiver owes, and since when
     missing_call: int = 0  # number of a call whose arrays were gone from its host before it could read them
     sent: deque[Call] = field(default_factory=deque)  # assigned and not answered, in order
     unsent: deque[Call] = field(default_factory=deque)  # the last of these, not sent yet
@@ -155,7 +155,7 @@ class WorkerHandle:
         self.reader, self.host, self.relay, self.secret = None, "", NO_RELAY, b""
         self.overdue, self.released, self.missing_call = False, [], 0
         self.stored, self.receiver = {}, None
-        self.shown, self.located, self.owed = (0, -1), False, {}
+        self.told, self.located, self.owed = (0, -1), False, {}
 
     def clear(self) -> None:
         """Drop all calls."""

@@ -72,15 +72,10 @@ class HostTree:
 
     # -------------------------------------------------------------- sending
 
-    def send(
-        self, kind: Kind, number: int, hosts: Mapping[str, WorkerHandle], payload: Payload, direct: Collection[str] = ()
-    ) -> tuple[int, Paths]:
-        """Send a payload to the receivers of these hosts; to those in ``direct`` from the driver itself.
-
-        Return the number of this send, and the way to each host.
-        """
+    def send(self, kind: Kind, number: int, hosts: Mapping[str, WorkerHandle], payload: Payload) -> tuple[int, Paths]:
+        """Send a payload to the receivers of these hosts. Return the number of this send, and the way to each host."""
         send_number, paths = next(self._numbers), dict[str, str | None]()
-        alone = {*direct, *self._direct_only, *(host for host, handle in hosts.items() if not handle.relay.endpoint)}
+        alone = {*self._direct_only, *(host for host, handle in hosts.items() if not handle.relay.endpoint)}
         tree = branches([host for host in hosts if host not in alone])
         for host, beyond in [*tree, *((host, ()) for host in hosts if host in alone)]:
             _record_paths(paths, None, host, beyond)
@@ -90,11 +85,15 @@ class HostTree:
         return send_number, paths
 
     def mark_late(self, late: Collection[str], paths: Paths) -> None:
-        """Send directly from now on to the late hosts that did not get a send from a host that got it."""
+        """Send directly from now on to late hosts whose sender had the send."""
         unreached = {host for host in late if (former := paths[host]) is not None and former not in late}
         if unreached - self._direct_only:
             log.warning("%d hosts cannot be reached by other hosts' workers: sent to directly", len(unreached))
         self._direct_only |= unreached
+
+    def mark_reached(self, host: str) -> None:
+        """Send down the tree again to a host that got a send late."""
+        self._direct_only.discard(host)
 
 
 def path_of(host: str | None, paths: Paths) -> Iterator[str]:

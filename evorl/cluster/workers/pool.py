@@ -366,7 +366,7 @@ class WorkerPool:
         log.warning("%s", record_death(gone, handle.activity, call, handle.failures))
         self.replaced += 1
         waiting = self.broadcaster.remove_receiver(handle) if self.tree.remove_worker(handle) else set[str]()
-        self.feeder.remove_keeper(handle)
+        self.feeder.remove_worker(handle)
         del self._by_name[handle.name], self._by_name[handle.receiver_name]
         handle.reset()
         self._by_name[handle.name] = self._by_name[handle.receiver_name] = handle
