@@ -1,18 +1,20 @@
 """Final performance: eight algorithms of the AES-RL family and beside it, on MuJoCo's worlds.
 
 Returns are those of the mean policy (TD3 and SAC: of the policy), 10 deterministic episodes at every evaluation, of
-which there is one for every 5,000 environment steps that count. Counted are the episodes that an algorithm learns from,
-not those by which it evaluates its mean. A number is the interquartile mean over seeds with its 95 % stratified
-bootstrap interval; "beside TD3" says whether the interval is above, below or overlaps TD3's in the same world. Curves
-are interquartile means with the same intervals. Core hours are the wall time of all seeds times their processes.
+which there is one for every 5,000 environment steps that count (Swimmer's CEM: 20,000). Counted are the episodes that
+an algorithm learns from, not those by which it evaluates its mean. A number is the interquartile mean over seeds with
+its 95 % stratified bootstrap interval; "beside TD3" says whether the interval is above, below or overlaps TD3's in the
+same world. Curves are interquartile means with the same intervals. "CEM, longer" are the runs of CEM on Swimmer at
+their end. Core hours are the wall time of all seeds times their processes.
 
 With profile=ci asynchronous searches have one slot, so each individual comes from the newest mean, as in the
 implementation that the gates come from; "5 slots" is AES-RL with the slots of its code (3 seeds). A run's final return
 is that of its last evaluation (ci) or the mean of its last ten (paper).
 
-The policy of the median run of each algorithm at the end of its budget is kept in `policies/`. The last table has the
-return of its last evaluation, which is that of one run. To evaluate it again, to the same bits on a processor with the
-same instructions: `python -m evorl.evaluate run=benchmarks/aes_rl/results/policies/aes_rl_halfcheetah`.
+The policy of the median run of each algorithm is kept in `policies/`. It is that of the end of the run, which may be
+later than the table compares, and the last table has the return of its last evaluation. To evaluate it again, to the
+same bits on a processor with the same instructions: `python -m evorl.evaluate
+run=benchmarks/aes_rl/results/policies/aes_rl_halfcheetah`.
 """
 
 from __future__ import annotations

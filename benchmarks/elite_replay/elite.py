@@ -8,6 +8,8 @@ each minibatch comes from each rule, so both choose for the same policy; there t
 share of uniform sampling's. A number is the interquartile mean over seeds with its 95 % stratified bootstrap interval;
 "beside uniform" says how the intervals lie. The dashed curves are the published ones (published.py).
 
+What the strategies and candidates are: [docs/vtrace.md](../../../docs/vtrace.md).
+
 The policy of each median run is kept in `policies/`. The last table has the return of its last evaluation, which is
 that of one run. `python -m evorl.evaluate run=benchmarks/elite_replay/results/policies/NAME` evaluates it again, to
 the same bits on a processor with the same instructions.

@@ -69,10 +69,11 @@ def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
     words = [f"episodes={EPISODES}", f"seed={OTHER}"]
     walk, film = judge(best, ["individual=best", *words, "fps=50"], film=True)
     again = f"python -m evorl.evaluate run=benchmarks/marvin/results/policies/walk {' '.join(words)}"
+    learner = next(variant for variant, each in found.items() if best in each)
+    returns = f"{walk['return_mean']:.0f} ({walk['return_min']:.0f} to {walk['return_max']:.0f})"
     note = (
-        f"The best policy of all runs on {EPISODES} other episodes: a mean return of {walk['return_mean']:.0f} "
-        f"({walk['return_min']:.0f} to {walk['return_max']:.0f}) in {walk['length_mean']:.0f} steps: "
-        f"[a film](walk.mp4). The same again: `{again}`"
+        f"The best policy of all runs (marvin/{learner}) on {EPISODES} other episodes: a mean return of {returns} in "
+        f"{walk['length_mean']:.0f} steps: [a film](walk.mp4). The same again: `{again}`"
     )
     return Analysis(
         header=header("marvin", THRESHOLDS),
@@ -97,7 +98,7 @@ def measured(data: Mapping[str, Any]) -> str:
     shown = []
     for variant, runs in data["runs"].items():
         cells = row(variant, [np.array(one["returns"]) for one in runs], POPULATION, THRESHOLDS)
-        shown.append(f"{variant}: mean above 200 at generation {cells[7]} ({cells[6]}; {cells[1]} seeds)")
+        shown.append(f"{variant}: mean above 200 at generation {cells[7]} (median of {cells[6]}; {cells[1]} seeds)")
     return "; ".join(shown)
 
 
