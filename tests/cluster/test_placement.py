@@ -26,6 +26,7 @@ def address() -> Iterator[str]:
     node = {"num_cpus": 4, "num_gpus": 2, "object_store_memory": 80 << 20}
     with pytest.MonkeyPatch.context() as patch:
         for_a_ray_in_here(patch)
+        patch.delenv("CUDA_VISIBLE_DEVICES")  # empty in tests; Ray would count no GPU
         cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False}, connect=True)
         try:
             cluster.add_node(**node)
