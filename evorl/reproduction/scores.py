@@ -54,16 +54,20 @@ def score(*strata: Sequence[float]) -> Score:
     return found
 
 
+def _last(run: RunRecord) -> float:
+    """The return of its last evaluation; -inf if it has none."""
+    return -np.inf if (found := run.last(METRIC)) is None else found
+
+
 def median_run(runs: Sequence[RunRecord]) -> RunRecord:
     """The run whose last evaluation is the median, of an even number the lower of the two in the middle."""
-    ends = {run.directory: run.last(METRIC) for run in runs}
-    return sorted(runs, key=lambda run: -np.inf if (x := ends[run.directory]) is None else x)[(len(runs) - 1) // 2]
+    return sorted(runs, key=_last)[(len(runs) - 1) // 2]
 
 
 def median_policies(groups: Mapping[str, Sequence[RunRecord]]) -> tuple[dict[str, Path], Rows]:
     """Of groups of runs by the names of their policies: the directories of the median runs, and a table of them."""
     medians = {name: median_run(runs) for name, runs in groups.items()}
-    shown = [[name, f"{run.seed}", f"{run.last(METRIC) or np.nan:.2f}"] for name, run in medians.items()]
+    shown = [[name, f"{run.seed}", f"{_last(run):.2f}"] for name, run in medians.items()]
     return {name: run.directory for name, run in medians.items()}, Rows(POLICIES, shown)
 
 

@@ -74,7 +74,7 @@ class Receiver:
             while relay is not None and (broadcast := relay.receive()) is not None:
                 try:
                     self._take(broadcast)
-                except ProtocolError:  # another worker has spoilt it; the driver sends it again, directly
+                except ProtocolError:  # another worker has spoilt it; not confirmed, it is sent again
                     relay.refuse()
             self._receive()
             if relay is not None and any(counts := relay.new_counts()):
