@@ -22,7 +22,7 @@ from evorl import reproduce
 from evorl.analysis.reproduced import Content
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction import loop, overview, pages, papers, parts
-from evorl.reproduction.parts import ROOT, Measurement, Sweep
+from evorl.reproduction.parts import ROOT, Given, Measurement, Sweep
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 from evorl.util.errors import BadRequest
 
@@ -188,6 +188,10 @@ def test_the_first_job_of_a_sweep() -> None:
 SMALL = ("+debug=tiny", "mdp=cartpole", "budget.steps=256", "record.tensorboard=false")
 
 
+def words_of(given: Given) -> list[str]:
+    return list(given.words)
+
+
 def analyse(there: Found) -> Analysis | None:
     done = [run for run in there.runs if run.result is not None]
     rows = [[str(run.seed), f"{run.steps:.0f}"] for run in done]
@@ -204,7 +208,7 @@ TABLE = Table(
     source="ours",
     about="Two seeds.",
     profiles={
-        "ci": Profile("two seeds", 0.0, [Sweep("pair", ("seed=1,2", *SMALL)), Measurement("told/word", list)]),
+        "ci": Profile("two seeds", 0.0, [Sweep("pair", ("seed=1,2", *SMALL)), Measurement("told/word", words_of)]),
     },
     analyse=analyse,
     measured=lambda data: str(data),
@@ -306,12 +310,12 @@ def test_peers_that_are_missing_are_told_before_anything_runs(tmp_path: Path, mo
 
 
 def test_a_measurement_is_made_once(tmp_path: Path) -> None:
-    made: list[Sequence[str]] = []
-    one = Measurement("a/b", lambda also: made.append(also) or {"n": len(made)})
+    made: list[Given] = []
+    one = Measurement("a/b", lambda given: made.append(given) or {"n": len(made)})
     assert one.results(tmp_path) is None
     for _ in range(2):
         assert one.carry_out(tmp_path, ["rl.lr=1", "cluster=ray"])
-    assert made == [["rl.lr=1"]]
+    assert made == [Given(["rl.lr=1"], tmp_path / "a" / "b")]
     assert parts.measured_of(tmp_path, [one, Measurement("c", len)]) == {"a/b": {"n": 1}}
     assert one.carry_out(tmp_path, ["rl.lr=1"])  # where it ran does not matter
     with pytest.raises(BadRequest, match=r"was measured with rl\.lr=1; give another folder"):

@@ -64,23 +64,31 @@ def test_a_median_is_known_where_those_who_are_not_there_lie_above_it() -> None:
     assert bound([None, 3.0, 1.0], [2.0, 9.0, 9.0]) == bound([None, 3.0], [2.0, 9.0]) == ">= "
 
 
-def test_cartpole_is_told_by_generation(tmp_path: Path) -> None:
+def test_cartpole_is_told_by_generation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.marvin import cartpole
     from benchmarks.marvin.cartpole import POPULATION, TABLE, analyse, measured
     from evorl.cli.config import experiment_of_words
     from evorl.reproduction.loop import first_job
-    from evorl.reproduction.table import Found
+    from evorl.reproduction.table import Found, Policy
 
+    judged = {"episodes": 30, "return_mean": 900.0, "return_min": 9.0, "return_max": 1000.0}
+    monkeypatch.setattr(cartpole, "judge", lambda run, words, film: (judged, None))
     runs = []
     for seed, speed in enumerate((40, 80)):
         place = tmp_path / str(seed)
         place.mkdir()
         returns = [min(speed * n, 1000) for n in range(40) for _ in range(POPULATION)]
-        rows = [{"objectives": {"fitness": x}, "step": 10 * n} for n, x in enumerate(returns)]
+        returns[39 * POPULATION + 3] += seed  # the fittest of the last generation, in the better run
+        returns += [2000.0] * (POPULATION - 1)  # a generation that has not ended
+        rows = [{"id": n, "objectives": {"fitness": x}, "step": 10 * n} for n, x in enumerate(returns)]
         (place / "population.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         runs.append(SimpleNamespace(directory=place))
     assert analyse(Found("ci", [], {})) is None
     found = analyse(Found("ci", runs, {}))
     assert found is not None and found.rows[0][:4] == ["original", "2", "40, 40", "14, 8"]
+    fittest = ("individual=783", "episodes=30", "seed=1000000")
+    assert found.policies == {"cartpole": Policy(tmp_path / "1", fittest)}
+    assert found.notes[0].startswith("That policy on 30 other episodes: a mean return of 900 (9 to 1000).")
     passed = "mean above 475 at generation 11 (14, 8), above 950 at generation 20.5 (26, 15)"
     assert measured(found.data) == f"2 seeds: {passed}"
     made = experiment_of_words(first_job(TABLE.profiles["paper"].parts[0].words))
@@ -97,9 +105,13 @@ def test_the_best_walk_is_evaluated_and_filmed(tmp_path: Path, monkeypatch: pyte
         words = [f"+experiment=marvin/{variant}", "mdp.time_limit=5", "ec.population=2", "budget.steps=30"]
         done = evorl("run", *words, f"hydra.run.dir={tmp_path / 'ci' / 'walk' / variant}", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-    monkeypatch.setattr(walk, "EPISODES", 2)
+    monkeypatch.setattr(walk, "AGAIN", ("episodes=2", "seed=1000000"))
     data = drawn("marvin/walk", tmp_path / "ci", tmp_path)["data"]
-    assert data["best"]["episodes"] == 2 and data["best"]["seed"] == walk.OTHER
+    assert data["best"]["episodes"] == 2 and data["best"]["seed"] == 1_000_000
+    kept = json.loads((tmp_path / "policies" / "walk" / "evaluation.json").read_text())
+    assert {name: kept[name] for name in ("return_mean", "seed", "episodes", "individual")} == {
+        name: data["best"][name] for name in ("return_mean", "seed", "episodes", "individual")
+    }
     assert len(data["runs"]["ours"][0]["returns"]) == 3
     assert (tmp_path / "walk.mp4").stat().st_size > 0
 
@@ -116,6 +128,11 @@ def test_both_ends_of_a_front_are_evaluated_again_and_filmed(tmp_path: Path) -> 
     assert 1 <= len(told["other games"]) <= 2 and told["front"]
     assert all(one["seed"] == nsga2.OTHER for one in told["other games"].values())
     assert all((tmp_path / f"nsga2_{name}.mp4").stat().st_size > 0 for name in nsga2.MANNERS)
+    kept = [json.loads(one.read_text()) for one in (tmp_path / "policies").glob("nsga2_*/evaluation.json")]
+    assert len(kept) == len(nsga2.MANNERS)
+    for one in kept:
+        other = told["other games"][str(one["individual"])]
+        assert (one["seed"], one["return_mean"]) == (other["seed"], other["return_mean"])
 
 
 def test_rates_are_those_between_the_first_and_the_last_result() -> None:

@@ -18,8 +18,8 @@ from evorl.analysis.runs import RunRecord, Series
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction.loop import first_job
 from evorl.reproduction.papers import PROGRAMS
-from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Found
+from evorl.reproduction.parts import Given, Sweep
+from evorl.reproduction.table import Found, Policy
 from evorl.util.errors import BadRequest
 
 TABLES = (on_policy, off_policy, evolution)
@@ -80,11 +80,11 @@ def test_half_the_learning_rate_is_half_of_the_tuned_one() -> None:
 
 def test_words_that_would_change_ours_alone_are_refused() -> None:
     with pytest.raises(BadRequest, match=r"^budget\.steps=10: would change evorl's runs alone"):
-        arms.play(PPO, 0, ["budget.steps=10"])
+        arms.play(PPO, 0, Given(["budget.steps=10"], Path()))
 
 
 def test_random_actions_on_cartpole_last_as_long_as_they_are_known_to() -> None:
-    found = arms.random_returns("cartpole", ())
+    found = arms.random_returns("cartpole", Given([], Path()))
     assert len(found) == 100 and 18 < np.mean(found) < 28
 
 
@@ -158,7 +158,7 @@ def test_a_table_is_made_of_the_runs_there_are() -> None:
     assert found is not None and len(found.rows) == 1 and not found.gates
     (kept,) = found.also
     assert [*kept.rows] == [["ppo_cartpole", "1", "10.00"]]
-    assert found.policies == {"ppo_cartpole": Path("runs/ppo_cartpole/1")}  # the lower of the two in the middle
+    assert found.policies == {"ppo_cartpole": Policy(Path("runs/ppo_cartpole/1"))}  # the lower of the two in the middle
     assert on_policy.TABLE.analyse(Found("ci", [], {})) is None
     assert on_policy.TABLE.measured(found.data) == "ppo with nothing beside"
     (again,) = baselines.repeated(found.data).values()

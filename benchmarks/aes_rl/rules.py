@@ -20,7 +20,7 @@ from evorl.analysis.runs import RunRecord
 from evorl.ec.aes_rl import AESRL
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
-from evorl.reproduction.scores import METRIC, at, core_hours, curve, samples, score, told
+from evorl.reproduction.scores import METRIC, at, core_hours, curve, median_policies, samples, score, told
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
 MEAN, VARIANCE = (get_type_hints(AESRL)[f"{name}_rule"].__args__ for name in ("mean", "variance"))
@@ -78,9 +78,14 @@ def analyse(there: Found) -> Analysis | None:
     shown, data = rows(there.runs, there.profile)
     if not shown:
         return None
+    policies, medians = median_policies(
+        {f"rules_{mean}_{variance}": those for mean, variance, those in cells(there.runs)}
+    )
     return Analysis(
         header=["mean rule, variance rule", "seeds", "steps", "return, interquartile mean", "each seed", "core hours"],
         rows=shown,
+        also=[medians],
+        policies=policies,
         pictures=[Picture("rules", "Return over environment steps", draw(there.runs))],
         data={"table": data},
     )

@@ -26,8 +26,8 @@ from benchmarks.speed.common import PEERS, answer
 from evorl.analysis.runs import RunRecord, Series
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction.figures import legends, panels, shaded
-from evorl.reproduction.parts import ALONE, CLUSTER, Measurement, Sweep
-from evorl.reproduction.scores import core_hours, curve, mean, samples, scored, told
+from evorl.reproduction.parts import ALONE, CLUSTER, Given, Measurement, Sweep
+from evorl.reproduction.scores import core_hours, curve, mean, median_policies, samples, scored, told
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 from evorl.reproduction.verdicts import beside
 
@@ -40,6 +40,7 @@ EPISODES = 100
 GYMNASIUM = {"cartpole": "CartPole-v1", "lunarlander": "LunarLander-v3", "pong": "PongNoFrameskip-v4"}
 TITLES = {"cartpole": "CartPole", "lunarlander": "LunarLander", "pong": "Pong from pixels"}
 HUBER, SQUARED, SB3, CLEANRL = "evorl, Huber loss", "evorl, squared loss", "Stable-Baselines3", "CleanRL"
+OURS = {"huber": HUBER, "squared": SQUARED}
 SAME_LOSS = {HUBER: SB3, SQUARED: CLEANRL}
 COLOURS = {HUBER: "C0", SQUARED: "C1", SB3: "C2", CLEANRL: "C3"}
 PROFILES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -103,10 +104,10 @@ OTHERS = {SB3: sb3, CLEANRL: cleanrl}
 
 
 def play(
-    of: Callable[..., tuple[str, str, dict[str, Any]]], world: str, words: Sequence[str], seed: int, also: Sequence[str]
+    of: Callable[..., tuple[str, str, dict[str, Any]]], world: str, words: Sequence[str], seed: int, given: Given
 ) -> dict[str, Any]:
     """What a peer's program says at its end: ``versions``, and ``episodes`` (step, return)."""
-    made = experiment_of_words([f"+experiment=elite_replay/dqn/{world}", *words, *also])
+    made = experiment_of_words([f"+experiment=elite_replay/dqn/{world}", *words, *given.words])
     program, kind, settings = of(world, made, seed)
     began = time.monotonic()
     found = answer(PEERS, program, *filter(None, [kind]), json.dumps(settings))
@@ -224,9 +225,15 @@ def analyse(there: Found) -> Analysis | None:
     header = ["world, program", "seeds", "steps", "return at the end", "beside", "mean over the run", "beside"]
     everyone = [run for each in found.values() for runs in each.values() for run in runs]
     versions = {place.partition("/")[2].rsplit("-", 2)[0]: one["versions"] for place, one in there.measured.items()}
+    policies, medians = median_policies({
+        f"dqn_{world}_{name}": each[title] for world, each in found.items() for name, title in OURS.items()
+        if title in each
+    })  # fmt: skip
     return Analysis(
         header=[*header, "core hours"],
         rows=shown,
+        also=[medians],
+        policies=policies,
         gates=gates,
         pictures=[Picture("dqn", "Return over environment steps", draw(found))],
         facts={"core hours": round(core_hours(everyone), 2), **versions},

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from evorl.cli.config import experiment_of_words
-from evorl.reproduction.parts import Measurement
+from evorl.reproduction.parts import Given, Measurement
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
 WORKERS, STEPS, EPISODES = 2, 131_072, 16
@@ -145,9 +145,9 @@ def rows(found: Mapping[bool, list[list[Told]]], size: Size) -> list[list[str]]:
     return out
 
 
-def contest(size: Size, mode: bool, seed: int, also: Sequence[str]) -> dict[str, Any]:
+def contest(size: Size, mode: bool, seed: int, given: Given) -> dict[str, Any]:
     """The evaluations of one search, and the load after it."""
-    return {"search": search(size, mode, seed, also), "load": round(os.getloadavg()[0], 2)}
+    return {"search": search(size, mode, seed, given.words), "load": round(os.getloadavg()[0], 2)}
 
 
 def contests(size: Size) -> list[Measurement]:

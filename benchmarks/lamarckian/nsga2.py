@@ -3,7 +3,7 @@
 One search, `evorl.run +experiment=lamarckian/nsga2_pong`, maximises fitness + lazy (share of steps without action) and
 fitness + busy (share of steps in which the bat moves); a child begins with its fitter parent's weights and is trained
 by PPO. The front is that of all evaluations (60 games each of the deterministic policy, the search's own episodes);
-its two ends are judged again on as many other games, and filmed.
+its two ends are judged again on as many other games, filmed, and kept in `policies`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evorl.analysis.fronts import front_figure
 from evorl.analysis.population import LoggedIndividual, PopulationLog, read_population_log
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.table import Analysis, Found, Picture, Policy, Profile, Table
 
 EXPERIMENT = ("seed=0", "+experiment=lamarckian/nsga2_pong")
 SMALL = ("ec.population=8", "ec.train_steps=500_000", "budget.steps=43_000_000")
@@ -45,9 +45,11 @@ def analyse(there: Found) -> Analysis | None:
 def told(log: PopulationLog) -> Analysis:
     seed = int(log.run.seed)
     front = [log.individuals[number] for number in log.front]
-    again, films, links = {}, {}, {}
+    again, films, links, policies = {}, {}, {}, {}
     for name, one in ends(front).items():
-        again[one.id], film = judge(log.run.directory, [f"individual={one.id}", f"seed={seed + OTHER}"], film=True)
+        words = (f"individual={one.id}", f"seed={seed + OTHER}")
+        again[one.id], film = judge(log.run.directory, words, film=True)
+        policies[f"nsga2_{name}"] = Policy(log.run.directory, words)
         films[f"nsga2_{name}.mp4"] = film
         links[one.id] = f"{links.get(one.id, '')} [film](nsga2_{name}.mp4)".strip()  # one may be both ends
     with style():
@@ -57,6 +59,7 @@ def told(log: PopulationLog) -> Analysis:
         rows=[row(one, again.get(one.id), links.get(one.id, "")) for one in front],
         pictures=[Picture("nsga2_front", "The front", drawn)],
         files=films,
+        policies=policies,
         facts={
             "evaluations": len(log.individuals), "steps": f"{log.steps[-1]:,.0f}",
             "seconds of all evaluations": round(sum(one.seconds or 0.0 for one in log.individuals)),

@@ -6,14 +6,16 @@ processes as there are cores, with PPO as in conf/tuned/pong_ppo (256 games, whi
 the peer has stands in tune.py. The compiler's work is done before, as for whoever ran it once (its seconds are told);
 then the clock runs from the command, start-up included, until the fitness 0.8 (12 points of 20 ahead) or the cut-off:
 ours is the mean of 60 games of the deterministic policy, which take time too, the peer's the mean of the last 100
-training games. Steps are those of training alone, over the whole population: per second between the first and the last
-result, in all up to the first result with that fitness. The last row has the medians of the seeds' ratios.
+training games. The best member of our first search is kept, and judged on other games. Steps are those of training
+alone, over the whole population: per second between the first and the last result, in all up to the first result with
+that fitness. The last row has the medians of the seeds' ratios.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -27,8 +29,9 @@ from typing import Any, NamedTuple
 from benchmarks.speed.common import OURS, PEERS, ROOT, rows, start
 from evorl.cli.config import experiment_of_words
 from evorl.cluster.local import Local
-from evorl.reproduction.parts import Measurement
-from evorl.reproduction.table import Analysis, Found, Profile, Table
+from evorl.reproduction.judging import judge
+from evorl.reproduction.parts import Given, Measurement
+from evorl.reproduction.table import Analysis, Found, Policy, Profile, Rows, Table
 from evorl.util.errors import BadRequest
 
 OUR_NAME, PEER_NAME = "evorl", "Ray Tune + RLlib"
@@ -64,28 +67,28 @@ def compiling() -> float:
     return time.perf_counter() - began
 
 
-def ours(size: Size, seed: int) -> list[Result]:
-    with TemporaryDirectory() as folder:
-        place = Path(folder) / "run"
-        words = [
-            *OWN, f"ec.population={size.population}",
-            f"ec.train_steps={size.interval}", "cluster=processes", f"cluster.workers={os.cpu_count()}",
-            f"seed={seed}", f"hydra.run.dir={place}",
-        ]  # fmt: skip
-        began = time.perf_counter()
-        process = subprocess.Popen([OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
-        found: list[Result] = []
-        try:
-            steps, best = 0, 0.0
-            for row in rows(place / "population.jsonl", process):
-                steps += row["cost"] - round(EPISODES * row["results"]["length"])
-                best = max(best, row["objectives"]["fitness"])
-                found.append((time.perf_counter() - began, steps, best))
-                if best >= FITNESS or found[-1][0] > size.seconds:
-                    return found
-        finally:
-            process.terminate()
-            process.wait()
+def ours(size: Size, seed: int, place: Path) -> list[Result]:
+    """The results of a search, whose run directory is ``place``: it ends as by Ctrl-C, with a checkpoint."""
+    words = [
+        *OWN, f"ec.population={size.population}",
+        f"ec.train_steps={size.interval}", "cluster=processes", f"cluster.workers={os.cpu_count()}",
+        f"seed={seed}", f"hydra.run.dir={place}",
+    ]  # fmt: skip
+    shutil.rmtree(place, ignore_errors=True)  # of a measurement that was stopped
+    began = time.perf_counter()
+    process = subprocess.Popen([OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+    found: list[Result] = []
+    try:
+        steps, best = 0, 0.0
+        for row in rows(place / "population.jsonl", process):
+            steps += row["cost"] - round(EPISODES * row["results"]["length"])
+            best = max(best, row["objectives"]["fitness"])
+            found.append((time.perf_counter() - began, steps, best))
+            if best >= FITNESS or found[-1][0] > size.seconds:
+                return found
+    finally:
+        process.terminate()
+        process.wait()
     raise SystemExit(f"evorl.run {' '.join(words)} ended with {process.returncode}")
 
 
@@ -153,18 +156,19 @@ def table(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     return [*found, ["median of the ratios", "", f"**{ratios[0]}**", "", f"**{ratios[1]}**", "", ""]]
 
 
-def contest(size: Size, seed: int, also: Sequence[str]) -> dict[str, Any]:
+def contest(size: Size, seed: int, given: Given) -> dict[str, Any]:
     """Both programs in turn, with a compiler's cache of their own."""
-    if also:
-        raise BadRequest("compares programs with fixed settings, so it takes no words", also[0].partition("=")[0])
+    for word in given.words:
+        raise BadRequest("compares programs with fixed settings, so it takes no words", word.partition("=")[0])
     with TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         compiled, load = compiling(), round(os.getloadavg()[0], 2)
-        own = ours(size, seed)
+        own = ours(size, seed, given.folder)
         print(f"seed {seed}: {own[-1]}", flush=True)
         theirs, versions = peer(size, seed)
     return {
         "seed": seed, OUR_NAME: own, PEER_NAME: theirs, "peers": versions, "load": load, "compiler": round(compiled),
+        "run": str(given.folder),
     }  # fmt: skip
 
 
@@ -182,6 +186,8 @@ def analyse(there: Found) -> Analysis | None:
     if not runs:
         return None
     size = SIZES[there.profile]
+    kept = Policy(Path(runs[0]["run"]), ("individual=best",))
+    judged, _ = judge(*kept, film=False)
     header = [
         f"PBT + PPO, population {size.population}", "steps per second", "evorl's over it",
         f"seconds to fitness {FITNESS}", "over evorl's", "best fitness", "training steps",
@@ -189,6 +195,13 @@ def analyse(there: Found) -> Analysis | None:
     return Analysis(
         header=header,
         rows=table(runs),
+        also=[
+            Rows(
+                ("policy of the best member", "seed", "return on other games"),
+                [["pbt_pong", f"{judged['seed']}", f"{judged['return_mean']:.2f}"]],
+            )
+        ],
+        policies={"pbt_pong": kept},
         facts={
             "compiler, before the clock": f"{runs[0]['compiler']} s",
             "load before each seed": ", ".join(str(one["load"]) for one in runs),

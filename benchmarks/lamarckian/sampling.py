@@ -22,7 +22,7 @@ from benchmarks.speed.common import bound
 from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.statistics import Band, band, common_grid, half_width
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.scores import samples
+from evorl.reproduction.scores import median_policies, samples
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
 METRIC = "eval/return_mean"
@@ -117,9 +117,12 @@ def analyse(there: Found) -> Analysis | None:
     found = {name: runs for name, runs in found.items() if runs}
     if not found:
         return None
+    policies, medians = median_policies({name.replace("-", "_"): runs for name, runs in found.items()})
     return Analysis(
         header=["PPO", "seeds", "steps", "return at the end", "threshold", "steps to it, median", "steps/s"],
         rows=[row(CASES[name], runs) for name, runs in found.items()],
+        also=[medians],
+        policies=policies,
         pictures=[Picture("sampling", "Return over environment steps", draw(found))],
         data={"runs": {name: samples(runs) for name, runs in found.items()}},
     )

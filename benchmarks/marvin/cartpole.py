@@ -4,7 +4,8 @@
 steps. Its network has two outputs, of which the higher is the action; the authors' has one. The return of a generation
 is the mean over its 20 policies, perturbations included. A threshold counts as passed at the first generation whose
 mean with the 4 before it is above. 475 is the threshold at which gymnasium calls CartPole-v1 solved (there with at most
-500 steps); what the authors call solved is not told.
+500 steps); what the authors call solved is not told. The fittest policy of the last generation, of the run whose last
+ten generations are the best, is judged on 30 other episodes.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.marvin.generations import Curve, curve, header, row
+from benchmarks.marvin.generations import AGAIN, Curve, again, best_run, curve, header, row, whole_generations
 from evorl.reproduction.figures import legends, panels
+from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.table import Analysis, Found, Picture, Policy, Profile, Table
 
 POPULATION = 20
 THRESHOLDS = (475.0, 950.0)
@@ -37,15 +39,27 @@ def draw(curves: Sequence[Curve]) -> Figure:
 def analyse(there: Found) -> Analysis | None:
     """Of the runs with a whole generation."""
     begun = [run.directory for run in there.runs if (run.directory / "population.jsonl").exists()]
-    found = [both for place in begun if len((both := curve(place, POPULATION))[0])]
+    found = {place: both for place in begun if len((both := curve(place, POPULATION))[0])}
     if not found:
         return None
-    curves = [returns for returns, _ in found]
+    curves = [returns for returns, _ in found.values()]
+    best = best_run({place: returns for place, (returns, _) in found.items()})
+    fittest = max(whole_generations(best, POPULATION)[-POPULATION:], key=lambda row: row["objectives"]["fitness"])
+    words = (f"individual={fittest['id']}", *AGAIN)
+    judged, _ = judge(best, words, film=False)
     return Analysis(
         header=header("CartPole", THRESHOLDS),
         rows=[row("original", curves, POPULATION, THRESHOLDS)],
+        notes=[
+            f"That policy on {judged['episodes']} other episodes: a mean return of {judged['return_mean']:.0f} "
+            f"({judged['return_min']:.0f} to {judged['return_max']:.0f}). The same again: `{again('cartpole')}`"
+        ],
+        policies={"cartpole": Policy(best, words)},
         pictures=[Picture("cartpole", "Mean return over generations", draw(curves))],
-        data={"runs": [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in found]},
+        data={
+            "runs": [{"returns": a.round(2).tolist(), "steps": b.astype(int).tolist()} for a, b in found.values()],
+            "best": judged,
+        },
     )
 
 

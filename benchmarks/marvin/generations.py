@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,22 @@ from benchmarks.speed.common import bound
 Curve = NDArray[np.float64]
 WINDOW = 5
 """Generations whose mean must be above a threshold."""
+AGAIN = ("episodes=30", "seed=1000000")
+"""How a policy is judged again: on other episodes than those of the search."""
 
 
 def curve(place: Path, population: int) -> tuple[Curve, Curve]:
     """Mean return of each whole generation [G], and the environment steps until its end [G]."""
+    rows = whole_generations(place, population)
+    returns = np.array([row["objectives"]["fitness"] for row in rows], float).reshape(-1, population)
+    return returns.mean(1), np.array([row["step"] for row in rows[population - 1 :: population]], float)
+
+
+def whole_generations(place: Path, population: int) -> list[dict[str, Any]]:
+    """The lines of a run's journal, without those of a generation that has not ended."""
     lines = (place / "population.jsonl").read_bytes().splitlines(keepends=True)
     rows = [json.loads(line) for line in lines if line.endswith(b"\n")]
-    whole = len(rows) - len(rows) % population
-    returns = np.array([row["objectives"]["fitness"] for row in rows[:whole]], float).reshape(-1, population)
-    return returns.mean(1), np.array([row["step"] for row in rows[population - 1 : whole : population]], float)
+    return rows[: len(rows) - len(rows) % population]
 
 
 def passed(returns: Curve, threshold: float) -> int | None:
@@ -31,6 +39,16 @@ def passed(returns: Curve, threshold: float) -> int | None:
     means = np.convolve(returns, np.full(WINDOW, 1 / WINDOW), "valid")
     above = np.flatnonzero(means > threshold)
     return int(above[0]) + WINDOW - 1 if above.size else None
+
+
+def best_run(runs: Mapping[Path, Curve]) -> Path:
+    """The run whose last ten generations are the best."""
+    return max(runs, key=lambda place: runs[place][-10:].mean())
+
+
+def again(policy: str) -> str:
+    """The command that judges a kept policy so."""
+    return f"python -m evorl.evaluate run=benchmarks/marvin/results/policies/{policy} {' '.join(AGAIN)}"
 
 
 def header(first: str, thresholds: Sequence[float]) -> list[str]:

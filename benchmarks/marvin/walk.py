@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.marvin.generations import Curve, curve, header, row
+from benchmarks.marvin.generations import AGAIN, Curve, again, best_run, curve, header, row
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import CLUSTER, TWO_AT_ONCE, Sweep
-from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
+from evorl.reproduction.table import Analysis, Found, Picture, Policy, Profile, Table
 
 VARIANTS = ("original", "ours")
 COLOURS = dict(zip(VARIANTS, ("tab:blue", "tab:orange"), strict=True))
@@ -28,8 +28,6 @@ THRESHOLDS = (100.0, 200.0)
 PUBLISHED = {0: -61.0, 50: -46.0, 100: 80.0, 150: 181.0, 200: 241.0, 250: 225.0, 295: 246.7}
 SMOOTHED = 10
 """Generations of which a curve shows the mean."""
-EPISODES, OTHER = 30, 1_000_000
-"""On which the best policy is judged again, and their seed."""
 EXPERIMENTS = "+experiment=" + ",".join(f"marvin/{variant}" for variant in VARIANTS)
 
 
@@ -64,16 +62,13 @@ def analyse(there: Found) -> Analysis | None:
 
 def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
     curves = {variant: [returns for returns, _ in each.values()] for variant, each in found.items()}
-    ends = {place: returns[-10:].mean() for each in found.values() for place, (returns, _) in each.items()}
-    best = max(ends, key=lambda place: ends[place])
-    words = [f"episodes={EPISODES}", f"seed={OTHER}"]
-    walk, film = judge(best, ["individual=best", *words, "fps=50"], film=True)
-    again = f"python -m evorl.evaluate run=benchmarks/marvin/results/policies/walk {' '.join(words)}"
+    best = best_run({place: returns for each in found.values() for place, (returns, _) in each.items()})
+    walk, film = judge(best, ["individual=best", *AGAIN, "fps=50"], film=True)
     learner = next(variant for variant, each in found.items() if best in each)
     returns = f"{walk['return_mean']:.0f} ({walk['return_min']:.0f} to {walk['return_max']:.0f})"
     note = (
-        f"The best policy of all runs (marvin/{learner}) on {EPISODES} other episodes: a mean return of {returns} in "
-        f"{walk['length_mean']:.0f} steps: [a film](walk.mp4). The same again: `{again}`"
+        f"The best policy of all runs (marvin/{learner}) on {walk['episodes']} other episodes: a mean return of "
+        f"{returns} in {walk['length_mean']:.0f} steps: [a film](walk.mp4). The same again: `{again('walk')}`"
     )
     return Analysis(
         header=header("marvin", THRESHOLDS),
@@ -81,7 +76,7 @@ def told(found: Mapping[str, Mapping[Path, tuple[Curve, Curve]]]) -> Analysis:
         notes=[note],
         pictures=[Picture("walk", "Mean return over generations", draw(curves))],
         files={"walk.mp4": film},
-        policies={"walk": best},
+        policies={"walk": Policy(best, ("individual=best", *AGAIN))},
         data={
             "published": PUBLISHED,
             "runs": {

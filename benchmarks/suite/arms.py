@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from benchmarks.speed.common import PEERS, answer
-from evorl.reproduction.parts import Measurement, Part, Sweep
+from evorl.reproduction.parts import Given, Measurement, Part, Sweep
 from evorl.util.errors import BadRequest
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -105,9 +105,9 @@ def learner(algorithm: str, world: str, steps: int, *words: str) -> Arm:
     return Arm(algorithm, world, steps, (f"rl={algorithm}", *words), peer)
 
 
-def play(arm: Arm, seed: int, also: Sequence[str]) -> dict[str, Any]:
+def play(arm: Arm, seed: int, given: Given) -> dict[str, Any]:
     """What zoo.py says, and how long it took. Raises `BadRequest` for words that would change ours alone."""
-    for word in also:
+    for word in given.words:
         if word.startswith(("budget.", "eval.", "mdp.")):
             raise BadRequest("would change evorl's runs alone; the arms of benchmarks/suite say it for both", word)
     asked = {
@@ -119,7 +119,7 @@ def play(arm: Arm, seed: int, also: Sequence[str]) -> dict[str, Any]:
     return {**found, "seconds": time.monotonic() - began}
 
 
-def random_returns(world: str, also: Sequence[str]) -> list[float]:
+def random_returns(world: str, given: Given) -> list[float]:
     """The returns of episodes of random actions."""
     env = gymnasium.make(WORLDS[world].gymnasium or "")
     env.action_space.seed(0)

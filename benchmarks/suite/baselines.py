@@ -24,7 +24,7 @@ from evorl.analysis.aggregates import (
 from evorl.analysis.runs import RunRecord
 from evorl.reproduction.figures import legends, panels, shaded
 from evorl.reproduction.scores import METRIC, Score, grid_scores, score, told
-from evorl.reproduction.table import Analysis, Curves, Found, Picture, Profile, Repeated, Rows, Table
+from evorl.reproduction.table import Analysis, Curves, Found, Picture, Policy, Profile, Repeated, Rows, Table
 from evorl.reproduction.verdicts import beside
 
 LEVEL = 0.05
@@ -250,7 +250,7 @@ def table(
             header=HEADER, rows=[*rows(found)], gates=gates(words), pictures=draw(found),
             also=[*([together(over, words)] if over else []), policies(found)],
             notes=[*suspects(over, words), POLICIES], facts=facts(found, there.measured),
-            policies={arm.name: Path(pair.ours.median[2]) for arm, pair in found.items()},
+            policies={arm.name: Policy(Path(pair.ours.median[2])) for arm, pair in found.items()},
             data={
                 "arms": {arm.name: data(arm, pair) for arm, pair in found.items()},
                 "joint": {name: plain(one, words[name]) for name, one in over.items()},

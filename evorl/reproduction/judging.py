@@ -22,11 +22,11 @@ def judge(run: Path, words: Sequence[str], film: bool) -> tuple[dict[str, Any], 
     return found, films[0] if films else None
 
 
-def keep(run: Path, place: Path) -> None:
-    """Keep the newest policy of a run in a directory, in place of the one there (``evorl.evaluate export=``)."""
+def keep(run: Path, words: Sequence[str], place: Path) -> None:
+    """Keep the newest policy of a run in a directory, in place of the one there (``evorl.evaluate WORDS export=``)."""
     new = place.with_name(f".{place.name}.new")
     shutil.rmtree(new, ignore_errors=True)
-    asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", f"export={new}"]
+    asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"export={new}"]
     subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     shutil.rmtree(place, ignore_errors=True)
     new.rename(place)

@@ -66,8 +66,8 @@ def write(out: Path, name: str, told: Content, found: Analysis) -> None:
             files.replace(out / f"{picture.name}.{kind}", drawn)
     for kept, place in found.files.items():
         shutil.copyfile(place, out / kept)
-    for kept, run in found.policies.items():
-        keep(run, out / "policies" / kept)
+    for kept, policy in found.policies.items():
+        keep(*policy, out / "policies" / kept)
     files.replace(out / f"{name}.md", markdown(told).encode())
     plain = msgspec.json.encode(told, enc_hook=lambda number: number.item())  # NumPy's; NaN becomes null
     files.replace(out / f"{name}.json", msgspec.json.format(plain, indent=1) + b"\n")

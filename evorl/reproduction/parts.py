@@ -59,13 +59,22 @@ class Sweep(NamedTuple):
         return [file.read_bytes() for file in files] if files and all(map(Path.exists, files)) else None
 
 
+class Given(NamedTuple):
+    """What a measurement is given."""
+
+    words: Sequence[str]
+    """The `settings` of the command line."""
+    folder: Path
+    """A place for runs that it wants to keep; it may hold those of a measurement that was stopped."""
+
+
 class Measurement(NamedTuple):
     """What no sweep can measure: a peer's program, or programs in alternation."""
 
     name: str
-    """Of its file, without the suffix."""
-    measure: Callable[[Sequence[str]], Any]
-    """Returns plain data; its argument is the `settings` of the command line."""
+    """Of its file, without the suffix, and of its folder."""
+    measure: Callable[[Given], Any]
+    """Returns plain data."""
 
     def place(self, runs: Path) -> Path:
         return runs / f"{self.name}.json"
@@ -75,7 +84,7 @@ class Measurement(NamedTuple):
         place, words = self.place(runs), settings(also)
         kept = read_json(place)
         if kept is None:
-            found = self.measure(words)
+            found = self.measure(Given(words, runs / self.name))
             place.parent.mkdir(parents=True, exist_ok=True)
             write_json(place, {"words": words, "found": found})
             print(f"{place} has been measured", flush=True)

@@ -8,7 +8,6 @@ Letters in shapes: N seeds, G points of a grid.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from evorl.analysis.aggregates import estimate, iqm
 from evorl.analysis.runs import RunRecord
-from evorl.reproduction.table import Rows
+from evorl.reproduction.table import Policy, Rows
 
 Floats = NDArray[np.float64]
 METRIC = "eval/return_mean"
@@ -64,11 +63,11 @@ def median_run(runs: Sequence[RunRecord]) -> RunRecord:
     return sorted(runs, key=_last)[(len(runs) - 1) // 2]
 
 
-def median_policies(groups: Mapping[str, Sequence[RunRecord]]) -> tuple[dict[str, Path], Rows]:
-    """Of groups of runs by the names of their policies: the directories of the median runs, and a table of them."""
+def median_policies(groups: Mapping[str, Sequence[RunRecord]]) -> tuple[dict[str, Policy], Rows]:
+    """Of groups of runs by the names of their policies: those of the median runs, and a table of them."""
     medians = {name: median_run(runs) for name, runs in groups.items()}
     shown = [[name, f"{run.seed}", f"{_last(run):.2f}"] for name, run in medians.items()]
-    return {name: run.directory for name, run in medians.items()}, Rows(POLICIES, shown)
+    return {name: Policy(run.directory) for name, run in medians.items()}, Rows(POLICIES, shown)
 
 
 def scored(runs: Sequence[RunRecord], number: Callable[[RunRecord], float]) -> Score | None:

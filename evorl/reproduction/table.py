@@ -42,6 +42,12 @@ class Picture(NamedTuple):
     figure: Figure
 
 
+class Policy(NamedTuple):
+    run: Path
+    words: tuple[str, ...] = ()
+    """Of ``evorl.evaluate``: which individual of a population, and the episodes if they are not the run's own."""
+
+
 class Rows(NamedTuple):
     header: Sequence[str]
     rows: Cells
@@ -62,8 +68,8 @@ class Analysis:
     pictures: Sequence[Picture] = ()
     files: Mapping[str, Path] = field(default_factory=dict)
     """Films and the like, by the name under which they are kept."""
-    policies: Mapping[str, Path] = field(default_factory=dict)
-    """Runs whose policies are kept below ``policies/``, by the name of the folder."""
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    """What is kept below ``policies/``, by the name of the folder."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Of the machine and the runs, beside those that every table has."""
     data: Mapping[str, Any] = field(default_factory=dict)
