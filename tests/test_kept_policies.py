@@ -17,9 +17,13 @@ from evorl.reproduction.papers import PROGRAMS
 POLICIES = sorted(PROGRAMS.glob("*/results/policies/*"))
 
 
-@pytest.mark.parametrize(
-    "page", ["aes_rl/results/performance", "elite_replay/results/elite", "elite_replay/results/correction"]
-)
+PAGES = (
+    "aes_rl/results/performance", "aes_rl/results/rules", "elite_replay/results/elite",
+    "elite_replay/results/correction", "lamarckian/results/sampling",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_a_table_shows_the_returns_of_its_policies(page: str) -> None:
     told = json.loads((PROGRAMS / f"{page}.json").read_text())
     places = (PROGRAMS / page).with_name("policies")
