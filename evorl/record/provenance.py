@@ -19,7 +19,7 @@ _PACKAGES = (
     *("torch", "numpy", "gymnasium", "hydra-core", "omegaconf", "ray", "pyzmq", "msgspec", "safetensors"),
     *("mujoco", "ale-py", "box2d", "wandb", "tensorboard"),
 )
-_GIT_TIMEOUT_S = 0.5  # git usually needs a hundredth of it
+_GIT_TIMEOUT_S = 5.0  # usually it takes a hundredth of a second, on a busy machine it has taken more than a half
 
 
 def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, source: int | None = None) -> None:

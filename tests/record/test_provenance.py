@@ -61,6 +61,7 @@ def test_git_that_hangs_or_is_missing_is_left_out(tmp_path: Path, monkeypatch) -
     fake = tmp_path / "git"
     fake.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
     fake.chmod(0o755)
+    monkeypatch.setattr("evorl.record.provenance._GIT_TIMEOUT_S", 0.5)
     began = time.monotonic()
     assert git(tmp_path) is None
     assert time.monotonic() - began < 5
