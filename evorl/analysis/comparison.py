@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class Comparison:
     world: str
     scores: Scores
     rows: Sequence[Row]
+    notes: Sequence[str] = ()
+    """Sentences on groups that are not compared, and on comparisons that could not be made."""
 
     @property
     def title(self) -> str:
@@ -50,12 +52,21 @@ class Comparison:
 
 def comparisons(world: str, found: Iterable[Scores]) -> list[Comparison]:
     """Return the comparison of each of these scores, without those of fewer than two comparable groups."""
-    compared = [Comparison(world=world, scores=scores, rows=comparison_rows(scores)) for scores in found]
-    return [one for one in compared if one.rows]
+    compared = [
+        Comparison(world=world, scores=scores, rows=comparison_rows(scores), notes=left_out(scores)) for scores in found
+    ]
+    made = [one for one in compared if one.rows]
+    if made:  # what could not be compared for want of early scores is told with the first
+        lost = [note for one in compared if not one.rows for note in _not_made(one.scores)]
+        made[0] = replace(made[0], notes=[*made[0].notes, *lost])
+    return made
 
 
 def comparison_rows(scores: Scores) -> list[Row]:
     """One row per group with several runs on each world, the highest interquartile mean first.
+
+    At equal steps or time, a group has no row if one of its runs had no score by then: the others would not stand for
+    it.
 
     Each is compared with the first: the probability that a run of the first is better, and what the Mann-Whitney test
     (of several worlds: a permutation test within each world) says at 5 %. Which group is first is known only after the
@@ -63,8 +74,8 @@ def comparison_rows(scores: Scores) -> list[Row]:
     """
     rated = [
         (group, values, _aggregates(scores, values))
-        for group, values in zip(scores.groups, scores.values, strict=True)
-        if min(map(len, values)) > 1
+        for group, values, lacking in zip(scores.groups, scores.values, scores.lacking, strict=True)
+        if min(map(len, values)) > 1 and not any(lacking)
     ]
     if len(rated) < 2:
         return []
@@ -83,20 +94,28 @@ def comparison_rows(scores: Scores) -> list[Row]:
 
 
 def left_out(scores: Scores) -> list[str]:
-    """Name the groups that cannot be compared on several worlds, with the reason."""
-    if len(scores.worlds) < 2:
+    """Name the groups that are not compared, with the reason."""
+    told = []
+    for group, values, lacking in zip(scores.groups, scores.values, scores.lacking, strict=True):
+        name = ", ".join(f"{key}={value}" for key, value in _names(group).items()) or "all runs"
+        few = [world for world, several in zip(scores.worlds, values, strict=True) if len(several) < 2]
+        if any(lacking):
+            runs = sum(map(len, values)) + sum(lacking)
+            told.append(f"{name} is not compared: {sum(lacking)} of its {runs} runs had no score by then.")
+        elif few and len(scores.worlds) > 1:
+            told.append(f"{name} is not compared over all worlds: fewer than two runs on {', '.join(few)}.")
+        elif few:
+            told.append(f"{name} is not compared: it has fewer than two runs.")
+    more = [f"And {len(told) - MOST_NAMES} more groups are not compared."] if len(told) > MOST_NAMES else []
+    return [*told[:MOST_NAMES], *more]
+
+
+def _not_made(scores: Scores) -> list[str]:
+    """Say why scores at equal steps or time could not be compared."""
+    lacking = sum(map(sum, scores.lacking))
+    if not lacking:
         return []
-    lacking = {
-        ", ".join(f"{key}={value}" for key, value in _names(group).items()): [
-            world for world, several in zip(scores.worlds, values, strict=True) if len(several) < 2
-        ]
-        for group, values in zip(scores.groups, scores.values, strict=True)
-    }
-    return [
-        f"{name or 'all runs'} is not compared over all worlds: fewer than two runs on {', '.join(worlds)}."
-        for name, worlds in lacking.items()
-        if worlds
-    ]
+    return [f"Nothing is compared {title(scores)}: {lacking} of all runs had no score by then."]
 
 
 def comparison_text(rows: Sequence[Row]) -> list[dict[str, str]]:

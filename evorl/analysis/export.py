@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from evorl.analysis.comparison import Comparison
+from evorl.analysis.comparison import VERDICT, Comparison
 from evorl.analysis.jobs import read_job_log
 from evorl.analysis.population import read_population_log
 from evorl.analysis.runs import RunRecord, is_number
@@ -86,7 +86,8 @@ def _individuals(world: str, run: RunRecord) -> Iterator[dict[str, Any]]:
             number = float(value) if is_number(value) else None
             yield {
                 "world": world, "run": str(run.directory), "individual": line.id, "step": line.step,
-                "kind": kind, "name": name, "value": number,
+                "parents": " ".join(map(str, line.parents)), "role": line.role, "birth": line.birth,
+                "cost": line.cost, "seconds": line.seconds, "kind": kind, "name": name, "value": number,
                 "text": None if value is None or number is not None else str(value),
             }  # fmt: skip
 
@@ -104,7 +105,7 @@ def _statistics(one: Comparison) -> Iterator[dict[str, Any]]:
             low, high = row[f"{name} low"], row[f"{name} high"]
             yield {
                 "world": one.world, "at": one.scores.at, "group": ", ".join(f"{key}={row[key]}" for key in keys),
-                "statistic": name, "value": row[name], "low": low, "high": high,
+                "statistic": name, "value": row[name], "low": low, "high": high, "verdict": row[VERDICT],
             }  # fmt: skip
 
 

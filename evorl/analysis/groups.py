@@ -52,7 +52,8 @@ def format_value(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, float):
-        return f"{value:g}"
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)  # no two values have one name
     if isinstance(value, list | tuple):
         return f"[{','.join(format_value(item) for item in value)}]"
     return str(value)

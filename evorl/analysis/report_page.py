@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import evorl
-from evorl.analysis.comparison import Comparison, left_out, summary
+from evorl.analysis.comparison import Comparison, summary
 from evorl.analysis.content import Content, WorldReport, budget, seeds
 from evorl.analysis.curves import Points, curves_json, points_per_curve
 from evorl.analysis.figures import panel_figure, render_inset
@@ -139,7 +139,7 @@ def _words(compared: Sequence[Comparison]) -> dict[str, str]:
     """What each comparison shows, what its scores are, and whom it leaves out."""
     return {
         one.title: " ".join(
-            [summary(one.rows), *([f"Scores: {one.scores.basis}."] if one.scores.basis else []), *left_out(one.scores)]
+            [summary(one.rows), *([f"Scores: {one.scores.basis}."] if one.scores.basis else []), *one.notes]
         )
         for one in compared
     }

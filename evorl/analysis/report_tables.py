@@ -73,6 +73,16 @@ def world_tables(part: WorldReport) -> dict[str, Text]:
     return tables | {RUNS: format_rows(run_rows(part.groups, part.pending))}
 
 
+def population_tables(part: WorldReport) -> dict[str, Text]:
+    """The tables of the populations of a world, by heading: individuals, and the work of those with jobs."""
+    people: dict[str, Text] = {
+        population_title(title, log): format_rows(sampled_rows(log))
+        for title, log in part.populations.items()
+        if log.table_rows
+    }
+    return people | {f"{title}: {WORK.lower()}": format_rows(work_rows(log)) for title, log in part.work.items()}
+
+
 def population_title(title: str, log: PopulationLog) -> str:
     """Return the heading of a table of individuals."""
     if len(log.names) > 1:
@@ -92,14 +102,7 @@ def _limits(one: Comparison) -> float | None:
 def _markdown(content: Content) -> str:
     chapters = {"All worlds": joint_tables(content)} if content.joint else {}
     for part in content.worlds:
-        tables = world_tables(part)
-        tables |= {
-            population_title(title, log): format_rows(sampled_rows(log))
-            for title, log in part.populations.items()
-            if log.table_rows
-        }
-        tables |= {f"{title}: {WORK.lower()}": format_rows(work_rows(log)) for title, log in part.work.items()}
-        chapters[part.name] = tables
+        chapters[part.name] = world_tables(part) | population_tables(part)
     return "\n".join(
         f"# {name}\n\n" + "\n".join(f"## {title}\n\n{to_markdown(rows)}" for title, rows in tables.items())
         for name, tables in chapters.items()
@@ -107,7 +110,7 @@ def _markdown(content: Content) -> str:
 
 
 def _latex(content: Content) -> dict[str, bytes]:
-    """A file for each table: groups, comparisons, importance and runs of each world, and comparisons of all worlds."""
+    """A file for each table of ``table.md``."""
     files: dict[str, tuple[str, Text]] = {
         f"all_worlds.{SHORT[one.scores.at]}": (one.title, comparison_text(one.rows)) for one in content.joint
     }
@@ -116,4 +119,6 @@ def _latex(content: Content) -> dict[str, bytes]:
         short |= {one.title: SHORT[one.scores.at] for one in part.comparisons}
         for title, rows in world_tables(part).items():
             files[part.stem + short[title]] = (f"{part.name}: {title}", rows)
+        for title, rows in population_tables(part).items():
+            files[part.stem + re.sub(r"\W+", "_", title.lower()).strip("_")] = (f"{part.name}: {title}", rows)
     return {f"{name}.tex": to_latex(rows, re.sub(r"\s+", " ", title)).encode() for name, (title, rows) in files.items()}

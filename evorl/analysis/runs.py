@@ -15,6 +15,7 @@ import numpy as np
 
 from evorl.analysis.statistics import Floats
 from evorl.record import failure
+from evorl.record.provenance import POLICY_ONLY
 from evorl.util.errors import BadRequest
 
 State = Literal["finished", "running", "interrupted", "failed", "not begun"]
@@ -70,7 +71,7 @@ def find_runs(places: Sequence[Path]) -> list[Path]:
     found = {directory.resolve(): directory for place in places for directory in _runs_below(place)}
     if not found:
         names = ", ".join(map(str, places))
-        raise BadRequest(f"no run in {names or 'no directory'}: a run holds .hydra/config.yaml")
+        raise BadRequest(f"no run in {names or 'no directory'}: a run holds .hydra/config.yaml and records")
     return list(found.values())
 
 
@@ -156,7 +157,8 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _runs_below(place: Path) -> Iterator[Path]:
     for root, folders, _ in os.walk(place):
         if (Path(root) / ".hydra" / "config.yaml").is_file():
-            yield Path(root)
+            if not (Path(root) / POLICY_ONLY).is_file():  # a kept policy has no records
+                yield Path(root)
             folders.clear()  # do not search inside a run
         folders[:] = sorted((name for name in folders if not name.startswith(".")), key=_natural)
 

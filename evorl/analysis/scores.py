@@ -46,6 +46,8 @@ class Scores:
     """Values that distinguish each group."""
     values: Sequence[Sequence[Sequence[float]]]
     """[G][K] lists of scores, one of each run; empty where a group has no run."""
+    lacking: Sequence[Sequence[int]]
+    """[G][K] numbers of runs that had no score yet at the limit; without them the others' scores would mislead."""
     worlds: Sequence[str]
     basis: str = ""
     """What the scales of several worlds are, in words."""
@@ -67,11 +69,12 @@ def world_scores(world: str, groups: Sequence[Group], targets: Targets) -> Itera
     """Yield the scores of groups on one world, at the end, at equal steps and at equal time, where they are known."""
     known = scale(world, [run for group in groups for run in group.runs], targets)
     for at in get_args(At):
-        limit, values = _taken(groups, at)
+        limit, values, lacking = _taken(groups, at)
         if any(values):
             yield Scores(
                 at=at, limits={} if limit is None else {world: limit}, scales={} if known is None else {world: known},
-                groups=[group.values for group in groups], values=[[one] for one in values], worlds=[world],
+                groups=[group.values for group in groups], values=[[one] for one in values],
+                lacking=[[one] for one in lacking], worlds=[world],
             )  # fmt: skip
 
 
@@ -93,14 +96,17 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
     for at in get_args(At):
         limits: dict[str, float] = {}
         found: dict[str, dict[str, list[float]]] = {}
+        without: dict[str, dict[str, int]] = {}
         for world, groups in by_world.items():
-            limit, taken = _taken(groups, at)
+            limit, taken, lacking = _taken(groups, at)
             limits |= {} if limit is None else {world: limit}
             on = [_on_scale(one, scales[world]) for one in taken]
-            found[world] = dict(zip([repr(group.values) for group in groups], on, strict=True))
+            names = [repr(group.values) for group in groups]
+            found[world], without[world] = dict(zip(names, on, strict=True)), dict(zip(names, lacking, strict=True))
         yield Scores(
             at=at, limits=limits, scales=scales, groups=list(named.values()), worlds=list(members), basis=basis,
             values=[[found[world].get(name, []) for world in members] for name in named],
+            lacking=[[without[world].get(name, 0) for world in members] for name in named],
         )  # fmt: skip
 
 
@@ -138,19 +144,20 @@ def title(scores: Scores) -> str:
     return f"at equal {'steps' if scores.at == 'steps' else 'time'}: {', '.join(places)} {unit}"
 
 
-def _taken(groups: Sequence[Group], at: At) -> tuple[float | None, list[list[float]]]:
-    """Where the scores of the groups were taken, and those of each group."""
+def _taken(groups: Sequence[Group], at: At) -> tuple[float | None, list[list[float]], list[int]]:
+    """Where the scores of the groups were taken, those of each group, and how many of its runs had none yet."""
     if at == "end":
         measured = [[summary_metrics(run).get("fitness") for run in group.runs] for group in groups]
-        return None, [[one for one in several if one is not None] for several in measured]
+        return None, [[one for one in several if one is not None] for several in measured], [0] * len(groups)
     runs = [run for group in groups for run in group.runs]
     metric = next((name for name in CURVES if any(name in run.series for run in runs)), None)
     curves = [[run.series[metric] for run in group.runs if metric in run.series] for group in groups] if metric else []
     if not curves:
-        return None, [[] for _ in groups]
+        return None, [[] for _ in groups], [0] * len(groups)
     limit = min(float((one.steps if at == "steps" else one.seconds).max()) for several in curves for one in several)
     taken = [[last_value(one, at, limit) for one in several] for several in curves]
-    return limit, [[value for value in several if value is not None] for several in taken]
+    lacking = [several.count(None) for several in taken]
+    return limit, [[value for value in several if value is not None] for several in taken], lacking
 
 
 def last_value(series: Series, at: At, limit: float) -> float | None:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.config import read_run_config
-from evorl.jobs.job import POLICY_ONLY, config_yaml
+from evorl.jobs.job import config_yaml
 from evorl.record import checkpoint, provenance
+from evorl.record.provenance import POLICY_ONLY
 from evorl.rl.core import inherited
 from evorl.util import files
 from evorl.util.types import StateDict

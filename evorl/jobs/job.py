@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from evorl.cli import config
 from evorl.cli.overrides import parse
+from evorl.record.provenance import POLICY_ONLY
 from evorl.util.errors import BadRequest
 from evorl.util.files import replace
 from evorl.util.typed import typed
@@ -116,10 +117,6 @@ def _started(directory: Path, data: dict[str, Any], experiment: Experiment, sour
             _write_config(directory, data)
             print(directory, flush=True)
             yield directory, None
-
-
-POLICY_ONLY = "evaluation.json"
-"""The file of a directory that holds a policy alone (exported.py)."""
 
 
 def check_resumable(directory: Path) -> None:

@@ -19,6 +19,8 @@ _PACKAGES = (
     *("torch", "numpy", "gymnasium", "hydra-core", "omegaconf", "ray", "pyzmq", "msgspec", "safetensors"),
     *("mujoco", "ale-py", "box2d", "wandb", "tensorboard"),
 )
+POLICY_ONLY = "evaluation.json"
+"""Where a directory that holds a policy alone has what was told of it and where (evorl/jobs/exported.py)."""
 _GIT_TIMEOUT_S = 5.0  # usually it takes a hundredth of a second, on a busy machine it has taken more than a half
 
 

@@ -63,6 +63,7 @@ def test_results_config_and_statistics() -> None:
     assert "individuals" not in found
     statistics = {(found["statistics"][name][0]) for name in ("world", "at")}
     assert statistics == {"w", "end"}
+    assert found["statistics"]["verdict"][0] == "highest"
     assert {*found["statistics"]["statistic"]} == {"IQM", "median", "mean", "P(first better)"}
 
 
@@ -71,7 +72,7 @@ def test_individuals_of_a_population(tmp_path: Path) -> None:
     (tmp_path / ".hydra" / "config.yaml").write_text("mdp:\n  _target_: x.Pong\n")
     line = {
         "id": 3, "parents": [1], "role": "child", "birth": 0, "genes": {"rl.lr": 0.1, "rl": "ppo", "rl.x": True},
-        "objectives": {"fitness": 2.5}, "results": {"win": None}, "step": 40,
+        "objectives": {"fitness": 2.5}, "results": {"win": None}, "step": 40, "cost": 7, "seconds": 1.5,
     }  # fmt: skip
     (tmp_path / "population.jsonl").write_text(json.dumps(line) + "\n")
     found = long_tables({"w": [read_run(tmp_path)]}, [])["individuals"]
@@ -83,6 +84,8 @@ def test_individuals_of_a_population(tmp_path: Path) -> None:
         (3, "gene", "rl", None, "ppo"),
         (3, "gene", "rl.x", None, "True"),
     ]
+    life = {name: found[name][0] for name in ("parents", "role", "birth", "cost", "seconds")}
+    assert life == {"parents": "1", "role": "child", "birth": 0, "cost": 7, "seconds": 1.5}
 
 
 def test_jobs_of_the_workers(tmp_path: Path) -> None:

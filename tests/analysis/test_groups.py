@@ -101,7 +101,15 @@ def test_a_whole_group_that_is_not_there() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "null"), (True, "true"), (1e-5, "1e-05"), ([1, 2.5], "[1,2.5]"), ("rule", "rule"), (MISSING, "–")],
+    [
+        (None, "null"),
+        (True, "true"),
+        (1e-5, "1e-05"),
+        (0.00012345671, "0.00012345671"),
+        ([1, 2.5], "[1,2.5]"),
+        ("rule", "rule"),
+        (MISSING, "–"),
+    ],
 )
 def test_values_are_shown_as_on_the_command_line(value: Any, text: str) -> None:
     assert format_value(value) == text

@@ -13,6 +13,7 @@ import pytest
 
 from evorl.analysis.runs import find_runs, flatten, read_run
 from evorl.record.checkpoint import lock
+from evorl.record.provenance import POLICY_ONLY
 from evorl.util.errors import BadRequest
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +132,17 @@ def test_runs_are_found_below_and_once_and_in_the_order_of_jobs(tmp_path: Path) 
 def test_a_place_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="no run in"):
         find_runs([tmp_path])
+
+
+def test_a_kept_policy_is_no_run(tmp_path: Path) -> None:
+    """It has a config, as a run has, and no records: ``evorl.report benchmarks/PAPER`` would show runs of nothing."""
+    for name in ("run", "policies/ppo"):
+        (tmp_path / name / ".hydra").mkdir(parents=True)
+        (tmp_path / name / ".hydra" / "config.yaml").write_text("seed: 1\n")
+    (tmp_path / "policies" / "ppo" / POLICY_ONLY).write_text("{}")
+    assert find_runs([tmp_path]) == [tmp_path / "run"]
+    with pytest.raises(BadRequest, match="no run in"):
+        find_runs([tmp_path / "policies"])
 
 
 def test_flatten() -> None:

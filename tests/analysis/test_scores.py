@@ -92,6 +92,27 @@ def test_a_group_that_misses_a_world_is_named_and_not_compared() -> None:
     assert list(joint_scores({"one": members["one"]}, None)) == []
 
 
+def test_a_group_with_a_run_without_an_early_score_is_not_compared_there() -> None:
+    """Six runs beside six, of which two bad ones are slow: without them the other four would look better."""
+    quick = [run("w", "ppo", seed, 5.0 + seed, (10, 1.0, 1.0), (20, 2.0, 5.0 + seed)) for seed in range(6)]
+    slow = [run("w", "a2c", seed, 0.0, (20, 30.0, 0.0)) for seed in range(2)]
+    good = [run("w", "a2c", seed, 90.0, (10, 1.0, 1.0), (20, 2.0, 90.0 + seed)) for seed in range(2, 6)]
+    third = [run("w", "td3", seed, 1.0, (10, 1.0, 1.0), (20, 2.0, 1.0 - seed)) for seed in range(6)]
+    found = comparisons("w", world_scores("w", group_runs([*quick, *slow, *good]), None))
+    assert [one.scores.at for one in found] == ["end", "steps"]
+    assert [*found[0].notes] == ["Nothing is compared at equal time: 2 seconds: 2 of all runs had no score by then."]
+    found = comparisons("w", world_scores("w", group_runs([*quick, *slow, *good, *third]), None))
+    at_time = next(one for one in found if one.scores.at == "seconds")
+    assert [row["rl"] for row in at_time.rows] == ["ppo", "td3"]
+    assert [*at_time.notes] == ["rl=a2c is not compared: 2 of its 6 runs had no score by then."]
+
+
+def test_a_group_of_one_run_is_named() -> None:
+    (only,) = worlds(one={"ppo": [5.0, 10.0], "a2c": [0.0, 1.0], "td3": [1.0]}).values()
+    (told,) = comparisons("one", world_scores("one", only, None))
+    assert [*told.notes] == ["rl=td3 is not compared: it has fewer than two runs."]
+
+
 def test_settings_that_follow_from_the_world_do_not_separate_groups() -> None:
     """A learning rate that each world has its own of is no reason to call the algorithms of two worlds different."""
     members = {

@@ -4,7 +4,8 @@
 function drawParallel(figure) {
   const {axes, lines} = JSON.parse(figure.querySelector("script.sweep").textContent);
   const place = figure.querySelector("div");
-  const [width, height, top, bottom, left, right] = [place.clientWidth || 800, place.clientHeight || 320, 70, 36, 70, 60];
+  const [width, height, top, bottom, right] = [place.clientWidth || 800, place.clientHeight || 320, 70, 36, 60];
+  const left = Math.max(70, 12 + 8 * Math.max(...axes[0].ticks.map(([text]) => text.length)));  // room for its numbers
   const x = k => left + k * (width - left - right) / (axes.length - 1);
   const y = share => top + (1 - share) * (height - top - bottom);
   const element = (name, of, facts, text = "") => {
