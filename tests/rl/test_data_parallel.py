@@ -69,11 +69,18 @@ def learned(case: str, learners: int) -> tuple[dict[str, Any], dict[str, float]]
 
 
 def check_case(case: str) -> None:
-    """Up to the order of sums: weights and moments within 1e-5, a step of Adam being 1e-3; statistics within 1e-4."""
+    """Up to the order of sums: weights and moments within 1e-5, a step of Adam being 1e-3; statistics within 1e-4.
+
+    A clip fraction counts the decisions whose ratio is above a threshold. That of V-trace is 1, which decisions of the
+    newest policy have but for the last bits, so one of 48 may count here and not there.
+    """
     (one, metrics), (several, others) = learned(case, 1), learned(case, N[case])
     assert metrics.keys() == others.keys()
+    counts = case.startswith("vtrace")
     for name, x in metrics.items():
-        assert others[name] == pytest.approx(x, rel=1e-4, abs=1e-6), name
+        assert others[name] == pytest.approx(
+            x, rel=1e-4, abs=1.01 / 48 if counts and "clip_fraction" in name else 1e-6
+        ), name
     for name, tensor in one.items():
         assert torch.allclose(several[name], tensor, rtol=1e-4, atol=1e-5), name
 
