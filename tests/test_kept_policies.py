@@ -19,7 +19,7 @@ POLICIES = sorted(PROGRAMS.glob("*/results/policies/*"))
 
 PAGES = (
     "aes_rl/results/performance", "aes_rl/results/rules", "elite_replay/results/elite",
-    "elite_replay/results/correction", "lamarckian/results/sampling",
+    "elite_replay/results/correction", "elite_replay/results/dqn", "lamarckian/results/sampling",
 )  # fmt: skip
 
 
