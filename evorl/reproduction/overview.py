@@ -16,11 +16,11 @@ INTRODUCTION = """\
 
 A row is a table, a figure or a claim of a paper, or one of our own [baselines](suite/README.md). **Reproduced** means
 that the published size was run, **scaled** a smaller one (`profile=ci`), **not run** neither; a result may still differ
-from the claim, so both are shown. Numbers in brackets and after ± are 95 % intervals, those in parentheses are of each
-seed. Core hours are measured where a result has them (wall time of the jobs, also of a busy machine), else estimated
-(about).
+from the claim, so both are shown. Numbers in brackets and after ± are 95 % intervals, those in parentheses are of
+each seed; numbers without either are of one run, or of times. Core hours are measured where a result has them (wall
+time of the jobs, also of a busy machine), else estimated (about).
 
-    make setup
+    make setup peers       # peers: the other libraries, which some rows run beside ours
     .venv/bin/python -m evorl.reproduce                                   # this list
     .venv/bin/python -m evorl.reproduce elite_replay/elite profile=ci     # rebuild a row
 
