@@ -62,6 +62,8 @@ def command(words: Sequence[str]) -> None:
     if "--help" in flags:
         print((__doc__ or "").strip())
     elif "--page" in flags:
+        if len(words) > 1:
+            raise BadRequest("--page stands alone: it writes benchmarks/README.md and does nothing else")
         overview.write()
         print(overview.PAGE)
     elif "--check" in flags:

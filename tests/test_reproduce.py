@@ -100,6 +100,7 @@ def test_the_list_tells_the_size_that_was_run(monkeypatch: pytest.MonkeyPatch) -
         (["marvin/walk", "profile=papre"], "profile: 'papre' is none of ci, paper; did you mean paper?"),
         (["marvin/walk", "seed=1"], "profile: choose one: ci, paper"),
         (["marvin/walk", "profile=ci", "--drwa"], "--drwa is no flag; did you mean --draw?"),
+        (["--check", "--page"], "--page stands alone: it writes benchmarks/README.md and does nothing else"),
         (["marvin/walk", "profile=ci", "ec.sigma=1"],
          "ec.sigma=1 changes what is measured; say where runs and result go: runs=DIR out=DIR"),
         (["marvin/walk", "profile=ci", "run=here"], "run: unknown key; did you mean runs?"),
