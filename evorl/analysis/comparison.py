@@ -23,6 +23,7 @@ from evorl.analysis.aggregates import (
     stratified_p_value,
 )
 from evorl.analysis.groups import format_value
+from evorl.analysis.notes import count
 from evorl.analysis.scores import Scores, title
 from evorl.analysis.statistics import Floats
 from evorl.analysis.tables import Row, format_number
@@ -105,7 +106,7 @@ def left_out(scores: Scores) -> list[str]:
         elif few and len(scores.worlds) > 1:
             told.append(f"{name} is not compared over all worlds: fewer than two runs on {', '.join(few)}.")
         elif few:
-            told.append(f"{name} is not compared: it has fewer than two runs.")
+            told.append(f"{name} is not compared: fewer than two of its runs have a score.")
     more = [f"And {len(told) - MOST_NAMES} more groups are not compared."] if len(told) > MOST_NAMES else []
     return [*told[:MOST_NAMES], *more]
 
@@ -113,9 +114,7 @@ def left_out(scores: Scores) -> list[str]:
 def _not_made(scores: Scores) -> list[str]:
     """Say why scores at equal steps or time could not be compared."""
     lacking = sum(map(sum, scores.lacking))
-    if not lacking:
-        return []
-    return [f"Nothing is compared {title(scores)}: {lacking} of all runs had no score by then."]
+    return [f"Not compared {title(scores)}, when {count(lacking, 'run')} had no score yet."] if lacking else []
 
 
 def comparison_text(rows: Sequence[Row]) -> list[dict[str, str]]:

@@ -100,7 +100,7 @@ def test_a_group_with_a_run_without_an_early_score_is_not_compared_there() -> No
     third = [run("w", "td3", seed, 1.0, (10, 1.0, 1.0), (20, 2.0, 1.0 - seed)) for seed in range(6)]
     found = comparisons("w", world_scores("w", group_runs([*quick, *slow, *good]), None))
     assert [one.scores.at for one in found] == ["end", "steps"]
-    assert [*found[0].notes] == ["Nothing is compared at equal time: 2 seconds: 2 of all runs had no score by then."]
+    assert [*found[0].notes] == ["Not compared at equal time: 2 seconds, when 2 runs had no score yet."]
     found = comparisons("w", world_scores("w", group_runs([*quick, *slow, *good, *third]), None))
     at_time = next(one for one in found if one.scores.at == "seconds")
     assert [row["rl"] for row in at_time.rows] == ["ppo", "td3"]
@@ -110,7 +110,7 @@ def test_a_group_with_a_run_without_an_early_score_is_not_compared_there() -> No
 def test_a_group_of_one_run_is_named() -> None:
     (only,) = worlds(one={"ppo": [5.0, 10.0], "a2c": [0.0, 1.0], "td3": [1.0]}).values()
     (told,) = comparisons("one", world_scores("one", only, None))
-    assert [*told.notes] == ["rl=td3 is not compared: it has fewer than two runs."]
+    assert [*told.notes] == ["rl=td3 is not compared: fewer than two of its runs have a score."]
 
 
 def test_settings_that_follow_from_the_world_do_not_separate_groups() -> None:

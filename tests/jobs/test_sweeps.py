@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import time
 from pathlib import Path
@@ -125,14 +124,16 @@ def test_each_job_is_a_run_of_wandb(tmp_path: Path) -> None:
     words = (*QUICK, "mdp=cartpole", "seed=1,2", "budget.steps=300", "record.wandb=offline", "record.group=the-twins")
     sweep = start("--multirun", *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
     assert sweep.wait(200) == 0, (tmp_path / "err").read_text()
+
+    def notes() -> list[list[Path]]:
+        return [[*(tmp_path / "sweep" / job).glob("wandb/offline-run-*/*.wandb")] for job in "01"]
+
     late = time.monotonic() + 90  # on a busy machine W&B goes on in the background after the end of a run
-    while True:
-        notes = [[*(tmp_path / "sweep" / job).glob("wandb/offline-run-*/*.wandb")] for job in "01"]
-        if all(b"the-twins" in file.read_bytes() for found in notes for file in found or [Path(os.devnull)]):
-            break
+    while not all(found and b"the-twins" in found[0].read_bytes() for found in notes()):
         assert time.monotonic() < late
         time.sleep(0.2)
-    assert [len(found) for found in notes] == [1, 1] and notes[0][0].name != notes[1][0].name
+    first, second = notes()
+    assert len(first) == len(second) == 1 and first[0].name != second[0].name
 
 
 def test_its_report_knows_every_job(ended: Sweep, tmp_path: Path) -> None:
