@@ -135,6 +135,17 @@ def test_both_ends_of_a_front_are_evaluated_again_and_filmed(tmp_path: Path) -> 
         assert (one["seed"], one["return_mean"]) == (other["seed"], other["return_mean"])
 
 
+def test_the_best_member_of_a_search_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.lamarckian import pbt
+    from evorl.reproduction.table import Policy
+
+    monkeypatch.setattr(pbt, "judge", lambda run, words, film: ({"seed": 3, "return_mean": 12.5}, None))
+    policies, (told,) = pbt.best_member(tmp_path)
+    assert policies == {"pbt_pong": Policy(tmp_path, ("individual=best",))}
+    assert told.rows == [["pbt_pong", "3", "12.50"]]
+    assert pbt.best_member(tmp_path / "none") == ({}, [])  # measured before searches left their runs
+
+
 def test_rates_are_those_between_the_first_and_the_last_result() -> None:
     from benchmarks.lamarckian.pbt import rate, row
 

@@ -168,7 +168,6 @@ def contest(size: Size, seed: int, given: Given) -> dict[str, Any]:
         theirs, versions = peer(size, seed)
     return {
         "seed": seed, OUR_NAME: own, PEER_NAME: theirs, "peers": versions, "load": load, "compiler": round(compiled),
-        "run": str(given.folder),
     }  # fmt: skip
 
 
@@ -186,8 +185,7 @@ def analyse(there: Found) -> Analysis | None:
     if not runs:
         return None
     size = SIZES[there.profile]
-    kept = Policy(Path(runs[0]["run"]), ("individual=best",))
-    judged, _ = judge(*kept, film=False)
+    policies, also = best_member(there.folder / next(iter(there.measured)))
     header = [
         f"PBT + PPO, population {size.population}", "steps per second", "evorl's over it",
         f"seconds to fitness {FITNESS}", "over evorl's", "best fitness", "training steps",
@@ -195,13 +193,8 @@ def analyse(there: Found) -> Analysis | None:
     return Analysis(
         header=header,
         rows=table(runs),
-        also=[
-            Rows(
-                ("policy of the best member", "seed", "return on other games"),
-                [["pbt_pong", f"{judged['seed']}", f"{judged['return_mean']:.2f}"]],
-            )
-        ],
-        policies={"pbt_pong": kept},
+        also=also,
+        policies=policies,
         facts={
             "compiler, before the clock": f"{runs[0]['compiler']} s",
             "load before each seed": ", ".join(str(one["load"]) for one in runs),
@@ -213,6 +206,16 @@ def analyse(there: Found) -> Analysis | None:
             "runs": [{name: one[name] for name in ("seed", OUR_NAME, PEER_NAME)} for one in runs],
         },
     )
+
+
+def best_member(search: Path) -> tuple[dict[str, Policy], list[Rows]]:
+    """The policy of the best member of the search in a directory, and a table of it; nothing of one that left no run."""
+    if not search.is_dir():
+        return {}, []
+    kept = Policy(search, ("individual=best",))
+    judged, _ = judge(*kept, film=False)
+    shown = ["pbt_pong", f"{judged['seed']}", f"{judged['return_mean']:.2f}"]
+    return {shown[0]: kept}, [Rows(("policy of the best member", "seed", "return on other games"), [shown])]
 
 
 def measured(data: Mapping[str, Any]) -> str:

@@ -55,7 +55,7 @@ def reproduce(table: Table, asked: Asked) -> None:
         check_words(size.parts, asked.also)
     facts = pages.machine(asked.command)
     complete = [asked.draw or part.carry_out(asked.runs, asked.also) for part in size.parts]
-    found = Found(asked.profile, runs_of(asked.runs, size.parts), measured_of(asked.runs, size.parts))
+    found = Found(asked.profile, runs_of(asked.runs, size.parts), measured_of(asked.runs, size.parts), asked.runs)
     told = table.analyse(found)
     if told is not None:
         made_of = fingerprint(size.parts, asked)

@@ -33,6 +33,8 @@ class Found(NamedTuple):
     """Of all sweeps, finished or not."""
     measured: Mapping[str, Any]
     """Answers of the measurements, by name."""
+    folder: Path = Path()
+    """Where sweeps and measurements have their folders, by name."""
 
 
 class Picture(NamedTuple):
