@@ -209,7 +209,7 @@ def analyse(there: Found) -> Analysis | None:
 
 
 def best_member(search: Path) -> tuple[dict[str, Policy], list[Rows]]:
-    """The policy of the best member of the search in a directory, and a table of it; nothing of one that left no run."""
+    """The policy of the best member of the search in a directory, and a table of it; nothing if there is no run."""
     if not search.is_dir():
         return {}, []
     kept = Policy(search, ("individual=best",))
