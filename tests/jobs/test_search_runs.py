@@ -179,7 +179,7 @@ def test_its_report_shows_every_job_and_what_was_searched(bred: Sweep, tmp_path:
         rows = {Path(row["run"]).name: row for row in csv.DictReader(file)}
     for row in told(bred.directory):
         shown = rows[row["job"]]
-        assert (shown["state"], shown["rl.lr"]) == ("finished", f"{row['genes']['rl.lr']:g}")
+        assert (shown["state"], float(shown["rl.lr"])) == ("finished", row["genes"]["rl.lr"])
         assert shown["init"] == (str(row["parents"][0]) if row["parents"] else "null")
     pictures = {f"population_{name}.png" for name in ("fitness", "genes", "family")}
     assert pictures <= {path.name for path in (tmp_path / "report").iterdir()}
