@@ -54,14 +54,14 @@ class Request:
     csv: bool = False
     """All numbers in long form: metrics.csv, results.csv, config.csv, individuals.csv, jobs.csv, statistics.csv."""
     parquet: bool = False
-    """The same as parquet; needs the extra parquet."""
+    """The same as parquet, and the tables of the page; needs the extra parquet."""
     latex: bool = False
     """The tables in LaTeX (booktabs), one file each."""
     live: bool = False
     """Serve the page on this machine while the runs go on, until Ctrl-C; nothing is written."""
     wandb: Literal["report"] | None = None
-    """report: also as a W&B report, with the runs that it shows. TABLE.json of a reproduced table may be named beside
-    runs, or alone. Without a server wandb_report.json keeps it, and the same command sends it."""
+    """report: also as a W&B report, with the runs that it shows. A reproduced table (PAPER/TABLE or its JSON file) may
+    be named beside runs, or alone. Without a server wandb_report.json keeps it, and the same command sends it."""
     project: str | None = None
     """W&B project of the report; null takes that of the runs."""
 

@@ -37,7 +37,7 @@ from types import FrameType
 
 from evorl.cli import config
 from evorl.cli.overrides import TUNED
-from evorl.reproduction import affected, check, overview, papers
+from evorl.reproduction import affected, check, overview, pages, papers
 from evorl.reproduction.loop import Asked, check_words, reproduce
 from evorl.reproduction.parts import ROOT, Sweep, settings
 from evorl.reproduction.table import Table
@@ -121,7 +121,8 @@ def checked(names: Sequence[str], words: Sequence[str], flags: set[str]) -> None
     for name, table in tables.items():
         out = Path(given.get("out", papers.results(name)))
         found = dict(check.check(name, table, places[name], out, also, files))
-        print("\n".join([name, "", *check.report(found), ""]), flush=True)
+        kept = pages.read(out, name.rpartition("/")[2])
+        print("\n".join([name, "", *check.report(found, kept), ""]), flush=True)
         differ |= any(one.differs for one in found.values())
     if differ:
         raise SystemExit(1)

@@ -157,6 +157,19 @@ def verdicts(table: Table, runs: Path, out: Path, *words: Any) -> dict[str, chec
     return dict(check.check("test/small", table, runs, out, *words))
 
 
+def test_other_bits_on_a_processor_with_other_instructions_are_explained(result: Path) -> None:
+    kept, here = pages.read(result, "small"), check.provenance.kernels()
+    assert kept is not None and here == pages.machine("")["kernels"]
+    same, other = ({"ppo": check.Verdict(2, words)} for words in (check.SAME_BITS, "undecided (p = 0.5)"))
+    unknown = check.report(other, kept)
+    kept["machine"]["kernels"] = here
+    assert check.report(other, kept) == unknown
+    kept["machine"]["kernels"] = "MMX"
+    why = f"PyTorch's kernels used MMX for the result and use {here} here, which round differently."
+    assert check.report(other, kept) == [*unknown, "", why]
+    assert why not in check.report(same, kept)
+
+
 def test_runs_made_again_have_the_same_bits(result: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_run", lambda command: forked.evorl("run", *command[3:], cwd=tmp_path).returncode)
     assert verdicts(TABLE, tmp_path / "again", result) == {"PPO": check.Verdict(2, check.SAME_BITS)}

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from test_evaluate import evaluate  # noqa: F401
 
 from evorl.record import provenance
@@ -20,6 +19,7 @@ POLICIES = sorted(PROGRAMS.glob("*/results/policies/*"))
 PAGES = (
     "aes_rl/results/performance", "aes_rl/results/rules", "elite_replay/results/elite",
     "elite_replay/results/correction", "elite_replay/results/dqn", "lamarckian/results/sampling",
+    "lamarckian/results/pbt",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def test_a_kept_policy_has_the_bits_that_it_had(place: Path, evaluate: Any) -> N
     found = {**evaluate(f"run={place}"), "run": kept["run"]}
     versions = provenance.versions()
     here = {name: versions[name] for name in ("python", "torch", "numpy", "gymnasium")}
-    here |= {"cpu": provenance.machine()["cpu"], "kernels": torch.backends.cpu.get_cpu_capability()}
+    here |= {"cpu": provenance.machine()["cpu"], "kernels": provenance.kernels()}
     kept.pop("individual", None)
     if here == made:
         assert found == kept

@@ -84,17 +84,35 @@ def test_controls_change_the_curves(page: Any, report: Path) -> None:
     assert drawn(page) == linear
 
 
-def test_a_drag_zooms_and_a_double_click_shows_all_again(page: Any, report: Path) -> None:
-    page.goto(f"file://{report}")
-    whole = drawn(page)
+def zoom(page: Any) -> None:
+    """Choose a part of the first chart."""
     box = page.locator(".chart .u-over").first.bounding_box()
     page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
     page.mouse.down()
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 22, steps=4)
     page.mouse.up()
-    assert drawn(page) != whole
+
+
+def show_all(page: Any) -> None:
+    box = page.locator(".chart .u-over").first.bounding_box()
     page.mouse.dblclick(box["x"] + 0.5 * box["width"], box["y"] + 20)
+
+
+def test_a_drag_zooms_and_a_double_click_shows_all_again(page: Any, report: Path) -> None:
+    page.goto(f"file://{report}")
+    whole = drawn(page)
+    zoom(page)
+    zoomed = drawn(page)
+    assert zoomed != whole
+    page.uncheck("input[name=runs]")
+    page.check("input[name=runs]")
+    assert drawn(page) == zoomed  # what is drawn anew stays zoomed
+    show_all(page)
     assert drawn(page) == whole
+    zoom(page)
+    page.select_option("select[name=x]", "seconds")
+    page.select_option("select[name=x]", "steps")
+    assert drawn(page) == whole  # another axis shows all
 
 
 def test_names_hide_their_curves_and_stand_alone(page: Any, report: Path) -> None:
@@ -136,7 +154,11 @@ def test_a_range_of_a_key_fades_the_other_groups(page: Any, report: Path) -> Non
     page.mouse.move(across, box["y"] + box["height"] / 2, steps=4)
     page.mouse.up()
     assert faded.count() == 4
-    page.mouse.click(across, box["y"] + box["height"] / 3)
+    page.set_viewport_size({"width": 1100, "height": 2600})
+    drawn(page)
+    assert faded.count() == 4  # drawn anew
+    box = page.locator(".parallel .grip").first.bounding_box()
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 3)
     assert faded.count() == 0
 
 
@@ -166,12 +188,17 @@ def test_a_live_page_follows_its_runs_until_ctrl_c(page: Any, tmp_path: Path) ->
             page.goto(url)
             old = drawn(page)
             page.locator("button[data-group]").first.click()
+            zoom(page)
+            page.locator("details summary").first.click()
             assert "7,000" not in page.inner_text("header")
             with (sweep / "2" / "metrics.jsonl").open("a") as file:
                 file.write("00}\n" + json.dumps({"step": 7000, "time": 7.0, "train/return": 90.0}) + "\n")
             page.locator("header", has_text="7,000").wait_for()
             assert page.locator("button[data-group]").first.get_attribute("aria-pressed") == "false"  # choices stay
-            assert drawn(page) != old
+            assert page.locator("details").first.get_attribute("open") is not None
+            zoomed = drawn(page)
+            show_all(page)
+            assert drawn(page) not in (zoomed, old)
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 130

@@ -113,6 +113,16 @@ A note.
     assert "torch" not in measured
 
 
+def test_a_table_by_its_name(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert main(["marvin/cartpole", "wandb=report", f"out={tmp_path / 'out'}"]) == 0
+    found = json.loads((tmp_path / "out" / "wandb_report.json").read_text())
+    check_schema(found)
+    assert found["displayName"] == read_result(ROOT / "benchmarks" / "marvin" / "results" / "cartpole.json")["title"]
+    assert main(["marvin/cartpole"]) == 2
+    assert "marvin/cartpole is no run directory; results of" in capsys.readouterr().err
+
+
 def test_runs_and_a_table(tmp_path: Path, sweep: Path, result: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     out = tmp_path / "out"

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +25,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from benchmarks.speed.common import OURS, PEERS, ROOT, rows, start
+from benchmarks.speed.common import PEERS, rows, start, start_run
 from evorl.cli.config import experiment_of_words
 from evorl.cluster.local import Local
 from evorl.reproduction.judging import judge
@@ -76,7 +75,7 @@ def ours(size: Size, seed: int, place: Path) -> list[Result]:
     ]  # fmt: skip
     shutil.rmtree(place, ignore_errors=True)  # of a measurement that was stopped
     began = time.perf_counter()
-    process = subprocess.Popen([OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+    process = start_run(words)
     found: list[Result] = []
     try:
         steps, best = 0, 0.0

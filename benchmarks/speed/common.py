@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -60,14 +61,33 @@ def say(what: Any) -> None:
 
 
 def start(python: Path, program: str, *words: str, path: Path = ROOT, **options: Any) -> subprocess.Popen[str]:
-    """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``."""
+    """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``.
+
+    It is killed when this one ends for any reason.
+    """
     environment = {**os.environ, "PYTHONPATH": str(path), "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore"}
     command = [str(python), str(HERE / program), *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT, **options)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT, preexec_fn=_with_parent(), **options
+    )
+
+
+def start_run(words: Sequence[str]) -> subprocess.Popen[bytes]:
+    """``evorl.run`` with these words, whose output nobody reads. It is killed when this program ends for any reason."""
+    return subprocess.Popen(
+        [OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL, preexec_fn=_with_parent()
+    )
+
+
+def _with_parent() -> Callable[[], None]:
+    """What a child does first, so that it does not outlive this program."""
+    from evorl.cluster.processes.fork import die_with_parent  # here, since programs of the peers' environment lack it
+
+    return partial(die_with_parent, os.getpid())
 
 
 def answer(python: Path, program: str, *words: str) -> Any:
-    """The last line of JSON that a program says. It does not outlive this one; SystemExit tells that it failed."""
+    """The last line of JSON that a program says; SystemExit tells that it failed."""
     with start(python, program, *words) as process:
         try:
             out, _ = process.communicate()

@@ -18,7 +18,6 @@ steps) counts with the time until then, a lower bound marked by >=; there is no 
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from typing import Any
 
 from common import (
     CLEANRL,
-    OURS,
     PEERS,
     ROOT,
     Worker,
@@ -42,6 +40,7 @@ from common import (
     rows,
     save,
     start,
+    start_run,
 )
 
 EPISODES = 100
@@ -85,7 +84,7 @@ def ours(case: Case, seed: int, rl: str = "ppo") -> Outcome:
         place = Path(folder) / "run"
         words = [f"mdp={case.name}", f"rl={rl}", "eval.every=0", f"seed={seed}", f"hydra.run.dir={place}"]
         began = time.perf_counter()
-        process = subprocess.Popen([OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL)
+        process = start_run(words)
         row = {"step": 0}
         for row in rows(place / "metrics.jsonl", process):
             if row.get("train/episodes", 0) >= EPISODES and row["train/return"] >= case.threshold:

@@ -192,8 +192,11 @@ def suspects(found: Mapping[str, Joint], words: Mapping[str, str]) -> Iterator[s
 
 def plain(one: Joint, word: str) -> dict[str, Any]:
     """What a result keeps of it."""
-    sides = {name: score._asdict() for name, score in zip(Pair._fields, one.iqm, strict=True)}
-    return {"worlds": one.worlds, "iqm": sides, "better": one.better._asdict(), "p": one.p, "verdict": word}
+    sides = {
+        kind: {name: score._asdict() for name, score in zip(Pair._fields, scores, strict=True)}
+        for kind, scores in (("iqm", one.iqm), ("gap", one.gap))
+    }
+    return {"worlds": one.worlds, **sides, "better": one.better._asdict(), "p": one.p, "verdict": word}
 
 
 def policies(found: Pairs) -> Rows:
@@ -253,6 +256,9 @@ def table(
             policies={arm.name: Policy(Path(pair.ours.median[2])) for arm, pair in found.items()},
             data={
                 "arms": {arm.name: data(arm, pair) for arm, pair in found.items()},
+                "random": {
+                    world: there.measured[name] for world in WORLDS if (name := f"random/{world}") in there.measured
+                },
                 "joint": {name: plain(one, words[name]) for name, one in over.items()},
             },
         )  # fmt: skip
@@ -277,7 +283,7 @@ rl-baselines3-zoo, which are made for longer runs on some worlds: its SAC and TD
 on most of them. The return at the end is that of the last evaluation. A number is the interquartile mean over seeds
 with its 95 % stratified bootstrap interval; "ours lies" says how that of ours lies beside the other's. The zoo's
 published number is the mean return and deviation of one run of the length in brackets; it has version 3 of MuJoCo's
-worlds.
+worlds (source: benchmark.md of https://github.com/DLR-RM/rl-baselines3-zoo at commit 0088472).
 
 Over worlds, a return counts as 0 where random actions are ({RANDOM_EPISODES} episodes) and as 1 at Gymnasium's
 threshold of a solved world (-200 on Pendulum). The verdict is that of a permutation test of the returns at the end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -13,7 +13,7 @@ from evorl.analysis.comparison import VERDICT, Comparison
 from evorl.analysis.jobs import read_job_log
 from evorl.analysis.population import read_population_log
 from evorl.analysis.runs import RunRecord, is_number
-from evorl.analysis.tables import summary_metrics
+from evorl.analysis.tables import Row, summary_metrics
 
 Columns = Mapping[str, Sequence[Any]]
 """A table by column: numbers, text, or None where a cell is empty."""
@@ -29,21 +29,28 @@ def long_tables(worlds: Mapping[str, Sequence[RunRecord]], comparisons: Sequence
     every = [(world, run) for world, runs in worlds.items() for run in runs]
     tables = {
         "metrics": _metrics(every),
-        "results": _by_column(
+        "results": by_column(
             {"world": world, "run": str(run.directory), "state": run.state, "metric": name, "value": value}
             for world, run in every
             for name, value in summary_metrics(run).items()
         ),
-        "config": _by_column(
+        "config": by_column(
             {"world": world, "run": str(run.directory), "key": key, "value": "" if value is None else str(value)}
             for world, run in every
             for key, value in run.config.items()
         ),
-        "individuals": _by_column(row for world, run in every for row in _individuals(world, run)),
-        "jobs": _by_column(row for world, run in every for row in _jobs(world, run)),
-        "statistics": _by_column(row for one in comparisons for row in _statistics(one)),
+        "individuals": by_column(row for world, run in every for row in _individuals(world, run)),
+        "jobs": by_column(row for world, run in every for row in _jobs(world, run)),
+        "statistics": by_column(row for one in comparisons for row in _statistics(one)),
     }
     return {name: columns for name, columns in tables.items() if columns}
+
+
+def by_column(rows: Iterable[Row]) -> Columns:
+    """Rows as columns. A key that a row lacks is None; a column with text in some row is text."""
+    listed = list(rows)
+    columns = {key: [row.get(key) for row in listed] for key in dict.fromkeys(key for row in listed for key in row)}
+    return {key: _alike(column) for key, column in columns.items()}
 
 
 def to_csv(columns: Columns) -> bytes:
@@ -109,6 +116,7 @@ def _statistics(one: Comparison) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def _by_column(rows: Iterator[dict[str, Any]]) -> Columns:
-    listed = list(rows)
-    return {name: [row[name] for row in listed] for name in listed[0]} if listed else {}
+def _alike(column: list[Any]) -> list[Any]:
+    if not any(isinstance(value, str) for value in column):
+        return column
+    return [None if value is None else str(value) for value in column]

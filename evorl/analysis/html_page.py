@@ -100,10 +100,7 @@ def to_html(page: Page, *, live: bool = False) -> str:
         f'<p class="caption">{escape(page.caption)}</p>',
         *_tables(page.tables, page.words),
         *(_section(section, f"s{number}-") for number, section in enumerate(page.sections)),
-        *(
-            f"<details><summary>{escape(title)}</summary>{_table(table)}</details>"
-            for title, table in page.folded.items()
-        ),
+        *(_details(title, title, table) for title, table in page.folded.items()),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -146,7 +143,7 @@ def _still(names: Sequence[str]) -> str:
 
 def _tables(tables: Mapping[str, Table], words: Mapping[str, str]) -> list[str]:
     return [
-        f"<section><h3>{escape(title)}</h3>{_said(words.get(title, ''))}{_folded(table)}</section>"
+        f"<section><h3>{escape(title)}</h3>{_said(words.get(title, ''))}{_folded(title, table)}</section>"
         for title, table in tables.items()
     ]
 
@@ -155,11 +152,14 @@ def _said(words: str) -> str:
     return f'<p class="said">{escape(words)}</p>' if words else ""
 
 
-def _folded(table: Table) -> str:
+def _folded(title: str, table: Table) -> str:
     """A table, collapsed if it is long."""
-    if len(table) <= LONG:
-        return _table(table)
-    return f"<details><summary>{len(table)} rows</summary>{_table(table)}</details>"
+    return _table(table) if len(table) <= LONG else _details(title, f"{len(table)} rows", table)
+
+
+def _details(title: str, summary: str, table: Table) -> str:
+    """A table that unfolds; ``title`` names it in the page's script."""
+    return f'<details data-title="{escape(title)}"><summary>{escape(summary)}</summary>{_table(table)}</details>'
 
 
 def _section(section: Section, prefix: str) -> str:

@@ -25,7 +25,10 @@ Text = Sequence[Mapping[str, str]]
 
 
 def table_files(content: Content) -> dict[str, bytes]:
-    """Return the files by name: ``groups.csv``, ``runs.csv``, ``table.md`` and, if asked for, all numbers and LaTeX."""
+    """Return the files by name: ``groups.csv``, ``runs.csv``, ``table.md`` and what else is asked for.
+
+    That is all numbers in long form as CSV, the tables and these numbers as parquet, and the tables in LaTeX.
+    """
     parts, choices = content.worlds, content.choices
     wide: dict[str, list[Row]] = {
         "groups": [{"world": part.name} | row for part in parts for row in group_rows(part.groups)],
@@ -51,12 +54,14 @@ def table_files(content: Content) -> dict[str, bytes]:
         "hardware": hardware_rows(content.runs),
         "importance": [{"world": part.name} | row for part in parts if part.importance for row in part.importance.rows],
     }
-    files = {f"{name}.csv": to_csv(rows).encode() for name, rows in wide.items() if rows}
+    wide = {name: rows for name, rows in wide.items() if rows}
+    files = {f"{name}.csv": to_csv(rows).encode() for name, rows in wide.items()}
     files["table.md"] = _markdown(content).encode()
     if choices.csv or choices.parquet:
         long = export.long_tables({part.name: part.runs for part in parts}, content.comparisons)
         files |= {f"{name}.csv": export.to_csv(columns) for name, columns in long.items() if choices.csv}
-        files |= {f"{name}.parquet": export.to_parquet(columns) for name, columns in long.items() if choices.parquet}
+        every = {**{name: export.by_column(rows) for name, rows in wide.items()}, **long}
+        files |= {f"{name}.parquet": export.to_parquet(columns) for name, columns in every.items() if choices.parquet}
     return files | (_latex(content) if choices.latex else {})
 
 

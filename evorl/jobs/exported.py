@@ -32,7 +32,7 @@ def export(target: Path, run_dir: Path, policy: StateDict, report: Mapping[str, 
     state = {"policy": policy["policy"], "moments": policy["moments"], **inherited(policy)}
     versions = provenance.versions()
     made = {name: versions[name] for name in ("python", "torch", "numpy", "gymnasium")}
-    made |= {"cpu": provenance.machine()["cpu"], "kernels": _kernels()}
+    made |= {"cpu": provenance.machine()["cpu"], "kernels": provenance.kernels()}
 
     target.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -46,10 +46,3 @@ def export(target: Path, run_dir: Path, policy: StateDict, report: Mapping[str, 
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)
         raise
-
-
-def _kernels() -> str:
-    """The instructions that torch uses; other ones round differently."""
-    import torch
-
-    return torch.backends.cpu.get_cpu_capability()

@@ -97,13 +97,24 @@ def git(root: Path) -> dict[str, Any] | None:
 
 
 def machine() -> dict[str, Any]:
-    """Return platform, processor, cores and memory (GiB)."""
+    """Return platform, processor, cores and memory (GiB).
+
+    ``kernels``: `kernels`, null if PyTorch is not loaded.
+    """
     return {
         "platform": platform.platform(),
         "cpu": _cpu(),
+        "kernels": kernels() if "torch" in sys.modules else None,
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
     }
+
+
+def kernels() -> str:
+    """Return the instructions that PyTorch's kernels use, such as AVX2. Those for others give other last bits."""
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability()
 
 
 def _cpu() -> str:

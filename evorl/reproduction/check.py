@@ -12,6 +12,7 @@ import numpy as np
 
 from evorl.analysis.aggregates import Estimate
 from evorl.analysis.repeated import LEVEL, difference, scores_of
+from evorl.analysis.reproduced import Content
 from evorl.analysis.tables import format_number, markdown_rows
 from evorl.record import provenance
 from evorl.reproduction import pages, papers
@@ -111,17 +112,37 @@ def verdict(old: Curves, new: Curves, margin: float) -> Verdict:
     return Verdict(count, words, found.found, found.p, found.by_score)
 
 
-def report(found: Mapping[str, Verdict]) -> list[str]:
-    """A Markdown table of the verdicts, and what chance does to so many of them."""
+def report(found: Mapping[str, Verdict], kept: Content | None = None) -> list[str]:
+    """A Markdown table of the verdicts, what chance does to so many of them, and why other bits may not be the code's.
+
+    ``kept``: the result that was checked.
+    """
     if not found:
         return ["nothing that the changes could affect"]
     rows = [
         [title, f"{one.runs}", one.words, *(map(_cell, one.differences) if one.differences else ("-", "-"))]
         for title, one in found.items()
     ]
+    lines = markdown_rows(HEADER, rows)
     tested = sum(one.p is not None for one in found.values())
-    chance = f"{tested} tests at {LEVEL:.0%}: without any difference, {100 * (1 - (1 - LEVEL) ** tested):.0f} % of such"
-    return [*markdown_rows(HEADER, rows), *(["", f"{chance} checks say that something differs."] if tested > 1 else [])]
+    if tested > 1:
+        chance = 100 * (1 - (1 - LEVEL) ** tested)
+        lines += [
+            "",
+            f"{tested} tests at {LEVEL:.0%}: without any difference, {chance:.0f} % of such checks say that something "
+            "differs.",
+        ]
+    if any(one.words != SAME_BITS for one in found.values()) and (why := _other_instructions(kept)):
+        lines += ["", why]
+    return lines
+
+
+def _other_instructions(kept: Content | None) -> str | None:
+    """A sentence where PyTorch's kernels use other instructions than where a result was made; None if not known."""
+    past = kept and kept["machine"].get("kernels")
+    if not past or past == (here := provenance.kernels()):
+        return None
+    return f"PyTorch's kernels used {past} for the result and use {here} here, which round differently."
 
 
 def _cell(one: Estimate) -> str:

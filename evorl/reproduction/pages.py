@@ -27,7 +27,7 @@ from evorl.util import files
 from evorl.util.errors import BadRequest
 
 VERSIONS = ("evorl", "python", "torch", "numpy", "gymnasium")
-OF_THE_RUNS = ("date", "command", "commit", "cpu", "cores", "load", "platform", "evorl", "load at the end")
+OF_THE_RUNS = ("date", "command", "commit", "cpu", "kernels", "cores", "load", "platform", "evorl", "load at the end")
 """What of `machine` a result keeps where it is drawn anew."""
 
 
@@ -105,6 +105,7 @@ def machine(command: str) -> dict[str, Any]:
         "command": command,
         "commit": commit and commit[:7],
         "cpu": here["cpu"],
+        "kernels": provenance.kernels(),
         "cores": here["cores"],
         "load": load(),
         "platform": platform.platform(),
@@ -135,7 +136,11 @@ def recorded(runs: Sequence[RunRecord]) -> dict[str, Any]:
     ends = [time.replace(tzinfo=None).isoformat(timespec="minutes") for time in (begun[0], begun[-1])]
     return {
         "date": " to ".join(dict.fromkeys(ends)),
-        **{name: _every(one["machine"].get(name) for one in made) for name in ("cpu", "cores", "platform")},
+        **{
+            name: _every(one["machine"][name] for one in made)
+            for name in ("cpu", "kernels", "cores", "platform")
+            if all(name in one["machine"] for one in made)
+        },
         "evorl": {name: _every(one["versions"].get(name) for one in made) for name in VERSIONS},
     }
 

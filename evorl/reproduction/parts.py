@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import evorl
 from evorl.analysis.runs import RunRecord, find_runs, read_json, read_runs
 from evorl.analysis.sweeps import read_index
+from evorl.cluster.processes.fork import die_with_parent
 from evorl.util.errors import BadRequest
 from evorl.util.files import write_json
 
@@ -124,7 +126,11 @@ def measured_of(runs: Path, parts: Sequence[Part]) -> dict[str, Any]:
 def _run(command: Sequence[str]) -> int:
     """Run a command to its end and return its exit code. On a signal it stops first, then this program."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_AUTH_MODE": "disabled", "PYTHONPATH": _path()}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, process_group=0)  # signals come from here alone
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment,
+        process_group=0,  # signals come from here alone
+        preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),  # also if this program is killed
+    )  # fmt: skip
     with _forwarded(process):
         return process.wait()
 

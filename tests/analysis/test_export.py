@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from evorl.analysis.comparison import comparisons
-from evorl.analysis.export import long_tables, to_csv, to_parquet
+from evorl.analysis.export import by_column, long_tables, to_csv, to_parquet
 from evorl.analysis.found import Choices, check_choices
 from evorl.analysis.groups import group_runs
 from evorl.analysis.latex import to_latex
@@ -106,6 +106,14 @@ def test_parquet_holds_the_same() -> None:
     for name, columns in tables().items():
         read = parquet.read_table(io.BytesIO(to_parquet(columns))).to_pydict()
         assert read == {key: list(column) for key, column in columns.items()}, name
+
+
+def test_rows_of_several_tables_become_columns_of_one_kind() -> None:
+    rows = [{"n": 1, "gene": 0.5}, {"gene": "relu"}, {"n": 3, "gene": None, "late": True}]
+    columns = {"n": [1, None, 3], "gene": ["0.5", "relu", None], "late": [None, None, True]}
+    assert by_column(iter(rows)) == columns
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert parquet.read_table(io.BytesIO(to_parquet(columns))).to_pydict() == columns
 
 
 def test_parquet_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

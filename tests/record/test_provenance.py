@@ -17,7 +17,7 @@ def test_contains_what_is_needed_to_reproduce_a_run(tmp_path: Path) -> None:
     assert found["versions"]["python"] == sys.version.split()[0]
     assert {"evorl", "torch", "numpy", "gymnasium", "hydra-core", "ray"} <= found["versions"].keys()
     assert found["machine"]["cores"] >= 1 and found["machine"]["memory_gib"] > 0
-    assert found["machine"].keys() == {"platform", "cpu", "cores", "memory_gib"}  # no host name
+    assert found["machine"].keys() == {"platform", "cpu", "kernels", "cores", "memory_gib"}  # no host name
     assert "someone" not in json.dumps(found)
 
 

@@ -7,6 +7,9 @@
   const state = {x: "steps", y: "linear", runs: true, hidden: new Set()};
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const DASHES = [[], [7, 4], [2, 3]];
+  // What the reader has chosen, by the heading of the world and what it is of: newer content keeps it.
+  const zooms = new Map(); // {x: [low, high], y: [low, high]} of charts; x in steps or seconds
+  const ranges = new Map(); // of axes of parallel coordinates
   let charts = [];
   let observer = null;
 
@@ -116,13 +119,28 @@
         {...axis, size: 52, values},
       ],
       cursor: {drag: {x: true, y: true, uni: 24}, points: {show: false}},
-      hooks: {setCursor: [plot => tip(item, plot, series, name)]},
+      hooks: {
+        setCursor: [plot => tip(item, plot, series, name)],
+        setSelect: [plot => plot.select.width + plot.select.height > 0 && setTimeout(() => keepZoom(item, plot, unit))],
+      },
     }, data, item.place);
+    item.plot.over.addEventListener("dblclick", () => zooms.delete(item.key));
+    const zoom = zooms.get(item.key);
+    if (zoom) item.plot.batch(() => {
+      item.plot.setScale("x", {min: zoom.x[0] / unit, max: zoom.x[1] / unit});
+      item.plot.setScale("y", {min: zoom.y[0], max: zoom.y[1]});
+    });
     if (state.y === "log" && !positive) note(item, "no positive values: the axis stays linear");
     item.hint = document.createElement("div");
     item.hint.className = "tip";
     item.hint.hidden = true;
     item.place.append(item.hint);
+  }
+
+  // The scales, once uPlot has set them to what was selected.
+  function keepZoom(item, plot, unit) {
+    const {x, y} = plot.scales;
+    zooms.set(item.key, {x: [x.min * unit, x.max * unit], y: [y.min, y.max]});
   }
 
   function note(item, text) {
@@ -172,6 +190,16 @@
     }
   }
 
+  const keyOf = (node, name) => `${node.closest(".world")?.querySelector("h2")?.textContent ?? ""}\n${name}`;
+
+  function drawAllParallel() {
+    for (const figure of document.querySelectorAll("figure.parallel")) {
+      const key = keyOf(figure, "");
+      if (!ranges.has(key)) ranges.set(key, new Map());
+      drawParallel(figure, ranges.get(key));
+    }
+  }
+
   function start() {
     observer?.disconnect();
     for (const item of charts) item.plot?.destroy();
@@ -181,7 +209,10 @@
       const world = JSON.parse(data.textContent);
       const by = new Map(world.charts.map(one => [one.metric, one]));
       for (const figure of section.querySelectorAll("figure.chart"))
-        charts.push({world, chart: by.get(figure.dataset.metric), place: figure.querySelector("div"), dirty: true});
+        charts.push({
+          world, chart: by.get(figure.dataset.metric), place: figure.querySelector("div"), dirty: true,
+          key: keyOf(figure, figure.dataset.metric),
+        });
       for (const button of section.querySelectorAll("button[data-group]")) legend(button, world);
     }
     const of = new Map(charts.map(item => [item.place, item]));
@@ -193,7 +224,7 @@
       }
     }, {rootMargin: "300px"});
     for (const item of charts) observer.observe(item.place);
-    document.querySelectorAll("figure.parallel").forEach(drawParallel);
+    drawAllParallel();
     const form = document.querySelector("form.controls");
     if (!form) return;
     form.hidden = false;
@@ -201,6 +232,7 @@
     form.y.value = state.y;
     form.runs.checked = state.runs;
     form.onchange = () => {
+      if (form.x.value !== state.x || form.y.value !== state.y) zooms.clear();
       Object.assign(state, {x: form.x.value, y: form.y.value, runs: form.runs.checked});
       redraw();
     };
@@ -232,7 +264,7 @@
   addEventListener("resize", () => {
     if (innerWidth !== width) {
       redraw();
-      document.querySelectorAll("figure.parallel").forEach(drawParallel);
+      drawAllParallel();
     }
     width = innerWidth;
   });
@@ -241,6 +273,17 @@
 
   // ---------------------------------------------------------------- live
 
+  const folded = () => [...document.querySelectorAll("details")].map(one => [keyOf(one, one.dataset.title), one]);
+
+  // Take in newer content; tables that were unfolded stay so.
+  function replace(page) {
+    const open = new Set(folded().filter(([, one]) => one.open).map(([key]) => key));
+    document.title = page.title;
+    document.querySelector("main").replaceWith(document.adoptNode(page.querySelector("main")));
+    for (const [key, one] of folded()) one.open = open.has(key);
+    start();
+  }
+
   let version = null;
   async function refresh() {
     try {
@@ -248,10 +291,7 @@
       const newest = answer.ok ? await answer.text() : version;
       if (version !== null && newest !== version) {
         const text = await (await fetch("", {cache: "no-store"})).text();
-        const page = new DOMParser().parseFromString(text, "text/html");
-        document.title = page.title;
-        document.querySelector("main").replaceWith(document.adoptNode(page.querySelector("main")));
-        start();
+        replace(new DOMParser().parseFromString(text, "text/html"));
       }
       version = newest;
       document.body.classList.remove("lost");

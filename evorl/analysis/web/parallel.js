@@ -1,7 +1,7 @@
 "use strict";
 // Draws the parallel coordinates of a sweep from its JSON (evorl/analysis/sweep_figure.py). A drag along an axis chooses
-// a range: groups outside of it fade.
-function drawParallel(figure) {
+// a range: groups outside of it fade. `ranges` holds those that are chosen, by the name of the axis, from 0 to 1.
+function drawParallel(figure, ranges) {
   const {axes, lines} = JSON.parse(figure.querySelector("script.sweep").textContent);
   const place = figure.querySelector("div");
   const [width, height, top, bottom, right] = [place.clientWidth || 800, place.clientHeight || 320, 70, 36, 60];
@@ -31,10 +31,12 @@ function drawParallel(figure) {
     return [path, line];
   });
 
-  const ranges = new Map();
   const choose = () => {
-    for (const [path, line] of paths)
-      path.classList.toggle("off", ![...ranges].every(([k, [low, high]]) => line.at[k] >= low && line.at[k] <= high));
+    const kept = line => axes.every(({name}, k) => {
+      const [low, high] = ranges.get(name) ?? [-Infinity, Infinity];
+      return line.at[k] >= low && line.at[k] <= high;
+    });
+    for (const [path, line] of paths) path.classList.toggle("off", !kept(line));
   };
   axes.forEach((axis, k) => {
     element("line", svg, {class: "axis", x1: x(k), x2: x(k), y1: top - 32, y2: height - bottom + 32});
@@ -42,26 +44,31 @@ function drawParallel(figure) {
     const last = k === axes.length - 1;
     for (const [text, share] of axis.ticks)
       element("text", svg, {x: x(k) + (last ? 6 : -6), y: y(share) + 4, "text-anchor": last ? "start" : "end"}, text);
-    const shown = element("rect", svg, {class: "range", x: x(k) - 7, width: 14, y: 0, height: 0});
+    const shown = element("rect", svg, {class: "range", x: x(k) - 7, width: 14});
+    const show = ([low, high]) => {
+      shown.setAttribute("y", y(high));
+      shown.setAttribute("height", y(low) - y(high));
+    };
+    show(ranges.get(axis.name) ?? [0, 0]);
     const grip = element("rect", svg, {class: "grip", x: x(k) - 12, width: 24, y: top - 32, height: height - top - bottom + 64});
     let from = null;
     const at = event => 1 - ((event.clientY - svg.getBoundingClientRect().top) * height / svg.clientHeight - top) /
       (height - top - bottom);
     grip.onpointerdown = event => {
       from = at(event);
-      ranges.delete(k);
-      shown.setAttribute("height", 0);
+      ranges.delete(axis.name);
+      show([0, 0]);
       choose();
       grip.setPointerCapture(event.pointerId);
     };
     grip.onpointermove = event => {
       if (from === null) return;
-      const [low, high] = [Math.min(from, at(event)), Math.max(from, at(event))];
-      shown.setAttribute("y", y(high));
-      shown.setAttribute("height", y(low) - y(high));
-      ranges.set(k, [low, high]);
+      const range = [Math.min(from, at(event)), Math.max(from, at(event))];
+      ranges.set(axis.name, range);
+      show(range);
       choose();
     };
     grip.onpointerup = () => from = null;
   });
+  choose();
 }

@@ -53,9 +53,9 @@ def _close_files(keep: int) -> None:
         os.closerange(keep + 1, most)
 
 
-def die_with_parent(parent: int) -> None:
-    """Ask the kernel to kill this process when its parent ends for any reason."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Ask the kernel to end this process by a signal when its parent ends for any reason."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it died before the request
         os._exit(1)
 
