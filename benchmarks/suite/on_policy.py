@@ -18,7 +18,6 @@ CI = (
     learner("ppo", "pong", 2_000_000),
     learner("a2c", "cartpole", 100_000),
     learner("a2c", "lunarlander", 200_000),
-    learner("a2c", "swimmer", 200_000),
     learner("a2c", "pong", 2_000_000),
 )
 NIGHT = (
