@@ -99,7 +99,7 @@ def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Asked | None, R
     request = config.parse_request(Request, [word for word in words if word not in named])
     if not request.out:
         raise BadRequest("needs a directory", key="out")
-    named, asked = wandb_upload.asked(named, request.wandb, request.project)
+    named, asked = wandb_upload.asked([*map(_result, named)], request.wandb, request.project)
     if not named and not (asked and asked.results):
         raise BadRequest(f"no run directory given; {USAGE}")
     for word in named:
@@ -220,6 +220,24 @@ def _mark(out: Path) -> dict[str, Any]:
 def _files_of_report(out: Path) -> list[str]:
     """The file names that an earlier report wrote here."""
     return [name for name in _mark(out).get("files", []) if isinstance(name, str) and re.fullmatch(r"\w[\w.]*", name)]
+
+
+def _result(word: str) -> str:
+    """The file of the result of a reproduced table, where a word names the table and no file; else the word.
+
+    Raises `BadRequest` if the paper has no such table, or the table no result.
+    """
+    from evorl.reproduction.parts import ROOT
+
+    if os.path.exists(word) or not (ROOT / "benchmarks" / word.partition("/")[0] / "paper.py").is_file():
+        return word
+    from evorl.reproduction import papers  # imports Matplotlib
+
+    papers.table(word)
+    file = papers.results(word) / f"{word.partition('/')[2]}.json"
+    if not file.is_file():
+        raise BadRequest(f"{word} has no result; python -m evorl.reproduce {word} makes one")
+    return str(file)
 
 
 def _unknown(word: str) -> BadRequest:

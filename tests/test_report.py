@@ -380,23 +380,6 @@ def test_a_wrong_request_is_refused_at_once_from_the_command_line(tmp_path: Path
 ROOT = str(Path(__file__).parent.parent)
 
 
-def test_latex_and_parquet_have_every_table(sweep: Path, tmp_path: Path) -> None:
-    line = {
-        "id": 0, "parents": [], "role": "initial", "birth": 0, "genes": {"rl.lr": 0.1}, "objectives": {"fitness": 2.5},
-        "results": {}, "step": 40,
-    }  # fmt: skip
-    (sweep / "0" / "population.jsonl").write_text(json.dumps(line) + "\n")
-    out = tmp_path / "report"
-    assert main([str(sweep), f"out={out}", "latex=true", "csv=true", "parquet=true"]) == 0
-    tables = {path.stem for path in out.glob("*.csv")}
-    assert {"groups", "runs", "comparison", "population"} < tables
-    assert {path.stem for path in out.glob("*.parquet")} == tables
-    headings = re.findall("^## (.+)$", (out / "table.md").read_text(), re.M)
-    texts = [path.read_text() for path in out.glob("*.tex")]
-    assert len(texts) == len(headings) and "initial" in "".join(texts)
-    assert all(any(f": {heading} (needs" in text.splitlines()[0] for text in texts) for heading in headings)
-
-
 def test_a_run_that_cannot_be_read_is_left_out(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is said on the page and on the terminal; where nothing is left there is no report."""
     (sweep / "3" / ".hydra" / "config.yaml").write_text("")

@@ -12,7 +12,7 @@ from test_evaluate import evaluate  # noqa: F401
 
 from benchmarks.suite import arms, baselines, evolution, no_difference, off_policy, on_policy
 from benchmarks.suite.arms import SB3, WORLDS, Arm, learner
-from benchmarks.suite.baselines import OURS, Pair
+from benchmarks.suite.baselines import OURS, Pair, Scored, joint, plain, verdicts
 from benchmarks.suite.published import PUBLISHED, published
 from evorl.analysis.runs import RunRecord, Series
 from evorl.cli.config import experiment_of_words
@@ -199,3 +199,17 @@ def test_every_arm_of_the_results_keeps_the_policy_of_its_median_run() -> None:
         ends = sorted(curve[-1] for curve in one[OURS]["curves"])
         assert kept["return_mean"] == ends[(len(ends) - 1) // 2]
         assert f"{kept['return_mean']:.2f}" == shown[arm]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_numbers_over_worlds_are_those_of_the_kept_samples(table: Any) -> None:
+    short = table.__name__.rpartition(".")[2]
+    kept = json.loads((PROGRAMS / "suite" / "results" / f"{short}.json").read_text())["data"]
+    found = {
+        arm: Pair(*(Scored(**kept["arms"][arm.name][name], places=[]) for name in (OURS, SB3)))
+        for arm in table.CI
+    }  # fmt: skip
+    over = joint(found, {f"random/{world}": returns for world, returns in kept["random"].items()})
+    told = {name: plain(one, kept["joint"][name]["verdict"]) for name, one in over.items()}
+    assert json.loads(json.dumps(told)) == kept["joint"]
+    assert verdicts(over) == {name: one["verdict"] for name, one in kept["joint"].items()}

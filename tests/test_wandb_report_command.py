@@ -119,8 +119,14 @@ def test_a_table_by_its_name(tmp_path: Path, monkeypatch, capsys) -> None:
     found = json.loads((tmp_path / "out" / "wandb_report.json").read_text())
     check_schema(found)
     assert found["displayName"] == read_result(ROOT / "benchmarks" / "marvin" / "results" / "cartpole.json")["title"]
-    assert main(["marvin/cartpole"]) == 2
-    assert "marvin/cartpole is no run directory; results of" in capsys.readouterr().err
+    capsys.readouterr()
+    for words, said in (
+        (["marvin/cartpole"], "cartpole.json is no run directory; results of reproduced tables go with wandb=report"),
+        (["marvin/cartpol", "wandb=report"], "'marvin/cartpol' is no table; did you mean marvin/cartpole?"),
+        (["speed/ppo", "wandb=report"], "speed/ppo: no such run directory"),
+    ):
+        assert main(words) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_runs_and_a_table(tmp_path: Path, sweep: Path, result: Path, monkeypatch, capsys) -> None:

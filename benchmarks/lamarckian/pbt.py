@@ -25,7 +25,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from benchmarks.speed.common import PEERS, rows, start, start_run
+from benchmarks.speed.common import PEERS, rows, start_bound, start_run
 from evorl.cli.config import experiment_of_words
 from evorl.cluster.local import Local
 from evorl.reproduction.judging import judge
@@ -99,7 +99,7 @@ def peer(size: Size, seed: int) -> tuple[list[Result], dict[str, str]]:
             "fcnet_hiddens": list(net.hidden), "fcnet_activation": net.activation, "vf_share_layers": net.shared,
         },
     }  # fmt: skip
-    process = start(PEERS, str(Path(__file__).resolve().parent / "tune.py"), json.dumps(settings))
+    process = start_bound(PEERS, str(Path(__file__).resolve().parent / "tune.py"), json.dumps(settings))
     assert process.stdout is not None
     lines = [line for line in process.stdout if line.startswith('{"rows"')]
     if process.wait() or not lines:

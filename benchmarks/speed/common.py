@@ -1,6 +1,6 @@
 """What the speed programs share: live workers measured in turn, thread settings, medians, machine facts, result files.
 
-It needs the standard library alone, so the peers' environment can run it too. Each program writes NAME.md and
+Its import needs the standard library alone, so the peers' environment can run it too. Each program writes NAME.md and
 NAME.json into its --out folder as soon as it has something new to say, so an interruption loses nothing.
 """
 
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -61,34 +60,30 @@ def say(what: Any) -> None:
 
 
 def start(python: Path, program: str, *words: str, path: Path = ROOT, **options: Any) -> subprocess.Popen[str]:
-    """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``.
-
-    It is killed when this one ends for any reason.
-    """
+    """A program of this folder in the given environment; evorl is on its path, or whatever is in ``path``."""
     environment = {**os.environ, "PYTHONPATH": str(path), "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore"}
     command = [str(python), str(HERE / program), *words]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT, preexec_fn=_with_parent(), **options
-    )
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT, **options)
+
+
+def start_bound(python: Path, program: str, *words: str, path: Path = ROOT) -> subprocess.Popen[str]:
+    """`start`, killed when this program ends for any reason: not for one whose children outlive it."""
+    from evorl.cluster.processes.fork import with_parent  # here, since the peers' environment lacks its packages
+
+    return start(python, program, *words, path=path, preexec_fn=with_parent())
 
 
 def start_run(words: Sequence[str]) -> subprocess.Popen[bytes]:
     """``evorl.run`` with these words, whose output nobody reads. It is killed when this program ends for any reason."""
-    return subprocess.Popen(
-        [OURS, "-m", "evorl.run", *words], cwd=ROOT, stdout=subprocess.DEVNULL, preexec_fn=_with_parent()
-    )
+    from evorl.cluster.processes.fork import with_parent
 
-
-def _with_parent() -> Callable[[], None]:
-    """What a child does first, so that it does not outlive this program."""
-    from evorl.cluster.processes.fork import die_with_parent  # here, since programs of the peers' environment lack it
-
-    return partial(die_with_parent, os.getpid())
+    command = [OURS, "-m", "evorl.run", *words]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, preexec_fn=with_parent())
 
 
 def answer(python: Path, program: str, *words: str) -> Any:
     """The last line of JSON that a program says; SystemExit tells that it failed."""
-    with start(python, program, *words) as process:
+    with start_bound(python, program, *words) as process:
         try:
             out, _ = process.communicate()
         except BaseException:

@@ -39,7 +39,7 @@ from common import (
     page,
     rows,
     save,
-    start,
+    start_bound,
     start_run,
 )
 
@@ -100,7 +100,7 @@ def ours(case: Case, seed: int, rl: str = "ppo") -> Outcome:
 def peer(program: str, *words: str, path: Path = ROOT) -> Outcome:
     """A program of the peers' environment that says one line when it is there, or has spent its budget."""
     began = time.perf_counter()
-    process = start(PEERS, program, *words, path=path)
+    process = start_bound(PEERS, program, *words, path=path)
     assert process.stdout is not None
     line = process.stdout.readline()
     seconds = time.perf_counter() - began

@@ -67,7 +67,7 @@ def comparison_rows(scores: Scores) -> list[Row]:
     """One row per group with several runs on each world, the highest interquartile mean first.
 
     At equal steps or time, a group has no row if one of its runs had no score by then: the others would not stand for
-    it.
+    it. At the end, runs without a score are left out.
 
     Each is compared with the first: the probability that a run of the first is better, and what the Mann-Whitney test
     (of several worlds: a permutation test within each world) says at 5 %. Which group is first is known only after the
@@ -76,7 +76,7 @@ def comparison_rows(scores: Scores) -> list[Row]:
     rated = [
         (group, values, _aggregates(scores, values))
         for group, values, lacking in zip(scores.groups, scores.values, scores.lacking, strict=True)
-        if min(map(len, values)) > 1 and not any(lacking)
+        if min(map(len, values)) > 1 and (scores.at == "end" or not any(lacking))
     ]
     if len(rated) < 2:
         return []
@@ -95,19 +95,25 @@ def comparison_rows(scores: Scores) -> list[Row]:
 
 
 def left_out(scores: Scores) -> list[str]:
-    """Name the groups that are not compared, with the reason."""
+    """Name the groups that are not compared, with the reason, and those of which some runs have no score."""
     told = []
     for group, values, lacking in zip(scores.groups, scores.values, scores.lacking, strict=True):
         name = ", ".join(f"{key}={value}" for key, value in _names(group).items()) or "all runs"
         few = [world for world, several in zip(scores.worlds, values, strict=True) if len(several) < 2]
-        if any(lacking):
-            runs = sum(map(len, values)) + sum(lacking)
-            told.append(f"{name} is not compared: {sum(lacking)} of its {runs} runs had no score by then.")
+        some = f"{sum(lacking)} of its {count(sum(map(len, values)) + sum(lacking), 'run')}"
+        if any(lacking) and scores.at != "end":
+            told.append(f"{name} is not compared: {some} had no score by then.")
         elif few and len(scores.worlds) > 1:
             told.append(f"{name} is not compared over all worlds: fewer than two runs on {', '.join(few)}.")
         elif few:
             told.append(f"{name} is not compared: fewer than two of its runs have a score.")
-    more = [f"And {len(told) - MOST_NAMES} more groups are not compared."] if len(told) > MOST_NAMES else []
+        elif any(lacking):
+            told.append(f"{name} is compared without {some}, which have no score.")
+    more = (
+        [f"Nor are {len(told) - MOST_NAMES} more groups compared with all of their runs."]
+        if len(told) > MOST_NAMES
+        else []
+    )
     return [*told[:MOST_NAMES], *more]
 
 

@@ -47,7 +47,7 @@ def long_tables(worlds: Mapping[str, Sequence[RunRecord]], comparisons: Sequence
 
 
 def by_column(rows: Iterable[Row]) -> Columns:
-    """Rows as columns. A key that a row lacks is None; a column with text in some row is text."""
+    """Rows as columns of one kind each. A key that a row lacks is None; a column of several kinds becomes text."""
     listed = list(rows)
     columns = {key: [row.get(key) for row in listed] for key in dict.fromkeys(key for row in listed for key in row)}
     return {key: _alike(column) for key, column in columns.items()}
@@ -117,6 +117,11 @@ def _statistics(one: Comparison) -> Iterator[dict[str, Any]]:
 
 
 def _alike(column: list[Any]) -> list[Any]:
-    if not any(isinstance(value, str) for value in column):
+    known = [value for value in column if value is not None]
+    if all(map(_is_numeric, known)) or len({*map(type, known)}) == 1:
         return column
     return [None if value is None else str(value) for value in column]
+
+
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -133,7 +133,7 @@ def render(figure: Figure, subtitle: str = "") -> dict[str, bytes]:
         figure.savefig(svg, format="svg", bbox_inches=box, metadata={"Date": None})
         if text:
             text.remove()
-    return {"png": png.getvalue(), "svg": _rounded(svg.getvalue())}
+    return {"png": png.getvalue(), "svg": _shortened(svg.getvalue())}
 
 
 def _add_subtitle(figure: Figure, box: BboxBase, subtitle: str) -> tuple[Text, BboxBase]:
@@ -165,11 +165,11 @@ def render_inset(figure: Figure) -> bytes:
     with style(), matplotlib.rc_context({"svg.fonttype": "none"}):
         settle(figure)
         figure.savefig(out, format="svg", transparent=True, dpi=144)  # of rasterised parts
-    return _rounded(out.getvalue())
+    return _shortened(out.getvalue())
 
 
-def _rounded(svg: bytes) -> bytes:
-    """Round path coordinates to 0.01 points, which halves the size without a visible difference."""
+def _shortened(svg: bytes) -> bytes:
+    """Cut path coordinates off after 0.01 points, which halves the size without a visible difference."""
     return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(?<=\.\d\d)\d+", b"", path[0]), svg)
 
 

@@ -124,6 +124,6 @@ def _latex(content: Content) -> dict[str, bytes]:
         short |= {one.title: SHORT[one.scores.at] for one in part.comparisons}
         for title, rows in world_tables(part).items():
             files[part.stem + short[title]] = (f"{part.name}: {title}", rows)
-        for title, rows in population_tables(part).items():
-            files[part.stem + re.sub(r"\W+", "_", title.lower()).strip("_")] = (f"{part.name}: {title}", rows)
+        for number, (title, rows) in enumerate(population_tables(part).items()):
+            files[f"{part.stem}population_{number}"] = (f"{part.name}: {title}", rows)
     return {f"{name}.tex": to_latex(rows, re.sub(r"\s+", " ", title)).encode() for name, (title, rows) in files.items()}

@@ -47,7 +47,7 @@ class Scores:
     values: Sequence[Sequence[Sequence[float]]]
     """[G][K] lists of scores, one of each run; empty where a group has no run."""
     lacking: Sequence[Sequence[int]]
-    """[G][K] numbers of runs that had no score yet at the limit; without them the others' scores would mislead."""
+    """[G][K] numbers of runs without a score: at the limit, or at all."""
     worlds: Sequence[str]
     basis: str = ""
     """What the scales of several worlds are, in words."""
@@ -145,19 +145,21 @@ def title(scores: Scores) -> str:
 
 
 def _taken(groups: Sequence[Group], at: At) -> tuple[float | None, list[list[float]], list[int]]:
-    """Where the scores of the groups were taken, those of each group, and how many of its runs had none yet."""
-    if at == "end":
-        measured = [[summary_metrics(run).get("fitness") for run in group.runs] for group in groups]
-        return None, [[one for one in several if one is not None] for several in measured], [0] * len(groups)
+    """Where the scores of the groups were taken, those of each group, and how many of its runs had none."""
     runs = [run for group in groups for run in group.runs]
     metric = next((name for name in CURVES if any(name in run.series for run in runs)), None)
-    curves = [[run.series[metric] for run in group.runs if metric in run.series] for group in groups] if metric else []
-    if not curves:
+    limit = None
+    if at == "end":
+        taken = [[summary_metrics(run).get("fitness") for run in group.runs] for group in groups]
+    elif metric is None:
         return None, [[] for _ in groups], [0] * len(groups)
-    limit = min(float((one.steps if at == "steps" else one.seconds).max()) for several in curves for one in several)
-    taken = [[last_value(one, at, limit) for one in several] for several in curves]
-    lacking = [several.count(None) for several in taken]
-    return limit, [[value for value in several if value is not None] for several in taken], lacking
+    else:
+        curves = [[run.series.get(metric) for run in group.runs] for group in groups]
+        known = [one for several in curves for one in several if one]
+        limit = min(float((one.steps if at == "steps" else one.seconds).max()) for one in known)
+        taken = [[one and last_value(one, at, limit) for one in several] for several in curves]
+    scores = [[value for value in several if value is not None] for several in taken]
+    return limit, scores, [several.count(None) for several in taken]
 
 
 def last_value(series: Series, at: At, limit: float) -> float | None:

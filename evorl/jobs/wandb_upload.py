@@ -9,13 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import evorl
 from evorl.analysis.reproduced import read_result
 from evorl.analysis.runs import RunRecord
 from evorl.cli import config
 from evorl.util.errors import BadRequest
-
-BENCHMARKS = Path(evorl.__file__).resolve().parents[1] / "benchmarks"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,28 +29,18 @@ def asked(named: Sequence[str], wandb: str | None, project: str | None) -> tuple
 
     Raises `BadRequest`.
     """
-    results = {word: file for word in named if (file := _result(word))}
+    results = [Path(word) for word in named if word.endswith(".json") and Path(word).is_file()]
     if wandb is None:
         if project is not None:
             raise BadRequest("goes with wandb=report", "project")
-        for word in results:
-            raise BadRequest(f"{word} is no run directory; results of reproduced tables go with wandb=report")
+        for file in results:
+            raise BadRequest(f"{file} is no run directory; results of reproduced tables go with wandb=report")
         return list(named), None
     if project == "":
         raise BadRequest("needs a name", "project")
-    for file in results.values():
+    for file in results:
         read_result(file)
-    return [word for word in named if word not in results], Asked(project=project, results=[*results.values()])
-
-
-def _result(word: str) -> Path | None:
-    """The file of a reproduced table, which its path or, in a checkout, PAPER/TABLE names; None if neither does."""
-    place = Path(word)
-    if place.exists():
-        return place if place.suffix == ".json" and place.is_file() else None
-    paper, _, table = word.partition("/")
-    known = BENCHMARKS / paper / "results" / f"{table}.json"
-    return known if table and known.is_file() else None
+    return [word for word in named if Path(word) not in results], Asked(project=project, results=results)
 
 
 def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], out: Path) -> None:

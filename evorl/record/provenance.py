@@ -97,10 +97,7 @@ def git(root: Path) -> dict[str, Any] | None:
 
 
 def machine() -> dict[str, Any]:
-    """Return platform, processor, cores and memory (GiB).
-
-    ``kernels``: `kernels`, null if PyTorch is not loaded.
-    """
+    """Return platform, processor, `kernels` (None if PyTorch is not loaded), cores and memory (GiB)."""
     return {
         "platform": platform.platform(),
         "cpu": _cpu(),

@@ -132,7 +132,7 @@ def report(found: Mapping[str, Verdict], kept: Content | None = None) -> list[st
             f"{tested} tests at {LEVEL:.0%}: without any difference, {chance:.0f} % of such checks say that something "
             "differs.",
         ]
-    if any(one.words != SAME_BITS for one in found.values()) and (why := _other_instructions(kept)):
+    if any(one.runs and one.words != SAME_BITS for one in found.values()) and (why := _other_instructions(kept)):
         lines += ["", why]
     return lines
 

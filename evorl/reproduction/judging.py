@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evorl.cluster.processes.fork import with_parent
 from evorl.reproduction.parts import ROOT
 
 
 def judge(run: Path, words: Sequence[str], film: bool) -> tuple[dict[str, Any], Path | None]:
     """What ``evorl.evaluate`` prints of a run, and the film of one episode if asked for."""
     asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"video={str(film).lower()}"]
-    lines = subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    lines = subprocess.run(
+        asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=with_parent()
+    ).stdout.splitlines()
     films = [Path(line.removeprefix("video: ")) for line in lines if line.startswith("video: ")]
     found: dict[str, Any] = json.loads(lines[-1])
     return found, films[0] if films else None
@@ -27,6 +30,6 @@ def keep(run: Path, words: Sequence[str], place: Path) -> None:
     new = place.with_name(f".{place.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"export={new}"]
-    subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(asked, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, preexec_fn=with_parent())
     shutil.rmtree(place, ignore_errors=True)
     new.rename(place)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import evorl
 from evorl.analysis.runs import RunRecord, find_runs, read_json, read_runs
 from evorl.analysis.sweeps import read_index
-from evorl.cluster.processes.fork import die_with_parent
+from evorl.cluster.processes.fork import with_parent
 from evorl.util.errors import BadRequest
 from evorl.util.files import write_json
 
@@ -129,7 +128,7 @@ def _run(command: Sequence[str]) -> int:
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment,
         process_group=0,  # signals come from here alone
-        preexec_fn=partial(die_with_parent, os.getpid(), signal.SIGTERM),  # also if this program is killed
+        preexec_fn=with_parent(signal.SIGTERM),  # also if this program is killed
     )  # fmt: skip
     with _forwarded(process):
         return process.wait()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_report import write_run
 
 from evorl.analysis.comparison import comparisons
 from evorl.analysis.export import by_column, long_tables, to_csv, to_parquet
@@ -20,6 +21,7 @@ from evorl.analysis.groups import group_runs
 from evorl.analysis.latex import to_latex
 from evorl.analysis.runs import RunRecord, Series, read_run
 from evorl.analysis.scores import world_scores
+from evorl.report import main
 from evorl.util.errors import BadRequest
 
 
@@ -109,8 +111,12 @@ def test_parquet_holds_the_same() -> None:
 
 
 def test_rows_of_several_tables_become_columns_of_one_kind() -> None:
-    rows = [{"n": 1, "gene": 0.5}, {"gene": "relu"}, {"n": 3, "gene": None, "late": True}]
-    columns = {"n": [1, None, 3], "gene": ["0.5", "relu", None], "late": [None, None, True]}
+    rows = [
+        {"n": 1, "gene": 0.5, "mixed": True}, {"gene": "relu", "mixed": 0.5}, {"n": 2.5, "gene": None, "late": True}
+    ]  # fmt: skip
+    columns = {
+        "n": [1, None, 2.5], "gene": ["0.5", "relu", None], "mixed": ["True", "0.5", None], "late": [None, None, True],
+    }  # fmt: skip
     assert by_column(iter(rows)) == columns
     parquet = pytest.importorskip("pyarrow.parquet")
     assert parquet.read_table(io.BytesIO(to_parquet(columns))).to_pydict() == columns
@@ -136,3 +142,26 @@ def test_a_table_in_latex() -> None:
     assert lines[6] == r"{}[x] &  & 3 $\pm$ 1 & 7 \\"
     assert all(len(re.findall(r"(?<!\\)&", line)) == 3 for line in (lines[3], lines[5], lines[6]))
     assert text.endswith("\\bottomrule\n\\end{tabular}\n")
+
+
+def test_latex_and_parquet_have_every_table(tmp_path: Path) -> None:
+    """Also where keys, and so the titles of populations, differ in a sign alone."""
+    pytest.importorskip("pyarrow.parquet")
+    line = {
+        "id": 0, "parents": [], "role": "initial", "birth": 0, "genes": {"rl.lr": 0.1, "rl.kind": True},
+        "objectives": {"fitness": 2.5}, "results": {}, "step": 40,
+    }  # fmt: skip
+    for job, weight in enumerate((-0.5, 0.5)):
+        run = tmp_path / "sweep" / str(job)
+        write_run(run, 0.01, 1, weight=weight)
+        lines = [line, line | {"id": 1, "genes": {"rl.lr": 0.1, "rl.kind": 0.5}}]
+        (run / "population.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    out = tmp_path / "report"
+    assert main([str(tmp_path / "sweep"), f"out={out}", "latex=true", "csv=true", "parquet=true"]) == 0
+    stems = {path.stem for path in out.glob("*.csv")}
+    assert {"groups", "runs", "population", "individuals"} < stems
+    assert {path.stem for path in out.glob("*.parquet")} == stems
+    headings = re.findall("^## (.+)$", (out / "table.md").read_text(), re.M)
+    texts = [path.read_text() for path in out.glob("*.tex")]
+    assert len(texts) == len(headings) and "initial" in "".join(texts)
+    assert all(any(f": {heading} (needs" in text.splitlines()[0] for text in texts) for heading in headings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,20 @@ def test_a_group_with_a_run_without_an_early_score_is_not_compared_there() -> No
     at_time = next(one for one in found if one.scores.at == "seconds")
     assert [row["rl"] for row in at_time.rows] == ["ppo", "td3"]
     assert [*at_time.notes] == ["rl=a2c is not compared: 2 of its 6 runs had no score by then."]
+
+
+def test_runs_without_any_score_are_named() -> None:
+    """A run that failed before its first evaluation, say."""
+    good = [run("w", "ppo", seed, 5.0 + seed, (10, 1.0, 1.0), (20, 2.0, 5.0 + seed)) for seed in range(3)]
+    other = [run("w", "a2c", seed, 9.0, (10, 1.0, 1.0), (20, 2.0, 9.0)) for seed in range(2)]
+    failed = replace(run("w", "a2c", 2, 0.0), result=None)
+    found = comparisons("w", world_scores("w", group_runs([*good, *other, failed]), None))
+    assert [one.scores.at for one in found] == ["end"]
+    assert [*found[0].notes] == [
+        "rl=a2c is compared without 1 of its 3 runs, which have no score.",
+        "Not compared at equal steps: 20 environment steps, when 1 run had no score yet.",
+        "Not compared at equal time: 2 seconds, when 1 run had no score yet.",
+    ]
 
 
 def test_a_group_of_one_run_is_named() -> None:

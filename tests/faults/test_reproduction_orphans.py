@@ -1,4 +1,4 @@
-"""What `evorl.reproduce` and the speed programs start does not outlive them, not even where they are killed."""
+"""What `evorl.reproduce` starts does not outlive it, not even where it is killed."""
 
 from __future__ import annotations
 
@@ -12,24 +12,37 @@ import pytest
 from harness import ROOT
 from test_cluster_orphans import check_gone
 
-SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+SLEEPS = """
+import os, pathlib, signal, sys, time
+def stop(number, frame):
+    pathlib.Path(__file__).with_name("stopped").touch()
+    sys.exit()
+signal.signal(signal.SIGTERM, stop)
+pathlib.Path(__file__).with_name("pid.new").write_text(str(os.getpid()))
+os.rename(pathlib.Path(__file__).with_name("pid.new"), pathlib.Path(__file__).with_name("pid"))
+time.sleep(600)
+"""
 STARTS = {
     "a sweep": "from evorl.reproduction.parts import _run; _run([sys.executable, sys.argv[1]])",
-    "a peer": "from benchmarks.speed.common import Path, start; child = start(Path(sys.executable), sys.argv[1]); "
-    "print(child.stdout.readline(), end='', flush=True); child.wait()",
+    "a peer": "from benchmarks.speed.common import answer; answer(sys.executable, sys.argv[1])",
+    "evorl.run": "from benchmarks.speed import common; common.start_run(['--sleep']).wait()",
+    "evorl.evaluate": "from evorl.reproduction import judging; judging.judge(None, [], False)",
 }
+INSTEAD = "import sys, subprocess; sleeps = sys.argv[1]; real = subprocess.Popen; "
+INSTEAD += "subprocess.Popen = lambda command, **options: real([sys.executable, sleeps], **options); "
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("what", STARTS)
 def test_a_killed_parent_leaves_nothing_behind(what: str, tmp_path: Path) -> None:
-    program = tmp_path / "sleeps.py"
+    """A sweep is told to stop, as by Ctrl-C, and all else is killed."""
+    program, pid = tmp_path / "sleeps.py", tmp_path / "pid"
     program.write_text(SLEEPS)
-    command = [sys.executable, "-c", f"import sys; {STARTS[what]}", str(program)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        assert Path(f"/proc/{child}").exists()
+    command = [sys.executable, "-c", INSTEAD + STARTS[what], str(program)]
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}) as parent:
+        while not pid.exists():
+            assert parent.poll() is None
+        child = int(pid.read_text())
         parent.send_signal(signal.SIGKILL)
     check_gone(child)
+    assert (tmp_path / "stopped").exists() == (what == "a sweep")

@@ -1,6 +1,7 @@
 "use strict";
 // Draws the parallel coordinates of a sweep from its JSON (evorl/analysis/sweep_figure.py). A drag along an axis chooses
-// a range: groups outside of it fade. `ranges` holds those that are chosen, by the name of the axis, from 0 to 1.
+// a range: groups outside of it fade. `ranges` holds those that are chosen, as shares of the axis, by its name and ticks:
+// an axis with other ticks has no range.
 function drawParallel(figure, ranges) {
   const {axes, lines} = JSON.parse(figure.querySelector("script.sweep").textContent);
   const place = figure.querySelector("div");
@@ -8,6 +9,7 @@ function drawParallel(figure, ranges) {
   const left = Math.max(70, 12 + 8 * Math.max(...axes[0].ticks.map(([text]) => text.length)));  // room for its numbers
   const x = k => left + k * (width - left - right) / (axes.length - 1);
   const y = share => top + (1 - share) * (height - top - bottom);
+  const key = axis => JSON.stringify([axis.name, axis.ticks]);
   const element = (name, of, facts, text = "") => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
     for (const [key, value] of Object.entries(facts)) made.setAttribute(key, value);
@@ -32,8 +34,8 @@ function drawParallel(figure, ranges) {
   });
 
   const choose = () => {
-    const kept = line => axes.every(({name}, k) => {
-      const [low, high] = ranges.get(name) ?? [-Infinity, Infinity];
+    const kept = line => axes.every((axis, k) => {
+      const [low, high] = ranges.get(key(axis)) ?? [-Infinity, Infinity];
       return line.at[k] >= low && line.at[k] <= high;
     });
     for (const [path, line] of paths) path.classList.toggle("off", !kept(line));
@@ -49,14 +51,14 @@ function drawParallel(figure, ranges) {
       shown.setAttribute("y", y(high));
       shown.setAttribute("height", y(low) - y(high));
     };
-    show(ranges.get(axis.name) ?? [0, 0]);
+    show(ranges.get(key(axis)) ?? [0, 0]);
     const grip = element("rect", svg, {class: "grip", x: x(k) - 12, width: 24, y: top - 32, height: height - top - bottom + 64});
     let from = null;
     const at = event => 1 - ((event.clientY - svg.getBoundingClientRect().top) * height / svg.clientHeight - top) /
       (height - top - bottom);
     grip.onpointerdown = event => {
       from = at(event);
-      ranges.delete(axis.name);
+      ranges.delete(key(axis));
       show([0, 0]);
       choose();
       grip.setPointerCapture(event.pointerId);
@@ -64,7 +66,7 @@ function drawParallel(figure, ranges) {
     grip.onpointermove = event => {
       if (from === null) return;
       const range = [Math.min(from, at(event)), Math.max(from, at(event))];
-      ranges.set(axis.name, range);
+      ranges.set(key(axis), range);
       show(range);
       choose();
     };
