@@ -157,7 +157,7 @@ def _taken(groups: Sequence[Group], at: At) -> tuple[float | None, list[list[flo
         curves = [[run.series.get(metric) for run in group.runs] for group in groups]
         known = [one for several in curves for one in several if one]
         limit = min(float((one.steps if at == "steps" else one.seconds).max()) for one in known)
-        taken = [[one and last_value(one, at, limit) for one in several] for several in curves]
+        taken = [[None if one is None else last_value(one, at, limit) for one in several] for several in curves]
     scores = [[value for value in several if value is not None] for several in taken]
     return limit, scores, [several.count(None) for several in taken]
 
