@@ -82,6 +82,8 @@ def of_table(name: str, words: Sequence[str], flags: set[str]) -> None:
     table = papers.table(name)
     asked = parsed(name, table, words, "--draw" in flags)
     if asked is None:
+        for flag in sorted(flags):
+            raise BadRequest(f"{flag} needs one: {', '.join(table.profiles)}", "profile")
         print(overview.description(name, table))
     elif "--print" in flags:
         size = table.profiles[asked.profile]
@@ -145,6 +147,7 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
         if key.isalpha() and key not in known and (hint := nearest(key, KEYS)):
             raise BadRequest(f"unknown key{hint}", key)
     if settings(also) and not {"out", "runs"} <= {*given}:
+        check_words(table.profiles[profile].parts, also)  # a word that no job takes needs no folder
         raise BadRequest(
             f"{' '.join(settings(also))} changes what is measured; say where runs and result go: runs=DIR out=DIR"
         )

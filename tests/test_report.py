@@ -11,6 +11,7 @@ import re
 import statistics
 import subprocess
 import sys
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    return list(csv.DictReader(path.read_text().splitlines()))
 
 
 def snapshot(place: Path) -> dict[str, bytes]:
@@ -378,6 +378,14 @@ def test_a_wrong_request_is_refused_at_once_from_the_command_line(tmp_path: Path
 
 
 ROOT = str(Path(__file__).parent.parent)
+
+
+def test_the_words_of_the_page_stand_in_the_markdown_too(reported: tuple[Path, Path]) -> None:
+    text = (reported[1] / "table.md").read_text()
+    assert text.startswith("1 of 6 runs not finished: their newest values are shown.\n\n")
+    page = (reported[1] / "index.html").read_text()
+    said = re.findall(r"^## Comparison .+\n\n(Highest: .+)\n\n\|", text, re.M)
+    assert len(said) == 3 and all(f'<p class="said">{escape(words)}</p>' in page for words in said)
 
 
 def test_a_run_that_cannot_be_read_is_left_out(sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

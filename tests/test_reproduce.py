@@ -99,6 +99,8 @@ def test_the_list_tells_the_size_that_was_run(monkeypatch: pytest.MonkeyPatch) -
         (["pbt"], "'pbt' is no table; did you mean lamarckian/pbt?"),
         (["marvin/walk", "profile=papre"], "profile: 'papre' is none of ci, paper; did you mean paper?"),
         (["marvin/walk", "seed=1"], "profile: choose one: ci, paper"),
+        (["marvin/walk", "--print"], "profile: --print needs one: ci, paper"),
+        (["marvin/walk", "profile=ci", "ec.sigm=1"], "ec.sigm: unknown key; did you mean ec.sigma?"),
         (["marvin/walk", "profile=ci", "--drwa"], "--drwa is no flag; did you mean --draw?"),
         (["--check", "--page"], "--page stands alone: it writes benchmarks/README.md and does nothing else"),
         (["marvin/walk", "profile=ci", "ec.sigma=1"],

@@ -12,8 +12,8 @@ implementation that the gates come from; "5 slots" is AES-RL with the slots of i
 is that of its last evaluation (ci) or the mean of its last ten (paper).
 
 The policy of the median run of each algorithm is kept in `policies/`. It is that of the end of the run, which may be
-later than the table compares, and the last table has the return of its last evaluation. To evaluate it again, to the
-same bits on a processor with the same instructions: `python -m evorl.evaluate
+later than the table compares, and the table of policies has the return of its last evaluation. To evaluate it again,
+to the same bits on a processor with the same instructions: `python -m evorl.evaluate
 run=benchmarks/aes_rl/results/policies/aes_rl_halfcheetah`.
 """
 

@@ -9,9 +9,9 @@ V-trace" says how the intervals lie.
 The runs with V-trace are those of uniform replay in elite.py, and both tables find them there. On Seaquest, where that
 replays 2 of 10 rollouts, they are runs of their own.
 
-The policy of each median run is kept in `policies/`. The last table has the return of its last evaluation, which is
-that of one run. `python -m evorl.evaluate run=benchmarks/elite_replay/results/policies/NAME` evaluates it again, to
-the same bits on a processor with the same instructions.
+The policy of each median run is kept in `policies/`. The table of policies has the return of its last evaluation,
+which is that of one run. `python -m evorl.evaluate run=benchmarks/elite_replay/results/policies/NAME` evaluates it
+again, to the same bits on a processor with the same instructions.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ share of uniform sampling's. A number is the interquartile mean over seeds with 
 
 What the strategies and candidates are: [docs/vtrace.md](../../../docs/vtrace.md).
 
-The policy of each median run is kept in `policies/`. The last table has the return of its last evaluation, which is
-that of one run. `python -m evorl.evaluate run=benchmarks/elite_replay/results/policies/NAME` evaluates it again, to
-the same bits on a processor with the same instructions.
+The policy of each median run is kept in `policies/`. The table of policies has the return of its last evaluation,
+which is that of one run. `python -m evorl.evaluate run=benchmarks/elite_replay/results/policies/NAME` evaluates it
+again, to the same bits on a processor with the same instructions.
 """
 
 from __future__ import annotations

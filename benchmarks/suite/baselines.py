@@ -293,9 +293,9 @@ better) and its interval, too. Gates were for each world at first; they have bee
 since the first measurements, whose seeds were the same. Seconds are the median wall time of a run on one core,
 evaluations included; the machine had other work beside it."""
 POLICIES = """\
-The policy of each arm's median run is kept in `policies/ALGORITHM_WORLD`. The last table has its return, which is that
-of one run; above are interquartile means. To evaluate it again, to the same bits on a processor with the same
-instructions: `python -m evorl.evaluate run=benchmarks/suite/results/policies/ppo_cartpole`\
+The policy of each arm's median run is kept in `policies/ALGORITHM_WORLD`. The table of policies has its return, which
+is that of one run; above it are interquartile means. To evaluate it again, to the same bits on a processor with the
+same instructions: `python -m evorl.evaluate run=benchmarks/suite/results/policies/ppo_cartpole`\
 """
 
 

@@ -128,6 +128,16 @@ def comparison_text(rows: Sequence[Row]) -> list[dict[str, str]]:
     return [{_heading(key, row): _cell(row, key) for key in row if not key.endswith((" low", " high"))} for row in rows]
 
 
+def comparison_words(compared: Sequence[Comparison]) -> dict[str, str]:
+    """By title, what each comparison shows, what its scores are, and whom it leaves out."""
+    return {
+        one.title: " ".join(
+            [summary(one.rows), *([f"Scores: {one.scores.basis}."] if one.scores.basis else []), *one.notes]
+        )
+        for one in compared
+    }
+
+
 def summary(rows: Sequence[Row]) -> str:
     """What the comparison shows, as sentences; empty without rows."""
     if not rows:

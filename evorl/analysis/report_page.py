@@ -8,20 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import evorl
-from evorl.analysis.comparison import Comparison, summary
+from evorl.analysis.comparison import comparison_words
 from evorl.analysis.content import Content, WorldReport, budget, seeds
 from evorl.analysis.curves import Points, curves_json, points_per_curve
 from evorl.analysis.figures import panel_figure, render_inset
 from evorl.analysis.groups import differences, format_value
 from evorl.analysis.hardware import hardware_rows
 from evorl.analysis.html_page import Chart, Page, Picture, PopulationSection, Section
-from evorl.analysis.importance import TITLE as IMPORTANCE
 from evorl.analysis.jobs import JobLog, work_rows
-from evorl.analysis.notes import count, warnings
+from evorl.analysis.notes import count
 from evorl.analysis.panels import Panel
 from evorl.analysis.population import PopulationLog, sampled_rows
 from evorl.analysis.report_figures import Pictures
-from evorl.analysis.report_tables import GROUPS, RUNS, WORK, joint_tables, population_title, world_tables
+from evorl.analysis.report_tables import (
+    GROUPS,
+    RUNS,
+    WORK,
+    joint_tables,
+    page_notes,
+    population_title,
+    world_tables,
+    world_words,
+)
 from evorl.analysis.runs import RunRecord, flatten
 from evorl.analysis.sweep_figure import parallel_json, sweep_figure
 from evorl.analysis.sweeps import short_names
@@ -31,7 +39,8 @@ CAPTION = (
     "Each thick line is the mean over the runs of a group, each smoothed by a moving mean over 1/40 of its length. "
     "It begins where all runs of the group have values and is dashed where only some of them do. "
     "Shading: 95 % interval (Student's t), from three runs on. Thin lines: recorded values of each run. "
-    "Metrics with one value per run: a dot per run, and a bar for the mean and its interval."
+    "Metrics with one value per run: a dot per run, and a bar for the mean and its interval. "
+    "Axes follow the runs, so an interval may reach beyond them."
 )
 CAPTION_OF_ONE = "Thick lines are moving means over 1/40 of the run, thin lines the recorded values."
 THINNED = " Curves show at most {points} of the recorded values of a run, evenly spaced; csv=true writes all of them."
@@ -78,9 +87,9 @@ def page_of(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> Pa
         caption=(CAPTION_OF_ONE if len(runs) == 1 else CAPTION)
         + (THINNED.format(points=points.run) if thinned else ""),
         tables=joint_tables(content),
-        words=_words(content.joint),
+        words=comparison_words(content.joint),
         folded={title: table for title, table in folded.items() if table},
-        notes=[*content.notes, *(note for part in parts for note in warnings(part.groups))],
+        notes=page_notes(content),
     )
 
 
@@ -113,7 +122,7 @@ def _section(
         others={title: [_shown(shown) for shown in several] for title, several in part.others.items()},
         curves=curves_json(part.groups, panels, names, points) if panels else b"",
         tables=tables,
-        words=_words(part.comparisons) | ({IMPORTANCE: part.importance.words} if part.importance else {}),
+        words=world_words(part),
         still=[f"{part.stem}{name}.png" for name in _still(part)],
         populations=[
             _population_section(title, log, drawn[title], part.work.get(title))
@@ -133,16 +142,6 @@ def _shown(panel: Panel) -> Chart | Picture:
     if panel.at_end_only:
         return f"{panel.title} by {panel.unit}", render_inset(panel_figure(panel, direct=False))
     return Chart(metric=panel.metric, title=panel.title)
-
-
-def _words(compared: Sequence[Comparison]) -> dict[str, str]:
-    """What each comparison shows, what its scores are, and whom it leaves out."""
-    return {
-        one.title: " ".join(
-            [summary(one.rows), *([f"Scores: {one.scores.basis}."] if one.scores.basis else []), *one.notes]
-        )
-        for one in compared
-    }
 
 
 def _population_section(title: str, log: PopulationLog, shown: Pictures, work: JobLog | None) -> PopulationSection:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 
 from evorl.analysis import export
-from evorl.analysis.comparison import Comparison, comparison_text
+from evorl.analysis.comparison import Comparison, comparison_text, comparison_words
 from evorl.analysis.content import Content, WorldReport
 from evorl.analysis.hardware import hardware_rows
 from evorl.analysis.importance import TITLE as IMPORTANCE
 from evorl.analysis.jobs import work_rows
 from evorl.analysis.latex import to_latex
+from evorl.analysis.notes import warnings
 from evorl.analysis.population import TABLE_ROWS, PopulationLog, individual_rows, sampled_rows
 from evorl.analysis.tables import Row, format_rows, group_rows, run_rows, to_csv, to_markdown
 
@@ -78,6 +79,16 @@ def world_tables(part: WorldReport) -> dict[str, Text]:
     return tables | {RUNS: format_rows(run_rows(part.groups, part.pending))}
 
 
+def world_words(part: WorldReport) -> dict[str, str]:
+    """What the tables of a world show, in words, by heading."""
+    return comparison_words(part.comparisons) | ({IMPORTANCE: part.importance.words} if part.importance else {})
+
+
+def page_notes(content: Content) -> list[str]:
+    """Sentences on the report as a whole: what was left out, and what affects how the numbers can be read."""
+    return [*content.notes, *(note for part in content.worlds for note in warnings(part.groups))]
+
+
 def population_tables(part: WorldReport) -> dict[str, Text]:
     """The tables of the populations of a world, by heading: individuals, and the work of those with jobs."""
     people: dict[str, Text] = {
@@ -105,13 +116,15 @@ def _limits(one: Comparison) -> float | None:
 
 
 def _markdown(content: Content) -> str:
-    chapters = {"All worlds": joint_tables(content)} if content.joint else {}
+    chapters = {"All worlds": (joint_tables(content), comparison_words(content.joint))} if content.joint else {}
     for part in content.worlds:
-        chapters[part.name] = world_tables(part) | population_tables(part)
-    return "\n".join(
-        f"# {name}\n\n" + "\n".join(f"## {title}\n\n{to_markdown(rows)}" for title, rows in tables.items())
-        for name, tables in chapters.items()
-    )
+        chapters[part.name] = (world_tables(part) | population_tables(part), world_words(part))
+    blocks = [*page_notes(content)]
+    for name, (tables, words) in chapters.items():
+        blocks += [f"# {name}"]
+        for title, rows in tables.items():
+            blocks += [f"## {title}", *([words[title]] if title in words else []), to_markdown(rows).rstrip("\n")]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _latex(content: Content) -> dict[str, bytes]:

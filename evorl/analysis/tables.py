@@ -64,7 +64,7 @@ def run_rows(groups: Sequence[Group], pending: Sequence[PendingJob] = ()) -> lis
     ]
     return begun + [
         {"run": str(job.directory), "state": job.state, "reason": job.reason or ""}
-        | {key: job.words.get(key, "") for key in keys}
+        | {key: job.directory.absolute().parent.name if key == "folder" else job.words.get(key, "") for key in keys}
         | {"seed": job.words.get("seed")}
         | dict.fromkeys(columns)
         for job in pending

@@ -36,7 +36,8 @@ class Asked(NamedTuple):
     @property
     def command(self) -> str:
         """That rebuilds the result: a drawing needs runs that a clone does not have."""
-        return f"python -m evorl.reproduce {' '.join([self.name, f'profile={self.profile}', *self.also])}"
+        places = ["runs=DIR", "out=DIR"] if settings(self.also) else []
+        return f"python -m evorl.reproduce {' '.join([self.name, f'profile={self.profile}', *self.also, *places])}"
 
 
 def reproduce(table: Table, asked: Asked) -> None:
@@ -79,7 +80,9 @@ def _check_size(table: Table, asked: Asked, kept: Content | None) -> None:
     """Raise `BadRequest` where a smaller profile would replace the result of a larger one."""
     order = [*table.profiles]
     if kept and order.index(asked.profile) < order.index(kept["profile"]):
-        raise BadRequest(f"{asked.out} has the result of profile={kept['profile']}; give another folder", "out")
+        raise BadRequest(
+            f"{asked.out} has the result of profile={kept['profile']}; give another folder: out=DIR", "out"
+        )
 
 
 def check_words(parts: Sequence[Part], also: Sequence[str]) -> None:

@@ -21,7 +21,7 @@ each seed; numbers without either are of one run, or of times. Core hours are me
 time of the jobs, also of a busy machine), else estimated (about).
 
     make setup peers       # peers: the other libraries, which some rows run beside ours
-    .venv/bin/python -m evorl.reproduce                                   # this list
+    .venv/bin/python -m evorl.reproduce                                   # the rows, with status and cost
     .venv/bin/python -m evorl.reproduce elite_replay/elite profile=ci     # rebuild a row
 
 A command runs the sweeps of a table and writes its page, its figures and its numbers to `PAPER/results`. The same
