@@ -229,15 +229,20 @@ def dash_sign(rank: int) -> str:
 def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float], points: int) -> None:
     """Draw the runs and their mean: solid with its clipped interval where all runs have data, else dashed.
 
-    Of each run at most about ``points`` recorded values are drawn.
+    Of each run at most about ``points`` recorded values are drawn; a single value is a dot.
     """
     for x, y in curve.raw:
-        stride = max(1, len(x) // points)
-        axes.plot(x[::stride], y[::stride], color=_colour(curve.rank), linewidth=0.7, alpha=0.35, zorder=2)
+        stride, dot = max(1, len(x) // points), "o" if len(x) == 1 else ""
+        axes.plot(
+            x[::stride], y[::stride], marker=dot, color=_colour(curve.rank), linewidth=0.7, markersize=3.5,
+            markeredgewidth=0, alpha=0.35, zorder=2,
+        )  # fmt: skip
     shape, n = curve.band, len(curve.raw)
     full = np.where(shape.count == n, shape.mean, np.nan)
     if n >= MIN_RUNS_SHADED:
         low, high = np.clip(full - shape.half, *limits), np.clip(full + shape.half, *limits)
+        if len(shape.grid) == 1:
+            axes.vlines(shape.grid, low, high, color=_colour(curve.rank), alpha=0.35, linewidth=1.2)
         axes.fill_between(shape.grid, low, high, color=_colour(curve.rank), alpha=0.16, linewidth=0)
     marker = "o" if len(shape.grid) <= 12 else ""
     line: dict[str, Any] = {

@@ -167,6 +167,14 @@ def test_the_drawn_interval_is_the_one_computed_and_two_runs_have_none() -> None
     np.testing.assert_allclose(corners[:, 1].min(), max((band.mean - band.half)[full].min(), low))
 
 
+def test_a_single_value_beside_curves_is_a_dot_with_its_interval() -> None:
+    (axes,) = panel_figure(panel_of([[1, 1, 1], [5, 1]]), direct=False).axes
+    dots = [line for line in axes.lines if line.get_marker() == "o" and line.get_alpha() == 0.35]
+    assert [len(line.get_xdata()) for line in dots] == [1, 1, 1, 1]
+    (interval,) = axes.collections[:1]
+    assert type(interval).__name__ == "LineCollection"
+
+
 @pytest.mark.parametrize("shift", [0.0, -5.0])
 def test_wide_interval_neither_changes_the_limits_nor_leaves_the_valid_range(shift: float) -> None:
     x = np.arange(1.0, 41.0)

@@ -78,7 +78,7 @@
     return [grid, series];
   }
 
-  function lineOf(one, single) {
+  function lineOf(one) {
     const colour = css(`--c${one.group % 7}`);
     const dash = DASHES[Math.floor(one.group / 7) % DASHES.length];
     const style = {
@@ -88,6 +88,7 @@
       low: {stroke: "transparent", width: 0, auto: false},
       high: {stroke: "transparent", width: 0, auto: false},
     }[one.kind];
+    const single = one.y.filter(v => v != null).length === 1;
     return {points: {show: single && one.kind !== "low" && one.kind !== "high", size: 6}, spanGaps: false, ...style};
   }
 
@@ -112,7 +113,7 @@
       height: item.place.clientHeight || 200,
       legend: {show: false},
       scales: {x: {time: false}, y: {distr: log ? 3 : 1}},
-      series: [{}, ...series.map(one => lineOf(one, grid.length === 1))],
+      series: [{}, ...series.map(lineOf)],
       bands,
       axes: [
         {...axis, grid: {show: false}, size: 38, values, label: name && `time (${name})`, labelSize: name ? 16 : 0, labelFont: "11px system-ui"},
