@@ -184,7 +184,7 @@ def test_a_search_of_the_peers_is_over_at_exactly_the_fitness(monkeypatch: pytes
         asked.append(json.loads(settings))
         return SimpleNamespace(stdout=['{"rows": [[1.0, 8192, 0.5]], "versions": {}}\n'], wait=lambda: 0)
 
-    monkeypatch.setattr(pbt, "start", start)
+    monkeypatch.setattr(pbt, "start_bound", start)
     assert pbt.peer(pbt.SIZES["ci"], 0) == ([(1.0, 8192, 0.5)], {})
     assert {*asked[0]} == {*signature(main).parameters}
     progress = Progress(time.time(), 1e9, asked[0]["fitness"], asked[0]["rounds"])

@@ -104,14 +104,14 @@ def test_the_last_line_of_a_program_is_its_answer_and_it_does_not_outlive_who_as
     with pytest.raises(SystemExit, match="ended with 3"):
         common.answer(python, str(fails))
 
-    started, start = [], common.start
+    started, start = [], common.start_bound
 
     def interrupted(*words: Any) -> Any:
         started.append(start(*words))
         monkeypatch.setattr(started[-1], "communicate", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
         return started[-1]
 
-    monkeypatch.setattr(common, "start", interrupted)
+    monkeypatch.setattr(common, "start_bound", interrupted)
     with pytest.raises(KeyboardInterrupt):
         common.answer(python, str(sleeps))
     assert started[0].returncode == -signal.SIGKILL
