@@ -227,9 +227,11 @@ def _result(word: str) -> str:
 
     Raises `BadRequest` if the paper has no such table, or the table no result.
     """
+    if os.path.exists(word):
+        return word
     from evorl.reproduction.parts import ROOT
 
-    if os.path.exists(word) or not (ROOT / "benchmarks" / word.partition("/")[0] / "paper.py").is_file():
+    if not (ROOT / "benchmarks" / word.partition("/")[0] / "paper.py").is_file():
         return word
     from evorl.reproduction import papers  # imports Matplotlib
 
