@@ -208,7 +208,7 @@ def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
 
 def _numbers(column: Sequence[Any]) -> Floats:
     """The values of a column; NaN or infinite where one is no finite number."""
-    if not {*map(type, column)} <= {int, float}:  # to look at each value takes a fifth of the time of a report
+    if not {*map(type, column)} <= {int, float}:  # to look at each value is far slower
         column = [value if is_number(value) else math.nan for value in column]
     return np.array(column, np.float64)
 
