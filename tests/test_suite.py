@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from test_evaluate import evaluate  # noqa: F401
 
-from benchmarks.suite import arms, baselines, evolution, no_difference, off_policy, on_policy
+from benchmarks.suite import arms, baselines, evolution, more_worlds, no_difference, off_policy, on_policy
 from benchmarks.suite.arms import SB3, WORLDS, Arm, learner
 from benchmarks.suite.baselines import OURS, Pair, Scored, joint, plain, verdicts
 from benchmarks.suite.published import PUBLISHED, published
@@ -22,7 +22,7 @@ from evorl.reproduction.parts import Given, Sweep
 from evorl.reproduction.table import Found, Policy
 from evorl.util.errors import BadRequest
 
-TABLES = (on_policy, off_policy, evolution)
+TABLES = (on_policy, off_policy, more_worlds, evolution)
 PPO, ACROBOT = learner("ppo", "cartpole", 1_000), learner("ppo", "acrobot", 1_000)
 POLICIES = sorted((PROGRAMS / "suite" / "results" / "policies").glob("*"))
 
@@ -61,14 +61,20 @@ def test_every_arm_composes_and_is_evaluated_ten_times() -> None:
 
 
 def test_the_arms_of_a_size_have_names_of_their_own() -> None:
-    for one in TABLES:
-        for size in one.TABLE.profiles.values():
-            names = [part.name for part in size.parts if isinstance(part, Sweep)]
-            assert len(names) == len({*names})
+    """Also those of different tables, whose runs and policies share folders."""
+    for size in ("ci", "night"):
+        parts = [part for one in TABLES for part in one.TABLE.profiles[size].parts]
+        names = [part.name for part in parts if isinstance(part, Sweep)]
+        assert len(names) == len({*names})
+
+
+def test_the_tables_draw_no_figure_of_the_same_name(result: Callable[[str], dict[str, Any]]) -> None:
+    names = [name for one in ("on_policy", "off_policy", "more_worlds", "evolution") for name in result(one)["figures"]]
+    assert len(names) == len({*names})
 
 
 def test_the_published_numbers_are_those_of_the_arms() -> None:
-    every = [*on_policy.CI, *on_policy.NIGHT, *off_policy.CI, *off_policy.NIGHT, *evolution.CI]
+    every = [arm for one in TABLES for arm in (*one.CI, *one.NIGHT)]
     assert {*PUBLISHED} == {(arm.peer, WORLDS[arm.world].gymnasium) for arm in every if arm.peer}
     assert published("ppo", "CartPole-v1") == "500 ± 0 (100k)" and published(None, None) == "-"
 
@@ -189,7 +195,7 @@ def test_no_gate_of_the_comparison_is_left_out() -> None:
 def test_every_arm_of_the_results_keeps_the_policy_of_its_median_run() -> None:
     results = [
         json.loads((PROGRAMS / "suite" / "results" / f"{name}.json").read_text())
-        for name in ("on_policy", "off_policy", "evolution")
+        for name in ("on_policy", "off_policy", "more_worlds", "evolution")
     ]
     found = {arm: one for each in results for arm, one in each["data"]["arms"].items()}
     shown = {arm: mean for each in results for arm, _, mean in each["also"][-1]["rows"]}

@@ -217,10 +217,10 @@ def gates(words: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def draw(found: Pairs) -> list[Picture]:
-    """A figure for each algorithm, with a panel for each world."""
+def draw(found: Pairs, prefix: str) -> list[Picture]:
+    """A figure for each algorithm, with a panel for each world; ``prefix``: of the files' names."""
     return [
-        Picture(algorithm, f"{algorithm}: return over environment steps, with 95 % intervals",
+        Picture(f"{prefix}{algorithm}", f"{algorithm}: return over environment steps, with 95 % intervals",
                 curves({arm: pair for arm, pair in found.items() if arm.algorithm == algorithm}))
         for algorithm in dict.fromkeys(arm.algorithm for arm in found)
     ]  # fmt: skip
@@ -237,9 +237,10 @@ def curves(found: Pairs) -> Figure:
 
 
 def table(
-    title: str, of: str, about: str, ci: Sequence[Arm], night: Sequence[Arm], hours: tuple[float, float]
+    title: str, of: str, about: str, ci: Sequence[Arm], night: Sequence[Arm], hours: tuple[float, float],
+    prefix: str = "",
 ) -> Table:
-    """The table of these arms; ``hours``: core hours of either profile."""
+    """The table of these arms; ``hours``: core hours of either profile; ``prefix``: of its figures' names."""
     arms = {"ci": ci, "night": night}
 
     def analyse(there: Found) -> Analysis | None:
@@ -250,7 +251,7 @@ def table(
         over = joint(found, there.measured)
         words = verdicts(over)
         return Analysis(
-            header=HEADER, rows=[*rows(found)], gates=gates(words), pictures=draw(found),
+            header=HEADER, rows=[*rows(found)], gates=gates(words), pictures=draw(found, prefix),
             also=[*([together(over, words)] if over else []), policies(found)],
             notes=[*suspects(over, words), POLICIES], facts=facts(found, there.measured),
             policies={arm.name: Policy(Path(pair.ours.median[2])) for arm, pair in found.items()},

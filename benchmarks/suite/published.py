@@ -23,6 +23,7 @@ PUBLISHED: dict[tuple[str, str], tuple[float, float, str]] = {
     ("ppo", "LunarLanderContinuous-v3"): (270.863, 32.072, "1M"),
     ("sac", "LunarLanderContinuous-v3"): (260.390, 65.467, "500k"),
     ("td3", "LunarLanderContinuous-v3"): (207.451, 67.562, "300k"),
+    ("a2c", "HalfCheetah-v5"): (3041.174, 157.265, "1M"),
     ("ppo", "HalfCheetah-v5"): (5819.099, 663.530, "1M"),
     ("sac", "HalfCheetah-v5"): (9535.451, 100.470, "1M"),
     ("td3", "HalfCheetah-v5"): (9655.666, 969.916, "1M"),

@@ -1,0 +1,24 @@
+"""A2C on a MuJoCo world, SAC and TD3 on a Box2D one: worlds that the tables of these learners do not have.
+
+A2C's settings were chosen with a seed that the table does not have, those of SAC and TD3 are the zoo's.
+"""
+
+from __future__ import annotations
+
+from benchmarks.suite.arms import learner
+from benchmarks.suite.baselines import table
+
+CI = (
+    learner("a2c", "halfcheetah", 200_000),
+    learner("sac", "lunarlandercontinuous", 30_000),
+    learner("td3", "lunarlandercontinuous", 30_000),
+)
+NIGHT = (
+    learner("a2c", "halfcheetah", 1_000_000),
+    learner("sac", "lunarlandercontinuous", 100_000),
+    learner("td3", "lunarlandercontinuous", 100_000),
+)
+
+TABLE = table(
+    "More worlds", "A2C on HalfCheetah, SAC and TD3 on LunarLanderContinuous", __doc__, CI, NIGHT, (3.0, 9.0), "more_"
+)
