@@ -24,7 +24,14 @@ from evorl.util.errors import BadRequest
 
 TABLES = (on_policy, off_policy, more_worlds, evolution)
 PPO, ACROBOT = learner("ppo", "cartpole", 1_000), learner("ppo", "acrobot", 1_000)
+RESULTS = [table.__name__.rpartition(".")[2] for table in TABLES]
 POLICIES = sorted((PROGRAMS / "suite" / "results" / "policies").glob("*"))
+
+
+def read(table: str) -> dict[str, Any]:
+    """The result of a table of the suite."""
+    found: dict[str, Any] = json.loads((PROGRAMS / "suite" / "results" / f"{table}.json").read_text())
+    return found
 
 
 def run(arm: Arm, seed: int, curve: list[float]) -> RunRecord:
@@ -68,8 +75,8 @@ def test_the_arms_of_a_size_have_names_of_their_own() -> None:
         assert len(names) == len({*names})
 
 
-def test_the_tables_draw_no_figure_of_the_same_name(result: Callable[[str], dict[str, Any]]) -> None:
-    names = [name for one in ("on_policy", "off_policy", "more_worlds", "evolution") for name in result(one)["figures"]]
+def test_the_tables_draw_no_figure_of_the_same_name() -> None:
+    names = [name for one in RESULTS for name in read(one)["figures"]]
     assert len(names) == len({*names})
 
 
@@ -181,7 +188,7 @@ def test_the_comparison_of_sets_finds_what_was_planted() -> None:
 
 
 def test_no_gate_of_the_comparison_is_left_out() -> None:
-    told = json.loads((PROGRAMS / "suite" / "results" / "no_difference.json").read_text())
+    told = read("no_difference")
     for name, one in told["data"]["counts"].items():
         times = {"A/A says no difference": one["no_difference"], "half the learning rate is found": one["found"]}
         for what, n in times.items():
@@ -193,10 +200,7 @@ def test_no_gate_of_the_comparison_is_left_out() -> None:
 
 
 def test_every_arm_of_the_results_keeps_the_policy_of_its_median_run() -> None:
-    results = [
-        json.loads((PROGRAMS / "suite" / "results" / f"{name}.json").read_text())
-        for name in ("on_policy", "off_policy", "more_worlds", "evolution")
-    ]
+    results = [read(name) for name in RESULTS]
     found = {arm: one for each in results for arm, one in each["data"]["arms"].items()}
     shown = {arm: mean for each in results for arm, _, mean in each["also"][-1]["rows"]}
     assert {*found} == {place.name for place in POLICIES}
@@ -210,7 +214,7 @@ def test_every_arm_of_the_results_keeps_the_policy_of_its_median_run() -> None:
 @pytest.mark.parametrize("table", TABLES)
 def test_the_numbers_over_worlds_are_those_of_the_kept_samples(table: Any) -> None:
     short = table.__name__.rpartition(".")[2]
-    kept = json.loads((PROGRAMS / "suite" / "results" / f"{short}.json").read_text())["data"]
+    kept = read(short)["data"]
     found = {
         arm: Pair(*(Scored(**kept["arms"][arm.name][name], places=[]) for name in (OURS, SB3)))
         for arm in table.CI

@@ -237,7 +237,12 @@ def curves(found: Pairs) -> Figure:
 
 
 def table(
-    title: str, of: str, about: str, ci: Sequence[Arm], night: Sequence[Arm], hours: tuple[float, float],
+    title: str,
+    of: str,
+    about: str,
+    ci: Sequence[Arm],
+    night: Sequence[Arm],
+    hours: tuple[float, float],
     prefix: str = "",
 ) -> Table:
     """The table of these arms; ``hours``: core hours of either profile; ``prefix``: of its figures' names."""
