@@ -21,6 +21,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from evorl.analysis.statistics import half_width
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction.parts import Given, Measurement
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
@@ -194,10 +195,20 @@ def analyse(there: Found) -> Analysis | None:
 
 
 def measured(data: Mapping[str, Any]) -> str:
-    told = rows(read(data["samples"]), Size(**data["size"]))
-    seeds = len(data["samples"]["synchronous"])
-    each = [f"{mode} {busy} busy, best fitness {best}" for mode, busy, _, _, _, _, best, *_ in told]
-    return f"{'; '.join(each)} (means of {seeds} seeds)"
+    """The means over seeds with their intervals."""
+    size, told = Size(**data["size"]), []
+    for mode, searches in read(data["samples"]).items():
+        each = [summary(one, size, whole=not mode) for one in searches]
+        busy, best = (mean_of([one[name] for one in each], scale) for name, scale in (("busy", 100), ("best", 1)))
+        told.append(f"{MODES[mode]} {busy} % busy, best fitness {best}")
+    return f"{'; '.join(told)} ({len(data['samples']['synchronous'])} seeds)"
+
+
+def mean_of(values: Sequence[float], scale: int) -> str:
+    """The mean with its 95 % interval (Student's t), where there is one; a share is told in per cent."""
+    digits = 1 if scale > 1 else 2
+    interval = f" ± {scale * half_width(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{scale * np.mean(values):.{digits}f}{interval}"
 
 
 TABLE = Table(

@@ -8,12 +8,14 @@ its two ends are judged again on as many other games, filmed, and kept in `polic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evorl.analysis.figures import style
 from evorl.analysis.fronts import front_figure
 from evorl.analysis.population import LoggedIndividual, PopulationLog, read_population_log
+from evorl.analysis.statistics import t_quantile
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.table import Analysis, Found, Picture, Policy, Profile, Table
@@ -22,6 +24,8 @@ EXPERIMENT = ("seed=0", "+experiment=lamarckian/nsga2_pong")
 SMALL = ("ec.population=8", "ec.train_steps=500_000", "budget.steps=43_000_000")
 MANNERS = ("lazy", "busy")
 RESULTS = ("fitness", *MANNERS)
+RETURNS = (-20.0, 20.0)
+"""The lowest and the highest of a game, whose fitness is 0 and 1."""
 OTHER = 1_000_000
 """What is added to the search's seed for the games on which the ends are judged again."""
 
@@ -72,10 +76,22 @@ def told(log: PopulationLog) -> Analysis:
 
 
 def measured(data: Mapping[str, Any]) -> str:
-    """The ranges over the front, of one search."""
+    """The ranges over the front, of one search, and the fitness of its ends on other games with its interval."""
     spans = {name: [one[name] for one in data["front"]] for name in RESULTS}
     told = [f"{name} {min(found):.2f} to {max(found):.2f}" for name, found in spans.items()]
-    return f"one search, a front of {len(data['front'])}: {', '.join(told)}"
+    again = sorted(data["other games"].values(), key=lambda one: one["busy_mean"])
+    ends = [
+        f"{end} {one['fitness_mean']:.2f} ± {of_games(one):.2f}"
+        for end, one in zip(("laziest", "busiest"), again, strict=False)  # one player may be both
+    ]
+    games = f"fitness of its ends on {again[0]['episodes']} other games: {', '.join(ends)}"
+    return f"one search, a front of {len(data['front'])}: {', '.join(told)}; {games}"
+
+
+def of_games(judged: Mapping[str, Any]) -> float:
+    """The half-width of the 95 % interval of a fitness over games, which is the return between 0 and 1."""
+    n, low, high = judged["episodes"], *RETURNS
+    return t_quantile(n - 1) * judged["return_std"] / math.sqrt(n - 1) / (high - low)  # std divides by n
 
 
 TABLE = Table(

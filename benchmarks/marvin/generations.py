@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.speed.common import bound
+from evorl.analysis.aggregates import Estimate, estimate
 
 Curve = NDArray[np.float64]
 WINDOW = 5
@@ -41,6 +41,11 @@ def passed(returns: Curve, threshold: float) -> int | None:
     return int(above[0]) + WINDOW - 1 if above.size else None
 
 
+def median(values: Sequence[float]) -> Estimate:
+    """The median of each seed's value, with its 95 % bootstrap interval over seeds."""
+    return estimate(lambda of: np.median(of, axis=-1), values)
+
+
 def best_run(runs: Mapping[Path, Curve]) -> Path:
     """The run whose last ten generations are the best."""
     return max(runs, key=lambda place: runs[place][-10:].mean())
@@ -64,7 +69,7 @@ def row(name: str, curves: Sequence[Curve], population: int, thresholds: Sequenc
         found = [passed(one, threshold) for one in curves]
         known = [len(one) if g is None else g for one, g in zip(curves, found, strict=True)]
         each = ", ".join(f"> {len(one)}" if g is None else str(g) for one, g in zip(curves, found, strict=True))
-        middle = median(known)
-        sign = bound(found, known)
-        cells += [each, f"{sign}{middle:g}", f"{sign}{population * (middle + 1):,.0f}"]
+        middle, sign = median(known), bound(found, known)
+        interval = f" [{middle.low:g}, {middle.high:g}]" if np.isfinite(middle.low) else ""
+        cells += [each, f"{sign}{middle.value:g}{interval}", f"{sign}{population * (middle.value + 1):,.0f}"]
     return [*cells, ", ".join(f"{one[-10:].mean():.0f}" for one in curves)]
