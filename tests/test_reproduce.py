@@ -305,6 +305,18 @@ def test_a_smaller_size_does_not_replace_a_larger_one(tmp_path: Path, monkeypatc
         loop.reproduce(both, asked(tmp_path))
 
 
+def test_a_result_elsewhere_names_its_own_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_run", lambda command: 0)
+    words = "evorl.evaluate run=benchmarks/test/results/policies/a"
+    one = replace(
+        TABLE, about=f"To play: `{words}`.", analyse=lambda found: Analysis(header=["n"], rows=[["0"]], notes=[words])
+    )  # fmt: skip
+    loop.reproduce(one, asked(tmp_path))
+    here = f"evorl.evaluate run={tmp_path}/out/policies/a"
+    assert told(tmp_path)["about"] == f"To play: `{here}`." and told(tmp_path)["notes"] == [here]
+    assert here in (tmp_path / "out" / "small.md").read_text()
+
+
 def test_peers_that_are_missing_are_told_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_run", lambda command: pytest.fail("a run was made"))
     monkeypatch.setattr(loop, "PEERS", tmp_path / "none")

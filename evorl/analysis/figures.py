@@ -231,12 +231,14 @@ def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float], points: i
 
     Of each run at most about ``points`` recorded values are drawn; a single value is a dot.
     """
-    for x, y in curve.raw:
-        stride, dot = max(1, len(x) // points), "o" if len(x) == 1 else ""
-        axes.plot(
-            x[::stride], y[::stride], marker=dot, color=_colour(curve.rank), linewidth=0.7, markersize=3.5,
-            markeredgewidth=0, alpha=0.35, zorder=2,
-        )  # fmt: skip
+    from matplotlib.collections import LineCollection
+
+    faint: dict[str, Any] = {"color": _colour(curve.rank), "alpha": 0.35, "zorder": 2}
+    lines = [np.column_stack([x, y])[:: max(1, len(x) // points)] for x, y in curve.raw if len(x) > 1]
+    axes.add_collection(LineCollection(lines, linewidth=0.7, **faint))  # one artist: a Line2D each takes twice as long
+    dots = [(x[0], y[0]) for x, y in curve.raw if len(x) == 1]
+    if dots:
+        axes.plot(*np.transpose(dots), "o", markersize=3.5, markeredgewidth=0, **faint)
     shape, n = curve.band, len(curve.raw)
     full = np.where(shape.count == n, shape.mean, np.nan)
     if n >= MIN_RUNS_SHADED:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from evorl.analysis.reproduced import Content
 from evorl.cli import config
 from evorl.cli.overrides import parse
-from evorl.reproduction import pages
+from evorl.reproduction import pages, papers
 from evorl.reproduction.parts import ROOT, Part, Sweep, measured_of, runs_of, settings
 from evorl.reproduction.table import Found, Table
 from evorl.util.errors import BadRequest
@@ -67,6 +67,8 @@ def reproduce(table: Table, asked: Asked) -> None:
             facts |= {"load at the end": pages.load()}
         facts |= pages.of_runs(found.runs)
         result = pages.content(table, told, asked.profile, settings(asked.also), facts, made_of)
+        if asked.out.resolve() != (committed := papers.results(asked.name)):
+            result = pages.elsewhere(result, committed, asked.out)
         pages.write(asked.out, short, result, told)
         print(page)
     if not all(complete):

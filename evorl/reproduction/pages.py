@@ -56,6 +56,15 @@ def content(
     }
 
 
+def elsewhere(told: Content, committed: Path, out: Path) -> Content:
+    """The result that names its own policies, where the texts of its table name those of the committed one."""
+
+    def placed(text: str) -> str:
+        return text.replace(f"{committed.relative_to(ROOT)}/", f"{out}/")
+
+    return {**told, "about": placed(told["about"]), "notes": [*map(placed, told["notes"])]}
+
+
 def write(out: Path, name: str, told: Content, found: Analysis) -> None:
     """Write a result into a folder: figures, films and policies first, and the JSON file last."""
     from evorl.analysis.figures import render
