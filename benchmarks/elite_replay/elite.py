@@ -234,7 +234,7 @@ def draw_sampling(found: Runs) -> Figure:
                 if len(names) == 1:
                     shaded(one, grid, band, COLOURS[name], f"{name}, seeds: {len(runs)}")
                 else:
-                    one.plot(grid, band[:, 0], ":", color=COLOURS[names[1]], lw=1, label=f"both, {name}")
+                    one.plot(grid, band[:, 0], ":", color=COLOURS[names[1]], lw=1, label=f"both ({names[1]}): {name}")
         log_axis(one, np.concatenate(middles))
     return legends(drawn)
 
