@@ -249,4 +249,11 @@ def _unknown(word: str) -> BadRequest:
         return BadRequest(f"unknown key{nearest(key, keys)}; keys: {', '.join(keys)}", key=key)
     above = Path(word).parent
     names = [str(above / name) for name in os.listdir(above)] if above.is_dir() else []
-    return BadRequest(f"{word}: no such run directory{nearest(word, names)}")
+    return BadRequest(f"{word}: no such run directory{nearest(word, names) or nearest(word, _tables())}")
+
+
+def _tables() -> list[str]:
+    """The reproduced tables of a checkout."""
+    from evorl.reproduction import papers
+
+    return papers.names() if papers.PROGRAMS.is_dir() else []

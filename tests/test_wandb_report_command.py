@@ -123,6 +123,7 @@ def test_a_table_by_its_name(tmp_path: Path, monkeypatch, capsys) -> None:
     for words, said in (
         (["marvin/cartpole"], "cartpole.json is no run directory; results of reproduced tables go with wandb=report"),
         (["marvin/cartpol", "wandb=report"], "'marvin/cartpol' is no table; did you mean marvin/cartpole?"),
+        (["marvn/cartpole", "wandb=report"], "marvn/cartpole: no such run directory; did you mean marvin/cartpole?"),
         (["speed/ppo", "wandb=report"], "speed/ppo: no such run directory"),
     ):
         assert main(words) == 2

@@ -25,9 +25,14 @@ def papers() -> dict[str, Paper]:
     return {name: _module(f"{name}.paper").PAPER for name in names}
 
 
+def names() -> list[str]:
+    """Return the names of all tables, each as ``PAPER/TABLE``."""
+    return [f"{paper}/{one}" for paper, content in papers().items() for one in content.tables]
+
+
 def table(name: str) -> Table:
     """Return the table ``PAPER/TABLE``. Raises `BadRequest` with the nearest name."""
-    found = [f"{paper}/{one}" for paper, content in papers().items() for one in content.tables]
+    found = names()
     if name not in found:
         alike = [one for one in found if one.endswith(f"/{name}")]
         meant = f"; did you mean {alike[0]}?" if alike else nearest(name, found)
