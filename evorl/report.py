@@ -33,7 +33,7 @@ from evorl.analysis.sweeps import pending_jobs, searches
 from evorl.cli import config
 from evorl.jobs import wandb_upload
 from evorl.util import files
-from evorl.util.errors import BadRequest, nearest
+from evorl.util.errors import BadRequest, nearest, one_edit
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]   (--help tells more)"
 MARK = "report.json"
@@ -249,11 +249,16 @@ def _unknown(word: str) -> BadRequest:
         return BadRequest(f"unknown key{nearest(key, keys)}; keys: {', '.join(keys)}", key=key)
     above = Path(word).parent
     names = [str(above / name) for name in os.listdir(above)] if above.is_dir() else []
-    return BadRequest(f"{word}: no such run directory{nearest(word, names) or nearest(word, _tables())}")
+    return BadRequest(f"{word}: no such run directory{nearest(word, names) or _near_table(word)}")
 
 
-def _tables() -> list[str]:
-    """The reproduced tables of a checkout."""
-    from evorl.reproduction import papers
+def _near_table(word: str) -> str:
+    """A hint for PAPER/TABLE whose paper has a typo."""
+    from evorl.reproduction.parts import ROOT
 
-    return papers.names() if papers.PROGRAMS.is_dir() else []
+    papers = [file.parent.name for file in ROOT.glob("benchmarks/*/paper.py")]
+    if not any(one_edit(word.partition("/")[0], paper) for paper in papers):
+        return ""
+    from evorl.reproduction import papers as declared  # imports Matplotlib
+
+    return nearest(word, declared.names())

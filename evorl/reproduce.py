@@ -152,7 +152,7 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
             f"{' '.join(settings(also))} changes what is measured; say where runs and result go: runs=DIR out=DIR"
         )
     runs = Path(given.get("runs", ROOT / "runs" / paper / profile)).absolute()
-    return Asked(name, profile, also, runs, Path(given.get("out", papers.results(name))), draw)
+    return Asked(name, profile, also, runs, Path(given.get("out", papers.results(name))).absolute(), draw)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

@@ -152,8 +152,8 @@ def test_the_table_of_hopper_says_how_long_episodes_are_and_how_busy_workers() -
 
     steps = lengths([*JOBS, {"kind": "evolved", "step": 330}])
     assert steps == [100, 100, 100, 30]
-    shown = unlike_rows({"AES-RL": (measure(JOBS, workers=2), steps)})
-    assert shown == [["AES-RL", "30 to 100", "20", "90%", "1.0"]] and len(shown[0]) == len(UNLIKE_HEADER)
+    shown = unlike_rows({"AES-RL": [(measure(JOBS, workers=2), steps)]})
+    assert shown == [["AES-RL", "30 to 100", "20", "90 %", "1.0"]] and len(shown[0]) == len(UNLIKE_HEADER)
 
 
 def test_the_table_of_time_has_a_row_for_each_number_of_workers() -> None:
@@ -162,9 +162,9 @@ def test_the_table_of_time_has_a_row_for_each_number_of_workers() -> None:
 
     simulate = {"synchronous": synchronous, "asynchronous": asynchronous}
     outcomes = {(mode, n): f(REFERENCE, Shape(), n) for mode, f in simulate.items() for n in SIMULATED}
-    found = {("synchronous", 1): Measured(10.0, 0.5, 6.0)}
+    found = {("synchronous", 1): [Measured(10.0, 0.5, 6.0), Measured(12.0, 0.52, 6.2)]}
     shown = rows(found, outcomes, 200.0)
-    assert shown[0] == ["1", "10", "50%", "6.0", "-", "-", "-", "57", "100%", "57", "100%"]
+    assert shown[0] == ["1", "11 ± 13", "51 ± 13 %", "6.1", "-", "-", "-", "57", "100%", "57", "100%"]
     assert [row[0] for row in shown] == [str(n) for n in SIMULATED]
     rate, busy = draw(found, outcomes, 200.0).axes
     assert len(rate.lines) == len(busy.lines) == 4  # measured and simulated, of both modes

@@ -1,5 +1,7 @@
 """Time efficiency: evolution with a shared critic on more and more workers, with and without a generation's barrier.
 
+Numbers are means over seeds with their 95 % intervals (Student's t).
+
 Synchronous is P-CEM-RL with a serial critic; asynchronous is AES-RL, with as many individuals in flight as workers,
 which do the steps of the critic as well. Measured are whole runs on HalfCheetah with the same work per environment
 step as the full one: environment steps that count per second after the warm-up, how much of the workers' time is
@@ -27,14 +29,17 @@ from matplotlib.figure import Figure
 from benchmarks.aes_rl.family import SMALL, algorithm
 from benchmarks.aes_rl.simulation import Outcome, Shape, Stages, asynchronous, synchronous
 from evorl.analysis.runs import RunRecord
+from evorl.analysis.statistics import half_width
 from evorl.reproduction.parts import Sweep
+from evorl.reproduction.scores import mean_told
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Rows, Table
 
 WORKERS = (1, 2, 3, 4, 5)
 SIMULATED = (*WORKERS, 8, 16, 32)
 MODES = {"p_cem_rl": "synchronous", "aes_rl": "asynchronous"}
 QUICK = ("rl.warm_up=2000", "ec.critic_job=200", "eval.every=0", "eval.episodes=1", *SMALL)
-SHORT = ("mdp.time_limit=200", "budget.steps=14000", *QUICK)
+SEEDS = "seed=0,1,2"
+SHORT = (SEEDS, "mdp.time_limit=200", "budget.steps=14000", *QUICK)
 BOUNDED = "ec.max_critic_lag=400"
 LONG = ("budget.steps=200_000", "eval.every=0")
 
@@ -53,7 +58,7 @@ def _sweeps(synchronous: str, asynchronous: str, words: tuple[str, ...]) -> list
     ]  # fmt: skip
 
 
-UNLIKE = ("mdp=hopper", "cluster=processes", "cluster.workers=4", "budget.steps=8000", BOUNDED, *QUICK)
+UNLIKE = (SEEDS, "mdp=hopper", "cluster=processes", "cluster.workers=4", "budget.steps=8000", BOUNDED, *QUICK)
 SWEEPS = {
     "ci": [
         *_sweeps("p_cem_rl", "halfcheetah", SHORT),
@@ -103,12 +108,13 @@ def stages_of(jobs: Sequence[dict[str, Any]], length: float, population: int) ->
 
 
 def alone(runs: Sequence[RunRecord], mode: str) -> Stages | None:
-    """The stages of a mode's run with one worker."""
+    """The stages of a mode's runs with one worker, on average."""
+    found = []
     for run in runs:
         if MODES[run.choices["ec"]] == mode and run.config["cluster.workers"] == 1:
             jobs = jobs_of(run)
-            return stages_of(jobs, float(np.mean(lengths(jobs))), int(run.config["ec.population"]))
-    return None
+            found.append(stages_of(jobs, float(np.mean(lengths(jobs))), int(run.config["ec.population"])))
+    return Stages(*np.mean(found, axis=0).tolist()) if found else None
 
 
 def lengths(jobs: Sequence[dict[str, Any]]) -> list[int]:
@@ -117,37 +123,41 @@ def lengths(jobs: Sequence[dict[str, Any]]) -> list[int]:
     return [after - before for before, after in pairwise([0, *ends])]
 
 
-def unlike_rows(found: Mapping[str, tuple[Measured, Sequence[int]]]) -> list[list[str]]:
-    """Of the table of Hopper: a row for each algorithm."""
-    return [
-        [
-            name, f"{min(steps)} to {max(steps)}", f"{one.steps_per_second:.0f}", f"{one.busy:.0%}",
-            f"{one.gradient_steps:.1f}",
-        ]
-        for name, (one, steps) in found.items()
-    ]  # fmt: skip
+def cells(runs: Sequence[Measured]) -> list[str]:
+    """Steps per second, how busy, and gradient steps: of the runs of all seeds."""
+    rates, busy, gradient_steps = zip(*runs, strict=True)
+    return [mean_told(rates), f"{mean_told([100 * one for one in busy])} %", f"{np.mean(gradient_steps):.1f}"]
+
+
+def unlike_rows(found: Mapping[str, Sequence[tuple[Measured, Sequence[int]]]]) -> list[list[str]]:
+    """Of the table of Hopper: a row for each algorithm, of what its runs measured and of their episodes' steps."""
+    shown = []
+    for name, runs in found.items():
+        steps = [step for _, episodes in runs for step in episodes]
+        shown.append([name, f"{min(steps)} to {max(steps)}", *cells([one for one, _ in runs])])
+    return shown
 
 
 def rows(
-    found: dict[tuple[str, int], Measured], outcomes: dict[tuple[str, int], Outcome], length: float
+    found: Mapping[tuple[str, int], Sequence[Measured]], outcomes: Mapping[tuple[str, int], Outcome], length: float
 ) -> list[list[str]]:
     """Of the table: a row for each number of workers."""
     shown = []
     for workers in SIMULATED:
-        cells = [str(workers)]
+        row = [str(workers)]
         for mode in MODES.values():
-            one = found.get((mode, workers))
-            cells += ["-"] * 3 if one is None else [
-                f"{one.steps_per_second:.0f}", f"{one.busy:.0%}", f"{one.gradient_steps:.1f}",
-            ]  # fmt: skip
+            runs = found.get((mode, workers))
+            row += cells(runs) if runs else ["-"] * 3
         for mode in MODES.values():
             outcome = outcomes[mode, workers]
-            cells += [f"{outcome.per_second * length:.0f}", f"{outcome.busy:.0%}"]
-        shown.append(cells)
+            row += [f"{outcome.per_second * length:.0f}", f"{outcome.busy:.0%}"]
+        shown.append(row)
     return shown
 
 
-def draw(found: dict[tuple[str, int], Measured], outcomes: dict[tuple[str, int], Outcome], length: float) -> Figure:
+def draw(
+    found: Mapping[tuple[str, int], Sequence[Measured]], outcomes: Mapping[tuple[str, int], Outcome], length: float
+) -> Figure:
     figure = Figure(figsize=(10, 4), layout="constrained")
     rate, busy = figure.subplots(1, 2)
     for colour, mode in enumerate(MODES.values()):
@@ -155,9 +165,11 @@ def draw(found: dict[tuple[str, int], Measured], outcomes: dict[tuple[str, int],
         there = [workers for workers in WORKERS if (mode, workers) in found]
         look: dict[str, Any] = {"color": f"C{colour}"}
         rate.plot(SIMULATED, [one.per_second * length for one in simulated], **look, label=f"{mode}, simulated")
-        rate.plot(there, [found[mode, n].steps_per_second for n in there], "o", **look, label=f"{mode}, measured")
         busy.plot(SIMULATED, [one.busy for one in simulated], **look)
-        busy.plot(there, [found[mode, n].busy for n in there], "o", **look)
+        rates, shares = ([[one[at] for one in found[mode, n]] for n in there] for at in (0, 1))
+        for axes, values, label in ((rate, rates, f"{mode}, measured"), (busy, shares, None)):
+            means, halves = [np.mean(each) for each in values], [half_width(each) for each in values]
+            axes.errorbar(there, means, halves, fmt="o", **look, label=label)
     rate.set(xlabel="workers", ylabel="environment steps per second", xscale="log")
     busy.set(xlabel="workers", ylabel="share of the workers' time within jobs", xscale="log", ylim=(0, 1.05))
     for axes in (rate, busy):
@@ -178,14 +190,17 @@ def analyse(there: Found) -> Analysis | None:
     stages = {mode: one for mode in MODES.values() if (one := alone(done, mode)) is not None}
     if len(stages) < len(MODES):
         return None
-    found = {
-        (MODES[run.choices["ec"]], n): measure(jobs_of(run), n) for run in done for n in [run.config["cluster.workers"]]
-    }
+    found: dict[tuple[str, int], list[Measured]] = {}
+    for run in done:
+        workers = run.config["cluster.workers"]
+        found.setdefault((MODES[run.choices["ec"]], workers), []).append(measure(jobs_of(run), workers))
     length = float(np.mean([np.mean(lengths(jobs_of(run))) for run in done]))
-    unlike = {
-        algorithm(run): (measure(jobs, run.config["cluster.workers"]), lengths(jobs))
-        for run in finished if run.choices["mdp"] == "hopper" for jobs in [jobs_of(run)]
-    }  # fmt: skip
+    unlike: dict[str, list[tuple[Measured, list[int]]]] = {}
+    for run in finished:
+        if run.choices["mdp"] == "hopper":
+            jobs = jobs_of(run)
+            told = measure(jobs, run.config["cluster.workers"]), lengths(jobs)
+            unlike.setdefault(algorithm(run), []).append(told)
     simulate = {"synchronous": synchronous, "asynchronous": asynchronous}
     outcomes = {(mode, n): simulate[mode](stages[mode], Shape(), n) for mode in stages for n in SIMULATED}
     header = ["workers"]
@@ -201,18 +216,23 @@ def analyse(there: Found) -> Analysis | None:
             for mode, one in stages.items()
         },
         data={
-            "measured": {f"{mode} {n}": one._asdict() for (mode, n), one in found.items()},
+            "measured": {f"{mode} {n}": [one._asdict() for one in runs] for (mode, n), runs in found.items()},
             "simulated": {f"{mode} {n}": one._asdict() for (mode, n), one in outcomes.items()},
-            "hopper": {name: {**one._asdict(), "lengths": steps} for name, (one, steps) in unlike.items()},
+            "hopper": {
+                name: [{**one._asdict(), "lengths": steps} for one, steps in runs] for name, runs in unlike.items()
+            },
         },
     )
 
 
 def measured(data: Mapping[str, Any]) -> str:
-    """Of two workers, one run each."""
-    there = {mode: data["measured"].get(f"{mode} 2") for mode in MODES.values()}
-    told = [f"{mode} {x['steps_per_second']:.0f} steps/s, {x['busy']:.0%} busy" for mode, x in there.items() if x]
-    return "HalfCheetah, 2 workers, one run each: " + "; ".join(told)
+    """Of two workers."""
+    told = []
+    for mode in MODES.values():
+        if runs := data["measured"].get(f"{mode} 2"):
+            rate, busy, _ = cells([Measured(**one) for one in runs])
+            told.append(f"{mode} {rate} steps/s, {busy} busy (runs: {len(runs)})")
+    return "HalfCheetah, 2 workers: " + "; ".join(told)
 
 
 TABLE = Table(
@@ -223,7 +243,7 @@ TABLE = Table(
     about=__doc__,
     profiles={
         "ci": Profile(
-            "network of 64-64, episodes of 200 steps, 14,000 steps, Hopper 8,000; one run each", 0.4, SWEEPS["ci"]
+            "network of 64-64, episodes of 200 steps, 14,000 steps, Hopper 8,000; 3 seeds", 0.8, SWEEPS["ci"]
         ),
         "paper": Profile(
             "the published settings, 200,000 steps; six free cores, or a Ray cluster: cluster=ray cluster.address=auto",

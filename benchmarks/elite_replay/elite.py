@@ -221,7 +221,7 @@ def published_alone(found: Runs) -> str:
 
 
 def draw_sampling(found: Runs) -> Figure:
-    """The KL of what was replayed, over steps; dotted where one run has both rules."""
+    """The KL of what was replayed, over steps; dotted and dash-dotted where one run has both rules."""
     drawn, axes = panels(
         [WORLDS[world].title for world in found], "environment steps (decisions)", "KL of the replay's part"
     )
@@ -234,7 +234,10 @@ def draw_sampling(found: Runs) -> Figure:
                 if len(names) == 1:
                     shaded(one, grid, band, COLOURS[name], f"{name}, seeds: {len(runs)}")
                 else:
-                    one.plot(grid, band[:, 0], ":", color=COLOURS[names[1]], lw=1, label=f"both ({names[1]}): {name}")
+                    dashes = ":" if name == names[1] else "-."
+                    one.plot(
+                        grid, band[:, 0], dashes, color=COLOURS[names[1]], lw=1, label=f"both ({names[1]}): {name}"
+                    )
         log_axis(one, np.concatenate(middles))
     return legends(drawn)
 

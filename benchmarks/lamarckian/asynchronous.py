@@ -21,9 +21,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from evorl.analysis.statistics import half_width
 from evorl.cli.config import experiment_of_words
 from evorl.reproduction.parts import Given, Measurement
+from evorl.reproduction.scores import mean_told
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table
 
 WORKERS, STEPS, EPISODES = 2, 131_072, 16
@@ -199,16 +199,9 @@ def measured(data: Mapping[str, Any]) -> str:
     size, told = Size(**data["size"]), []
     for mode, searches in read(data["samples"]).items():
         each = [summary(one, size, whole=not mode) for one in searches]
-        busy, best = (mean_of([one[name] for one in each], scale) for name, scale in (("busy", 100), ("best", 1)))
+        busy, best = mean_told([100 * one["busy"] for one in each], 1), mean_told([one["best"] for one in each], 2)
         told.append(f"{MODES[mode]} {busy} % busy, best fitness {best}")
-    return f"{'; '.join(told)} ({len(data['samples']['synchronous'])} seeds)"
-
-
-def mean_of(values: Sequence[float], scale: int) -> str:
-    """The mean with its 95 % interval (Student's t), where there is one; a share is told in per cent."""
-    digits = 1 if scale > 1 else 2
-    interval = f" ± {scale * half_width(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{scale * np.mean(values):.{digits}f}{interval}"
+    return f"{'; '.join(told)} (means of {len(data['samples']['synchronous'])} seeds)"
 
 
 TABLE = Table(

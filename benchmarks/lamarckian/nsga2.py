@@ -24,8 +24,6 @@ EXPERIMENT = ("seed=0", "+experiment=lamarckian/nsga2_pong")
 SMALL = ("ec.population=8", "ec.train_steps=500_000", "budget.steps=43_000_000")
 MANNERS = ("lazy", "busy")
 RESULTS = ("fitness", *MANNERS)
-RETURNS = (-20.0, 20.0)
-"""The lowest and the highest of a game, whose fitness is 0 and 1."""
 OTHER = 1_000_000
 """What is added to the search's seed for the games on which the ends are judged again."""
 
@@ -70,6 +68,7 @@ def told(log: PopulationLog) -> Analysis:
         },
         data={
             "front": [{"id": one.id, **one.objectives, **one.results} for one in front],
+            "rounds": int(log.run.config["mdp.rounds"]),
             "other games": {str(number): one for number, one in again.items()},
         },
     )  # fmt: skip
@@ -77,21 +76,24 @@ def told(log: PopulationLog) -> Analysis:
 
 def measured(data: Mapping[str, Any]) -> str:
     """The ranges over the front, of one search, and the fitness of its ends on other games with its interval."""
-    spans = {name: [one[name] for one in data["front"]] for name in RESULTS}
-    told = [f"{name} {min(found):.2f} to {max(found):.2f}" for name, found in spans.items()]
-    again = sorted(data["other games"].values(), key=lambda one: one["busy_mean"])
-    ends = [
-        f"{end} {one['fitness_mean']:.2f} ± {of_games(one):.2f}"
-        for end, one in zip(("laziest", "busiest"), again, strict=False)  # one player may be both
-    ]
-    games = f"fitness of its ends on {again[0]['episodes']} other games: {', '.join(ends)}"
-    return f"one search, a front of {len(data['front'])}: {', '.join(told)}; {games}"
+    front = data["front"]
+    spans = {name: [one[name] for one in front] for name in RESULTS}
+    ranges = [f"{name} {min(found):.2f} to {max(found):.2f}" for name, found in spans.items()]
+    objectives = [*front[0]][1:3]  # after the id
+    again = {
+        name: data["other games"][str(max(front, key=lambda one, of=of: one[of])["id"])]
+        for name, of in zip(MANNERS, objectives, strict=True)
+    }
+    games = [f"{name} {one['fitness_mean']:.2f} ± {half_width(one, data['rounds']):.2f}" for name, one in again.items()]
+    return f"one search, a front of {len(front)}: {', '.join(ranges)}; fitness of its ends on other games: " + (
+        ", ".join(games)
+    )
 
 
-def of_games(judged: Mapping[str, Any]) -> float:
-    """The half-width of the 95 % interval of a fitness over games, which is the return between 0 and 1."""
-    n, low, high = judged["episodes"], *RETURNS
-    return t_quantile(n - 1) * judged["return_std"] / math.sqrt(n - 1) / (high - low)  # std divides by n
+def half_width(judged: Mapping[str, Any], rounds: int) -> float:
+    """Of the 95 % interval of the mean fitness over games: returns from -rounds to rounds have a fitness of 0 to 1."""
+    n = judged["episodes"]
+    return t_quantile(n - 1) * judged["return_std"] / math.sqrt(n - 1) / (2 * rounds)  # the deviation divides by n
 
 
 TABLE = Table(

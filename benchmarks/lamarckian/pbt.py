@@ -21,16 +21,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from benchmarks.speed.common import PEERS, rows, start_bound, start_run
-from evorl.analysis.statistics import half_width
 from evorl.cli.config import experiment_of_words
 from evorl.cluster.local import Local
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Given, Measurement
+from evorl.reproduction.scores import mean_told
 from evorl.reproduction.table import Analysis, Found, Policy, Profile, Rows, Table
 from evorl.util.errors import BadRequest
 
@@ -221,10 +221,9 @@ def best_member(search: Path) -> tuple[dict[str, Policy], list[Rows]]:
 def measured(data: Mapping[str, Any]) -> str:
     """The mean ratio with its interval, the ratio of each seed, and how much sooner the fitness was there."""
     ratios = [rate(one[OUR_NAME]) / rate(one[PEER_NAME]) for one in data["runs"]]
-    interval = f" ± {half_width(ratios):.1f}" if len(ratios) > 1 else ""
     seconds = table(data["runs"])[-1][4].strip("*")
     each = ", ".join(f"{ratio:.1f}" for ratio in ratios)
-    times = f"{fmean(ratios):.1f}{interval} times the steps per second ({each})"
+    times = f"{mean_told(ratios, 1)} times the steps per second ({each})"
     return f"{times}, {seconds} times as soon at fitness {FITNESS}"
 
 

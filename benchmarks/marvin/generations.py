@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.speed.common import bound
-from evorl.analysis.aggregates import Estimate, estimate
+from evorl.reproduction.scores import score
 
 Curve = NDArray[np.float64]
 WINDOW = 5
@@ -41,11 +42,6 @@ def passed(returns: Curve, threshold: float) -> int | None:
     return int(above[0]) + WINDOW - 1 if above.size else None
 
 
-def median(values: Sequence[float]) -> Estimate:
-    """The median of each seed's value, with its 95 % bootstrap interval over seeds."""
-    return estimate(lambda of: np.median(of, axis=-1), values)
-
-
 def best_run(runs: Mapping[Path, Curve]) -> Path:
     """The run whose last ten generations are the best."""
     return max(runs, key=lambda place: runs[place][-10:].mean())
@@ -58,18 +54,28 @@ def again(policy: str) -> str:
 
 def header(first: str, thresholds: Sequence[float]) -> list[str]:
     """Of a table of `row`."""
-    each = [(f"mean above {threshold:g} at generation", "median", "episodes") for threshold in thresholds]
-    return [first, "seeds", "generations", *(cell for three in each for cell in three), "last 10"]
+    each = [(f"mean above {threshold:g} at generation", "median", "IQM", "episodes") for threshold in thresholds]
+    return [first, "seeds", "generations", *(cell for four in each for cell in four), "last 10"]
+
+
+def when(cells: Sequence[str], at: int) -> str:
+    """Of the cells of a row: when a threshold was passed on average, with its interval, and of each seed."""
+    each, middle, mean, _ = cells[3 + 4 * at : 7 + 4 * at]
+    return f"{middle if mean == '-' else mean} ({each})"
 
 
 def row(name: str, curves: Sequence[Curve], population: int, thresholds: Sequence[float]) -> list[str]:
-    """Seeds, generations, for each threshold when it is passed (of each seed, median, episodes), and the end."""
+    """Seeds, generations, for each threshold when it is passed, and the end.
+
+    When it is passed: of each seed, their median, their interquartile mean (where all have passed), and the episodes
+    until the median.
+    """
     cells = [name, str(len(curves)), ", ".join(str(len(one)) for one in curves)]
     for threshold in thresholds:
         found = [passed(one, threshold) for one in curves]
         known = [len(one) if g is None else g for one, g in zip(curves, found, strict=True)]
         each = ", ".join(f"> {len(one)}" if g is None else str(g) for one, g in zip(curves, found, strict=True))
         middle, sign = median(known), bound(found, known)
-        interval = f" [{middle.low:g}, {middle.high:g}]" if np.isfinite(middle.low) else ""
-        cells += [each, f"{sign}{middle.value:g}{interval}", f"{sign}{population * (middle.value + 1):,.0f}"]
+        mean = "-" if None in found else str(score(known))
+        cells += [each, f"{sign}{middle:g}", mean, f"{sign}{population * (middle + 1):,.0f}"]
     return [*cells, ", ".join(f"{one[-10:].mean():.0f}" for one in curves)]

@@ -258,7 +258,7 @@ def table(
         return Analysis(
             header=HEADER, rows=[*rows(found)], gates=gates(words), pictures=draw(found, prefix),
             also=[*([together(over, words)] if over else []), policies(found)],
-            notes=[*suspects(over, words), POLICIES], facts=facts(found, there.measured),
+            notes=[*suspects(over, words), kept(next(iter(found)))], facts=facts(found, there.measured),
             policies={arm.name: Policy(Path(pair.ours.median[2])) for arm, pair in found.items()},
             data={
                 "arms": {arm.name: data(arm, pair) for arm, pair in found.items()},
@@ -298,11 +298,14 @@ lower. That does not show that it is as good: {len(SEEDS)} seeds miss all but la
 better) and its interval, too. Gates were for each world at first; they have been for each algorithm over its worlds
 since the first measurements, whose seeds were the same. Seconds are the median wall time of a run on one core,
 evaluations included; the machine had other work beside it."""
-POLICIES = """\
+
+
+def kept(arm: Arm) -> str:
+    """What is told of the policies; ``arm``: one of the table, for the command."""
+    return f"""\
 The policy of each arm's median run is kept in `policies/ALGORITHM_WORLD`. The table of policies has its return, which
 is that of one run; above it are interquartile means. To evaluate it again, to the same bits on a processor with the
-same instructions: `python -m evorl.evaluate run=benchmarks/suite/results/policies/ppo_cartpole`\
-"""
+same instructions: `python -m evorl.evaluate run=benchmarks/suite/results/policies/{arm.name}`"""
 
 
 def data(arm: Arm, pair: Pair) -> dict[str, Any]:

@@ -57,10 +57,11 @@ def content(
 
 
 def elsewhere(told: Content, committed: Path, out: Path) -> Content:
-    """The result that names its own policies, where the texts of its table name those of the committed one."""
+    """The result, with its own folder in the commands that name the committed policies."""
+    own = out.relative_to(ROOT) if out.is_relative_to(ROOT) else out
 
     def placed(text: str) -> str:
-        return text.replace(f"{committed.relative_to(ROOT)}/", f"{out}/")
+        return text.replace(f"{committed.relative_to(ROOT)}/", f"{own}/")
 
     return {**told, "about": placed(told["about"]), "notes": [*map(placed, told["notes"])]}
 

@@ -8,6 +8,7 @@ Letters in shapes: N seeds, G points of a grid.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from evorl.analysis.aggregates import estimate, iqm
 from evorl.analysis.runs import RunRecord
+from evorl.analysis.statistics import half_width
 from evorl.reproduction.table import Policy, Rows
 
 Floats = NDArray[np.float64]
@@ -68,6 +70,12 @@ def median_policies(groups: Mapping[str, Sequence[RunRecord]]) -> tuple[dict[str
     medians = {name: median_run(runs) for name, runs in groups.items()}
     shown = [[name, f"{run.seed}", f"{_last(run):.2f}"] for name, run in medians.items()]
     return {name: Policy(run.directory) for name, run in medians.items()}, Rows(POLICIES, shown)
+
+
+def mean_told(values: Sequence[float], digits: int = 0) -> str:
+    """The mean with so many digits and, of several values, its 95 % interval (Student's t)."""
+    interval = f" ± {half_width(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{fmean(values):.{digits}f}{interval}"
 
 
 def scored(runs: Sequence[RunRecord], number: Callable[[RunRecord], float]) -> Score | None:

@@ -178,8 +178,8 @@ def test_a_single_value_beside_curves_is_a_dot_with_its_interval() -> None:
     (axes,) = panel_figure(panel_of([[1, 1, 1], [5, 1]]), direct=False).axes
     dots = [line for line in axes.lines if line.get_marker() == "o" and line.get_alpha() == 0.35]
     assert [len(line.get_xdata()) for line in dots] == [3, 1]
-    (interval,) = axes.collections[:1]
-    assert type(interval).__name__ == "LineCollection"
+    (bar,) = axes.collections[0].get_segments()
+    assert bar[0, 0] == bar[1, 0] == dots[0].get_xdata()[0] and bar[0, 1] < bar[1, 1]
 
 
 @pytest.mark.parametrize("shift", [0.0, -5.0])
