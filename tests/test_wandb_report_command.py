@@ -125,7 +125,7 @@ def test_a_table_by_its_name(tmp_path: Path, monkeypatch, capsys) -> None:
         (["marvin/cartpol", "wandb=report"], "'marvin/cartpol' is no table; did you mean marvin/cartpole?"),
         (["marvn/cartpole", "wandb=report"], "marvn/cartpole: no such run directory; did you mean marvin/cartpole?"),
         (["speed/ppo", "wandb=report"], "speed/ppo: no such run directory\n"),
-        (["runs/cartpole", "wandb=report"], "runs/cartpole: no such run directory\n"),
+        (["sweeps/cartpole", "wandb=report"], "sweeps/cartpole: no such run directory\n"),
     ):
         assert main(words) == 2
         assert said in capsys.readouterr().err
