@@ -1,4 +1,4 @@
-"""A2C on a MuJoCo world, SAC and TD3 on a Box2D one: worlds that the tables of these learners do not have.
+"""A2C on a MuJoCo world, SAC and TD3 on a Box2D one, which they lack in the other tables with profile=ci.
 
 A2C's settings were chosen with a seed that the table does not have. Those of SAC and TD3 are the zoo's, but for the
 learning rate of SAC, which does not fall here; the zoo's falls to 0 over the run.
