@@ -136,8 +136,8 @@ def random_returns(world: str, given: Given) -> list[float]:
 
 
 def sizes(arms: Sequence[Arm]) -> str:
-    steps = [arm.steps for arm in arms]
-    return f"{len(arms)} arms of {min(steps):,} to {max(steps):,} steps; {len(SEEDS)} seeds"
+    steps = " to ".join(f"{n:,}" for n in sorted({min(arm.steps for arm in arms), max(arm.steps for arm in arms)}))
+    return f"{len(arms)} arm{'s' * (len(arms) > 1)} of {steps} steps; {len(SEEDS)} seeds"
 
 
 def parts(arms: Sequence[Arm]) -> list[Part]:
