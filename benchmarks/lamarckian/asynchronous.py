@@ -36,7 +36,7 @@ class Size(NamedTuple):
     seeds: int
 
 
-SIZES = {"ci": Size(8, 150.0, 3), "paper": Size(30, 3600.0, 3)}
+SIZES = {"ci": Size(8, 150.0, 2), "paper": Size(30, 3600.0, 3)}
 
 
 class Told(NamedTuple):
@@ -211,7 +211,7 @@ TABLE = Table(
     source="Bai et al. 2022",
     about=__doc__,
     profiles={
-        "ci": Profile("population 8 for 150 seconds; 3 seeds; 2 workers", 0.6, contests(SIZES["ci"])),
+        "ci": Profile("population 8 for 150 seconds; 2 seeds; 2 workers", 0.4, contests(SIZES["ci"])),
         "paper": Profile("population 30 for an hour; 3 seeds; 2 workers", 12, contests(SIZES["paper"])),
     },
     analyse=analyse,
