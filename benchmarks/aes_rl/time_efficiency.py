@@ -1,6 +1,6 @@
 """Time efficiency: evolution with a shared critic on more and more workers, with and without a generation's barrier.
 
-Numbers are means over seeds with their 95 % intervals (Student's t).
+Numbers are means over the seeds of the runs, of several with their 95 % intervals (Student's t).
 
 Synchronous is P-CEM-RL with a serial critic; asynchronous is AES-RL, with as many individuals in flight as workers,
 which do the steps of the critic as well. Measured are whole runs on HalfCheetah with the same work per environment

@@ -85,9 +85,8 @@ def measured(data: Mapping[str, Any]) -> str:
         for name, of in zip(MANNERS, objectives, strict=True)
     }
     games = [f"{name} {one['fitness_mean']:.2f} ± {half_width(one, data['rounds']):.2f}" for name, one in again.items()]
-    return f"one search, a front of {len(front)}: {', '.join(ranges)}; fitness of its ends on other games: " + (
-        ", ".join(games)
-    )
+    shown = f"{', '.join(ranges)}; fitness of its ends on other games: {', '.join(games)}"
+    return f"one search, a front of {len(front)}: {shown}"
 
 
 def half_width(judged: Mapping[str, Any], rounds: int) -> float:
