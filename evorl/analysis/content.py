@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from evorl.analysis.comparison import Comparison, comparisons
 from evorl.analysis.found import Choices, Found
@@ -46,7 +47,8 @@ class WorldReport:
     others: Mapping[str, Sequence[Panel]]
     """Panels of the other metrics, by section."""
     sweep: SweepFitness | None
-    importance: Importance | None
+    varied: Sequence[Group]
+    """The runs by all keys that differ, of which the importance is computed; none without the libraries for it."""
     populations: Mapping[str, PopulationLog]
     work: Mapping[str, JobLog]
     """Jobs of the runs of populations that share a critic, by population."""
@@ -55,6 +57,11 @@ class WorldReport:
     @property
     def runs(self) -> list[RunRecord]:
         return [run for group in self.groups for run in group.runs]
+
+    @cached_property
+    def importance(self) -> Importance | None:
+        """Takes seconds, so it is computed when it is asked for: while a second process draws."""
+        return importance(self.varied) if self.varied else None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,7 +103,7 @@ def gather(found: Found, choices: Choices) -> Content:
             WorldReport(
                 name=name, stem=stem, groups=own, main=main, others=others,
                 comparisons=comparisons(name, world_scores(name, own, choices.target)),
-                sweep=sweep_fitness(varied[name]), importance=None if without else importance(varied[name]),
+                sweep=sweep_fitness(varied[name]), varied=() if without else varied[name],
                 populations=logs, work=work, pending=apart[name],
             )
         )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -56,11 +57,9 @@ def wanted(groups: Sequence[Group]) -> bool:
 
 def lacking() -> str:
     """One line if the libraries are missing; empty if they are there."""
-    try:
-        import optuna  # noqa: F401
-        import sklearn  # noqa: F401
-    except ModuleNotFoundError as error:
-        return f"The importance of keys is left out: {error.name} is missing. {command.install('importance')}"
+    missing = [name for name in ("optuna", "sklearn") if find_spec(name) is None]
+    if missing:
+        return f"The importance of keys is left out: {missing[0]} is missing. {command.install('importance')}"
     return ""
 
 

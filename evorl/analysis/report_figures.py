@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from matplotlib.figure import Figure
 
 from evorl.analysis.content import Content, describe, describe_log
-from evorl.analysis.figures import metrics_figure, panel_figure
+from evorl.analysis.figures import metrics_figure, panel_figure, render
 from evorl.analysis.job_figures import distribution_figure, work_figures
 from evorl.analysis.jobs import JobLog
+from evorl.analysis.panels import Panel
 from evorl.analysis.population import PopulationLog
 from evorl.analysis.population_figures import population_figures
 from evorl.analysis.sweep_figure import sweep_figure
@@ -27,19 +28,22 @@ def population_pictures(content: Content) -> dict[str, dict[str, Pictures]]:
 
 
 def figures(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> Iterator[tuple[str, Figure, str]]:
-    """Yield file name, figure and subtitle: the sweep, each main metric, the other metrics, and the populations."""
+    """Yield file name, figure and subtitle: the sweep, each main metric, and the populations."""
     for part in content.worlds:
         subtitle = describe(part.runs, part.name)
         if part.sweep:
             yield part.stem + "sweep", sweep_figure(part.sweep), subtitle
         for name, shown in part.main.items():
             yield part.stem + name, panel_figure(shown), subtitle
-        if part.others:
-            yield part.stem + "metrics", metrics_figure(part.others), subtitle
         for number, (title, pictures) in enumerate(drawn[part.name].items()):
             which = f"population{number}" if len(part.populations) > 1 else "population"
             own = describe_log(part.populations[title], part.name)
             yield from ((f"{part.stem}{which}_{name}", figure, own) for name, _, figure in pictures)
+
+
+def metrics_picture(sections: Mapping[str, Sequence[Panel]], subtitle: str) -> dict[str, bytes]:
+    """Draw the metrics of a world that are not its main ones; return the picture by kind."""
+    return render(metrics_figure(sections), subtitle)
 
 
 def _pictures(log: PopulationLog, work: JobLog | None) -> Iterator[tuple[str, str, Figure]]:
