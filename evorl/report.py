@@ -21,6 +21,7 @@ import glob
 import json
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -39,6 +40,10 @@ USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KE
 MARK = "report.json"
 """The file that marks a directory as a report and lists the report's files."""
 Bounds = tuple[float, float]
+
+
+class NoneBegun(BadRequest):
+    """A sweep of which no job has begun."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +108,11 @@ def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Asked | None, R
     if not named and not (asked and asked.results):
         raise BadRequest(f"no run directory given; {USAGE}")
     for word in named:
-        _run_directories(_matching_directories(word))
+        try:
+            _run_directories(_matching_directories(word))
+        except NoneBegun:
+            if not request.live:
+                raise
     return named, asked, request
 
 
@@ -140,14 +149,26 @@ def _write(out: Path, content: Mapping[str, bytes]) -> None:
 
 
 def serve(named: Sequence[str], choices: Choices) -> None:
-    """Print the address of the page and keep it up to date until Ctrl-C. Raises `BadRequest`."""
-    from evorl.analysis.live import follow, serving, state_of
+    """Print the address of the page and keep it up to date until Ctrl-C. Raises `BadRequest`.
+
+    It waits for the first run of a sweep.
+    """
+    from evorl.analysis.live import EVERY_S, follow, serving, state_of
 
     def state() -> list[object]:
         places = [place for word in named for place in _matching_directories(word)]
         return state_of([*_run_directories(places), *places])
 
-    seen = state()
+    told = False
+    while True:
+        try:
+            seen = state()
+            break
+        except NoneBegun as error:
+            if not told:
+                print(f"evorl: {error}; the page comes then", file=sys.stderr, flush=True)
+            told = True
+            time.sleep(EVERY_S)
     found = read(named)
     check_choices(choices, found.runs)
     from evorl.analysis.report import compose_page  # imports Matplotlib
@@ -178,12 +199,12 @@ def _choices(request: Request) -> Choices:
 
 
 def _run_directories(places: Sequence[Path]) -> list[Path]:
-    """The runs at or below these directories. Raises `BadRequest` if there is none."""
+    """The runs at or below these directories. Raises `BadRequest` if there is none, `NoneBegun` if one will come."""
     try:
         return find_runs(places)
     except BadRequest:
         if jobs := pending_jobs(places):
-            raise BadRequest(f"none of the {len(jobs)} jobs in {places[0]} has begun") from None
+            raise NoneBegun(f"none of the {len(jobs)} jobs in {places[0]} has begun") from None
         raise
 
 
