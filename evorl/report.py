@@ -23,6 +23,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -104,6 +105,8 @@ def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Asked | None, R
     request = config.parse_request(Request, [word for word in words if word not in named])
     if not request.out:
         raise BadRequest("needs a directory", key="out")
+    if request.by == "":
+        raise BadRequest("needs a key, such as rl.lr", key="by")
     named, asked = wandb_upload.asked([*map(_result, named)], request.wandb, request.project)
     if not named and not (asked and asked.results):
         raise BadRequest(f"no run directory given; {USAGE}")
@@ -149,33 +152,34 @@ def _write(out: Path, content: Mapping[str, bytes]) -> None:
 
 
 def serve(named: Sequence[str], choices: Choices) -> None:
-    """Print the address of the page and keep it up to date until Ctrl-C. Raises `BadRequest`.
-
-    It waits for the first run of a sweep.
-    """
-    from evorl.analysis.live import EVERY_S, follow, serving, state_of
+    """Print the address of the page and keep it up to date until Ctrl-C. Raises `BadRequest`."""
+    from evorl.analysis.live import EVERY_S, follow, serving, state_of, waiting
 
     def state() -> list[object]:
         places = [place for word in named for place in _matching_directories(word)]
         return state_of([*_run_directories(places), *places])
 
-    told = False
-    while True:
-        try:
-            seen = state()
-            break
-        except NoneBegun as error:
-            if not told:
-                print(f"evorl: {error}; the page comes then", file=sys.stderr, flush=True)
-            told = True
-            time.sleep(EVERY_S)
-    found = read(named)
-    check_choices(choices, found.runs)
-    from evorl.analysis.report import compose_page  # imports Matplotlib
+    def compose() -> bytes:
+        found = read(named)
+        check_choices(choices, found.runs)
+        from evorl.analysis.report import compose_page  # imports Matplotlib
 
-    with serving(compose_page(found, choices)) as server:
+        return compose_page(found, choices)
+
+    seen: object = None
+    try:
+        seen, page = state(), compose()
+    except NoneBegun as error:
+        page = waiting(str(error))
+    with serving(page) as server:
         print(server.url, flush=True)
-        follow(server, lambda: compose_page(read(named), choices), state, seen)
+        while seen is None:
+            time.sleep(EVERY_S)
+            with suppress(NoneBegun):
+                now = state()
+                server.show(compose())
+                seen = now
+        follow(server, compose, state, seen)
 
 
 def read(named: Sequence[str]) -> Found:
@@ -203,8 +207,12 @@ def _run_directories(places: Sequence[Path]) -> list[Path]:
     try:
         return find_runs(places)
     except BadRequest:
-        if jobs := pending_jobs(places):
-            raise NoneBegun(f"none of the {len(jobs)} jobs in {places[0]} has begun") from None
+        jobs = pending_jobs(places)
+        failed = [job.reason for job in jobs if job.reason is not None]
+        if len(failed) < len(jobs):
+            raise NoneBegun(f"no job in {places[0]} has begun, of {len(jobs)}") from None
+        if failed:
+            raise BadRequest(f"no job in {places[0]} has begun; the first failed: {failed[0]}") from None
         raise
 
 

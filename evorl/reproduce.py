@@ -134,6 +134,10 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
     """What the words ask for; None if they name no profile. Raises `BadRequest`."""
     given = dict(word.split("=", 1) for word in words if word.partition("=")[0] in KEYS)
     also = tuple(word for word in words if word.partition("=")[0] not in given)
+    known = {TUNED, *config.COMMAND_KEYS, *(one.name for one in fields(Experiment))}
+    for key in (word.partition("=")[0] for word in also):
+        if key.isalpha() and key not in known and (hint := nearest(key, KEYS)):
+            raise BadRequest(f"unknown key{hint}", key)
     profile, paper = given.get("profile"), name.partition("/")[0]
     if profile is None:
         if words:
@@ -142,10 +146,6 @@ def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked |
     if profile not in table.profiles:
         choices = ", ".join(table.profiles)
         raise BadRequest(f"{profile!r} is none of {choices}{nearest(profile, table.profiles)}", "profile")
-    known = {TUNED, *config.COMMAND_KEYS, *(one.name for one in fields(Experiment))}
-    for key in (word.partition("=")[0] for word in also):
-        if key.isalpha() and key not in known and (hint := nearest(key, KEYS)):
-            raise BadRequest(f"unknown key{hint}", key)
     if settings(also) and not {"out", "runs"} <= {*given}:
         check_words(table.profiles[profile].parts, also)  # a word that no job takes needs no folder
         raise BadRequest(

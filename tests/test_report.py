@@ -28,14 +28,7 @@ from evorl.report import main
 T975 = {1: 12.706204736, 2: 4.302652730}
 FILES = {
     *(f"{name}.{kind}" for name in ("train_return", "eval_return_mean", "metrics") for kind in ("png", "svg")),
-    *(
-        "train_return_by_time.png",
-        "train_return_by_time.svg",
-        "groups.csv",
-        "runs.csv",
-        "table.md",
-        "index.html",
-    ),
+    *("train_return_by_time.png", "train_return_by_time.svg", "groups.csv", "runs.csv", "table.md", "index.html"),
     "report.json",
 }
 
@@ -332,10 +325,11 @@ def test_a_place_of_others_is_never_touched(sweep: Path, tmp_path: Path, kind: s
         (["multirun", "latex=yess"], "latex: expected bool, got 'yess'"),
         (["multirun", "live=true", "csv=true"], "csv: is for files, and live=true writes none"),
         (["multirun", "out="], "out: needs a directory"),
+        (["multirun", "by="], "by: needs a key, such as rl.lr"),
         (["out=x"], "no run directory given"),
         (["plain"], "no run in plain"),
         (["file"], "no run in file"),
-        (["unbegun"], "none of the 2 jobs in unbegun has begun"),
+        (["unbegun"], "no job in unbegun has begun, of 2"),
         (["multirun", "out=file/x"], "out: cannot make file/x"),
         (["broken"], "cannot read broken/.hydra/config.yaml"),
     ],

@@ -69,6 +69,13 @@ def test_a_table_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Espeholt et al. 2018" in told and "profile=paper" in told and "no correction -9.8 [-14.8, -4.5]" in told
 
 
+def test_a_smaller_size_than_that_of_the_result_is_told_its_own_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce.main(["marvin/walk"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert {"python -m evorl.reproduce marvin/walk profile=ci out=DIR",
+            "python -m evorl.reproduce marvin/walk profile=paper"} <= {*told}  # fmt: skip
+
+
 def test_the_size_of_a_result_is_its_status() -> None:
     told = pages.read(papers.results("elite_replay/elite"), "elite")
     assert told is not None
@@ -99,6 +106,7 @@ def test_the_list_tells_the_size_that_was_run(monkeypatch: pytest.MonkeyPatch) -
         (["pbt"], "'pbt' is no table; did you mean lamarckian/pbt?"),
         (["marvin/walk", "profile=papre"], "profile: 'papre' is none of ci, paper; did you mean paper?"),
         (["marvin/walk", "seed=1"], "profile: choose one: ci, paper"),
+        (["marvin/walk", "profil=ci"], "profil: unknown key; did you mean profile?"),
         (["marvin/walk", "--print"], "profile: --print needs one: ci, paper"),
         (["marvin/walk", "profile=ci", "ec.sigm=1"], "ec.sigm: unknown key; did you mean ec.sigma?"),
         (["marvin/walk", "profile=ci", "--drwa"], "--drwa is no flag; did you mean --draw?"),
@@ -244,7 +252,7 @@ def test_a_stopped_reproduction_goes_on_and_a_finished_one_does_nothing(
     assert told(tmp_path)["data"] == {"told/word": []} and "- seeds of the runs: 1-2\n" in page
     assert (tmp_path / "out" / "small.svg").exists() and "![Seeds](small.png)" in page
     made = told(tmp_path)["machine"]
-    assert made["command"] == "python -m evorl.reproduce test/small profile=ci" and "drawn" not in made
+    assert made["command"] == "python -m evorl.reproduce test/small profile=ci out=DIR" and "drawn" not in made
 
     monkeypatch.setattr(parts, "_run", lambda command: pytest.fail("a run was made"))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
@@ -301,7 +309,7 @@ def test_a_smaller_size_does_not_replace_a_larger_one(tmp_path: Path, monkeypatc
     found = Analysis(header=["n"], rows=[["1"]])
     both = replace(TABLE, profiles={**TABLE.profiles, "paper": TABLE.profiles["ci"]})
     pages.write(tmp_path / "out", "small", pages.content(both, found, "paper", [], {}, None), found)
-    with pytest.raises(BadRequest, match="out has the result of profile=paper; give another folder"):
+    with pytest.raises(BadRequest, match="out has the result of profile=paper, which a smaller one does not"):
         loop.reproduce(both, asked(tmp_path))
 
 

@@ -60,7 +60,7 @@ class WorldReport:
 
     @cached_property
     def importance(self) -> Importance | None:
-        """Takes seconds, so it is computed when it is asked for: while a second process draws."""
+        """Computed when it is asked for: it takes seconds, and another process can draw meanwhile."""
         return importance(self.varied) if self.varied else None
 
 

@@ -38,7 +38,7 @@ class Group:
     def label(self) -> str:
         """As many of the values as fit, of the keys that these runs have: ``rl=ppo, rl.lr=0.001``."""
         known = {key: value for key, value in self.values.items() if value is not MISSING}
-        pairs = [f"{key}={format_value(value)}" for key, value in known.items()]
+        pairs = [f"{key}={_short(value)}" for key, value in known.items()]
         kept = next(n for n in range(len(pairs), -1, -1) if n <= 1 or len(", ".join(pairs[:n])) <= MAX_LABEL)
         text = ", ".join(pairs[:kept]) or "all runs"
         text += ", …" if kept < len(pairs) else ""
@@ -57,6 +57,11 @@ def format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{','.join(format_value(item) for item in value)}]"
     return str(value)
+
+
+def _short(value: Any) -> str:
+    """Format a config value for a label: of a number six digits."""
+    return f"{value:g}" if isinstance(value, float) else format_value(value)
 
 
 class _Missing:

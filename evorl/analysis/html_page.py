@@ -121,7 +121,9 @@ def _scripts() -> str:
 
 
 def _parallel(words: str, data: bytes) -> str:
-    said = "Drag along an axis to choose a range, click it to choose all again. A line is a group of runs."
+    said = (
+        "A line stands for the runs with the same values. Drag along an axis to choose a range, click it to choose all."
+    )
     return (
         f'<figure class="parallel" role="group" aria-label="{escape(words)}"><figcaption>{escape(words)}</figcaption>'
         f"<div></div>{_data(data, 'sweep')}"

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -84,6 +85,12 @@ class _Answer(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Requests are not news."""
+
+
+def waiting(why: str) -> bytes:
+    """A page that a browser loads again and again, until there is something to show."""
+    again = f'<meta http-equiv="refresh" content="{EVERY_S:g}">'
+    return f"<!doctype html><html lang=en><title>evorl</title>{again}<p>Waiting: {escape(why)}.</p></html>".encode()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ def warnings(groups: Sequence[Group]) -> list[str]:
     """Return warnings that affect how the numbers can be read."""
     runs = [run for group in groups for run in group.runs]
     open_ends = sum(run.state != "finished" for run in runs)
+    unlike = _unlike(groups)
     known = f"{open_ends} of {count(len(runs), 'run')} not finished: their newest values are shown."
     return [
         *(
@@ -20,15 +21,16 @@ def warnings(groups: Sequence[Group]) -> list[str]:
             if (again := _repeated_seeds(group))
         ),
         *(
-            f"{group.label}: puts runs together that differ in {', '.join(unlike)}."
+            f"{group.label}: puts runs together that differ in {', '.join(apart)}."
             for group in groups
-            if (unlike := pooled(group.runs))
+            if (apart := pooled(group.runs))
         ),
         *(
             f"{group.label}: means over runs of unlike {keys}."
             for group in groups
             if (keys := _differing_budget_keys(group))
         ),
+        *([f"The groups have unlike {unlike}, which their differences may be due to."] if unlike else []),
         *([known] if open_ends else []),
         *(f"{run.directory}: {count(run.damaged, 'damaged line')} left out." for run in runs if run.damaged),
         *(f"{run.directory}: failed: {run.reason}" for run in runs if run.state == "failed"),
@@ -45,6 +47,20 @@ def _repeated_seeds(group: Group) -> str:
 def _differing_budget_keys(group: Group) -> str:
     """Return the keys of the budget in which the runs of a group differ."""
     return ", ".join(key for key in differences(group.runs) if key.startswith("budget."))
+
+
+def _unlike(groups: Sequence[Group]) -> str:
+    """Return the keys of the budget whose values differ between groups, where no label says so."""
+    keys = differences([run for group in groups for run in group.runs])
+    return ", ".join(
+        key
+        for key in keys
+        if key.startswith("budget.") and key not in groups[0].values and len({_values(one, key) for one in groups}) > 1
+    )
+
+
+def _values(group: Group, key: str) -> frozenset[str]:
+    return frozenset(repr(run.config.get(key)) for run in group.runs)
 
 
 def count(n: int, noun: str) -> str:

@@ -10,7 +10,6 @@ from evorl.analysis.content import Content, describe, describe_log
 from evorl.analysis.figures import metrics_figure, panel_figure, render
 from evorl.analysis.job_figures import distribution_figure, work_figures
 from evorl.analysis.jobs import JobLog
-from evorl.analysis.panels import Panel
 from evorl.analysis.population import PopulationLog
 from evorl.analysis.population_figures import population_figures
 from evorl.analysis.sweep_figure import sweep_figure
@@ -41,9 +40,13 @@ def figures(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> It
             yield from ((f"{part.stem}{which}_{name}", figure, own) for name, _, figure in pictures)
 
 
-def metrics_picture(sections: Mapping[str, Sequence[Panel]], subtitle: str) -> dict[str, bytes]:
-    """Draw the metrics of a world that are not its main ones; return the picture by kind."""
-    return render(metrics_figure(sections), subtitle)
+def metrics_pictures(content: Content) -> dict[str, dict[str, bytes]]:
+    """Draw the metrics of each world that are not its main ones; by file name and kind."""
+    return {
+        f"{part.stem}metrics": render(metrics_figure(part.others), describe(part.runs, part.name))
+        for part in content.worlds
+        if part.others
+    }
 
 
 def _pictures(log: PopulationLog, work: JobLog | None) -> Iterator[tuple[str, str, Figure]]:

@@ -36,8 +36,13 @@ class Asked(NamedTuple):
     @property
     def command(self) -> str:
         """That rebuilds the result: a drawing needs runs that a clone does not have."""
-        places = ["runs=DIR", "out=DIR"] if settings(self.also) else []
+        places = ["runs=DIR", "out=DIR"] if settings(self.also) else ["out=DIR"] if self.elsewhere else []
         return f"python -m evorl.reproduce {' '.join([self.name, f'profile={self.profile}', *self.also, *places])}"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the result goes to another folder than the committed one."""
+        return self.out.resolve() != papers.results(self.name).resolve()
 
 
 def reproduce(table: Table, asked: Asked) -> None:
@@ -67,8 +72,8 @@ def reproduce(table: Table, asked: Asked) -> None:
             facts |= {"load at the end": pages.load()}
         facts |= pages.of_runs(found.runs)
         result = pages.content(table, told, asked.profile, settings(asked.also), facts, made_of)
-        if asked.out.resolve() != (committed := papers.results(asked.name)):
-            result = pages.elsewhere(result, committed, asked.out)
+        if asked.elsewhere:
+            result = pages.elsewhere(result, papers.results(asked.name), asked.out)
         pages.write(asked.out, short, result, told)
         print(page)
     if not all(complete):
@@ -83,8 +88,9 @@ def _check_size(table: Table, asked: Asked, kept: Content | None) -> None:
     order = [*table.profiles]
     if kept and order.index(asked.profile) < order.index(kept["profile"]):
         raise BadRequest(
-            f"{asked.out} has the result of profile={kept['profile']}; give another folder: out=DIR", "out"
-        )
+            f"{asked.out} has the result of profile={kept['profile']}, which a smaller one does not replace; "
+            "give another folder: out=DIR", "out",
+        )  # fmt: skip
 
 
 def check_words(parts: Sequence[Part], also: Sequence[str]) -> None:

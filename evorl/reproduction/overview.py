@@ -90,8 +90,11 @@ def description(name: str, table: Table) -> str:
     told = pages.read(papers.results(name), name.rpartition("/")[2])
     lines = [f"{name}: {table.of}", f"status: {status(told)}", f"claim ({table.source}): {table.claim}"]
     lines += [f"measured: {measured(table, told)}", "", (table.about or "").strip(), ""]
+    profiles = [*table.profiles]
     for profile, cost in hours(table, told).items():
-        lines += [command(name, profile), f"    {table.profiles[profile].told}; core hours: {cost}"]
+        smaller = told is not None and profiles.index(profile) < profiles.index(told["profile"])
+        lines.append(command(name, profile) + " out=DIR" * smaller)
+        lines.append(f"    {table.profiles[profile].told}; core hours: {cost}")
     return "\n".join(lines)
 
 

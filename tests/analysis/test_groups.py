@@ -188,6 +188,20 @@ def test_groups_by_a_key_put_together_what_else_differs() -> None:
     assert [group.label for group in both][:2] == ["rl.clip=0.1, rl.lr=0.01", "rl.clip=0.1, rl.lr=0.1"]
 
 
+def test_unlike_budgets_of_groups_are_told_unless_labels_say_so() -> None:
+    several = runs(*(PPO | {"rl.lr": lr, "budget.steps": steps} for lr, steps in ((0.1, 1000), (0.01, 2000))))
+    told = "The groups have unlike budget.steps, which their differences may be due to."
+    assert told in warnings(group_runs(several, ["rl.lr"]))
+    assert told not in warnings(group_runs(several, ["rl.lr", "budget.steps"]))
+    alike = runs(*(PPO | {"rl.lr": lr, "budget.steps": steps} for lr in (0.1, 0.01) for steps in (1000, 2000)))
+    assert told not in warnings(group_runs(alike, ["rl.lr"]))
+
+
+def test_a_label_has_six_digits_of_a_number() -> None:
+    several = group_runs(runs(*(PPO | {"rl.lr": lr} for lr in (0.00010994937351286617, 0.00010994937361, 0.1))))
+    assert [group.label for group in several] == ["rl.lr=0.000109949 #1", "rl.lr=0.000109949 #2", "rl.lr=0.1"]
+
+
 def test_groups_by_what_no_config_holds() -> None:
     several = [
         RunRecord(directory=Path(f"{place}/{seed}"), config=PPO | {"seed": seed}, provenance={"git": {"commit": place}})

@@ -8,8 +8,8 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -35,6 +35,39 @@ def fork(work: Callable[[], None], keep: int) -> int:
         traceback.print_exc()
     finally:
         _exit(code)
+
+
+@contextmanager
+def forked(work: Callable[[], bytes]) -> Iterator[Callable[[], bytes]]:
+    """Do ``work`` in a forked child during the block. What is yielded waits for its bytes.
+
+    It raises RuntimeError if the child ended otherwise, after the child has printed why. No child outlives the block.
+    """
+    parent = os.getpid()
+    reading, writing = os.pipe()
+
+    def send() -> None:
+        die_with_parent(parent)
+        with open(writing, "wb") as pipe:
+            pipe.write(work())
+
+    left = [fork(send, writing)]
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+
+        def result() -> bytes:
+            found = pipe.read()
+            status = os.waitstatus_to_exitcode(os.waitpid(left.pop(), 0)[1])
+            if status != 0:
+                raise RuntimeError(f"a child process {exit_reason(status)}")
+            return found
+
+        try:
+            yield result
+        finally:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def _exit(code: int) -> NoReturn:
