@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 from analysis.test_live import get
 from test_report import write_run
 
 from evorl.analysis.sweeps import write_index
+from evorl.report import main
 
 REPORT = [sys.executable, "-m", "evorl.report"]
 
@@ -47,6 +50,17 @@ def test_a_key_that_the_first_run_lacks_is_refused_then(tmp_path: Path) -> None:
         write_run(tmp_path / "0", 0.1, 1)
         assert report.wait(60) == 2 and report.stdout
         assert report.stdout.readline().startswith("evorl: by: no run has the key rl.lrr; did you mean rl.lr?")
+
+
+def test_a_sweep_whose_jobs_failed_before_they_began_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_index(tmp_path, {"0": ["rl.lr=0.1"], "1": ["rl.lr=0.2"]})
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "failure.json").write_text(json.dumps({"reason": f"no memory {number}"}))
+    assert main([str(tmp_path), "live=true"]) == 2
+    assert capsys.readouterr() == ("", f"evorl: no job in {tmp_path} has begun; the first failed: no memory 0\n")
 
 
 def test_no_process_is_left_when_a_report_is_killed(tmp_path: Path) -> None:
