@@ -7,17 +7,25 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from evorl.cluster.processes.fork import forked
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    before = {*psutil.Process().children()}  # other tests may have some
+    yield
+    assert {*psutil.Process().children()} <= before
 
 
 def test_more_bytes_than_a_pipe_holds_arrive() -> None:
     sent = os.urandom(1_000_000)
     with forked(lambda: sent) as result:
         assert result() == sent
-    assert_no_child()
 
 
 def test_an_error_is_printed_by_the_child_and_raised_here() -> None:
@@ -39,9 +47,3 @@ def test_a_killed_child_is_told() -> None:
 def test_a_child_ends_with_its_block() -> None:
     with pytest.raises(KeyError), forked(lambda: time.sleep(600) or b""):
         raise KeyError
-    assert_no_child()
-
-
-def assert_no_child() -> None:
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
