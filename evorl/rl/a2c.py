@@ -1,6 +1,7 @@
 """Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783), synchronous: one gradient step per batch.
 
-With ``lam: 1`` the advantage is the paper's: the return to the end of the fragment, bootstrapped there.
+With ``lam: 1`` the advantage is the paper's: the return to the end of the fragment, bootstrapped there. With
+``optimizer: rmsprop`` so is the step, but that epsilon is added to the root, not under it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from evorl.mdp.core import Spec
 from evorl.nets.policy import Output
+from evorl.rl.optimizer import OptimizerHyper, OptimizerLearner
 from evorl.rl.policy_gradient import (
     Loss,
     Minibatch,
@@ -20,15 +22,16 @@ from evorl.rl.policy_gradient import (
     score_function_loss,
 )
 from evorl.util.schedule import Schedule
-from evorl.util.types import Count, Fraction
+from evorl.util.types import Count, Fraction, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class A2C(PolicyGradientHyper):
+class A2C(OptimizerHyper, PolicyGradientHyper):
     slots: Count = 32
     horizon: Count = 8
     lam: Fraction | dict[str, Fraction] = 1.0
     lr: Schedule = 3e-3
+    rmsprop_epsilon: Positive = 1e-5
     entropy_coef: Schedule = 0.01
     normalize_advantage: bool = False
 
@@ -36,7 +39,7 @@ class A2C(PolicyGradientHyper):
         return Learner(self, spec, seed, device)
 
 
-class Learner(PolicyGradient[A2C]):
+class Learner(OptimizerLearner[A2C], PolicyGradient[A2C]):
     def loss(self, out: Output, log_prob: Tensor, entropy: Tensor, mini: Minibatch) -> Loss:
         """The gradient of section 4 (algorithm S3), with the entropy bonus."""
         return score_function_loss(out, log_prob, entropy, mini)

@@ -26,23 +26,22 @@ from evorl.nets.distributions import log_prob_entropy, parameter_count, paramete
 from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
 from evorl.ops.losses import approximate_kl
-from evorl.ops.rmsprop import rmsprop
 from evorl.replay.mixture import Minibatch, Mixture, Parts, slices
 from evorl.replay.packed import check_compressible
 from evorl.replay.rollouts import Array, Columns, Numbers
 from evorl.replay.stacks import put_together, take_apart
-from evorl.rl.core import Batch, Hyper, Learned, Metrics
+from evorl.rl.core import Batch, Learned, Metrics
 from evorl.rl.data_parallel import Split
-from evorl.rl.network_learner import NetworkLearner
+from evorl.rl.optimizer import OptimizerHyper, OptimizerLearner
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Schedule
 from evorl.util.schedule import value as scheduled
-from evorl.util.types import Averaging, Count, Fraction, Natural, NonNegative, Positive
+from evorl.util.types import Count, Fraction, Natural, NonNegative
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolloutHyper(Hyper):
+class RolloutHyper(OptimizerHyper):
     """Hyper-parameters of every learner with a replay of rollouts."""
 
     parallel: ClassVar[bool] = True
@@ -61,10 +60,6 @@ class RolloutHyper(Hyper):
     """Weight of the entropy bonus, or its schedule over environment steps."""
     reduction: Literal["mean", "sum"] = "mean"
     """Losses are averaged, or summed, over the decisions of a minibatch."""
-    optimizer: Literal["adam", "rmsprop"] = "adam"
-    rmsprop_epsilon: Positive = 0.01
-    rmsprop_decay: Averaging = 0.99
-    """Share of the past in the mean of squared gradients."""
     projection: Natural = 0
     """Width of a fixed random projection of feature vectors; 0: they are the policy's last hidden layer itself."""
     replay: Parts = field(default_factory=Parts)
@@ -114,7 +109,7 @@ class Decided(NamedTuple):
 H = TypeVar("H", bound=RolloutHyper, covariant=True)
 
 
-class RolloutLearner(NetworkLearner[H]):
+class RolloutLearner(OptimizerLearner[H]):
     """A policy with a critic that learns from a replay of whole rollouts."""
 
     policy: Policy
@@ -349,15 +344,6 @@ class RolloutLearner(NetworkLearner[H]):
         """The share of decisions [T, N] that a clip stops, in the minibatch and in each of its parts."""
         parts = {f"replay/clip_fraction_{name}": clipped[:, where] for name, where in self.slices.items()}
         return {name: x.mean(dtype=self.theta.dtype) for name, x in {"policy/clip_fraction": clipped, **parts}.items()}
-
-    # -------------------------------------------------------------- the optimiser
-
-    def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
-        if self.hyper.optimizer == "adam":
-            return super()._apply_gradient(gradient, theta, m, v, t, lr)
-        norm, gradient = self._clipped(gradient)
-        rmsprop(theta, gradient, v, lr, self.hyper.rmsprop_decay, self.hyper.rmsprop_epsilon)
-        return norm
 
     # -------------------------------------------------------------- state
 

@@ -23,9 +23,10 @@ KEYS: dict[str, Any] = {"lr": Anneal(start=1e-2, end=1e-3, steps=100), "entropy_
 
 @pytest.mark.parametrize("spec", [MULTI, BOX], ids=["multi", "box"])
 @pytest.mark.parametrize("lstm", [0, 5])
-def test_following_a_members_gradient_is_a2cs_update(lstm: int, spec: Any) -> None:
-    net = replace(SMALL, lstm=lstm)
-    together, member, learner = (learner_of(kind(net=net, **KEYS), spec) for kind in (A2C, A3C, A3C))
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_following_a_members_gradient_is_a2cs_update(optimizer: str, lstm: int, spec: Any) -> None:
+    keys = {**KEYS, "net": replace(SMALL, lstm=lstm), "optimizer": optimizer}
+    together, member, learner = (learner_of(kind(**keys), spec) for kind in (A2C, A3C, A3C))
     for iteration in range(3):
         batch = random_batch(together, 8, 5, iteration)
         member.load_weights(learner.weights())

@@ -82,7 +82,7 @@ def random_batch(learner: PolicyGradient, horizon: int, slots: int, number: int 
 
 
 class Oracle:
-    """The same learner in float64: explicit loops, torch.distributions, torch's clipping and Adam."""
+    """The same learner in float64: explicit loops, torch.distributions, torch's clipping and optimisers."""
 
     def __init__(self, learner: PolicyGradient) -> None:
         self.hyper, self.spec, self.seed = learner.hyper, learner.spec, learner.seed
@@ -90,7 +90,13 @@ class Oracle:
         self.policy.encoders = nn.ModuleList(nn.Flatten(1) for _ in self.spec.inputs)  # ours casts to float32
         named = learner.layout.unflatten(learner.theta)
         self.policy.load_state_dict({name: x.double() for name, x in named.items()})
-        self.adam = torch.optim.Adam(self.policy.parameters(), eps=self.hyper.adam_epsilon)
+        self.optimizer = self._optimizer()
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        h = self.hyper
+        if getattr(h, "optimizer", "adam") == "adam":
+            return torch.optim.Adam(self.policy.parameters(), eps=h.adam_epsilon)
+        return torch.optim.RMSprop(self.policy.parameters(), alpha=h.rmsprop_decay, eps=h.rmsprop_epsilon)
 
     def of(self, name: str) -> list[float]:
         given = getattr(self.hyper, name)
@@ -179,7 +185,7 @@ class Oracle:
 
     def update(self, b: Batch, rate: float, iteration: int) -> dict[str, float]:
         h = self.hyper
-        self.adam.param_groups[0]["lr"] = rate
+        self.optimizer.param_groups[0]["lr"] = rate
         advantage = self.advantages(b)
         target = advantage + b.value[:-1].double()
         weight = (target if isinstance(h, Reinforce) and not h.baseline else advantage).sum(-1)
@@ -188,10 +194,10 @@ class Oracle:
             kls = []
             for chosen in self.minibatches(b, iteration, number):
                 stats = self.loss(b, chosen, advantage, weight)
-                self.adam.zero_grad()
+                self.optimizer.zero_grad()
                 stats["loss/total"].backward()
                 norm = nn.utils.clip_grad_norm_(self.policy.parameters(), h.max_grad_norm)
-                self.adam.step()
+                self.optimizer.step()
                 rows.append({name: x.item() for name, x in (stats | {"optimizer/grad_norm": norm}).items()})
                 kls.append(rows[-1].get("policy/kl", 0.0))
             if isinstance(h, PPO) and h.target_kl is not None and sum(kls) / len(kls) > h.target_kl:
@@ -218,6 +224,7 @@ HYPERS: dict[str, tuple[Any, Spec]] = {
     "ppo, kl stop": (PPO(minibatch=10, passes=9, net=SMALL, target_kl=0.1, lr=1e-2), DISCRETE),
     "a2c": (A2C(net=SMALL), MULTI),
     "a2c, lstm, box": (A2C(net=replace(SMALL, lstm=4), lam=0.9, normalize_advantage=True), BOX),
+    "a2c, rmsprop": (A2C(net=SMALL, optimizer="rmsprop", rmsprop_epsilon=0.1, rmsprop_decay=0.9), MULTI),
     "reinforce": (Reinforce(net=SMALL, max_grad_norm=1e-3), BOX),
     "reinforce, bare": (Reinforce(net=SMALL, baseline=False, normalize_advantage=False), DISCRETE),
 }  # fmt: skip
@@ -382,7 +389,9 @@ def same(a: Any, b: Any) -> bool:
 
 
 FULL = PPO(minibatch=12, net=SMALL, normalize_inputs=True, normalize_rewards=True, lr=1e-2, horizon=8, slots=5)
-STATEFUL: list[Any] = [FULL, replace(FULL, net=replace(SMALL, lstm=4)), A2C(net=SMALL), Reinforce(net=SMALL)]
+STATEFUL: list[Any] = [
+    FULL, replace(FULL, net=replace(SMALL, lstm=4)), A2C(net=SMALL, optimizer="rmsprop"), Reinforce(net=SMALL),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("hyper", STATEFUL, ids=["ppo", "ppo lstm", "a2c", "reinforce"])

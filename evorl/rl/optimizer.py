@@ -1,0 +1,38 @@
+"""Learners that take their gradient steps with Adam or with RMSProp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from torch import Tensor
+
+from evorl.ops.rmsprop import rmsprop
+from evorl.rl.core import Hyper
+from evorl.rl.network_learner import NetworkLearner
+from evorl.util.types import Averaging, Positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerHyper(Hyper):
+    """Hyper-parameters of learners with a choice of the optimiser."""
+
+    optimizer: Literal["adam", "rmsprop"] = "adam"
+    rmsprop_epsilon: Positive = 0.01
+    rmsprop_decay: Averaging = 0.99
+    """Share of the past in the mean of squared gradients."""
+
+
+H = TypeVar("H", bound=OptimizerHyper, covariant=True)
+
+
+class OptimizerLearner(NetworkLearner[H]):
+    """A learner whose gradient step is the one that its hyper-parameters choose."""
+
+    def _apply_gradient(self, gradient: Tensor, theta: Tensor, m: Tensor, v: Tensor, t: Tensor, lr: Tensor) -> Tensor:
+        """Take a step along the clipped gradient, in place; return the gradient's norm before clipping."""
+        if self.hyper.optimizer == "adam":
+            return super()._apply_gradient(gradient, theta, m, v, t, lr)
+        norm, gradient = self._clipped(gradient)
+        rmsprop(theta, gradient, v, lr, self.hyper.rmsprop_decay, self.hyper.rmsprop_epsilon)
+        return norm
