@@ -1,6 +1,6 @@
 """RMSProp (Tieleman & Hinton 2012, lecture 6.5) on one flat parameter vector, without momentum.
 
-Written out for the reasons of `evorl.ops.adam`. Tested equal to torch.optim.RMSprop.
+Written out for the reasons of `evorl.ops.adam`. Programs differ in where epsilon is, so both forms are here.
 """
 
 from __future__ import annotations
@@ -9,6 +9,18 @@ from torch import Tensor
 
 
 def rmsprop(theta: Tensor, gradient: Tensor, v: Tensor, lr: Tensor, decay: float, epsilon: float) -> None:
-    """One step, in place, on theta and v [D]; ``lr`` is a tensor [], ``decay`` the share of the past in v."""
+    """One step, in place, on theta and v [D]; ``lr`` is a tensor [], ``decay`` the share of the past in v.
+
+    v begins at 0. Tested equal to torch.optim.RMSprop.
+    """
     v.mul_(decay).addcmul_(gradient, gradient, value=1 - decay)  # v_t = decay v + (1 - decay) g^2
     theta.sub_(lr * gradient / (v.sqrt() + epsilon))  # theta -= lr g / (sqrt(v) + eps)
+
+
+def rmsprop_tf(theta: Tensor, gradient: Tensor, v: Tensor, lr: Tensor, decay: float, epsilon: float) -> None:
+    """As `rmsprop`, with epsilon under the root: Mnih et al. 2016 (arXiv 1602.01783), section 4, and TensorFlow 1.
+
+    In TensorFlow and in Stable-Baselines3 v begins at 1, so that the first steps are small.
+    """
+    v.mul_(decay).addcmul_(gradient, gradient, value=1 - decay)  # g = alpha g + (1 - alpha) dtheta^2
+    theta.sub_(lr * gradient / (v + epsilon).sqrt())  # theta -= eta dtheta / sqrt(g + eps)

@@ -1,7 +1,7 @@
 """Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783), synchronous: one gradient step per batch.
 
 With ``lam: 1`` the advantage is the paper's: the return to the end of the fragment, bootstrapped there. With
-``optimizer: rmsprop`` so is the step, but that epsilon is added to the root, not under it.
+``optimizer: rmsprop_tf`` so is the step.
 """
 
 from __future__ import annotations

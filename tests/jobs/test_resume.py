@@ -50,7 +50,7 @@ CASES = {
     "duel-delay": (*WORLDS["duel"], "mdp.delay_ms=[0,2]", "rl.members=2", "rl.slots=4", *LSTM),
     "duel-both": (*WORLDS["duel"], "mdp.side=both", "mdp.delay_ms=[0,2]"),
     "lunarlander": ("mdp=lunarlander", "rl.slots=3", "rl.minibatch=24"),
-    "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.lr={start:1e-3,end:0,steps:3000}", "rl.optimizer=rmsprop"),
+    "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.lr={start:1e-3,end:0,steps:3000}", "rl.optimizer=rmsprop_tf"),
     "reinforce": (*WORLDS["pendulum"], "rl=reinforce"),
     "td3": ("mdp=pendulum", *MEMORY, "rl=td3", "rl.capacity=1500", "rl.members=2", "rl.normalize_inputs=true"),
     "sac": ("mdp=pendulum", *MEMORY, "rl=sac", "rl.n_step=2", "rl.sampling=attentive", "rl.attentive.anneal=300"),

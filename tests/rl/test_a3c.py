@@ -23,7 +23,7 @@ KEYS: dict[str, Any] = {"lr": Anneal(start=1e-2, end=1e-3, steps=100), "entropy_
 
 @pytest.mark.parametrize("spec", [MULTI, BOX], ids=["multi", "box"])
 @pytest.mark.parametrize("lstm", [0, 5])
-@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop_tf"])
 def test_following_a_members_gradient_is_a2cs_update(optimizer: str, lstm: int, spec: Any) -> None:
     keys = {**KEYS, "net": replace(SMALL, lstm=lstm), "optimizer": optimizer}
     together, member, learner = (learner_of(kind(**keys), spec) for kind in (A2C, A3C, A3C))

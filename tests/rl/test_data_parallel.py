@@ -31,7 +31,7 @@ CASES = {
     # 6 slots x 8 decisions in minibatches of 16, which neither 3 nor 5 divide; 2 slots at once with an LSTM
     "ppo": (*WORLDS["cartpole"], "rl=ppo", "rl.slots=6", "rl.minibatch=16", "rl.passes=2"),
     "ppo-lstm": (*WORLDS["duel"], *LSTM, "rl=ppo", "rl.slots=10", "rl.minibatch=40", "rl.passes=2"),
-    "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.slots=5", "rl.optimizer=rmsprop"),
+    "a2c": (*WORLDS["cartpole"], "rl=a2c", "rl.slots=5", "rl.optimizer=rmsprop_tf"),
     "reinforce": (*WORLDS["pendulum"], "rl=reinforce", "rl.slots=5"),
     "vtrace": (*WORLDS["pong"], *ROLLOUTS, *PARTS),
     # half of its ratios are 1 but for the last bits, so a threshold of 1 would count them by chance

@@ -81,6 +81,21 @@ def random_batch(learner: PolicyGradient, horizon: int, slots: int, number: int 
 # ------------------------------------------------------------------ the oracle
 
 
+class RMSPropTF(torch.optim.Optimizer):
+    """With epsilon under the root, and a mean of squares that begins at 1."""
+
+    def __init__(self, parameters: list[Tensor], alpha: float, eps: float) -> None:
+        super().__init__(parameters, {"lr": 0.0})
+        self.alpha, self.eps = alpha, eps
+        self.mean = [torch.ones_like(x) for x in parameters]
+
+    def step(self, closure: Any = None) -> None:
+        group = self.param_groups[0]
+        for x, mean in zip(group["params"], self.mean, strict=True):
+            mean.copy_(self.alpha * mean + (1 - self.alpha) * x.grad**2)
+            x.data -= group["lr"] * x.grad / torch.sqrt(mean + self.eps)
+
+
 class Oracle:
     """The same learner in float64: explicit loops, torch.distributions, torch's clipping and optimisers."""
 
@@ -93,10 +108,11 @@ class Oracle:
         self.optimizer = self._optimizer()
 
     def _optimizer(self) -> torch.optim.Optimizer:
-        h = self.hyper
+        h, parameters = self.hyper, [*self.policy.parameters()]
         if getattr(h, "optimizer", "adam") == "adam":
-            return torch.optim.Adam(self.policy.parameters(), eps=h.adam_epsilon)
-        return torch.optim.RMSprop(self.policy.parameters(), alpha=h.rmsprop_decay, eps=h.rmsprop_epsilon)
+            return torch.optim.Adam(parameters, eps=h.adam_epsilon)
+        kind = torch.optim.RMSprop if h.optimizer == "rmsprop" else RMSPropTF
+        return kind(parameters, alpha=h.rmsprop_decay, eps=h.rmsprop_epsilon)
 
     def of(self, name: str) -> list[float]:
         given = getattr(self.hyper, name)
@@ -225,6 +241,9 @@ HYPERS: dict[str, tuple[Any, Spec]] = {
     "a2c": (A2C(net=SMALL), MULTI),
     "a2c, lstm, box": (A2C(net=replace(SMALL, lstm=4), lam=0.9, normalize_advantage=True), BOX),
     "a2c, rmsprop": (A2C(net=SMALL, optimizer="rmsprop", rmsprop_epsilon=0.1, rmsprop_decay=0.9), MULTI),
+    "a2c, rmsprop_tf": (
+        A2C(net=SMALL, optimizer="rmsprop_tf", rmsprop_epsilon=1e-4, rmsprop_decay=0.5, lr=1e-2), MULTI,
+    ),
     "reinforce": (Reinforce(net=SMALL, max_grad_norm=1e-3), BOX),
     "reinforce, bare": (Reinforce(net=SMALL, baseline=False, normalize_advantage=False), DISCRETE),
 }  # fmt: skip
@@ -390,7 +409,7 @@ def same(a: Any, b: Any) -> bool:
 
 FULL = PPO(minibatch=12, net=SMALL, normalize_inputs=True, normalize_rewards=True, lr=1e-2, horizon=8, slots=5)
 STATEFUL: list[Any] = [
-    FULL, replace(FULL, net=replace(SMALL, lstm=4)), A2C(net=SMALL, optimizer="rmsprop"), Reinforce(net=SMALL),
+    FULL, replace(FULL, net=replace(SMALL, lstm=4)), A2C(net=SMALL, optimizer="rmsprop_tf"), Reinforce(net=SMALL),
 ]  # fmt: skip
 
 
