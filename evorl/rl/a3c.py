@@ -1,8 +1,9 @@
 """Asynchronous advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783): the members send gradients.
 
 Each member computes the gradient of A2C's loss on its own batch, at the weights it has. The learner takes one step
-along each gradient when it arrives. A message is as large as the weights, not as the experience. The learner alone holds
-the optimiser. With ``optimizer: rmsprop_tf`` that is the paper's shared RMSProp, whose statistics all threads have in common.
+along each gradient when it arrives. A message is as large as the weights, not as the experience. The learner alone
+holds the optimiser. With ``optimizer: rmsprop_tf`` that is the paper's shared RMSProp, whose statistics all threads
+have in common.
 """
 
 from __future__ import annotations
