@@ -150,8 +150,8 @@ def _add_subtitle(figure: Figure, box: BboxBase, subtitle: str) -> tuple[Text, B
 
 def settle(figure: Figure) -> None:
     """Compute the layout once and fix it. Otherwise each drawing would repeat it, which takes longer than drawing."""
-    if figure.get_layout_engine() is not None:
-        figure.draw_without_rendering()
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
         figure.set_layout_engine(None)
         for legend in figure.legends:  # otherwise at the edge of what savefig draws, where a subtitle may be
             legend.set_bbox_to_anchor((0, 0, 1, 1), figure.transFigure)
