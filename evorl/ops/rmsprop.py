@@ -20,7 +20,7 @@ def rmsprop(theta: Tensor, gradient: Tensor, v: Tensor, lr: Tensor, decay: float
 def rmsprop_tf(theta: Tensor, gradient: Tensor, v: Tensor, lr: Tensor, decay: float, epsilon: float) -> None:
     """As `rmsprop`, with epsilon under the root: Mnih et al. 2016 (arXiv 1602.01783), section 4, and TensorFlow 1.
 
-    In TensorFlow and in Stable-Baselines3 v begins at 1, so that the first steps are small.
+    In TensorFlow 1 and in Stable-Baselines3 v begins at 1, so that the first steps are small.
     """
-    v.mul_(decay).addcmul_(gradient, gradient, value=1 - decay)  # g = alpha g + (1 - alpha) dtheta^2
-    theta.sub_(lr * gradient / (v + epsilon).sqrt())  # theta -= eta dtheta / sqrt(g + eps)
+    v.mul_(decay).addcmul_(gradient, gradient, value=1 - decay)  # v_t = decay v + (1 - decay) g^2, the paper's g
+    theta.sub_(lr * gradient / (v + epsilon).sqrt())  # theta -= lr g / sqrt(v + eps)

@@ -26,6 +26,7 @@ FIXED = (
     "rl.threads",
     "rl.learners",
     "rl.compile",
+    "rl.optimizer",
     "rl.capacity",
     "rl.compress",
     "rl.replay",
@@ -45,7 +46,7 @@ FIXED = (
 FROZEN = (
     "rl.slots", "rl.horizon", "rl.minibatch", "rl.clip", "rl.value_clip", "rl.max_grad_norm", "rl.adam_epsilon",
     "rl.normalize_advantage", "rl.batch", "rl.tau", "rl.target_noise", "rl.target_clip", "rl.target_entropy",
-    "rl.learn_alpha", "rl.double", "rl.huber", "rl.reduction", "rl.optimizer",
+    "rl.learn_alpha", "rl.double", "rl.huber", "rl.reduction",
     "rl.rmsprop_epsilon", "rl.rmsprop_decay", "rl.correction", "rl.worker_clip",
     "rl.rho_bar", "rl.c_bar", "rl.rho_pg_bar", "rl.clone_policy", "rl.clone_value", "rl.clone_kl", "rl.clone_error",
     "rl.clone_on", "rl.kl_mask", "rl.kl_mask_to",

@@ -1,7 +1,7 @@
 """Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783), synchronous: one gradient step per batch.
 
 With ``lam: 1`` the advantage is the paper's: the return to the end of the fragment, bootstrapped there. With
-``optimizer: rmsprop_tf`` so is the step.
+``optimizer: rmsprop_tf`` the step is the paper's, but for the clipped gradient and a mean of squares that begins at 1.
 """
 
 from __future__ import annotations

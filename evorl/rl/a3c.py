@@ -3,7 +3,7 @@
 Each member computes the gradient of A2C's loss on its own batch, at the weights it has. The learner takes one step
 along each gradient when it arrives. A message is as large as the weights, not as the experience. The learner alone
 holds the optimiser. With ``optimizer: rmsprop_tf`` that is the paper's shared RMSProp, whose statistics all threads
-have in common.
+have in common; but the gradient is clipped, and the mean of squares begins at 1.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class OptimizerHyper(Hyper):
     """Hyper-parameters of learners with a choice of the optimiser."""
 
     optimizer: Literal["adam", "rmsprop", "rmsprop_tf"] = "adam"
-    """RMSProp as in PyTorch; or as in TensorFlow, with epsilon under the root and a mean that begins at 1."""
+    """RMSProp as in PyTorch; or as in TensorFlow 1, with epsilon under the root and a mean that begins at 1."""
     rmsprop_epsilon: Positive = 0.01
     rmsprop_decay: Averaging = 0.99
     """Share of the past in the mean of squared gradients."""
@@ -42,6 +42,6 @@ class OptimizerLearner(NetworkLearner[H]):
         if self.hyper.optimizer == "adam":
             return super()._apply_gradient(gradient, theta, m, v, t, lr)
         norm, gradient = self._clipped(gradient)
-        step = rmsprop if self.hyper.optimizer == "rmsprop" else rmsprop_tf
+        step = {"rmsprop": rmsprop, "rmsprop_tf": rmsprop_tf}[self.hyper.optimizer]
         step(theta, gradient, v, lr, self.hyper.rmsprop_decay, self.hyper.rmsprop_epsilon)
         return norm

@@ -1,4 +1,4 @@
-"""RMSProp is PyTorch's; the form of TensorFlow is that of its definition."""
+"""RMSProp is PyTorch's; `rmsprop_tf` follows its definition."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ import torch
 from rl_toys import Games, Wandering, episodes
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
+from torch_optimizers import optimizer_of
 
 from evorl.mdp.core import Action, Box, Discrete, Input, MultiDiscrete, Spec, heads
 from evorl.nets.distributions import draw_noise, log_prob_entropy
@@ -81,21 +82,6 @@ def random_batch(learner: PolicyGradient, horizon: int, slots: int, number: int 
 # ------------------------------------------------------------------ the oracle
 
 
-class RMSPropTF(torch.optim.Optimizer):
-    """With epsilon under the root, and a mean of squares that begins at 1."""
-
-    def __init__(self, parameters: list[Tensor], alpha: float, eps: float) -> None:
-        super().__init__(parameters, {"lr": 0.0})
-        self.alpha, self.eps = alpha, eps
-        self.mean = [torch.ones_like(x) for x in parameters]
-
-    def step(self, closure: Any = None) -> None:
-        group = self.param_groups[0]
-        for x, mean in zip(group["params"], self.mean, strict=True):
-            mean.copy_(self.alpha * mean + (1 - self.alpha) * x.grad**2)
-            x.data -= group["lr"] * x.grad / torch.sqrt(mean + self.eps)
-
-
 class Oracle:
     """The same learner in float64: explicit loops, torch.distributions, torch's clipping and optimisers."""
 
@@ -105,14 +91,7 @@ class Oracle:
         self.policy.encoders = nn.ModuleList(nn.Flatten(1) for _ in self.spec.inputs)  # ours casts to float32
         named = learner.layout.unflatten(learner.theta)
         self.policy.load_state_dict({name: x.double() for name, x in named.items()})
-        self.optimizer = self._optimizer()
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        h, parameters = self.hyper, [*self.policy.parameters()]
-        if getattr(h, "optimizer", "adam") == "adam":
-            return torch.optim.Adam(parameters, eps=h.adam_epsilon)
-        kind = torch.optim.RMSprop if h.optimizer == "rmsprop" else RMSPropTF
-        return kind(parameters, alpha=h.rmsprop_decay, eps=h.rmsprop_epsilon)
+        self.optimizer = optimizer_of(self.hyper, self.policy.parameters())
 
     def of(self, name: str) -> list[float]:
         given = getattr(self.hyper, name)

@@ -11,6 +11,7 @@ import torch
 from rl_toys import Chain, Games, Memory, Pushing, Scripted, Wandering, episodes
 from torch import Tensor, nn
 from torch.distributions import Categorical, Normal
+from torch_optimizers import optimizer_of
 
 from evorl.mdp.core import Box, Discrete, Input, heads
 from evorl.nets.policy import Net, Policy
@@ -65,12 +66,7 @@ class Oracle:
         self.policy = Policy(self.spec, self.h.net).double()
         self.policy.encoders = nn.ModuleList(nn.Flatten(1) for _ in self.spec.inputs)  # ours casts to float32
         self.policy.load_state_dict({k: x.double() for k, x in learner.layout.unflatten(learner.theta).items()})
-        parameters = self.policy.parameters()
-        self.optimizer = (
-            torch.optim.Adam(parameters, lr=self.h.lr, eps=self.h.adam_epsilon)
-            if self.h.optimizer == "adam"
-            else torch.optim.RMSprop(parameters, lr=self.h.lr, alpha=self.h.rmsprop_decay, eps=self.h.rmsprop_epsilon)
-        )
+        self.optimizer = optimizer_of(self.h, self.policy.parameters(), self.h.lr)
 
     def of(self, name: str) -> Tensor:
         given = getattr(self.h, name)
@@ -189,6 +185,7 @@ CASES: dict[str, tuple[VTrace, Any]] = {
     "sums": (VTrace(**SMALL, **EVERY, reduction="sum", max_grad_norm=40.0), Wandering),
     "per reward": (VTrace(**SMALL, gamma={"b": 0.5, "a": 0.9}, critic_coef=0.3), Wandering),
     "rmsprop": (VTrace(**SMALL, **EVERY, optimizer="rmsprop", rmsprop_epsilon=0.1, rmsprop_decay=0.9), Chain),
+    "rmsprop_tf": (VTrace(**SMALL, **EVERY, optimizer="rmsprop_tf", rmsprop_epsilon=1e-3, rmsprop_decay=0.9), Chain),
     "cloning": (VTrace(**SMALL, **EVERY, **CLEAR), Wandering),
     "cloning, circular": (VTrace(**SMALL, **CLEAR, replay=CIRCULAR), Wandering),
     "cloning, box": (VTrace(**SMALL, **EVERY, **CLEAR), Pushing),

@@ -147,13 +147,13 @@ COMPILED: dict[str, tuple[Any, World, dict[str, Any]]] = {
     }),
     "vtrace": (ROLLOUTS, CPU.mdp, {
         **SHARED, "horizon": 16, "batch": 8, "fill_in": 8, "lam": 0.9, "critic_coef": 0.3, "entropy_coef": 0.1,
-        "reduction": "sum", "optimizer": "rmsprop", "rmsprop_epsilon": 0.1, "rmsprop_decay": 0.9, "correction": "none",
+        "reduction": "sum", "rmsprop_epsilon": 0.1, "rmsprop_decay": 0.9, "correction": "none",
         "rho_bar": 2.0, "c_bar": 0.5, "rho_pg_bar": 3.0, "clone_policy": 0.2, "clone_value": 0.2, "clone_kl": "policy",
         "clone_error": "norm", "clone_on": "all", "kl_mask": 0.4, "kl_mask_to": "behaviour",
     }),
     "impact": (IMPACT, CPU.mdp, {
         **SHARED, "horizon": 16, "batch": 8, "fill_in": 8, "lam": 0.9, "critic_coef": 0.3, "entropy_coef": 0.1,
-        "reduction": "sum", "optimizer": "rmsprop", "rmsprop_epsilon": 0.1, "rmsprop_decay": 0.9, "clip": 0.1,
+        "reduction": "sum", "rmsprop_epsilon": 0.1, "rmsprop_decay": 0.9, "clip": 0.1,
         "worker_clip": 1.5, "rho_bar": 2.0, "c_bar": 0.5, "target_every": 3,
     }),
     "td3": (TD3(**REPLAYED, net=Net(hidden=(8,), output="tanh")), PENDULUM, SHARED | MEMORY | {
