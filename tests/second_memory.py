@@ -95,8 +95,7 @@ def graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
         finally:
             _recording.clear()
 
-    with torch.no_grad():
-        results = tuple(x.clone() for x in perform())
+    results = tuple(x.clone() for x in perform())
 
     def run() -> None:
         new = perform()

@@ -8,9 +8,11 @@ On a GPU it is a CUDA graph: launching each of these operations would take longe
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeVar, cast
@@ -60,10 +62,23 @@ def by_graph(
 ) -> InPlace:
     """A replay by what ``graph`` makes of the record; of an argument elsewhere a graph would freeze the value."""
     record = Trace.of(function, *(x.to(device) for x in example)).of_one_device()
-    return InPlace(record, *graph(record))
+    with torch.no_grad(), _graphs, _no_garbage_collection():
+        return InPlace(record, *graph(record))
 
 
 _graphs = threading.Lock()  # all graphs share their memory, and each has its own arguments
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A learner that is gone gives its graphs back when it is collected, which CUDA forbids while it captures one."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 class InPlace:
@@ -90,13 +105,12 @@ class InPlace:
 def cuda_graph(record: Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
     """What launches all of a record's operations on its example at once, and the tensors that it fills."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    with torch.no_grad(), _graphs:
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            record.perform(*record.example)  # libraries take their own memory at their first call, not within a graph
-        shared = _first_graph().pool()  # one graph runs at a time, and results, which stay, have places of their own
-        with torch.cuda.graph(graph, pool=shared, stream=stream, capture_error_mode="thread_local"):
-            results = record.perform(*record.example)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        record.perform(*record.example)  # libraries take their own memory at their first call, not within a graph
+    shared = _first_graph().pool()  # one graph runs at a time, and results, which stay, have places of their own
+    with torch.cuda.graph(graph, pool=shared, stream=stream, capture_error_mode="thread_local"):
+        results = record.perform(*record.example)
     return graph.replay, results
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+
+import pytest
 import second_memory
 import torch
 from torch import Tensor
+
+from evorl.nets import capture
 
 
 def test_what_a_step_writes_is_written_into_the_arguments_that_it_is_given() -> None:
@@ -37,3 +43,23 @@ def test_what_a_step_reads_beside_its_arguments_stays() -> None:
     scale, shift = torch.tensor([2.0, 3.0]), torch.tensor([1.0, 1.0])
     replay = second_memory.graphed(lambda x: ((scale * x).detach() + shift,), torch.ones(2))
     assert {id(x) for x in replay.constants} == {id(scale), id(shift)}
+
+
+def test_no_garbage_is_collected_while_a_graph_is_made() -> None:
+    """It may hold graphs, and CUDA gives none back while it captures another."""
+    seen = list[bool]()
+
+    def graph(record: capture.Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
+        seen.append(gc.isenabled())
+        return second_memory.graph(record)
+
+    def fails(record: capture.Trace) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
+        raise RuntimeError("out of memory")
+
+    example, cpu = torch.ones(2), torch.device("cpu")
+    capture.by_graph(graph, cpu, lambda x: (x + 1,), example)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        capture.by_graph(fails, cpu, lambda x: (x + 1,), example)
+    assert seen == [False]
+    assert gc.isenabled()
+    capture.by_graph(graph, cpu, lambda x: (x + 1,), example)  # what failed has let others go on

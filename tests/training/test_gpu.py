@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from harness import QUICK, fingerprint, go, newest
 from torch import Tensor
 
 from evorl import evaluate
+from evorl.nets.capture import Trace, capture
 from evorl.record import metrics
 from evorl.record.hardware import Hardware
 from evorl.rl.data_parallel import Collective, Step
@@ -23,13 +26,14 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 BRIEF = ("record.tensorboard=false", "eval.episodes=1", "eval.every=0")
 REPLAY = (*BRIEF, "rl.warm_up=64")
 PICTURES = ("mdp=atari", "mdp.game=pong", "mdp.time_limit=50", "record.tensorboard=false", "eval.episodes=1")
+VTRACE = ("rl=vtrace", "rl.slots=4", "rl.fill_in=8", "rl.batch=4")
 RUNS = {
     "ppo": ("mdp=pendulum", *QUICK),
     "lstm": ("mdp=pendulum", *QUICK, "rl.net.lstm=8"),
     "whiten": ("mdp=pendulum", *QUICK, "rl.normalize_inputs=whiten"),
-    "a3c": ("mdp=cartpole", *BRIEF, "rl.slots=4", "rl=a3c"),
+    "a3c": ("mdp=cartpole", *BRIEF, "rl.slots=4", "rl=a3c", "rl.optimizer=rmsprop"),
     "images": (*PICTURES, "rl.slots=4", "rl.horizon=16", "rl.minibatch=32"),
-    "vtrace": (*PICTURES, "rl=vtrace", "rl.asynchronous=false", "rl.slots=4", "rl.fill_in=8", "rl.batch=4"),
+    "vtrace": (*PICTURES, *VTRACE, "rl.asynchronous=false", "rl.optimizer=rmsprop_tf"),
     "dqn": (*PICTURES, "rl=dqn", "rl.warm_up=64"),
     "rainbow": ("mdp=cartpole", "rl=dqn", "+experiment=rainbow", *REPLAY),
     "r2d2": ("mdp=cartpole", "rl=r2d2", *REPLAY),
@@ -62,10 +66,31 @@ def test_a_command_gives_the_same_bits_again_and_a_resumed_run_those_of_an_undis
 
 
 def test_actors_that_do_not_wait_learn_on_a_gpu(tmp_path: Path) -> None:
-    words = (*PICTURES, "rl=vtrace", "rl.slots=4", "rl.fill_in=8", "rl.batch=4", "budget.steps=1024")
+    words = (*PICTURES, *VTRACE, "budget.steps=1024")
     learner = newest(run(tmp_path / "run", *words))["run"]["learner"]
     assert learner["optimizer"]["t"] > 0
     assert all(torch.isfinite(torch.as_tensor(x)).all() for x in learner["policy"].values())
+
+
+def test_a_learner_that_is_gone_gives_its_graph_back_while_none_is_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learners are in reference cycles: Python gives their memory back whenever it collects garbage."""
+    x, perform = torch.ones(3, device="cuda"), Trace.perform
+    gone: list[Any] = [capture(lambda x: (x + 1,), x)]
+
+    def leaving(record: Trace, *arguments: Tensor) -> tuple[Tensor, ...]:
+        if torch.cuda.is_current_stream_capturing():
+            cycle: list[Any] = [gone.pop()]
+            cycle.append(cycle)
+            del cycle
+            rest = [[] for _ in range(1000)]  # more than a collection waits for
+            assert rest
+        return perform(record, *arguments)
+
+    monkeypatch.setattr(Trace, "perform", leaving)
+    replay = capture(lambda x: (x * 2,), x)
+    assert not gone
+    gc.collect()
+    assert torch.equal(replay(x)[0], x * 2)
 
 
 def test_a_run_is_evaluated_without_its_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
