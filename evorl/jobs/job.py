@@ -37,17 +37,26 @@ def checked_experiment(
         raise BadRequest("repeats one run, alone on the command line", "replay")
     if data["resume"] is not None:
         raise BadRequest("goes on with one run, alone on the command line", "resume")
+    with_optimizer = typed(data["init_optimizer"], bool, "init_optimizer")
     if data["init"] is not None:
         source = Path(str(data["init"]))
-        config.read_run_config(source, "init")
+        past = config.read_run_config(source, "init")
+        if with_optimizer and (theirs := _optimizer(past)) != (ours := _optimizer(data)):
+            found = f"{source} has the state of {theirs}, which is of no use to rl.optimizer={ours}"
+            raise BadRequest(found, "init_optimizer")
         data["init"] = str(source.absolute())  # a resume may start it again from another working directory
-    if typed(data["init_optimizer"], bool, "init_optimizer") and data["init"] is None:
+    elif with_optimizer:
         raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
     made = config.experiment(data, config.trusted_packages(words, data))
     if group is not None and made.record.group is None:
         data["record"] = {**data["record"], "group": group}
         made = config.experiment(data, config.trusted_packages(words, data))
     return data, made
+
+
+def _optimizer(data: Mapping[str, Any]) -> str:
+    """The name of a config's optimiser; learners that leave no choice have Adam."""
+    return str(data["rl"].get("optimizer", "adam"))
 
 
 def start_run(

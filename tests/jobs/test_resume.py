@@ -348,6 +348,18 @@ def test_before_its_first_checkpoint_it_begins_from_the_same_policy(
     assert fingerprint(run) == whole
 
 
+def test_the_state_of_another_optimiser_is_not_taken(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a2c = [word for word in words_of("a2c") if not word.startswith("rl.optimizer")]
+    words = [*a2c, f"budget.steps={N}", f"init={finished}", "init_optimizer=true"]
+    capsys.readouterr()
+    assert go(*words, "rl.optimizer=rmsprop", f"hydra.run.dir={tmp_path / 'rmsprop'}") == 2
+    line = f"evorl: init_optimizer: {finished} has the state of adam, which is of no use to rl.optimizer=rmsprop\n"
+    assert capsys.readouterr().err == line and not (tmp_path / "rmsprop").exists()
+    assert go(*words, f"hydra.run.dir={tmp_path / 'adam'}") == 0
+
+
 @pytest.mark.parametrize("at", ["pathlib.Path.rename", "evorl.run.replace"])
 def test_killed_between_its_old_result_and_its_new_config_it_can_go_on(
     at: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
