@@ -38,4 +38,7 @@ def arms(cartpole: int, swimmer: int, pong: int) -> tuple[Arm, ...]:
 CI = arms(250_000, 200_000, 2_000_000)
 NIGHT = arms(2_000_000, 2_000_000, 26_000_000)
 
-TABLE = table("Evolution", "openai_es, cma_es, pbt and nsga2 on three worlds", __doc__, CI, NIGHT, (0.5, 6.0))
+TABLE = table(
+    "Evolution", "openai_es, cma_es, pbt and nsga2 on three worlds", __doc__, CI, NIGHT, (0.5, 6.0),
+    peer="ARS of Stable-Baselines3 (openai_es and cma_es)",
+)  # fmt: skip

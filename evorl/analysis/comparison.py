@@ -120,7 +120,8 @@ def left_out(scores: Scores) -> list[str]:
 def _not_made(scores: Scores) -> list[str]:
     """Say why scores at equal steps or time could not be compared."""
     lacking = sum(map(sum, scores.lacking))
-    return [f"Not compared {title(scores)} ({count(lacking, 'run')} had no score by then)."] if lacking else []
+    at, _, where = title(scores).partition(": ")
+    return [f"There is no comparison {at} ({where}): {count(lacking, 'run')} had no score by then."] if lacking else []
 
 
 def comparison_text(rows: Sequence[Row]) -> list[dict[str, str]]:

@@ -73,12 +73,17 @@ def panel_figure(shown: Panel, *, direct: bool = True) -> Figure:
 
     with style():
         labels = [_wrap(dash_sign(curve.rank) + curve.label) for curve in shown.curves]
-        lines = sum(label.count("\n") + 2 for label in labels) if direct else 0
-        figure = Figure(figsize=(5.6, max(3.4, 0.15 * lines)) if direct else (4.6, 2.9))
-        axes = figure.subplots(gridspec_kw={"left": 0.15, "right": 0.955, "bottom": 0.17, "top": 0.88})
+        gap = max(label.count("\n") + 1 for label in labels) * 10.5 + 3  # points
+        figure = Figure(figsize=(5.6, max(3.4, gap * len(labels) / 72 + 0.98)) if direct else (4.6, 2.9))
+        height = figure.get_figheight()
+        axes = figure.subplots(
+            gridspec_kw={"left": 0.15, "right": 0.955, "bottom": 0.58 / height, "top": 1 - 0.4 / height}
+            if direct
+            else {"left": 0.15, "right": 0.955, "bottom": 0.17, "top": 0.88}
+        )
         draw_panel(axes, shown)
         if direct:
-            _label_lines(axes, shown, labels, height=figure.get_figheight() * 0.77 * 72)
+            _label_lines(axes, shown, labels, gap / (72 * (height - 0.98)))
     return figure
 
 
@@ -200,17 +205,23 @@ def draw_panel(axes: Axes, shown: Panel) -> None:
 
 
 def spread_labels(places: Sequence[float], gap: float) -> list[float]:
-    """Move numbers until neighbours are at least ``gap`` apart, keeping their order and centre."""
+    """Move numbers until neighbours are at least ``gap`` apart, keeping their order, and within 0 to 1 if they fit."""
     order = np.argsort(places, kind="stable")
     blocks: list[tuple[float, int]] = []  # (centre, count): neighbours that touch are merged into one block
     for place in np.asarray(places, np.float64)[order]:
-        middle, size = float(place), 1
+        middle, size = _inside(float(place), gap), 1
         while blocks and middle - blocks[-1][0] < gap * (size + blocks[-1][1]) / 2:
             before, many = blocks.pop()
             middle, size = (middle * size + before * many) / (size + many), size + many
+            middle = _inside(middle, gap * size)
         blocks.append((middle, size))
     moved = [middle + gap * (k - (size - 1) / 2) for middle, size in blocks for k in range(size)]
     return [moved[i] for i in np.argsort(order)]
+
+
+def _inside(middle: float, size: float) -> float:
+    """The centre of a block of this size, moved to within 0 to 1; 0.5 if it does not fit."""
+    return min(max(middle, size / 2), 1 - size / 2) if size < 1 else 0.5
 
 
 def _colour(rank: int) -> str:
@@ -327,25 +338,22 @@ def _wrap(label: str) -> str:
     return "\n".join(textwrap.wrap(label, 30, break_long_words=True))
 
 
-def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], height: float) -> None:
-    """Write each label at the end of its line, in its colour, without overlap in axes ``height`` points high."""
+def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], gap: float) -> None:
+    """Write each label beside the end of its line and join them; labels are a ``gap`` (share of the height) apart."""
     low, high = axes.get_ylim()
     if shown.at_end_only:
         places = [1 - (row + 0.5) / len(labels) for row in range(len(labels))]
     else:
-        ends = [float(curve.band.mean[-1]) for curve in shown.curves]
-        lines = max(label.count("\n") + 1 for label in labels)
-        places = spread_labels([(end - low) / (high - low) for end in ends], gap=(lines * 10.5 + 3) / height)
+        places = spread_labels([(float(curve.band.mean[-1]) - low) / (high - low) for curve in shown.curves], gap)
     for curve, label, place in zip(shown.curves, labels, places, strict=True):
+        colour = _colour(curve.rank)
         axes.annotate(
-            label,
-            (1.02, place),
-            xycoords="axes fraction",
-            va="center",
-            color=_colour(curve.rank),
-            fontsize=8.5,
-            linespacing=1.1,
+            label, (1.05, place), xycoords="axes fraction", va="center", color=colour, fontsize=8.5, linespacing=1.1
         )
+        if label and not shown.at_end_only:
+            line = {"arrowstyle": "-", "color": colour, "linestyle": _dashes(curve.rank), "shrinkA": 0, "shrinkB": 0}
+            end = (curve.band.grid[-1], curve.band.mean[-1])
+            axes.annotate("", end, (1.045, place), textcoords="axes fraction", arrowprops=line)
 
 
 def _legend_labels(panels: Sequence[Panel], width: float) -> tuple[dict[int, str], int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from matplotlib.figure import Figure
 
 from evorl.analysis.content import Content, describe, describe_log
-from evorl.analysis.figures import metrics_figure, panel_figure, render
+from evorl.analysis.figures import MIN_RUNS_SHADED, metrics_figure, panel_figure, render
 from evorl.analysis.job_figures import distribution_figure, work_figures
 from evorl.analysis.jobs import JobLog
 from evorl.analysis.population import PopulationLog
@@ -16,6 +16,8 @@ from evorl.analysis.sweep_figure import sweep_figure
 
 Pictures = Sequence[tuple[str, str, Figure]]
 """File name, description and figure of each picture of a population."""
+
+SHADING = "shaded: 95 % interval of the mean over runs (Student's t)"
 
 
 def population_pictures(content: Content) -> dict[str, dict[str, Pictures]]:
@@ -33,7 +35,8 @@ def figures(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> It
         if part.sweep:
             yield part.stem + "sweep", sweep_figure(part.sweep), subtitle
         for name, shown in part.main.items():
-            yield part.stem + name, panel_figure(shown), subtitle
+            shaded = any(len(curve.raw) >= MIN_RUNS_SHADED for curve in shown.curves)
+            yield part.stem + name, panel_figure(shown), f"{subtitle} · {SHADING}" if shaded else subtitle
         for number, (title, pictures) in enumerate(drawn[part.name].items()):
             which = f"population{number}" if len(part.populations) > 1 else "population"
             own = describe_log(part.populations[title], part.name)

@@ -78,7 +78,7 @@ def group_rows(groups: Sequence[Group]) -> list[Row]:
     return [
         _varied(group)
         | {"runs": len(group.runs), "state": _states(group.runs)}
-        | {"seeds": " ".join(str(run.seed) for run in group.runs)}
+        | {"seeds": " ".join(dict.fromkeys(str(run.seed) for run in group.runs))}
         | _means(rows, columns)
         for group, rows in zip(groups, measured, strict=True)
     ]

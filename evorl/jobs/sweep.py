@@ -151,7 +151,8 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     asked = search.read_search(base, hydra) if search.is_search(base) else None
     combinations = asked.extremes() if asked else _combinations(hydra, base)
     planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
-    print(f"evorl {__version__}: {asked.keys.jobs if asked else len(planned)} jobs", flush=True)
+    jobs = asked.keys.jobs if asked else len(planned)
+    print(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}", flush=True)
     place = Path(base.hydra.sweep.dir).absolute()
     if asked:
         asked.check(place, [one.experiment for one in planned])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from evorl.analysis.reproduced import Content
@@ -89,7 +90,8 @@ def description(name: str, table: Table) -> str:
     """One table: its claim, its sizes, what is measured, and what to type."""
     told = pages.read(papers.results(name), name.rpartition("/")[2])
     lines = [f"{name}: {table.of}", f"status: {status(told)}", f"claim ({table.source}): {table.claim}"]
-    lines += [f"measured: {measured(table, told)}", "", (table.about or "").strip(), ""]
+    about = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", table.about or "").replace("``", "`")  # for a terminal
+    lines += [f"measured: {measured(table, told)}", "", about.strip(), ""]
     profiles = [*table.profiles]
     for profile, cost in hours(table, told).items():
         smaller = told is not None and profiles.index(profile) < profiles.index(told["profile"])

@@ -101,7 +101,7 @@ def test_a_group_with_a_run_without_an_early_score_is_not_compared_there() -> No
     third = [run("w", "td3", seed, 1.0, (10, 1.0, 1.0), (20, 2.0, 1.0 - seed)) for seed in range(6)]
     found = comparisons("w", world_scores("w", group_runs([*quick, *slow, *good]), None))
     assert [one.scores.at for one in found] == ["end", "steps"]
-    assert [*found[0].notes] == ["Not compared at equal time: 2 seconds (2 runs had no score by then)."]
+    assert [*found[0].notes] == ["There is no comparison at equal time (2 seconds): 2 runs had no score by then."]
     found = comparisons("w", world_scores("w", group_runs([*quick, *slow, *good, *third]), None))
     at_time = next(one for one in found if one.scores.at == "seconds")
     assert [row["rl"] for row in at_time.rows] == ["ppo", "td3"]
@@ -117,8 +117,8 @@ def test_runs_without_any_score_are_named() -> None:
     assert [one.scores.at for one in found] == ["end"]
     assert [*found[0].notes] == [
         "rl=a2c is compared without 1 of its 3 runs, which have no score.",
-        "Not compared at equal steps: 20 environment steps (1 run had no score by then).",
-        "Not compared at equal time: 2 seconds (1 run had no score by then).",
+        "There is no comparison at equal steps (20 environment steps): 1 run had no score by then.",
+        "There is no comparison at equal time (2 seconds): 1 run had no score by then.",
     ]
 
 
