@@ -6,8 +6,9 @@
     python -m evorl.reproduce [PAPER/TABLE] --check [since=REV] [seed=0,1,...] [runs=DIR] [out=DIR]
     python -m evorl.reproduce --page                                     write benchmarks/README.md
 
-NAME is a profile of the table: ci is the shortest; paper, night or atari are longer. KEY=VALUE goes to every job of
-evorl.run; the last word for a key counts. The same command resumes what was stopped, and does nothing once all is done.
+NAME is a profile of the table: every table has ci, and PAPER/TABLE alone prints the others. KEY=VALUE goes to every job
+of evorl.run; the last word for a key counts. The same command resumes what was stopped, and does nothing once all is
+done.
 
 runs=DIR  where the runs lie; default runs/PAPER/PROFILE of the checkout
 out=DIR   where the result goes; default benchmarks/PAPER/results, unless KEY=VALUE changes what is measured

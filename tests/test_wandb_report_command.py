@@ -302,8 +302,6 @@ def test_refusals_and_lost_answers(tmp_path: Path, sweep: Path, server: Server, 
 
 @pytest.mark.fault
 def test_a_server_that_dies_half_way(tmp_path: Path, sweep: Path, server: Server, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sink, "UPLOAD_TIMEOUT_S", 5)
-    monkeypatch.setattr(sink, "_CHILD_TIMEOUT_S", 1)
     shutil.rmtree(sweep / "1")
 
     def fault(place: str, asked: str) -> None:
@@ -312,7 +310,10 @@ def test_a_server_that_dies_half_way(tmp_path: Path, sweep: Path, server: Server
 
     server.fault = fault
     words = [str(sweep), "wandb=report", f"out={tmp_path / 'out'}"]
-    code = sent(words)
+    with monkeypatch.context() as impatient:
+        impatient.setattr(sink, "UPLOAD_TIMEOUT_S", 5)
+        impatient.setattr(sink, "_CHILD_TIMEOUT_S", 1)
+        code = sent(words)
     said = capsys.readouterr().err
     assert code == 1 and f"{sweep / '0'}: was not done within 6 s" in said and "the same command goes on" in said
     server.fault = lambda place, asked: None

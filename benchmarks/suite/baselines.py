@@ -244,7 +244,7 @@ def table(
     night: Sequence[Arm],
     hours: tuple[float, float],
     prefix: str = "",
-    peer: str = "Stable-Baselines3",
+    claim: str = "not lower than Stable-Baselines3 at the settings of its zoo, in as many steps",
 ) -> Table:
     """The table of these arms; ``hours``: core hours of either profile; ``prefix``: of its figures' names."""
     arms = {"ci": ci, "night": night}
@@ -271,7 +271,7 @@ def table(
         )  # fmt: skip
 
     return Table(
-        title=title, of=of, claim=f"not lower than {peer} at the settings of its zoo, in as many steps",
+        title=title, of=of, claim=claim,
         source="ours", about=f"{about}\n\n{ABOUT}",
         profiles={
             "ci": Profile(sizes(ci), hours[0], parts(ci)),

@@ -345,12 +345,13 @@ def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], gap: float) ->
         places = [1 - (row + 0.5) / len(labels) for row in range(len(labels))]
     else:
         places = spread_labels([(float(curve.band.mean[-1]) - low) / (high - low) for curve in shown.curves], gap)
+    right = 0.98 * max(float(curve.band.grid[-1]) for curve in shown.curves)
     for curve, label, place in zip(shown.curves, labels, places, strict=True):
         colour = _colour(curve.rank)
         axes.annotate(
             label, (1.05, place), xycoords="axes fraction", va="center", color=colour, fontsize=8.5, linespacing=1.1
         )
-        if label and not shown.at_end_only:
+        if label and not shown.at_end_only and curve.band.grid[-1] >= right:  # others would look like data
             line = {"arrowstyle": "-", "color": colour, "linestyle": _dashes(curve.rank), "shrinkA": 0, "shrinkB": 0}
             end = (curve.band.grid[-1], curve.band.mean[-1])
             axes.annotate("", end, (1.045, place), textcoords="axes fraction", arrowprops=line)

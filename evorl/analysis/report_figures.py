@@ -10,6 +10,7 @@ from evorl.analysis.content import Content, describe, describe_log
 from evorl.analysis.figures import MIN_RUNS_SHADED, metrics_figure, panel_figure, render
 from evorl.analysis.job_figures import distribution_figure, work_figures
 from evorl.analysis.jobs import JobLog
+from evorl.analysis.panels import Panel
 from evorl.analysis.population import PopulationLog
 from evorl.analysis.population_figures import population_figures
 from evorl.analysis.sweep_figure import sweep_figure
@@ -17,7 +18,11 @@ from evorl.analysis.sweep_figure import sweep_figure
 Pictures = Sequence[tuple[str, str, Figure]]
 """File name, description and figure of each picture of a population."""
 
-SHADING = "shaded: 95 % interval of the mean over runs (Student's t)"
+
+def shading(panels: Sequence[Panel]) -> str:
+    """What the shading of these panels is, for the end of a subtitle; empty if there is none."""
+    shaded = any(len(curve.raw) >= MIN_RUNS_SHADED for one in panels if not one.at_end_only for curve in one.curves)
+    return " · shaded: 95 % interval of the mean over runs (Student's t)" if shaded else ""
 
 
 def population_pictures(content: Content) -> dict[str, dict[str, Pictures]]:
@@ -35,8 +40,7 @@ def figures(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> It
         if part.sweep:
             yield part.stem + "sweep", sweep_figure(part.sweep), subtitle
         for name, shown in part.main.items():
-            shaded = any(len(curve.raw) >= MIN_RUNS_SHADED for curve in shown.curves)
-            yield part.stem + name, panel_figure(shown), f"{subtitle} · {SHADING}" if shaded else subtitle
+            yield part.stem + name, panel_figure(shown), subtitle + shading([shown])
         for number, (title, pictures) in enumerate(drawn[part.name].items()):
             which = f"population{number}" if len(part.populations) > 1 else "population"
             own = describe_log(part.populations[title], part.name)
@@ -46,7 +50,10 @@ def figures(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> It
 def metrics_pictures(content: Content) -> dict[str, dict[str, bytes]]:
     """Draw the metrics of each world that are not its main ones; by file name and kind."""
     return {
-        f"{part.stem}metrics": render(metrics_figure(part.others), describe(part.runs, part.name))
+        f"{part.stem}metrics": render(
+            metrics_figure(part.others),
+            describe(part.runs, part.name) + shading([one for panels in part.others.values() for one in panels]),
+        )
         for part in content.worlds
         if part.others
     }

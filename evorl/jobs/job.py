@@ -41,22 +41,27 @@ def checked_experiment(
     if data["init"] is not None:
         source = Path(str(data["init"]))
         past = config.read_run_config(source, "init")
-        if with_optimizer and (theirs := _optimizer(past)) != (ours := _optimizer(data)):
-            found = f"{source} has the state of {theirs}, which is of no use to rl.optimizer={ours}"
-            raise BadRequest(found, "init_optimizer")
         data["init"] = str(source.absolute())  # a resume may start it again from another working directory
     elif with_optimizer:
         raise BadRequest("goes with init=RUN_DIR", "init_optimizer")
     made = config.experiment(data, config.trusted_packages(words, data))
+    if with_optimizer and (theirs := _optimizer(past)) != (ours := optimizer(made)):
+        raise BadRequest(f"{data['init']} has the state of {theirs}, and this run has {ours}", "init_optimizer")
     if group is not None and made.record.group is None:
         data["record"] = {**data["record"], "group": group}
         made = config.experiment(data, config.trusted_packages(words, data))
     return data, made
 
 
-def _optimizer(data: Mapping[str, Any]) -> str:
-    """The name of a config's optimiser; learners that leave no choice have Adam."""
-    return str(data["rl"].get("optimizer", "adam"))
+def optimizer(experiment: Experiment) -> str:
+    """The name of its optimiser; learners that leave no choice have Adam."""
+    return str(getattr(experiment.rl, "optimizer", "adam"))
+
+
+def _optimizer(past: Mapping[str, Any]) -> str:
+    """The same of a run's config."""
+    rl = past.get("rl")
+    return str(rl.get("optimizer", "adam")) if isinstance(rl, Mapping) else "adam"
 
 
 def start_run(

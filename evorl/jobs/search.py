@@ -25,6 +25,7 @@ from evorl.cli.overrides import parse, quote
 from evorl.cluster.local import Local
 from evorl.ec.core import Evolution, IndependentEvolution, Individual, Objective, objective_weights
 from evorl.ec.space import Gene, Space, Value
+from evorl.jobs.job import optimizer
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
 from evorl.training.experiment import Experiment
@@ -118,6 +119,8 @@ class Search:
         self.check_place(directory)
         if self.inherits:
             _check_heirs(experiments)
+            if self.evolution.inherit_optimizer and len(set(map(optimizer, experiments))) > 1:
+                raise BadRequest("needs the same rl.optimizer in all jobs", f"{KEY}.evolver.inherit_optimizer")
         try:
             self.evolution.evolver(self.space, self.seed)
             _check_results(self.evolution.wanted(self.space), experiments)

@@ -24,6 +24,7 @@ from evorl.analysis.figures import _value, metrics_figure, panel_figure, render,
 from evorl.analysis.groups import Group
 from evorl.analysis.html_page import inline
 from evorl.analysis.panels import Panel, make_panel
+from evorl.analysis.report_figures import shading
 from evorl.analysis.runs import RunRecord, Series
 
 
@@ -93,10 +94,25 @@ def test_direct_labels_do_not_touch() -> None:
     figure = panel_figure(make_panel(groups, "train/return"))
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
-    boxes = [text.get_window_extent(canvas.get_renderer()) for text in figure.axes[0].texts if text.get_text()]
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent(canvas.get_renderer()) for text in axes.texts if text.get_text()]
     assert len(boxes) == 9
+    assert all(axes.bbox.y0 <= box.y0 and box.y1 <= axes.bbox.y1 for box in boxes)
+    joints = [text for text in axes.texts if not text.get_text()]
+    shown = make_panel(groups, "train/return")
+    assert [one.xy for one in joints] == [(curve.band.grid[-1], curve.band.mean[-1]) for curve in shown.curves]
     ordered = sorted(boxes, key=lambda box: box.y0)
     assert all(low.y1 <= high.y0 for low, high in itertools.pairwise(ordered))
+
+
+def test_no_joint_crosses_the_panel_from_a_curve_that_ended_early() -> None:
+    (axes,) = panel_figure(panel_of([[40, 40], [8, 8]])).axes
+    assert len([text for text in axes.texts if not text.get_text()]) == 1
+
+
+def test_a_subtitle_says_what_shading_is_where_there_is_some() -> None:
+    assert "95 % interval" in shading([panel_of([[40] * 3])])
+    assert shading([panel_of([[40] * 2]), panel_of([[1] * 3])]) == ""  # two runs; and dots
 
 
 @pytest.mark.parametrize("panels", [1, 5])

@@ -355,7 +355,7 @@ def test_the_state_of_another_optimiser_is_not_taken(
     words = [*a2c, f"budget.steps={N}", f"init={finished}", "init_optimizer=true"]
     capsys.readouterr()
     assert go(*words, "rl.optimizer=rmsprop", f"hydra.run.dir={tmp_path / 'rmsprop'}") == 2
-    line = f"evorl: init_optimizer: {finished} has the state of adam, which is of no use to rl.optimizer=rmsprop\n"
+    line = f"evorl: init_optimizer: {finished} has the state of adam, and this run has rmsprop\n"
     assert capsys.readouterr().err == line and not (tmp_path / "rmsprop").exists()
     assert go(*words, f"hydra.run.dir={tmp_path / 'adam'}") == 0
 

@@ -177,6 +177,13 @@ def test_what_cannot_be_searched_is_refused(
     assert not place.exists()
 
 
+def test_optimisers_that_jobs_inherit_are_all_of_one_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (PBT, "hydra.sweeper.evolver.inherit_optimizer=true", "rl=a2c", "rl.optimizer=adam,rmsprop")
+    assert go("--multirun", "mdp=cartpole", SWEEPER, *words, f"hydra.sweep.dir={tmp_path / 'sweep'}") == 2
+    line = "evorl: hydra.sweeper.evolver.inherit_optimizer: needs the same rl.optimizer in all jobs\n"
+    assert capsys.readouterr().err == line and not (tmp_path / "sweep").exists()
+
+
 # ------------------------------------------------------------------ its course, with jobs of arithmetic
 
 

@@ -82,7 +82,7 @@ def test_a_learner_that_is_gone_gives_its_graph_back_while_none_is_captured(monk
             cycle: list[Any] = [gone.pop()]
             cycle.append(cycle)
             del cycle
-            rest = [[] for _ in range(1000)]  # more than a collection waits for
+            rest = [[] for _ in range(10_000)]  # more than a collection waits for
             assert rest
         return perform(record, *arguments)
 
