@@ -42,7 +42,6 @@ from evorl.reproduction import affected, check, overview, pages, papers
 from evorl.reproduction.loop import Asked, check_words, reproduce
 from evorl.reproduction.parts import ROOT, Sweep, settings
 from evorl.reproduction.table import Table
-from evorl.training.experiment import Experiment
 from evorl.util.errors import BadRequest, nearest
 
 KEYS = ("profile", "runs", "out")
@@ -133,6 +132,8 @@ def checked(names: Sequence[str], words: Sequence[str], flags: set[str]) -> None
 
 def parsed(name: str, table: Table, words: Sequence[str], draw: bool) -> Asked | None:
     """What the words ask for; None if they name no profile. Raises `BadRequest`."""
+    from evorl.training.experiment import Experiment  # here: with it comes torch
+
     given = dict(word.split("=", 1) for word in words if word.partition("=")[0] in KEYS)
     also = tuple(word for word in words if word.partition("=")[0] not in given)
     known = {TUNED, *config.COMMAND_KEYS, *(one.name for one in fields(Experiment))}

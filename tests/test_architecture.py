@@ -221,3 +221,9 @@ def test_start_up_is_light() -> None:
     code = f"import sys, evorl.run, evorl.evaluate, evorl.report; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_tables_are_listed_without_torch() -> None:
+    code = "import sys; from evorl.reproduce import main; print(main([]), {'torch', 'scipy.stats'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("\n0 set()\n")

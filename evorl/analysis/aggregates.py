@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import PermutationMethod, bootstrap, mannwhitneyu, rankdata, trim_mean
+import scipy  # scipy.stats takes a second to import, and does so when it is first used
 
 from evorl.analysis.statistics import Floats
 from evorl.util import seed as seeds
@@ -37,7 +37,7 @@ class Estimate(NamedTuple):
 
 def iqm(*tasks: Floats) -> Any:
     """The interquartile mean of the scores of all tasks together, [...]."""
-    return trim_mean(np.concatenate(tasks, axis=-1), CUT, axis=-1)
+    return scipy.stats.trim_mean(np.concatenate(tasks, axis=-1), CUT, axis=-1)
 
 
 def mean(*tasks: Floats) -> Any:
@@ -71,7 +71,7 @@ def estimate(statistic: Callable[..., Any], *tasks: Sequence[float]) -> Estimate
     value = float(statistic(*scores))
     if min(map(len, scores)) < 2:
         return Estimate(value, np.nan, np.nan)
-    found = bootstrap(
+    found = scipy.stats.bootstrap(
         scores, lambda *drawn, axis: statistic(*drawn), n_resamples=RESAMPLES, method="percentile", vectorized=True,
         axis=-1, rng=seeds.generator("bootstrap"),
     ).confidence_interval  # fmt: skip
@@ -83,9 +83,9 @@ def p_value(x: Sequence[float], y: Sequence[float]) -> float:
 
     It is exact without ties. With ties it is that of a permutation test.
     """
-    drawn = PermutationMethod(n_resamples=PERMUTATIONS, rng=seeds.generator("bootstrap"))
+    drawn = scipy.stats.PermutationMethod(n_resamples=PERMUTATIONS, rng=seeds.generator("bootstrap"))
     method: Any = drawn if is_sampled([x], [y]) else "exact"
-    return float(mannwhitneyu(x, y, method=method).pvalue)
+    return float(scipy.stats.mannwhitneyu(x, y, method=method).pvalue)
 
 
 def stratified_p_value(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> float:
@@ -98,7 +98,7 @@ def stratified_p_value(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]
     rng = seeds.generator("bootstrap")
     observed, drawn = 0.0, np.zeros(PERMUTATIONS)
     for a, b in zip(x, y, strict=True):
-        ranks = rankdata(np.concatenate([a, b]))
+        ranks = scipy.stats.rankdata(np.concatenate([a, b]))
         shuffled = rng.permuted(np.broadcast_to(ranks, (len(drawn), len(ranks))), axis=1)
         observed += _share_of_wins(ranks, len(a)) - 0.5
         drawn += _share_of_wins(shuffled, len(a)) - 0.5

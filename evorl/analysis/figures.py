@@ -34,6 +34,9 @@ MIN_RUNS_SHADED = 3
 RAW_POINTS, MOST_POINTS, LEAST_POINTS = 8_000, 400, 60
 """Recorded values that a panel draws, and the most and the least of a run."""
 
+ABOVE, BELOW = 0.4, 0.58
+"""Room for the title over a panel that stands alone, and for the axis under it, in inches."""
+
 TITLE_SIZE, TITLE_FITS = 10.5, 32
 """Font size in points, and the number of characters that fit at this size; longer titles are set smaller."""
 
@@ -74,16 +77,16 @@ def panel_figure(shown: Panel, *, direct: bool = True) -> Figure:
     with style():
         labels = [_wrap(dash_sign(curve.rank) + curve.label) for curve in shown.curves]
         gap = max(label.count("\n") + 1 for label in labels) * 10.5 + 3  # points
-        figure = Figure(figsize=(5.6, max(3.4, gap * len(labels) / 72 + 0.98)) if direct else (4.6, 2.9))
+        figure = Figure(figsize=(5.6, max(3.4, gap * len(labels) / 72 + BELOW + ABOVE)) if direct else (4.6, 2.9))
         height = figure.get_figheight()
         axes = figure.subplots(
-            gridspec_kw={"left": 0.15, "right": 0.955, "bottom": 0.58 / height, "top": 1 - 0.4 / height}
+            gridspec_kw={"left": 0.15, "right": 0.955, "bottom": BELOW / height, "top": 1 - ABOVE / height}
             if direct
             else {"left": 0.15, "right": 0.955, "bottom": 0.17, "top": 0.88}
         )
         draw_panel(axes, shown)
         if direct:
-            _label_lines(axes, shown, labels, gap / (72 * (height - 0.98)))
+            _label_lines(axes, shown, labels, gap / (72 * (height - BELOW - ABOVE)))
     return figure
 
 

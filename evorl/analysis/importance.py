@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
+import scipy
 
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import is_number
@@ -126,7 +126,7 @@ def _fanova(columns: Mapping[str, Sequence[Any]], fitness: Sequence[float]) -> d
 def _correlation(column: Sequence[Any], fitness: Sequence[float]) -> float | None:
     if not all(map(is_number, column)) or len(set(column)) < 2:
         return None
-    return float(spearmanr(column, fitness).statistic)
+    return float(scipy.stats.spearmanr(column, fitness).statistic)
 
 
 def _best(column: Sequence[Any], fitness: Sequence[float]) -> str:

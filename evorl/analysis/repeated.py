@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import permutation_test, t
+import scipy
 
 from evorl.analysis.aggregates import Estimate
 from evorl.analysis.statistics import Floats
@@ -62,7 +62,7 @@ def difference(first: Floats, second: Floats) -> Difference:
         apart = np.abs(scaled[ones].mean(axis=axis - 1) - scaled[others].mean(axis=axis - 1)).max(axis=-1)
         return apart.round(12)  # equal ones differ in their last bits
 
-    found = permutation_test(
+    found = scipy.stats.permutation_test(
         (np.arange(len(first)), np.arange(len(first), len(scores))), statistic, permutation_type="independent",
         vectorized=True, n_resamples=RESAMPLES, alternative="greater", axis=-1, rng=seeds.generator("permutation"),
     )  # fmt: skip
@@ -76,7 +76,7 @@ def _gain(old: Floats, new: Floats) -> Estimate:
     if not each.any():
         return Estimate(value, value, value)
     freedom = each.sum() ** 2 / (each**2 / [len(old) - 1, len(new) - 1]).sum()
-    half = float(t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(each.sum()))
+    half = float(scipy.stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(each.sum()))
     return Estimate(value, value - half, value + half)
 
 

@@ -219,7 +219,8 @@ def print_outcome(search: Search, directory: Path) -> None:
         print("\n".join([head, *lines]), file=sys.stderr)
         raise SystemExit(1)
     if lines:
-        print("\n".join([f"evorl: {len(lines)} jobs failed, and have no fitness:", *lines]), file=sys.stderr)
+        head = f"evorl: {len(lines)} of {len(rows)} jobs failed, and have no fitness:"
+        print("\n".join([head, *lines]), file=sys.stderr)
     genes = " ".join(f"{name}={value}" for name, value in best["genes"].items())
     if len(search.evolution.objectives) == 1:
         print(f"best: job {best['job']}, fitness {best['results']['fitness']:.4g}: {genes}")

@@ -414,7 +414,7 @@ def test_the_end_counts_a_last_batch_in_which_a_job_failed(
     best = max(job for job in range(jobs) if job != lost)
     assert out.startswith(f"best: job {best}, fitness {best}: rl.gamma=")
     assert f"\n{jobs} of {jobs} jobs evaluated: " in out
-    assert err == f"evorl: 1 jobs failed, and have no fitness:\n  {lost}: its fitness is no number\n"
+    assert err == f"evorl: 1 of {jobs} jobs failed, and have no fitness:\n  {lost}: its fitness is no number\n"
 
 
 def test_where_no_objective_is_a_number_all_jobs_failed(

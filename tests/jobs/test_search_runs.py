@@ -147,7 +147,7 @@ def test_what_failed_is_told_and_the_search_goes_on(tmp_path: Path) -> None:
     assert 0 < len(lost) < 9 and lost == [row["job"] for row in told(sweep.directory) if row["genes"]["mdp.dose"] == 2]
     assert code == 0 and sweep.reasons() == dict.fromkeys(lost, SOUP)
     assert said.splitlines()[-len(lost) - 1 :] == [
-        f"evorl: {len(lost)} jobs failed, and have no fitness:", *(f"  {job}: {SOUP}" for job in lost)
+        f"evorl: {len(lost)} of 9 jobs failed, and have no fitness:", *(f"  {job}: {SOUP}" for job in lost)
     ]  # fmt: skip
     sweep.poison.unlink()
     before, last = told(sweep.directory), {job for job in lost if int(job) >= 6}
