@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -74,7 +75,10 @@ class Sum:
         self.sum = state["sum"]
 
 
-@pytest.mark.parametrize("victim", ["raylet", "gcs_server", "owner"])
+VICTIMS = ("raylet", "gcs_server", "owner")
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
 def test_a_group_outlives_its_own_ray(victim: str) -> None:
     group: Any = Ray(workers=2).spawn(Sum, 3)
     try:
@@ -90,6 +94,30 @@ def test_a_group_outlives_its_own_ray(victim: str) -> None:
         assert group.pool.replaced >= 2
     finally:
         group.close()
+
+
+ORPHAN = """
+import os, sys, time
+from test_ray_nodes import test_a_group_outlives_its_own_ray
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == parent:
+    time.sleep(0.01)
+test_a_group_outlives_its_own_ray(sys.argv[1])
+print("has outlived it")
+"""
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_driver_without_a_parent_outlives_its_own_ray(victim: str) -> None:
+    """As after ``nohup``. Ray itself would end such a driver without a word."""
+    words = [sys.executable, "-c", ORPHAN, victim]
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    environment.pop("RAY_RAYLET_PID", None)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout == "has outlived it\n", done.stderr
 
 
 @pytest.mark.parametrize("victim", ["raylet", "gcs_server"])
