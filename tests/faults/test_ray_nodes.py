@@ -97,11 +97,12 @@ def test_a_group_outlives_its_own_ray(victim: str) -> None:
 
 
 ORPHAN = """
-import os, sys, time
+import os, signal, sys, time
 from test_ray_nodes import test_a_group_outlives_its_own_ray
 parent = os.getpid()
 if os.fork():
     os._exit(0)
+signal.alarm(300)  # nobody else would end it
 while os.getppid() == parent:
     time.sleep(0.01)
 test_a_group_outlives_its_own_ray(sys.argv[1])
@@ -115,8 +116,8 @@ def test_a_driver_without_a_parent_outlives_its_own_ray(victim: str) -> None:
     words = [sys.executable, "-c", ORPHAN, victim]
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     environment = {**os.environ, "PYTHONPATH": paths}
-    environment.pop("RAY_RAYLET_PID", None)
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    environment.pop("RAY_RAYLET_PID", None)  # the driver sets it itself; here it names this process
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)  # until the driver closes its output
     assert done.stdout == "has outlived it\n", done.stderr
 
 
