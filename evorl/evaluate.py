@@ -22,6 +22,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -106,18 +107,21 @@ def evaluate(request: Request) -> None:
         )
         raise BadRequest(why, "individual")
     learner = _learner(experiment, policy, _device(experiment, request.device))
-    from evorl.rl.evaluation import fitness, judged, play_episodes
+    from evorl.rl.evaluation import fitness, judged, play_episodes, progress_shown
     from evorl.rl.films import frames
 
     episodes = request.episodes or experiment.eval.episodes
     seed = experiment.seed if request.seed is None else request.seed
     name = "-".join(map(str, [step, *who.values()])) if request.individual is not None else f"{step}"
-    still = play_episodes(learner, experiment.mdp, seed, episodes, deterministic=True)
+    how_many = episodes, experiment.eval.max_steps
+    with progress_shown(partial(print, file=sys.stderr, flush=True)):
+        still = play_episodes(learner, experiment.mdp, seed, *how_many, deterministic=True)
+        drawn = play_episodes(learner, experiment.mdp, seed, *how_many, deterministic=False)
     films = [
-        _film(frames(learner, experiment.mdp, seed, number, episodes), run_dir / "videos" / f"{name}{of}", request.fps)
+        _film(frames(learner, experiment.mdp, seed, number, *how_many), run_dir / "videos" / f"{name}{of}", request.fps)
         for of, number in _filmed(request.video, still).items()
     ]
-    metrics = judged(still, play_episodes(learner, experiment.mdp, seed, episodes, deterministic=False))
+    metrics = judged(still, drawn)
     report = {
         "run": run_dir.name, "step": step, **who, "seed": seed, "episodes": episodes,
         "fitness": fitness(metrics), **{name.removeprefix("eval/"): x for name, x in metrics.items()},

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.population.work import new_work
 from evorl.record import checkpoint, segments
+from evorl.rl.evaluation import EvaluationNoise
 from evorl.training.experiment import Experiment
 from evorl.training.session import OpenRun, run_to_end
 from evorl.training.train import Start
@@ -113,6 +115,21 @@ def saved_rows(directory: Path) -> set[str]:
     place = directory / "checkpoints"
     state = json.loads((place / (place / "latest").read_text().strip() / "state.json").read_bytes())
     return {*state["rows"]}
+
+
+def with_signal_at(patch: pytest.MonkeyPatch, decision: int, number: int = signal.SIGINT) -> list[int]:
+    """Send a signal at this decision of an evaluation. Return, as it goes on, the number of decisions so far."""
+    made = [0]
+
+    def noted(noise: EvaluationNoise, rows: Any) -> Any:
+        made[0] += 1
+        if made[0] == decision:
+            signal.raise_signal(number)
+        return take(noise, rows)
+
+    take = EvaluationNoise.take
+    patch.setattr(EvaluationNoise, "take", noted)
+    return made
 
 
 def for_a_ray_in_here(patch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import logging
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar, Protocol
 
@@ -28,8 +29,33 @@ send_heartbeat: ContextVar[Callable[[], None]] = ContextVar("send_heartbeat", de
 
 def heartbeat() -> None:
     """Tell the driver that this call goes on. A member does so within calls that may take longer than the deadline
-    after which a silent worker counts as hung; in the driver's process it does nothing."""
+    after which a silent worker counts as hung. In the driver's process it raises `Stopped` within `stoppable` once
+    `stop_requested` says so, and else does nothing."""
     send_heartbeat.get()()
+
+
+stop_requested: ContextVar[Callable[[], bool]] = ContextVar("stop_requested", default=lambda: False)
+"""Whether the run is to stop; the session of a run sets it."""
+
+
+class Stopped(BaseException):
+    """The run is to stop, and the call at work was given up. No `Exception`: worlds and evaluators do not catch it."""
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let `heartbeat` raise `Stopped` in this process. Only for calls that can be made again as if never begun."""
+    requested = stop_requested.get()
+
+    def stop() -> None:
+        if requested():
+            raise Stopped
+
+    before = send_heartbeat.set(stop)
+    try:
+        yield
+    finally:
+        send_heartbeat.reset(before)
 
 
 class MemberError(RuntimeError):

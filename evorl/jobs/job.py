@@ -95,6 +95,11 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
     from evorl.rl.replay_learner import ReplayHyper
 
     rl, ec, steps = experiment.rl, experiment.ec, experiment.budget.steps or experiment.mdp.budget
+    if not experiment.mdp.limited:
+        yield (
+            f"this world has no limit of steps: evaluations truncate episodes after {experiment.eval.max_steps:,} "
+            "(eval.max_steps); mdp.time_limit=N truncates all episodes"
+        )
     warm_up = rl.warm_up if isinstance(rl, ReplayHyper) else 0
     if (ec is None or isinstance(ec, SharedCriticEvolution)) and warm_up >= steps:
         yield f"gradient steps begin after {warm_up:,} steps (rl.warm_up), when the budget of {steps:,} is spent"

@@ -31,6 +31,7 @@ from evorl.mdp.core import (
     State,
     StateDict,
     Step,
+    StepLimit,
     World,
     WorldError,
 )
@@ -104,7 +105,7 @@ class _SlotState:
     replay: list[Array] = field(default_factory=list)  # actions to replay, in reverse order
 
 
-class BattleArena(EpisodeEndHook):
+class BattleArena(EpisodeEndHook, StepLimit):
     """Arena over the battles of an MDP.
 
     The learner decides for ``players(key)`` in the episode with that key, always P sides (side 0 alone by
@@ -277,6 +278,7 @@ class BattleArena(EpisodeEndHook):
         if entry.broken:
             await self._truncate_broken(slot, entry)
         length = 0  # environment steps
+        limit = self.step_limit if self.sides == 1 else None  # other sides may wait for one that was cut
         while True:
             state = controller.state
             if entry.replay:
@@ -292,6 +294,9 @@ class BattleArena(EpisodeEndHook):
             reward[slot] = step.reward
             entry.cost = step.cost
             length += step.cost
+            if limit is not None and length >= limit and not step.over:
+                step = step._replace(truncated=True)
+                self.cut += 1
             if step.terminated or step.truncated:
                 return self._finish_side(slot, entry, controller, step, length)
 

@@ -255,6 +255,15 @@ class EpisodeEndHook:
             self.on_episode_end()
 
 
+class StepLimit:
+    """Mixin of an arena that can truncate episodes which would never end, as evaluations need it."""
+
+    step_limit: int | None = None
+    """Environment steps after which an episode is truncated; None for no limit. Set it before the first `recv`."""
+    cut = 0
+    """Episodes truncated by ``step_limit`` so far."""
+
+
 class StoppableSlots(ABC):
     """Mixin of an arena that can stop stepping slots whose episodes are no longer needed."""
 
@@ -296,6 +305,11 @@ class World(ABC):
     def longest_episode(self) -> int | None:
         """Decisions after which an episode is truncated at the latest; None if that is not known."""
         return None
+
+    @property
+    def limited(self) -> bool:
+        """Whether every episode ends, as far as the world can tell."""
+        return True
 
     def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
         """Release what the world holds beyond its arenas, e.g. a connection. Called once, at the end."""

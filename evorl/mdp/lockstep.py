@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook, Spec, StoppableSlots
+from evorl.mdp.core import Array, Decisions, EpisodeEndHook, Spec, StepLimit, StoppableSlots
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.util.seed import Episodes, seed31
 from evorl.util.types import StateDict
@@ -52,7 +52,7 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-class Lockstep(EpisodeEndHook, StoppableSlots):
+class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots):
     """The `Arena` of an engine.
 
     The learner receives rewards times ``scale``, then clipped. The results of an episode are its raw "return" and
@@ -102,9 +102,18 @@ class Lockstep(EpisodeEndHook, StoppableSlots):
         decisions.terminated, decisions.truncated = engine.terminated, engine.truncated
         decisions.cost = engine.cost
         decisions.results = []
+        if self.step_limit is not None:
+            self._cut(self.step_limit)
         ended = (engine.terminated | engine.truncated).nonzero()[0]
         if ended.size:
             self._restart(ended)
+
+    def _cut(self, limit: int) -> None:
+        engine = self._engine
+        late = (engine.lengths >= limit) & ~(engine.terminated | engine.truncated)
+        if late.any():
+            engine.truncated[late] = True
+            self.cut += int(late.sum())
 
     def _restart(self, ended: Array) -> None:
         """Start the next episode of each ended slot; a broken episode starts again."""

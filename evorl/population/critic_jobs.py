@@ -28,7 +28,7 @@ from evorl.population.warm_start import JobEntry
 from evorl.replay.shared import Address, SharedReader
 from evorl.replay.storage import Shape
 from evorl.rl.core import NotFinite
-from evorl.rl.evaluation import EvaluationNoise
+from evorl.rl.evaluation import EvaluationNoise, limited_arena
 from evorl.rl.off_policy import OffPolicyHyper
 from evorl.rl.recorded_episodes import record_episodes
 from evorl.rl.replay_learner import Reading
@@ -210,10 +210,9 @@ class JobWorker:
     def _episodes(self, role: str, number: int, random: bool) -> tuple[IndividualResult, list[Any]]:
         world, games = self.experiment.mdp, self.evolution.episodes_of(role)
         name = "individuals" if self.evolution.seeds == "common" else f"individual {number}"
-        arena = world.arena(
-            math.ceil(games / world.sides) * world.sides,
-            seeds.Episodes(self.experiment.seed, name, evaluation=role == MEAN),
-        )
+        keys = seeds.Episodes(self.experiment.seed, name, evaluation=role == MEAN)
+        width = math.ceil(games / world.sides) * world.sides
+        arena = limited_arena(world, width, keys, self.experiment.eval.max_steps)
         try:
             noise = EvaluationNoise(arena, seeds.key(self.experiment.seed, "random", number), not random)
             episodes, fragments = record_episodes(arena, self.learner, noise)

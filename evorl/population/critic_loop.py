@@ -22,6 +22,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from evorl.cluster.core import stoppable
 from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution, SharedCriticEvolver
 from evorl.ec.space import Space
@@ -144,8 +145,9 @@ class CriticPopulation:
     def iterate(self) -> Progress:
         """Finish one job."""
         self._fill()
-        job = self._next()
-        answer = job.future.result()
+        with stoppable():  # the jobs in flight are in the checkpoint, and are done again
+            job = self._next()
+            answer = job.future.result()
         self.in_flight.remove(job)
         worked, before = [Worked(*one) for one in answer["worked"]], self.steps
         if job.kind == CRITIC:

@@ -36,7 +36,7 @@ from evorl.population.results import (
     with_seconds,
 )
 from evorl.rl.core import Acting, Episode, Learner, NotFinite, inherited, optimizers
-from evorl.rl.evaluation import EvaluationNoise, episodes_in_order, episodes_per_slot, play_slots
+from evorl.rl.evaluation import EvaluationNoise, episodes_in_order, episodes_per_slot, limited_arena, play_slots
 from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.stacked_policies import Actor, StackedPolicies
 from evorl.training.experiment import Experiment
@@ -224,7 +224,7 @@ class PlayEvaluator:
         games = min(math.ceil(e.episodes / world.sides), max(1, SLOTS // (crowd * world.sides)))
         width = games * world.sides  # each side of a game plays an episode
         episodes = fitness_episodes(self.experiment.seed, e, games, [one.id for one in rows])
-        arena = world.arena(crowd * width, episodes)
+        arena = limited_arena(world, crowd * width, episodes, self.experiment.eval.max_steps)
         try:
             if self.actor is None:
                 self.actor = Actor(arena.spec, self.experiment.rl.net)
@@ -341,7 +341,7 @@ class TrainEvaluator:
         while run.steps < began + e.train_steps:
             heartbeat()
             run.iterate()
-        episodes = _play_fitness_episodes(run.experiment.mdp, run.learner, self.experiment.seed, e, one.id)
+        episodes = _play_fitness_episodes(run.experiment, run.learner, self.experiment.seed, e, one.id)
         state = run.learner.state_dict()
         left = {"policy"} if e.inherit_optimizer else {"policy", *optimizers(state)}
         kept = {name: with_whole_rows(part) for name, part in state.items() if name not in left}
@@ -376,11 +376,12 @@ def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Ma
 
 
 def _play_fitness_episodes(
-    world: World, learner: Acting, seed: int, evolution: IndependentEvolution, number: int
+    experiment: Experiment, learner: Acting, seed: int, evolution: IndependentEvolution, number: int
 ) -> list[Episode]:
-    world = world.evaluation_world()
+    world = experiment.mdp.evaluation_world()
     width = math.ceil(min(evolution.episodes, SLOTS) / world.sides) * world.sides
-    arena = world.arena(width, fitness_episodes(seed, evolution, width // world.sides, [number]))
+    keys = fitness_episodes(seed, evolution, width // world.sides, [number])
+    arena = limited_arena(world, width, keys, experiment.eval.max_steps)
     try:
         noise = EvaluationNoise(arena, 0, deterministic=True)
         return episodes_in_order(

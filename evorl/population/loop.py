@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from evorl.cluster.core import stoppable
 from evorl.ec.core import (
     Evaluation,
     IndependentEvolution,
@@ -123,9 +124,10 @@ class Population:
         if not (self.evaluations or self._in_flight):
             self._warn_if_budget_too_small()
         self._fill_slots()
-        task = self._next_task()
+        with stoppable():  # the tasks in flight are in the checkpoint, and are evaluated again
+            task = self._next_task()
+            answers = self.dispatcher.answers(task)
         self._in_flight.remove(task)
-        answers = self.dispatcher.answers(task)
         answered = [to_evaluation(one, a) for one, a in zip(task.individuals, answers.each, strict=True)]
         evaluations = [evaluation for evaluation, _, _ in answered]
         self.steps += sum(one.cost for one in evaluations)
@@ -280,7 +282,7 @@ class Population:
         if self._last_evaluation is None or self._last_evaluation[0] is not self.leader:
             e, one = self.experiment, self.leader.individual
             try:
-                metrics = evaluate_policy(self.plan.learner(one), e.mdp, e.seed, e.eval.episodes)
+                metrics = evaluate_policy(self.plan.learner(one), e.mdp, e.seed, e.eval.episodes, e.eval.max_steps)
             except NotFinite as error:  # these episodes are not those of its fitness
                 log.warning("individual %d cannot be evaluated at step %d: %s", one.id, self.steps, error)
                 metrics = {"eval/return_mean": float("nan")}

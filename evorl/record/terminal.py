@@ -80,6 +80,7 @@ class Terminal:
         self._shown, self._shown_at = True, -float("inf")
         self._metrics: dict[str, float] = {}
         self._evaluated: int | None = None
+        self._evaluating = ""  # how far the evaluation at work is
         self._live: Live | None = None
         self._drawing = threading.RLock()  # rich mixes the output of threads
         self._handler = _Handler(self)
@@ -110,7 +111,7 @@ class Terminal:
 
     def update(self, step: int, metrics: Mapping[str, float]) -> None:
         """Store the newest metrics; show them once per period, and evaluations at once."""
-        self._step, self._shown = step, False
+        self._step, self._shown, self._evaluating = step, False, ""
         self._metrics.update(metrics)
         evaluated = any(name.startswith("eval/") for name in metrics)
         if evaluated:
@@ -119,6 +120,14 @@ class Terminal:
         period = _LIVE_PERIOD_S if self._live else _PLAIN_PERIOD_S
         if time.monotonic() - self._shown_at >= period:
             self._show()
+
+    def show_evaluation(self, text: str) -> None:
+        """Show how far an evaluation is: in the live table until the next `update`, or as a line."""
+        if self._live is None:
+            self.print_line(text)
+            return
+        self._evaluating = text
+        self._show()
 
     def print_line(self, text: str) -> None:
         """Print a line, above the live table where there is one."""
@@ -175,6 +184,8 @@ class Terminal:
                 body.add_row(
                     f"[dim]{label}[/]", "   ".join(f"[dim]{name}[/] [bold]{text}[/]" for name, text in numbers)
                 )
+        if self._evaluating:
+            body.add_row("[dim]evaluation[/]", self._evaluating)
         rows = self._individuals()
         return Group(head, body, individuals_table(rows)) if rows else Group(head, body)
 

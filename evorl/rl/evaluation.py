@@ -2,27 +2,51 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from evorl.mdp.core import Arena, Array, StoppableSlots, World
+from evorl.cluster.core import heartbeat
+from evorl.mdp.core import Arena, Array, StepLimit, StoppableSlots, World
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.actor import Player
 from evorl.rl.core import Acting, Episode, Learner, Metrics
 from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.util import seed as seeds
 
+log = logging.getLogger("evorl")
 NOISE_BLOCK = 64  # decisions whose noise is drawn at once
 SLOTS = 64  # episodes played at once; a constant, since it decides the last bits
 
 
-def evaluate_policy(learner: Learner, world: World, seed: int, episodes: int) -> Metrics:
+MAX_STEPS = 100_000
+"""Environment steps after which an evaluation episode is truncated, in a world without a limit of its own."""
+PROGRESS_PERIOD_S = 5.0
+
+_show: ContextVar[Callable[[str], None] | None] = ContextVar("show", default=None)
+
+
+@contextmanager
+def progress_shown(show: Callable[[str], None]) -> Iterator[None]:
+    """Let evaluations call ``show`` with a line every `PROGRESS_PERIOD_S`."""
+    before = _show.set(show)
+    try:
+        yield
+    finally:
+        _show.reset(before)
+
+
+def evaluate_policy(learner: Learner, world: World, seed: int, episodes: int, max_steps: int = MAX_STEPS) -> Metrics:
     """Return ``eval/...`` numbers of the deterministic and the stochastic policy. The first gives the results."""
-    still = play_episodes(learner, world, seed, episodes, deterministic=True)
-    return judged(still, play_episodes(learner, world, seed, episodes, deterministic=False))
+    still = play_episodes(learner, world, seed, episodes, max_steps, deterministic=True)
+    return judged(still, play_episodes(learner, world, seed, episodes, max_steps, deterministic=False))
 
 
 def judged(still: list[Episode], drawn: list[Episode]) -> Metrics:
@@ -46,20 +70,38 @@ def summary(numbers: list[float]) -> Metrics:
     return {"mean": float(x.mean()), "std": float(x.std()), "min": float(x.min()), "max": float(x.max())}
 
 
-def play_episodes(learner: Learner, world: World, seed: int, episodes: int, *, deterministic: bool) -> list[Episode]:
+def play_episodes(
+    learner: Learner, world: World, seed: int, episodes: int, max_steps: int = MAX_STEPS, *, deterministic: bool
+) -> list[Episode]:
     """Play evaluation episodes 0..n-1 of ``seed``: a pure function of the weights, the world, the seed and the mode.
 
     Every slot plays a fixed number of episodes, so short ones are not favoured.
     """
     world = world.evaluation_world()
     slots = slots_of(world, episodes)
-    arena = world.arena(slots, seeds.Episodes(seed, "evaluate", evaluation=True))
+    arena = limited_arena(world, slots, seeds.Episodes(seed, "evaluate", evaluation=True), max_steps)
     try:
         noise = EvaluationNoise(arena, seed, deterministic)
         done = play_slots(arena, learner, noise, episodes_per_slot(episodes, slots))
+        if isinstance(arena, StepLimit) and arena.cut:
+            log.warning(
+                "%d of %d evaluation episodes had no end and were truncated after %s steps (eval.max_steps)",
+                arena.cut, episodes, f"{max_steps:,}",
+            )  # fmt: skip
     finally:
         arena.close()
     return episodes_in_order(done, episodes)
+
+
+def limited_arena(world: World, slots: int, episodes: seeds.Episodes, max_steps: int) -> Arena:
+    """Start episodes that end: in a world without a limit of its own they are truncated after ``max_steps``.
+
+    Games of several sides, whose sides may wait for each other, are not.
+    """
+    arena = world.arena(slots, episodes)
+    if isinstance(arena, StepLimit) and world.longest_episode is None:
+        arena.step_limit = max_steps
+    return arena
 
 
 def slots_of(world: World, episodes: int) -> int:
@@ -84,14 +126,24 @@ def play_slots(
     numbers: list[int],
     watch: ObservationStatistics | None = None,
 ) -> list[list[Episode]]:
-    """Play ``numbers`` episodes in each slot; ``watch`` sees the inputs of their decisions. Raises `NotFinite`."""
+    """Play ``numbers`` episodes in each slot; ``watch`` sees the inputs of their decisions.
+
+    Raises `NotFinite`, and `evorl.cluster.core.Stopped` where that is allowed.
+    """
     player = Player(arena, learner)
     done: list[list[Episode]] = [[] for _ in numbers]
     playing = np.array(numbers) > 0
     rows = np.arange(arena.slots)
     _stop_finished_slots(arena, np.flatnonzero(~playing).tolist())
-    left = sum(numbers)
+    left = total = sum(numbers)
+    show, began = _show.get(), time.monotonic()
+    due = began + PROGRESS_PERIOD_S
     while left:
+        heartbeat()
+        if show is not None and (now_s := time.monotonic()) >= due:
+            due = now_s + PROGRESS_PERIOD_S
+            longest = f"the longest at {player.lengths[playing].max():,} decisions"
+            show(f"evaluating: {total - left} of {total} episodes, {longest}, {now_s - began:.0f} s")
         if watch is not None:
             watch.see(player.now.inputs, rows, playing)
         player.send(rows, player.decide(noise.take(rows)))

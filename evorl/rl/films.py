@@ -12,7 +12,7 @@ from evorl.mdp.core import Arena, Array, EpisodeEndHook, World
 from evorl.nets.distributions import noise_size
 from evorl.rl.actor import Player
 from evorl.rl.core import Acting, Decision, Episode
-from evorl.rl.evaluation import slots_of
+from evorl.rl.evaluation import MAX_STEPS, limited_arena, slots_of
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Shifted
 
@@ -28,14 +28,16 @@ def chosen(which: Sequence[Which], episodes: Sequence[Episode]) -> dict[Which, i
     return {one: scores.index(value[one]) for one in which}
 
 
-def frames(learner: Acting, world: World, seed: int, number: int, episodes: int) -> Iterator[Array]:
+def frames(
+    learner: Acting, world: World, seed: int, number: int, episodes: int, max_steps: int = MAX_STEPS
+) -> Iterator[Array]:
     """The picture before each decision of one of so many evaluation episodes of the deterministic policy and, if the
     world has it, the final one. Raises `BadRequest` where the world draws none."""
     world = world.evaluation_world()
     slots = slots_of(world, episodes)
     game = number % slots // world.sides
     keys = Shifted(seed, "evaluate", evaluation=True, first_slot=game, first_episode=number // slots)
-    arena = world.arena(world.sides, keys)
+    arena = limited_arena(world, world.sides, keys, max_steps)
     try:
         yield from _game(arena, InRows(learner, slots, game * world.sides))
     finally:

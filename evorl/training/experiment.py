@@ -11,6 +11,7 @@ from evorl.ec.core import Evolution
 from evorl.mdp.core import World
 from evorl.record.core import Record
 from evorl.rl.core import Hyper
+from evorl.rl.evaluation import MAX_STEPS
 from evorl.util.types import Count, Natural, Positive
 
 
@@ -33,6 +34,8 @@ class Evaluation:
     """Environment steps between evaluations; null is a tenth of the world's budget, 0 only at the end."""
     episodes: Count = 60
     """Games of the deterministic policy in each evaluation, and as many of the stochastic one."""
+    max_steps: Count = MAX_STEPS
+    """Environment steps after which an evaluation episode is truncated, where the world has no limit of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import msgspec
 
+from evorl.cluster.core import Stopped, stop_requested, stoppable
 from evorl.record import checkpoint
 from evorl.record.core import Recorder
 from evorl.record.terminal import Terminal, print_summary
 from evorl.rl.core import Metrics
+from evorl.rl.evaluation import progress_shown
 from evorl.training.experiment import Experiment
 from evorl.util import command
 from evorl.util.files import write_json
@@ -61,11 +63,13 @@ class Work(Protocol):
         ...
 
     def iterate(self) -> Progress:
-        """Run one iteration. Raises `NotFinite`, which names the step."""
+        """Run one iteration. Raises `NotFinite`, which names the step, and `Stopped` before anything has changed."""
         ...
 
     def evaluate(self) -> Metrics:
-        """Evaluate the present policy on the same seeds every time; return the ``eval/...`` metrics."""
+        """Evaluate the present policy on the same seeds every time; return the ``eval/...`` metrics.
+
+        May raise `Stopped`, and can then be called again."""
         ...
 
     def top_individuals(self) -> list[dict[str, Any]]:
@@ -125,11 +129,13 @@ class Session:
         self.save_every = usual // 20 if e.checkpoint.every is None else e.checkpoint.every
         self.saved = -1  # step of the newest checkpoint
         self.last_evaluation: tuple[int, Metrics] | None = None  # the newest evaluation
+        self.evaluation_due = False  # at this step; a signal ended it before
         recorded, spent = None, 0.0
         if state is not None:
             run.load_state_dict(state["run"])
             self.saved, recorded = run.steps, state["recorder"]
             spent = float(recorded["time"])
+            self.evaluation_due = state.get("evaluation_due", False)  # missing in runs of older versions
             self.last_evaluation = (
                 None if state["judged"] is None else (state["judged"]["step"], state["judged"]["metrics"])
             )
@@ -141,10 +147,13 @@ class Session:
 
     def go(self) -> dict[str, Any]:
         with self.recorder, self.terminal, _signals(self.terminal.print_from_signal_handler) as caught:
+            if self.evaluation_due:
+                self._evaluate(caught)
+                self._save_if_possible()
             while not self._over():
                 self._advance(caught)
             if not self._evaluated_now():
-                self._evaluate()
+                self._evaluate(caught)
                 self._save()  # again, if a stop at the very end saved it before this evaluation
             elif self.saved != self.run.steps:
                 self._save()
@@ -156,22 +165,28 @@ class Session:
     def _advance(self, caught: list[int]) -> None:
         """Run one iteration, then evaluate and save if due. Saves and raises `Interrupted` after a signal."""
         before = self.run.steps
-        metrics, evaluated, jobs = self.run.iterate()
+        try:
+            metrics, evaluated, jobs = self.run.iterate()
+        except Stopped:
+            self._interrupt(caught)
         if self.run.steps > before:  # a population's evaluation may have failed before its first step
             self._write(metrics)
         for name, rows in (("population.jsonl", evaluated), ("jobs.jsonl", jobs)):
             if rows:
                 self.recorder.write_rows(name, rows)
         if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
-            self._evaluate()  # before saving, so that the checkpoint contains it
+            self._evaluate(caught)  # before saving, so that the checkpoint contains it
         if caught:
-            self._save()
-            self.recorder.close()  # here, so that no sink reports a failure
-            raise Interrupted(caught[0], self.run.steps, self.directory)
+            self._interrupt(caught)
         if _due(self.save_every, before, self.run.steps) or self._evaluated_now():
             self._save_if_possible()
         elif self.writes_ahead and (self.save_every or self.eval_every):
             self._write_ahead_if_possible()
+
+    def _interrupt(self, caught: list[int]) -> NoReturn:
+        self._save()
+        self.recorder.close()  # here, so that no sink reports a failure
+        raise Interrupted(caught[0], self.run.steps, self.directory)
 
     def _over(self) -> bool:
         budget, steps = self.run.experiment.budget, self.run.steps
@@ -190,8 +205,16 @@ class Session:
     def _evaluated_now(self) -> bool:
         return self.last_evaluation is not None and self.last_evaluation[0] == self.run.steps
 
-    def _evaluate(self) -> None:
-        self.last_evaluation = (self.run.steps, self.run.evaluate())
+    def _evaluate(self, caught: list[int]) -> None:
+        """Evaluate. A signal ends it: the run saves, raises `Interrupted`, and evaluates when it is resumed."""
+        self.evaluation_due = True
+        try:
+            with stoppable(), progress_shown(self.terminal.show_evaluation):
+                metrics = self.run.evaluate()
+        except Stopped:
+            self._interrupt(caught)
+        self.evaluation_due = False
+        self.last_evaluation = (self.run.steps, metrics)
         self._write(self.last_evaluation[1])
 
     def _write(self, metrics: Metrics) -> None:
@@ -205,7 +228,10 @@ class Session:
             if self.last_evaluation is None
             else {"step": self.last_evaluation[0], "metrics": self.last_evaluation[1]}
         )
-        state = {"run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": evaluated}
+        state = {
+            "run": self.run.state_dict(), "recorder": self.recorder.state_dict(), "judged": evaluated,
+            "evaluation_due": self.evaluation_due,
+        }  # fmt: skip
         again, keep = self.saved == self.run.steps, self.run.experiment.checkpoint.keep
         checkpoint.save(self.directory, self.run.steps, state, keep, best, overwrite=again, segments=self.segments)
         self.saved, self.writes_ahead = self.run.steps, True
@@ -254,14 +280,16 @@ def _signals(notice: Callable[[str], None]) -> Iterator[list[int]]:
         if caught:
             os._exit(128 + number)  # the last complete checkpoint is intact
         caught.append(number)
-        notice("evorl: will save and stop after this batch; a second signal leaves at once")
+        notice("evorl: saving, then stopping; a second signal leaves at once")
 
     if threading.current_thread() is not threading.main_thread():
         yield caught
         return
+    stops = stop_requested.set(lambda: bool(caught))
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield caught
     finally:
+        stop_requested.reset(stops)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -250,7 +250,8 @@ def new_run(experiment: Experiment, init: Start | None = None) -> Run:
 def evaluated(learner: Learner, experiment: Experiment, steps: int) -> Metrics:
     """Evaluate a policy after so many environment steps. Raises `NotFinite`, which names them."""
     try:
-        return evaluate_policy(learner, experiment.mdp, experiment.seed, experiment.eval.episodes)
+        e = experiment.eval
+        return evaluate_policy(learner, experiment.mdp, experiment.seed, e.episodes, e.max_steps)
     except NotFinite as error:
         raise NotFinite(f"{error} (in the evaluation after {steps} environment steps)") from None
 

@@ -23,6 +23,7 @@ from harness import (
     rows,
     saved_rows,
     start,
+    with_signal_at,
     with_small_segments,
 )
 
@@ -405,6 +406,26 @@ def test_a_damaged_hydra_file_is_a_bad_request(
     assert go(f"resume={run}") == 2
     err = capsys.readouterr().err
     assert err.startswith("evorl: resume: ") and "hydra.yaml" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["half way", "at the end"])
+def test_a_signal_ends_an_evaluation_at_once(last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (*words_of("cartpole"), "eval.every=600", "eval.episodes=4", f"budget.steps={N}")
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    every = with_signal_at(monkeypatch, 0)
+    assert go(*words, f"hydra.run.dir={whole}") == 0
+    monkeypatch.undo()
+    decision = every[0] - 5 if last else 5
+    made = with_signal_at(monkeypatch, decision)
+    assert go(*words, f"hydra.run.dir={run}") == 130
+    monkeypatch.undo()
+    assert made == [decision]
+    state = newest(run)
+    assert state["evaluation_due"] and (state["run"]["steps"] >= N) == last
+    assert not any("eval/return_mean" in row and row["step"] == state["run"]["steps"] for row in rows(run))
+    assert go(f"resume={run}") == 0
+    assert fingerprint(run) == fingerprint(whole)
+    assert rows(run)[-1]["step"] == rows(whole)[-1]["step"]
 
 
 def test_stopped_at_its_very_end_it_is_evaluated_and_saved_again(

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from critic_runs import ASYNCHRONOUS, CRITIC, QUICK, SYNCHRONOUS, WORKERS, bits, check_critics, evolved, jobs
 from evolution_runs import journal
-from harness import experiment_of, fingerprint, go, newest, saved_rows, with_small_segments
+from harness import experiment_of, fingerprint, go, newest, saved_rows, with_signal_at, with_small_segments
 from mutating import check_notices, mutate
 
 from evorl.population.critic_loop import CriticPopulation
@@ -83,6 +83,20 @@ def test_n_and_n_more_is_2n(kind: str, case: str, alone: Callable[[str, str], Pa
     for run in (one, two):  # the stop has evaluated the mean
         del run["best"]
     assert one == two
+
+
+@pytest.mark.parametrize(("kind", "case"), [("synchronous", "p_cem_rl"), ("asynchronous", "aes_rl")])
+def test_a_signal_ends_the_job_at_work_at_once(
+    kind: str, case: str, alone: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, words = tmp_path / "run", (SYNCHRONOUS if kind == "synchronous" else ASYNCHRONOUS)[case]
+    made = with_signal_at(monkeypatch, 420)
+    assert go(*QUICK, *words, f"hydra.run.dir={run}") == 130
+    monkeypatch.undo()
+    assert made == [420]
+    assert go(f"resume={run}") == 0
+    assert jobs(run) == jobs(alone(kind, case))
+    assert bits(run) == bits(alone(kind, case))
 
 
 @pytest.mark.parametrize("case", SYNCHRONOUS)

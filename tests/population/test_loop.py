@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+import signal
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pytest
 from evolution_runs import ASYNCHRONOUS, CASES, PONG, QUICK, evaluated, journal
-from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest
+from harness import ROOT, Faulty, experiment_of, fingerprint, go, newest, with_signal_at
 from test_critic_loop import ASYNCHRONOUS as BESIDE
 from test_critic_loop import SYNCHRONOUS as WITH_CRITIC
 
@@ -24,6 +25,7 @@ from evorl.cli import config
 from evorl.cluster.core import Cluster
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
+from evorl.cluster.workers.group import RemoteGroup
 from evorl.ec.core import IndependentEvolution, Individual, pack
 from evorl.ec.pbt import PBT
 from evorl.ec.random import Random
@@ -72,6 +74,42 @@ def test_n_and_n_more_is_2n(case: str, alone: Callable[[str], Path], tmp_path: P
     assert journal(halves) == journal(whole)
     assert evaluated(halves) == evaluated(whole)
     assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
+
+
+@pytest.mark.parametrize("case", ["es-normal", "rounds", "steady", "pbt"])
+def test_a_signal_ends_the_evaluation_of_an_individual_at_once(
+    case: str, alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, words = tmp_path / "run", {**CASES, **ASYNCHRONOUS}[case]
+    made = with_signal_at(monkeypatch, 100)
+    assert go(*QUICK, *words, f"hydra.run.dir={run}") == 130
+    monkeypatch.undo()
+    assert made == [100]
+    assert newest(run)["run"]["evaluations"] < len(journal(alone(case)))
+    assert go(f"resume={run}") == 0
+    assert journal(run) == journal(alone(case))
+    assert evaluated(run) == evaluated(alone(case))
+    assert fingerprint(run) == fingerprint(alone(case))
+
+
+def test_a_signal_does_not_wait_for_individuals_on_workers(
+    alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, polled, poll = tmp_path / "run", [0], RemoteGroup.poll
+
+    def noted(group: RemoteGroup, timeout_s: float) -> None:
+        polled[0] += 1
+        if polled[0] == 3:
+            signal.raise_signal(signal.SIGTERM)
+        poll(group, timeout_s)
+
+    monkeypatch.setattr(RemoteGroup, "poll", noted)
+    assert go(*QUICK, *CASES["rounds"], "cluster=processes", "cluster.workers=2", f"hydra.run.dir={run}") == 143
+    monkeypatch.undo()
+    assert polled == [3] and newest(run)["run"]["evaluations"] == 0
+    assert go(f"resume={run}") == 0
+    assert journal(run) == journal(alone("rounds"))
+    assert evaluated(run) == evaluated(alone("rounds"))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
-from evorl.cluster.core import Feed, Future
+from evorl.cluster.core import Feed, Future, heartbeat
 from evorl.cluster.transport.connection import Payload, dumps, loads
 from evorl.cluster.workers.handle import MAX_AHEAD, Call, WorkerHandle
 from evorl.cluster.workers.heartbeats import TICK_S
@@ -205,6 +205,7 @@ class RemoteGroup:
 
     def poll(self, timeout_s: float) -> None:
         """Handle received messages, and assign calls to free workers. Raises `MemberLost`."""
+        heartbeat()
         self._assign_backlog()
         self.pool.poll(timeout_s)
         self._assign_backlog()

@@ -130,6 +130,12 @@ class Gymnasium(World):
         counted = isinstance(steps, int) and not environment_spec(self.id).additional_wrappers
         return int(-(-steps // self.frame_skip)) if counted else None
 
+    @property
+    def limited(self) -> bool:
+        """False for a class that is not registered, which has no limit but ``time_limit``."""
+        spec = environment_spec(self.id)
+        return self.longest_episode is not None or self.id not in (spec.entry_point, spec.vector_entry_point)
+
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         if not self.simulated and self.uses_vector_env:
             return self._vector_arena(slots, episodes)
