@@ -107,10 +107,10 @@ def evaluate(request: Request) -> None:
         )
         raise BadRequest(why, "individual")
     learner = _learner(experiment, policy, _device(experiment, request.device))
-    from evorl.rl.evaluation import fitness, judged, play_episodes, progress_shown
+    from evorl.rl.evaluation import fitness, in_whole_games, judged, play_episodes, progress_shown
     from evorl.rl.films import frames
 
-    episodes = request.episodes or experiment.eval.episodes
+    episodes = in_whole_games(experiment.mdp.evaluation_world(), request.episodes or experiment.eval.episodes)
     seed = experiment.seed if request.seed is None else request.seed
     name = "-".join(map(str, [step, *who.values()])) if request.individual is not None else f"{step}"
     how_many = episodes, experiment.eval.max_steps

@@ -140,7 +140,7 @@ class Evolution(ABC):
     slots: Count | None = None
     """Evaluations in flight; null is the whole population."""
     episodes: Count = 60
-    """Episodes that give an individual its fitness."""
+    """Episodes that give an individual its fitness, in whole games."""
     seeds: Literal["common", "fresh"] = "common"
     """Whether all individuals play the same episodes, or each its own."""
     objectives: tuple[Objective, ...] = ("fitness",)

@@ -36,7 +36,14 @@ from evorl.population.results import (
     with_seconds,
 )
 from evorl.rl.core import Acting, Episode, Learner, NotFinite, inherited, optimizers
-from evorl.rl.evaluation import EvaluationNoise, episodes_in_order, episodes_per_slot, limited_arena, play_slots
+from evorl.rl.evaluation import (
+    EvaluationNoise,
+    episodes_in_order,
+    episodes_per_slot,
+    in_whole_games,
+    limited_arena,
+    play_slots,
+)
 from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.stacked_policies import Actor, StackedPolicies
 from evorl.training.experiment import Experiment
@@ -221,7 +228,8 @@ class PlayEvaluator:
         e = self.evolution
         crowd = 1 if self.space.genes else self.together
         rows = [*individuals, *individuals[-1:] * (crowd - len(individuals))]
-        games = min(math.ceil(e.episodes / world.sides), max(1, SLOTS // (crowd * world.sides)))
+        number = in_whole_games(world, e.episodes)
+        games = min(number // world.sides, max(1, SLOTS // (crowd * world.sides)))
         width = games * world.sides  # each side of a game plays an episode
         episodes = fitness_episodes(self.experiment.seed, e, games, [one.id for one in rows])
         arena = limited_arena(world, crowd * width, episodes, self.experiment.eval.max_steps)
@@ -233,7 +241,7 @@ class PlayEvaluator:
             seen = self._moments(self.actor)
             watch = None if seen is None else ObservationStatistics(seen, arena.slots)
             numbers = [
-                *episodes_per_slot(e.episodes, width) * len(individuals),
+                *episodes_per_slot(number, width) * len(individuals),
                 *[0] * width * (crowd - len(individuals)),
             ]
             done = play_slots(arena, policies, EvaluationNoise(arena, 0, deterministic=True), numbers, watch)
@@ -245,7 +253,7 @@ class PlayEvaluator:
             arena.close()
         self._saw(seen)
         groups = [done[k * width : (k + 1) * width] for k in range(len(individuals))]
-        return [result_of_episodes(e, episodes_in_order(group, e.episodes), world.sides) for group in groups]
+        return [result_of_episodes(e, episodes_in_order(group, number), world.sides) for group in groups]
 
     def _moments(self, actor: Actor) -> Moments | None:
         return Moments.of(actor.spec.inputs, self.experiment.rl.normalize_inputs)
@@ -379,13 +387,12 @@ def _play_fitness_episodes(
     experiment: Experiment, learner: Acting, seed: int, evolution: IndependentEvolution, number: int
 ) -> list[Episode]:
     world = experiment.mdp.evaluation_world()
-    width = math.ceil(min(evolution.episodes, SLOTS) / world.sides) * world.sides
+    episodes = in_whole_games(world, evolution.episodes)
+    width = in_whole_games(world, min(evolution.episodes, SLOTS))
     keys = fitness_episodes(seed, evolution, width // world.sides, [number])
     arena = limited_arena(world, width, keys, experiment.eval.max_steps)
     try:
         noise = EvaluationNoise(arena, 0, deterministic=True)
-        return episodes_in_order(
-            play_slots(arena, learner, noise, episodes_per_slot(evolution.episodes, width)), evolution.episodes
-        )
+        return episodes_in_order(play_slots(arena, learner, noise, episodes_per_slot(episodes, width)), episodes)
     finally:
         arena.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from evorl.mdp.core import Arena, Array, Decisions, StepsTogether, WorldError, check_name, heads
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.core import Acting, Batch, Decision, Episode, Learner, NotFinite
+from evorl.rl.ended_games import EndedGames
 from evorl.util import seed as seeds
 from evorl.util.types import StateDict
 
@@ -159,7 +159,9 @@ class Actor:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
         self.store = _Columns(batch)
-        self.tied = arena.slots if isinstance(arena, StepsTogether) else arena.sides  # adjacent slots step together
+        self.together = isinstance(arena, StepsTogether)
+        self.tied = arena.slots if self.together else arena.sides  # adjacent slots step together
+        self.ended = EndedGames(arena.sides)
         self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that belong to no batch
         self.decisions = np.zeros(arena.slots, np.int64)  # all decisions of each slot
         if batch.origin is not None:
@@ -180,7 +182,6 @@ class Actor:
         closed = np.zeros(slots, bool)  # the slot's bootstrap state is stored
         self.extra[:] = 0
         cost = 0
-        ended: list[tuple[int, int, Episode]] = []
         store.final_value[:] = 0
         if self.batch.origin is not None:
             self.batch.origin[1] = torch.from_numpy(self.decisions)
@@ -203,9 +204,10 @@ class Actor:
             if len(rows):
                 store.put_outcome(*_index(t, rows), player)
                 t[rows] += 1
-            ended += [(int(t[slot]), slot, episode) for slot, episode in over]
+            for slot, episode in over:
+                self.ended.add(int(t.min() if self.together else t[slot]), slot, episode)
         store.put_last(ALL if not closed.any() else ~closed, player, self._last_decision(noise))
-        return cost, [episode for *_, episode in sorted(ended, key=itemgetter(0, 1))]  # not in order of arrival
+        return cost, self.ended.take()
 
     def _last_decision(self, noise: Tensor) -> Decision | None:
         """The decision whose value a batch is bootstrapped with; a replay needs none."""
@@ -239,10 +241,11 @@ class Actor:
     def state_dict(self) -> StateDict:
         """Return the state between two collections: the waiting slots and their running episodes."""
         counted = {} if self.batch.origin is None else {"decisions": self.decisions.copy()}
-        return {**self.player.state_dict(), **counted}
+        return {**self.player.state_dict(), **counted, "ended": self.ended.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         self.player.load_state_dict(state)
+        self.ended.load_state_dict(state.get("ended", {}))  # missing in runs of older versions
         if self.batch.origin is not None:
             self.decisions = np.array(state["decisions"])
 

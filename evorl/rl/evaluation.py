@@ -75,9 +75,10 @@ def play_episodes(
 ) -> list[Episode]:
     """Play evaluation episodes 0..n-1 of ``seed``: a pure function of the weights, the world, the seed and the mode.
 
-    Every slot plays a fixed number of episodes, so short ones are not favoured.
+    Every slot plays a fixed number of episodes, so short ones are not favoured. n is rounded up to whole games.
     """
     world = world.evaluation_world()
+    episodes = in_whole_games(world, episodes)
     slots = slots_of(world, episodes)
     arena = limited_arena(world, slots, seeds.Episodes(seed, "evaluate", evaluation=True), max_steps)
     try:
@@ -104,9 +105,14 @@ def limited_arena(world: World, slots: int, episodes: seeds.Episodes, max_steps:
     return arena
 
 
+def in_whole_games(world: World, episodes: int) -> int:
+    """Return this number of episodes, rounded up to whole games: each side of a game plays one."""
+    return math.ceil(episodes / world.sides) * world.sides
+
+
 def slots_of(world: World, episodes: int) -> int:
     """Return how many slots play the evaluation episodes: whole games."""
-    return math.ceil(min(episodes, SLOTS) / world.sides) * world.sides
+    return in_whole_games(world, min(episodes, SLOTS))
 
 
 def episodes_per_slot(episodes: int, slots: int) -> list[int]:

@@ -33,7 +33,7 @@ class Evaluation:
     every: Natural | None = None
     """Environment steps between evaluations; null is a tenth of the world's budget, 0 only at the end."""
     episodes: Count = 60
-    """Games of the deterministic policy in each evaluation, and as many of the stochastic one."""
+    """Episodes of the deterministic policy in each evaluation, in whole games, and as many of the stochastic one."""
     max_steps: Count = MAX_STEPS
     """Environment steps after which an evaluation episode is truncated, where the world has no limit of its own."""
 

@@ -20,7 +20,7 @@ from evorl.record import checkpoint
 from evorl.record.core import Recorder
 from evorl.record.terminal import Terminal, print_summary
 from evorl.rl.core import Metrics
-from evorl.rl.evaluation import progress_shown
+from evorl.rl.evaluation import in_whole_games, progress_shown
 from evorl.training.experiment import Experiment
 from evorl.util import command
 from evorl.util.files import write_json
@@ -261,9 +261,13 @@ class Session:
             "seconds": seconds,
             "steps_per_second": self.run.steps / seconds,
             "fitness": self._fitness(),
-            "eval": metrics | ({"episodes": self.run.experiment.eval.episodes} if "return_mean" in metrics else {}),
+            "eval": metrics | ({"episodes": self._eval_episodes()} if "return_mean" in metrics else {}),
             **self.run.result(),
         }
+
+    def _eval_episodes(self) -> int:
+        e = self.run.experiment
+        return in_whole_games(e.mdp.evaluation_world(), e.eval.episodes)
 
 
 def _due(every: int, before: int, after: int) -> bool:

@@ -29,7 +29,7 @@ from evorl.training.session import Progress
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 
-WINDOW = 100  # finished episodes that train/return averages over
+WINDOW = 100  # finished episodes that train/return averages over, less those that would cut a game in two
 
 
 class Run:
@@ -44,6 +44,8 @@ class Run:
         self.iteration = 0  # batches learned from
         self.updates = 0  # gradient steps
         self.episodes = 0  # finished
+        sides = experiment.mdp.sides
+        self.window_size = max(WINDOW - WINDOW % sides, sides)
         self.window: dict[str, deque[float]] = {}  # metrics of the last finished episodes
         self.best: tuple[float, int] | None = None  # fitness and step of the best evaluation
         where = device(experiment.device)
@@ -122,7 +124,7 @@ class Run:
                 numbers |= {f"train/return_{n}": x for n, x in zip(names, episode.rewards, strict=True)}
             numbers |= {f"train/{name}": x for name, x in episode.results.items()}
             for name, x in numbers.items():
-                self.window.setdefault(name, deque(maxlen=WINDOW)).append(x)
+                self.window.setdefault(name, deque(maxlen=self.window_size)).append(x)
 
     def evaluate(self) -> Metrics:
         """Evaluate the present policy on the same seeds every time. Raises `NotFinite`, which names the step."""
@@ -153,7 +155,7 @@ class Run:
         self.steps, self.iteration = state["steps"], state["iteration"]
         self.updates, self.episodes = state["updates"], state["episodes"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
-        self.window = {name: deque(numbers, maxlen=WINDOW) for name, numbers in state["window"].items()}
+        self.window = {name: deque(numbers, maxlen=self.window_size) for name, numbers in state["window"].items()}
         self.learner.load_state_dict(state["learner"])
         self.source.load_state_dict(state["source"])
         self.group.restore([state["actors"][str(i)] for i in range(self.group.size)])
