@@ -22,6 +22,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,7 @@ def _single(composed: DictConfig) -> None:
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
     print(f"evorl {__version__}: {choices}{world} seed={plain['seed']}", flush=True)  # the checks import torch: seconds
-    words, places = hydra.overrides.task, hydra.overrides.hydra
+    words, places = config.task_words(composed), config.hydra_words(composed)
     data, experiment = job.checked_experiment(plain, words)
     job.start_run(composed, words, data, experiment, lambda: job.new_directory(hydra.run.dir, "hydra.run.dir", places))
 
@@ -249,7 +250,7 @@ def _amended_config(
             old: Any = choices[key]
         else:
             _require(now, choices, one, args)
-            old = OmegaConf.select(now, key)
+            old, value = OmegaConf.select(now, key), _resolved(now, key, value)
         if (key.partition(".")[0] in AMENDABLE and key not in choices) or (genes and key == LEARNERS):
             OmegaConf.update(now, key, value)
         elif old != value:
@@ -257,6 +258,16 @@ def _amended_config(
     data = OmegaConf.to_container(now, resolve=False)
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items()}, choices
+
+
+def _resolved(now: DictConfig, key: str, value: Any) -> Any:
+    """The value of a word with ``${...}`` resolved in a run's config, which holds values alone."""
+    if "${" not in str(value):
+        return value
+    tried = deepcopy(now)
+    OmegaConf.update(tried, key, value, merge=False, force_add=True)
+    found = OmegaConf.select(tried, key)
+    return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
 
 
 def _amend_genes(now: DictConfig, one: Override) -> None:
@@ -273,7 +284,8 @@ def _amend_genes(now: DictConfig, one: Override) -> None:
         parent, _, name = key.rpartition(".")
         del OmegaConf.select(now, parent)[name]
     else:
-        OmegaConf.update(now, key, {} if one.is_delete() else one.value(), merge=False, force_add=True)
+        value = {} if one.is_delete() else _resolved(now, key, one.value())
+        OmegaConf.update(now, key, value, merge=False, force_add=True)
 
 
 def _genes(data: Mapping[str, Any]) -> str:

@@ -84,18 +84,30 @@ def _split_override(word: str) -> tuple[str, str]:
 
 
 def started_jobs(directory: Path) -> list[str]:
-    """Return the jobs of a search that have started, or failed before the start."""
-    marks = [mark.parent.parent for mark in directory.rglob(".hydra/config.yaml")]
-    marks += [mark.parent for mark in directory.rglob(failure.FILE_NAME)]
-    return sorted({str(place.relative_to(directory)) for place in marks})
+    """Return the jobs of a search that have started. One that could write nothing left the folder that Hydra made."""
+    found = []
+    for root, folders, files in os.walk(directory):
+        begun = ".hydra" in folders or not {failure.FILE_NAME, "provenance.json"}.isdisjoint(files)
+        if root != str(directory) and (begun or not [*folders, *(name for name in files if name[0] != ".")]):
+            found.append(os.path.relpath(root, directory))
+            folders.clear()
+    return sorted(found)
 
 
 def failure_reason(directory: Path) -> str | None:
-    """Return why the last attempt at a run failed; None if it did not fail."""
-    if (directory / "result.json").exists():
-        return None
+    """Return the recorded reason why the last attempt at a run failed; None if there is none."""
     noted = read_json(directory / failure.FILE_NAME)
     return None if noted is None else str(noted.get("reason"))
+
+
+def why_unfinished(directory: Path) -> str | None:
+    """Return why a job that was run has not finished; None if it has, which its result alone shows.
+
+    A failure is not always recorded: the disk may be full, or the process killed.
+    """
+    if read_json(directory / "result.json") is not None:
+        return None
+    return failure_reason(directory) or "it has no result"
 
 
 def pending_by_world(pending_jobs: Sequence[PendingJob], names: Sequence[str]) -> dict[str, list[PendingJob]]:

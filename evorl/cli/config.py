@@ -80,6 +80,25 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
     return composed
 
 
+def task_words(config: DictConfig) -> list[str]:
+    """Return the words of a composed config as they were written, without Hydra's own.
+
+    A list of OmegaConf would resolve a word such as ``rl.minibatch=${rl.horizon}`` where it is read, before the job.
+    """
+    return _as_written(config, "task")
+
+
+def hydra_words(config: DictConfig) -> list[str]:
+    """Return the words of a composed config that are Hydra's own (``hydra.sweep.dir=...``), as they were written."""
+    return _as_written(config, "hydra")
+
+
+def _as_written(config: DictConfig, which: str) -> list[str]:
+    words = OmegaConf.to_container(config.hydra.overrides[which], resolve=False)
+    assert isinstance(words, list)
+    return [str(word) for word in words]
+
+
 def resolved(config: DictConfig) -> dict[str, Any]:
     """Return a composed config as plain data: interpolations resolved, without Hydra's own node."""
     ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])

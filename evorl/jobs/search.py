@@ -150,13 +150,12 @@ def read_search(base: DictConfig, hydra: HasConfigLoader) -> Search:
     """Return the search of a composed command line. Raises `BadRequest`."""
     node = OmegaConf.to_container(base.hydra.sweeper)
     assert isinstance(node, dict)
-    given = {one.get_key_element(): one for one in parse(base.hydra.overrides.task, hydra)}  # the last one counts
+    own = config.task_words(base)
+    given = {one.get_key_element(): one for one in parse(own, hydra)}  # the last one counts
     if node.get("_recursive_") is not False:
         raise BadRequest("stays false: the evolver is made of its keys by evorl, not by Hydra", f"{KEY}._recursive_")
     keys = {str(key): value for key, value in node.items() if key not in ("_target_", "_recursive_", "evolver")}
-    evolution = config.group_object(
-        node["evolver"], Evolution, f"{KEY}.evolver", config.trusted_packages(base.hydra.overrides.task, {})
-    )
+    evolution = config.group_object(node["evolver"], Evolution, f"{KEY}.evolver", config.trusted_packages(own, {}))
     if not isinstance(evolution, IndependentEvolution):
         raise BadRequest(
             "its individuals share a critic, which jobs cannot; choose another, such as pbt", f"{KEY}.evolver"

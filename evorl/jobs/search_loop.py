@@ -180,7 +180,7 @@ def job_outcome(job: Path) -> tuple[dict[str, float], str]:
     A number that is not finite is NaN."""
     result = read_json(job / "result.json")
     if result is None:
-        return {}, sweeps.failure_reason(job) or "it has no result"
+        return {}, str(sweeps.why_unfinished(job))
     if not is_number(result.get("fitness")):
         return {}, "its fitness is no number"
     found = {name.removesuffix("_mean"): x for name, x in result["eval"].items()}

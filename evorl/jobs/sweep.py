@@ -15,57 +15,30 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, cast
+from typing import Any
 
-from hydra.conf import HydraConf
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.types import IntervalSweep, Override
-from hydra.core.plugins import Plugins
-from hydra.plugins.launcher import Launcher
-from hydra.plugins.sweeper import Sweeper
 from hydra.types import RunMode
-from msgspec import Meta
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 
 from evorl import __version__
 from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import FOLDERS, GROUPS, parse, quote
 from evorl.cluster.local import Local
-from evorl.jobs import job
-from evorl.util.errors import BadRequest, nearest, reason
-from evorl.util.typed import typed
-from evorl.util.types import Count, Natural, NonNegative
+from evorl.jobs import job, launchers
+from evorl.util.errors import BadRequest, reason
 
 KEY = "hydra.sweep.dir"
-RAYS = "hydra_plugins.hydra_ray_launcher"
+SUBDIR = "hydra.sweep.subdir"
+NAME_BYTES = 255
+"""Of a name in a directory, on the usual file systems of Linux."""
 PATIENCE_S = 15.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class RayInit:
-    """The keys of ``ray.init`` in ``conf/hydra/launcher/ray.yaml``; others are allowed as well."""
-
-    address: str | None = None
-    num_cpus: Natural | None = None
-    num_gpus: Natural | None = None
-    object_store_memory: Count | None = None
-    include_dashboard: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class RayRemote:
-    """The keys of ``ray.remote`` in the same file, for each job."""
-
-    num_cpus: NonNegative = 1
-    num_gpus: NonNegative = 0
-    max_retries: Annotated[int, Meta(ge=-1)] = 3
-    """-1 retries without limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +64,9 @@ def task(composed: DictConfig) -> float:
     from evorl.util.streams import ignore_write_errors
 
     ignore_write_errors()  # a launcher may have started this process
-    hydra = HydraConfig.get()
-    directory = Path(hydra.runtime.output_dir)
+    directory = Path(HydraConfig.get().runtime.output_dir)
     try:
-        return _outcome(composed, hydra, directory)
+        return _outcome(composed, directory)
     except Interrupted as stop:
         print(f"evorl: {stop}", file=sys.stderr)
         raise SystemExit(128 + stop.signal) from None  # after an Exception Hydra would start the next job
@@ -106,13 +78,15 @@ def task(composed: DictConfig) -> float:
         return math.nan
 
 
-def _outcome(composed: DictConfig, hydra: HydraConf, directory: Path) -> float:
+def _outcome(composed: DictConfig, directory: Path) -> float:
     from evorl.analysis.runs import read_json
 
-    group = Path(hydra.sweep.dir).absolute().name
-    data, experiment = job.checked_experiment(config.resolved(composed), hydra.overrides.task, group)
+    own = HydraConfig.instance().cfg
+    assert isinstance(own, DictConfig)
+    words, group = config.task_words(own), Path(own.hydra.sweep.dir).absolute().name
+    data, experiment = job.checked_experiment(config.resolved(composed), words, group)
     if not job.is_run(directory):
-        return job.start_run(composed, hydra.overrides.task, data, experiment, lambda: directory)
+        return job.start_run(composed, words, data, experiment, lambda: directory)
     _wait_for_old_workers(directory)
     _check_same_config(directory, data)
     result = read_json(directory / "result.json")
@@ -146,7 +120,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     base = config.compose(hydra, words, name, RunMode.MULTIRUN)
     if base.hydra.callbacks:
         raise BadRequest("are code that a config would run; evorl calls none", "hydra.callbacks")
-    _check_plugins(base)
+    launchers.check(base)
     HydraConfig.instance().set_config(base)
     asked = search.read_search(base, hydra) if search.is_search(base) else None
     combinations = asked.extremes() if asked else _combinations(hydra, base)
@@ -159,10 +133,10 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
         for number, one in search_loop.next_jobs(asked, place).items():
             if job.is_run(place / str(number)):
                 _check_same_config(place / str(number), _planned(hydra, base, one, name, number).data)
-    _check(place, planned, known=not _searches(base))
+    _check(base, place, planned, known=not _searches(base))
     with _interruptible(place):
-        _start_ray(base)
-    directory = job.new_directory(base.hydra.sweep.dir, KEY, base.hydra.overrides.hydra, sweeps.is_sweep).absolute()
+        launchers.start_ray(base)
+    directory = job.new_directory(base.hydra.sweep.dir, KEY, config.hydra_words(base), sweeps.is_sweep).absolute()
     with lock(directory, KEY):
         sweeps.write_index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
         with _interruptible(directory):
@@ -221,38 +195,6 @@ def _left_to_jobs(hydra: Hydra, words: Sequence[str]) -> list[str]:
     ]  # fmt: skip
 
 
-def _check_plugins(base: DictConfig) -> None:
-    """Raise `BadRequest` for errors of plugins that Hydra and its launcher would only find in the middle."""
-    target = str(base.hydra.launcher.get("_target_"))
-    rays = target.startswith(f"{RAYS}.")
-    if rays and find_spec(RAYS) is None:
-        raise BadRequest("ray needs a package more: pip install 'evorl-suite[ray-launcher]'", "hydra/launcher")
-    for part, kind in (("launcher", Launcher), ("sweeper", Sweeper)):
-        target, known = str(base.hydra[part].get("_target_")), Plugins.instance().discover(kind)
-        names = [f"{one.__module__}.{one.__name__}" for one in known]
-        if target not in names:
-            raise BadRequest(f"{target} is no {part} that Hydra knows{nearest(target, names)}", f"hydra.{part}")
-    if rays:
-        for name, keys in (("init", RayInit), ("remote", RayRemote)):
-            given = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
-            assert isinstance(given, dict)
-            ours = {one.name for one in fields(keys)}
-            typed({str(key): x for key, x in given.items() if key in ours}, keys, f"hydra.launcher.ray.{name}")
-
-
-def _start_ray(base: DictConfig) -> None:
-    """Start Ray for a launcher; the launcher's own start would leave SIGTERM to Ray's handler.
-
-    Raises `BadRequest` if Ray does not start or is not reachable.
-    """
-    if str(base.hydra.launcher.get("_target_")) == f"{RAYS}.ray_launcher.RayLauncher":
-        os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # equal lines of two jobs are not repetitions
-        from evorl.cluster.ray.session import init_ray
-
-        words = cast(dict[str, Any], OmegaConf.to_container(base.hydra.launcher.ray.init, resolve=True))
-        init_ray("hydra.launcher.ray.init", **words)
-
-
 # ------------------------------------------------------------------ the jobs of a command
 
 
@@ -264,7 +206,7 @@ def _searches(base: DictConfig) -> bool:
 def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
     """The words of every job of Hydra's basic sweeper; for other sweepers, the ends of each interval."""
     words = [f"{key}={value}" for key, value in (base.hydra.sweeper.get("params") or {}).items()]
-    given = parse([*words, *base.hydra.overrides.task], hydra)
+    given = parse([*words, *config.task_words(base)], hydra)
     for one in given:
         if one.is_interval_sweep() and not _searches(base):
             raise BadRequest("an interval needs a sweeper that searches; the basic one takes lists", one.key_or_group)
@@ -285,13 +227,15 @@ def _values(one: Override) -> list[str]:
 
 def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, number: int) -> Planned:
     """Compose a job as the launcher will. Raises `BadRequest`."""
-    composed = config.compose(hydra, [*base.hydra.overrides.hydra, *words], name)
+    composed = config.compose(hydra, [*config.hydra_words(base), *words], name)
     with open_dict(composed):
         composed.hydra.job.num = composed.hydra.job.id = number
-    data, experiment = job.checked_experiment(config.resolved(composed), words)
-    HydraConfig.instance().set_config(composed)
-    folder = str(composed.hydra.sweep.subdir)
-    HydraConfig.instance().set_config(base)
+    HydraConfig.instance().set_config(composed)  # of which ${hydra:job.num} in a word is
+    try:
+        data, experiment = job.checked_experiment(config.resolved(composed), words)
+        folder = str(composed.hydra.sweep.subdir)
+    finally:
+        HydraConfig.instance().set_config(base)
     return Planned(words=words, folder=folder, composed=composed, data=data, experiment=experiment)
 
 
@@ -302,25 +246,38 @@ class OtherRun(BadRequest):
     """The directory of a job holds a run with another config."""
 
 
-def _check(directory: Path, planned: Sequence[Planned], known: bool) -> None:
+def _check(base: DictConfig, directory: Path, planned: Sequence[Planned], known: bool) -> None:
     """Check that every job can run in this directory. Raises `BadRequest` before anything is written."""
+    from evorl.analysis import sweeps
+
     missing = planned
     if known:
-        _check_folders(planned)
+        _check_folders(base, planned)
         for one in planned:
             if job.is_run(directory / one.folder):
                 _check_same_config(directory / one.folder, one.data)
-        missing = [one for one in planned if not (directory / one.folder / "result.json").exists()]
+        missing = [one for one in planned if sweeps.why_unfinished(directory / one.folder) is not None]
     _build(missing)
 
 
-def _check_folders(planned: Sequence[Planned]) -> None:
-    taken: dict[str, int] = {}
+def _check_folders(base: DictConfig, planned: Sequence[Planned]) -> None:
+    """Raise `BadRequest` unless each job has a folder of its own below the sweep's, and the same one at a resume."""
+    if "now:" in str(base.hydra._get_node("sweep")._get_node("subdir")._value()):
+        raise BadRequest("has the time in it, so that a resume would not find the jobs again", SUBDIR)
+    taken: dict[Path, int] = {}
     for number, one in enumerate(planned):
-        if one.folder in taken:
-            both = f"jobs {taken[one.folder]} and {number} would both lie in {one.folder}"
-            raise BadRequest(both, "hydra.sweep.subdir")
-        taken[one.folder] = number
+        folder = Path(one.folder)
+        if folder.is_absolute() or ".." in folder.parts or not folder.parts:
+            raise BadRequest(f"job {number} would not lie below the directory of the sweep but in {folder}", SUBDIR)
+        if (bytes_ := max(len(os.fsencode(part)) for part in folder.parts)) > NAME_BYTES:
+            why = f"the name of job {number}'s directory takes {bytes_} bytes, more than the {NAME_BYTES} that fit"
+            raise BadRequest(f"{why}; hydra.job.config.override_dirname.exclude_keys=[KEY,...] shortens it", SUBDIR)
+        if folder in taken:
+            raise BadRequest(f"jobs {taken[folder]} and {number} would both lie in {folder}", SUBDIR)
+        taken[folder] = number
+    for folder, number in taken.items():
+        if above := next((one for one in folder.parents if one in taken), None):
+            raise BadRequest(f"job {number} would lie inside job {taken[above]}, in {folder}", SUBDIR)
 
 
 def _build(planned: Sequence[Planned]) -> None:
@@ -365,7 +322,7 @@ def _print_outcome(directory: Path, labels: Mapping[str, str]) -> None:
     """Print the results, how many jobs finished and why others failed. Raises SystemExit if any failed."""
     from evorl.analysis import sweeps
 
-    reasons = {folder: sweeps.failure_reason(directory / folder) for folder in labels}
+    reasons = {folder: sweeps.why_unfinished(directory / folder) for folder in labels}
     failed = {folder: why for folder, why in reasons.items() if why is not None}
     _show(directory, [directory / folder for folder in labels])
     print(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")

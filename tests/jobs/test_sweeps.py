@@ -203,7 +203,7 @@ def test_jobs_are_checked_without_their_cluster(
 
 
 def test_without_rays_launcher(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("evorl.jobs.sweep.find_spec", lambda name: None)
+    monkeypatch.setattr("evorl.jobs.launchers.find_spec", lambda name: None)
     assert go("--multirun", "hydra/launcher=ray", "seed=1,2") == 2
     line = "evorl: hydra/launcher: ray needs a package more: pip install 'evorl-suite[ray-launcher]'\n"
     assert capsys.readouterr().err == line

@@ -1,0 +1,73 @@
+"""The launcher and the sweeper of a command, checked before Hydra makes them: Hydra's own, Ray's or another plugin."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from typing import Annotated, Any, cast
+
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from msgspec import Meta
+from omegaconf import DictConfig, OmegaConf
+
+from evorl.util.errors import BadRequest, nearest
+from evorl.util.typed import typed
+from evorl.util.types import Count, Natural, NonNegative
+
+RAYS = "hydra_plugins.hydra_ray_launcher"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayInit:
+    """The keys of ``ray.init`` in ``conf/hydra/launcher/ray.yaml``; others are allowed as well."""
+
+    address: str | None = None
+    num_cpus: Natural | None = None
+    num_gpus: Natural | None = None
+    object_store_memory: Count | None = None
+    include_dashboard: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayRemote:
+    """The keys of ``ray.remote`` in the same file, for each job."""
+
+    num_cpus: NonNegative = 1
+    num_gpus: NonNegative = 0
+    max_retries: Annotated[int, Meta(ge=-1)] = 3
+    """-1 retries without limit."""
+
+
+def check(base: DictConfig) -> None:
+    """Raise `BadRequest` for errors of plugins that Hydra and its launcher would only find in the middle."""
+    target = str(base.hydra.launcher.get("_target_"))
+    rays = target.startswith(f"{RAYS}.")
+    if rays and find_spec(RAYS) is None:
+        raise BadRequest("ray needs a package more: pip install 'evorl-suite[ray-launcher]'", "hydra/launcher")
+    for part, kind in (("launcher", Launcher), ("sweeper", Sweeper)):
+        target, known = str(base.hydra[part].get("_target_")), Plugins.instance().discover(kind)
+        names = [f"{one.__module__}.{one.__name__}" for one in known]
+        if target not in names:
+            raise BadRequest(f"{target} is no {part} that Hydra knows{nearest(target, names)}", f"hydra.{part}")
+    if rays:
+        for name, keys in (("init", RayInit), ("remote", RayRemote)):
+            given = OmegaConf.to_container(base.hydra.launcher.ray[name], resolve=True)
+            assert isinstance(given, dict)
+            ours = {one.name for one in fields(keys)}
+            typed({str(key): x for key, x in given.items() if key in ours}, keys, f"hydra.launcher.ray.{name}")
+
+
+def start_ray(base: DictConfig) -> None:
+    """Start Ray for a launcher; the launcher's own start would leave SIGTERM to Ray's handler.
+
+    Raises `BadRequest` if Ray does not start or is not reachable.
+    """
+    if str(base.hydra.launcher.get("_target_")) == f"{RAYS}.ray_launcher.RayLauncher":
+        os.environ.setdefault("RAY_DEDUP_LOGS", "0")  # equal lines of two jobs are not repetitions
+        from evorl.cluster.ray.session import init_ray
+
+        words = cast(dict[str, Any], OmegaConf.to_container(base.hydra.launcher.ray.init, resolve=True))
+        init_ray("hydra.launcher.ray.init", **words)
