@@ -7,12 +7,13 @@ finds the first wrong word.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, cast
 
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, RangeSweep, Sweep
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import Container, DictConfig, OmegaConf
@@ -42,6 +43,8 @@ PLACE = {"hydra.run.dir": "run output dir directory"}
 """A key of Hydra that users look for under other names, with the words of these names."""
 ALIKE = 0.8
 """Minimum similarity (difflib's ratio) of a key of another choice to be suggested."""
+MOST_VALUES = 1_000_000
+"""Of a range."""
 REFUSALS = (HydraException, OmegaConfBaseException, ValueError, TypeError)
 """The errors of Hydra for words that it cannot compose."""
 
@@ -349,7 +352,26 @@ def _parse(text: str, hydra: HasConfigLoader | None = None) -> Override:
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE, quoted if it has special signs") from None
     if not found.key_or_group:
         raise BadRequest(f"cannot read {text!r}; expected KEY=VALUE")
+    _check_ranges(found)
     return found
+
+
+def _check_ranges(one: Override) -> None:
+    """Raise `BadRequest` for a range within a list, and for one without an end: Hydra has no values for them."""
+    value = one.value()
+    if isinstance(value, RangeSweep):
+        start, stop, step = value.start, value.stop, value.step
+        numbers = [float(x) for x in (start, stop, step) if x is not None]
+        if not all(map(math.isfinite, numbers)) or step == 0 or (numbers[1] - numbers[0]) / step > MOST_VALUES:
+            raise BadRequest(f"a range has an end and at most {MOST_VALUES:,} values", one.key_or_group)
+    elif _has_range(value.list if isinstance(value, ChoiceSweep) else value):
+        raise BadRequest("a range stands alone: write its values into the list, as in 0,1,2,7", one.key_or_group)
+
+
+def _has_range(value: Any) -> bool:
+    """Whether one of the values in a list or a mapping is a range or a list of values."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(isinstance(one, Sweep | Glob) or _has_range(one) for one in inner)
 
 
 def _composed(hydra: Hydra, name: str, words: Sequence[Override]) -> DictConfig:

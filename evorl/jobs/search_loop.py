@@ -38,6 +38,10 @@ def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> lis
     """
     search, directory = read_search(base, hydra), Path(base.hydra.sweep.dir).absolute()
     search.check_place(directory)
+    if (damaged := _read(directory)[1]) is not None:
+        print(
+            f"evorl: line {damaged} of {directory / TOLD} is damaged: the jobs from there on are told again", flush=True
+        )
     state = SearchState(search, directory)
     write_json(directory / sweeps.SEARCH_FILE, search.identity())
     replace(directory / "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
@@ -188,10 +192,45 @@ def job_outcome(job: Path) -> tuple[dict[str, float], str]:
     return {name: float(x) if is_number(x) else math.nan for name, x in found.items()}, ""
 
 
+class _Told(msgspec.Struct):
+    """What a line of population.jsonl needs; those of a search have no other keys but `failed`."""
+
+    id: int
+    parents: list[int]
+    role: str
+    birth: int
+    genes: dict[str, Value]
+    cost: int
+    objectives: dict[str, float | None]
+    results: dict[str, float | None]
+    step: int
+    seconds: float | None
+    job: str
+    batch: int
+
+
 def told_rows(directory: Path) -> list[dict[str, Any]]:
-    """The rows of a search's population.jsonl; empty before the first batch."""
+    """The rows of a search's population.jsonl; empty before the first batch. See `_read`."""
+    return _read(directory)[0]
+
+
+def _read(directory: Path) -> tuple[list[dict[str, Any]], int | None]:
+    """The rows of population.jsonl, and the number of its first damaged line if there is one.
+
+    From that line on, rows are left out, and the batch before it as well, of which some may be missing. No job is lost:
+    the search proposes these jobs again, and finds their results.
+    """
     path = directory / TOLD
-    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
+        try:
+            row = msgspec.json.decode(line)
+            msgspec.convert(row, _Told)
+        except (msgspec.DecodeError, UnicodeDecodeError):  # a ValidationError is a DecodeError
+            return [row for row in rows if row["batch"] != rows[-1]["batch"]], number
+        rows.append(row)
+    return rows, None
 
 
 def _without_failed_batch(rows: Sequence[dict[str, Any]], directory: Path) -> Sequence[dict[str, Any]]:

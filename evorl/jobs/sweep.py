@@ -211,6 +211,8 @@ def _combinations(hydra: Hydra, base: DictConfig) -> list[list[str]]:
         if one.is_interval_sweep() and not _searches(base):
             raise BadRequest("an interval needs a sweeper that searches; the basic one takes lists", one.key_or_group)
     last = {one.get_key_element(): _values(one) for one in given}  # as in Hydra: the last word for a key counts
+    if empty := [key for key, values in last.items() if not values]:
+        raise BadRequest("has no value", empty[0])
     return [list(chosen) for chosen in product(*last.values())]
 
 

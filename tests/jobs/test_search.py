@@ -271,6 +271,35 @@ def _elsewhere(words: list[str], place: Path, batches: int) -> list[str]:
     return [word.replace(str(place / "whole"), str(place / f"cut{batches}")) for word in words]
 
 
+def _torn(text: bytes) -> bytes:
+    return text[: text.rindex(b'"objectives"')]
+
+
+def _garbled(text: bytes) -> bytes:
+    lines = text.splitlines(keepends=True)
+    return b"".join([*lines[:7], b"\x00\xff" * 9 + b"\n", *lines[8:]])
+
+
+def _other(text: bytes) -> bytes:
+    lines = text.splitlines(keepends=True)
+    return b"".join([*lines[:13], lines[13].replace(b'"batch":', b'"patch":'), *lines[14:]])
+
+
+@pytest.mark.parametrize("damaged", [_torn, _garbled, _other, lambda text: b"\n", lambda text: text[:1]])
+def test_a_damaged_population_file_is_told_again_from_the_results_of_the_jobs(
+    hydra: Hydra, tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: Callable[[bytes], bytes]
+) -> None:
+    whole = searched(hydra, tmp_path, "sga", "hydra.sweeper.jobs=24", "hydra.sweeper.parallel=4")
+    path = tmp_path / search_loop.TOLD
+    before = path.read_bytes()
+    path.write_bytes(damaged(before))
+    capsys.readouterr()
+    again = searched(hydra, tmp_path, "sga", "hydra.sweeper.jobs=24", "hydra.sweeper.parallel=4")
+    assert path.read_bytes() == before and again.jobs.items() <= whole.jobs.items()
+    said = capsys.readouterr().out
+    assert f"of {path} is damaged: the jobs from there on are told again" in said and "Traceback" not in said
+
+
 def test_a_search_made_longer_and_wider_goes_on_as_a_long_one(hydra: Hydra, tmp_path: Path) -> None:
     searched(hydra, tmp_path / "whole", "nsga2")
     searched(hydra, tmp_path / "short", "nsga2", "hydra.sweeper.jobs=15", "hydra.sweeper.parallel=4")

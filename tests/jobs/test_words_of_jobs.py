@@ -108,3 +108,40 @@ def test_a_resume_resolves_the_words_that_may_change(tmp_path: Path) -> None:
     assert go(f"resume={run}", "record.name=run-${seed}", "budget.steps=80", "rl.horizon=${rl.slots}") == 0
     past = read_run_config(run, "run")
     assert (past["record"]["name"], past["budget"]["steps"]) == ("run-7", 80)
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("seed=range(0,3),7", "seed: a range stands alone: write its values into the list, as in 0,1,2,7"),
+        ("seed=7,range(0,3)", "seed: a range stands alone"),
+        ("rl.lr=interval(0,1),3", "rl.lr: a range stands alone"),
+        ("rl=ppo,glob(*)", "rl: a range stands alone"),
+        ("seed=choice(1,choice(2,3))", "seed: a range stands alone"),
+        ("rl.net.hidden=[range(0,3),7]", "rl.net.hidden: a range stands alone"),
+        ("+mdp.x={a:range(0,3)}", "mdp.x: a range stands alone"),
+        ("seed=range(0,3,0)", "seed: a range has an end and at most 1,000,000 values"),
+        ("seed=range(0,inf)", "seed: a range has an end"),
+        ("seed=range(3,nan)", "seed: a range has an end"),
+        ("seed=range(0,1e99)", "seed: a range has an end"),
+        ("seed=range(3,3)", "seed: has no value"),
+        ("rl=glob(zz*)", "rl: has no value"),
+    ],
+)
+@pytest.mark.parametrize("sweeper", ["basic", "evorl"])
+def test_ranges_that_are_none_are_refused(
+    word: str, line: str, sweeper: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--multirun", "mdp=cartpole", f"hydra/sweeper={sweeper}", f"hydra.sweep.dir={tmp_path / 'sweep'}")
+    assert go(*words, word) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    if sweeper == "basic":
+        assert said.startswith(f"evorl: {line}")
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_ranges_and_lists_have_the_values_that_they_say() -> None:
+    words = ("seed=range(0,3)", "seed=sort(3,1)", "rl.net.hidden=[8,8],[16]", "x=range(0.5,1.5,0.5)")
+    values = [[*parse([word])[0].sweep_string_iterator()] for word in words]
+    assert values == [["0", "1", "2"], ["1", "3"], ["[8,8]", "[16]"], ["0.5", "1.0"]]
