@@ -47,12 +47,16 @@ class Gene:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Bounds of the coordinate. An integer has the unit interval around it, so that all are equally likely."""
+        """Bounds of the coordinate. An integer k has the whole interval between k - 1/2 and k + 1/2, the ends as well.
+
+        So all integers are equally likely; with ``log`` k has the probability
+        log((k + 1/2) / (k - 1/2)) / log((high + 1/2) / (low - 1/2)), about proportional to 1/k.
+        """
         if self.choices:
             return -0.5, len(self.choices) - 0.5
         low, high = self._ends
-        if self.integer and not self.log:
-            return low - 0.5, high + 0.5
+        if self.integer:
+            low, high = low - 0.5, high + 0.5
         return (math.log(low), math.log(high)) if self.log else (low, high)
 
     def value(self, coordinate: float) -> Value:
