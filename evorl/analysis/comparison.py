@@ -64,7 +64,8 @@ def comparisons(world: str, found: Iterable[Scores]) -> list[Comparison]:
 
 
 def comparison_rows(scores: Scores) -> list[Row]:
-    """One row per group with several runs on each world, the highest interquartile mean first.
+    """One row per group with several runs on each world, the best interquartile mean first: the highest, or the lowest
+    of a search that minimises.
 
     At equal steps or time, a group has no row if one of its runs had no score by then: the others would not stand for
     it. At the end, runs without a score are left out.
@@ -80,12 +81,14 @@ def comparison_rows(scores: Scores) -> list[Row]:
     ]
     if len(rated) < 2:
         return []
-    rated.sort(key=lambda one: -one[2]["IQM"].value)
-    best, others = rated[0][1], [values for _, values, _ in rated[1:]]
+    sign = -1.0 if scores.lowest else 1.0
+    rated.sort(key=lambda one: -sign * one[2]["IQM"].value)
+    best, *others = ([[sign * x for x in runs] for runs in values] for _, values, _ in rated)
     pairs = math.comb(len(rated), 2)
     corrected = [min(1.0, stratified_p_value(best, values) * pairs) for values in others]
     smallest = [_smallest(best, values) * pairs for values in others]
-    words = ["highest", *map(_verdict, corrected, smallest)]
+    first, rest = ("lowest", "higher") if scores.lowest else ("highest", "lower")
+    words = [first, *(_verdict(rest, p, least) for p, least in zip(corrected, smallest, strict=True))]
     nothing = Estimate(math.nan, math.nan, math.nan)
     better = [nothing, *(estimate(probability_of_improvement, *best, *values) for values in others)]
     return [
@@ -144,8 +147,13 @@ def summary(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
     names = [_label(row) for row in rows]
-    kinds = {"lower": "Lower", "no difference": "No difference shown", "too few": "Too few runs to tell"}
-    told = [f"Highest: {names[0]}, IQM {_cell(rows[0], 'IQM')}."]
+    kinds = {
+        "lower": "Lower",
+        "higher": "Higher",
+        "no difference": "No difference shown",
+        "too few": "Too few runs to tell",
+    }
+    told = [f"{rows[0][VERDICT].capitalize()}: {names[0]}, IQM {_cell(rows[0], 'IQM')}."]
     for begins, words in kinds.items():
         found = [
             f"{name} (better in {_percent(row[BETTER])} of pairs{_p(row[VERDICT])})"
@@ -173,9 +181,9 @@ def _smallest(x: Sequence[Sequence[float]], y: Sequence[Sequence[float]]) -> flo
     return max(exact, RESOLUTION) if is_sampled(x, y) else exact
 
 
-def _verdict(p: float, smallest: float) -> str:
+def _verdict(other: str, p: float, smallest: float) -> str:
     if p < LEVEL:
-        return f"lower (p = {p:.2g})"
+        return f"{other} (p = {p:.2g})"
     if smallest >= LEVEL:
         return "too few runs to tell"
     return f"no difference shown (p = {p:.2g})"

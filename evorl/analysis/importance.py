@@ -17,6 +17,7 @@ import scipy
 
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import is_number
+from evorl.analysis.sweeps import seeks_lowest
 from evorl.analysis.tables import Row, format_number, summary_metrics
 from evorl.util import command
 
@@ -26,7 +27,7 @@ TITLE = "Importance of keys"
 WORDS = (
     "Importance: the share of the variance of the fitness that a key explains alone (fANOVA, a random forest over "
     "{runs} runs); what is missing to 1 is due to keys together. The seed gets its share by chance: keys that get no "
-    "more are not shown to matter. Correlation: Spearman's, of numbers. Best value: that of the highest mean fitness."
+    "more are not shown to matter. Correlation: Spearman's, of numbers. Best value: that of the {sought} mean fitness."
 )
 
 
@@ -36,10 +37,12 @@ class Importance:
 
     rows: Sequence[Row]
     runs: int
+    lowest: bool = False
+    """Whether the lowest fitness is the best."""
 
     @property
     def words(self) -> str:
-        return WORDS.format(runs=self.runs)
+        return WORDS.format(runs=self.runs, sought="lowest" if self.lowest else "highest")
 
     @property
     def text(self) -> list[dict[str, str]]:
@@ -70,16 +73,16 @@ def importance(groups: Sequence[Group]) -> Importance | None:
     columns, fitness = _known(groups)
     if not wanted(groups) or np.ptp(fitness) == 0:
         return None
-    shares = _fanova(columns, fitness)
+    shares, lowest = _fanova(columns, fitness), seeks_lowest(run for group in groups for run in group.runs)
     rows = [
         {
             "key": key, "importance": shares.get(key, 0.0), "correlation": _correlation(column, fitness),
-            "best value": "" if key == "seed" else _best(column, fitness),
+            "best value": "" if key == "seed" else _best(column, fitness, lowest),
             "values": len({format_value(value) for value in column}),
         }
         for key, column in columns.items()
     ]  # fmt: skip
-    return Importance(rows=sorted(rows, key=lambda row: -row["importance"]), runs=len(fitness))
+    return Importance(rows=sorted(rows, key=lambda row: -row["importance"]), runs=len(fitness), lowest=lowest)
 
 
 def _known(groups: Sequence[Group]) -> tuple[dict[str, list[Any]], list[float]]:
@@ -129,8 +132,8 @@ def _correlation(column: Sequence[Any], fitness: Sequence[float]) -> float | Non
     return float(scipy.stats.spearmanr(column, fitness).statistic)
 
 
-def _best(column: Sequence[Any], fitness: Sequence[float]) -> str:
+def _best(column: Sequence[Any], fitness: Sequence[float], lowest: bool) -> str:
     by: dict[str, list[float]] = {}
     for value, tall in zip(column, fitness, strict=True):
         by.setdefault(format_value(value), []).append(tall)
-    return max(by, key=lambda value: float(np.mean(by[value])))
+    return (min if lowest else max)(by, key=lambda value: float(np.mean(by[value])))

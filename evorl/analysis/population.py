@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from evorl.analysis.groups import Group
 from evorl.analysis.runs import RunRecord, flatten, is_number, read_json
 from evorl.analysis.statistics import Floats
-from evorl.analysis.sweeps import SEARCH_FILE
+from evorl.analysis.sweeps import SEARCH_FILE, seeks_lowest
 from evorl.analysis.tables import Row, summary_metrics
 from evorl.ec.core import ranks_by_fitness
 from evorl.ops.pareto import front
@@ -182,7 +182,8 @@ def population_logs(groups: Sequence[Group]) -> dict[str, PopulationLog]:
     found: dict[str, PopulationLog] = {}
     for group in groups:
         runs = [run for run in group.runs if (run.directory / "population.jsonl").is_file()]
-        for run in sorted(runs, key=lambda run: -summary_metrics(run).get("fitness", -math.inf))[:1]:
+        sign = 1.0 if seeks_lowest(runs) else -1.0
+        for run in sorted(runs, key=lambda run: sign * summary_metrics(run).get("fitness", sign * math.inf))[:1]:
             if len(found) < MAX_GROUPS and (population := read_population_log(run)):
                 which = f" ({Path(run.directory).name})" if len(group.runs) > 1 else ""
                 found[(group.label if len(groups) > 1 else "Population") + which] = population

@@ -13,6 +13,7 @@ import numpy as np
 
 from evorl.analysis.groups import Group, format_value, regroup
 from evorl.analysis.runs import RunRecord, Series
+from evorl.analysis.sweeps import seeks_lowest
 from evorl.analysis.tables import format_number, summary_metrics
 from evorl.mdp.atari.scores import RANDOM_AND_HUMAN
 from evorl.util.errors import BadRequest, nearest
@@ -51,6 +52,8 @@ class Scores:
     worlds: Sequence[str]
     basis: str = ""
     """What the scales of several worlds are, in words."""
+    lowest: bool = False
+    """Whether the lowest score is the best: all runs are jobs of a search that minimises."""
 
     @property
     def target(self) -> float | None:
@@ -75,6 +78,7 @@ def world_scores(world: str, groups: Sequence[Group], targets: Targets) -> Itera
                 at=at, limits={} if limit is None else {world: limit}, scales={} if known is None else {world: known},
                 groups=[group.values for group in groups], values=[[one] for one in values],
                 lacking=[[one] for one in lacking], worlds=[world],
+                lowest=seeks_lowest(run for group in groups for run in group.runs),
             )  # fmt: skip
 
 
@@ -107,6 +111,7 @@ def joint_scores(members: Mapping[str, Sequence[Group]], targets: Targets) -> It
             at=at, limits=limits, scales=scales, groups=list(named.values()), worlds=list(members), basis=basis,
             values=[[found[world].get(name, []) for world in members] for name in named],
             lacking=[[without[world].get(name, 0) for world in members] for name in named],
+            lowest=seeks_lowest(run for runs in everyone.values() for run in runs),
         )  # fmt: skip
 
 

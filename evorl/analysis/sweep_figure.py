@@ -14,6 +14,7 @@ import numpy as np
 from evorl.analysis.figures import INK, MUTED, PAPER, style
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import is_number
+from evorl.analysis.sweeps import seeks_lowest
 from evorl.analysis.tables import format_number, summary_metrics
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ class SweepFitness:
     """[G][K]"""
     fitness: Sequence[float]
     """[G]"""
+    lowest: bool = False
+    """Whether the lowest fitness is the best."""
+
+    @property
+    def order(self) -> list[int]:
+        """The groups, the best one last."""
+        return sorted(range(len(self.fitness)), key=self.fitness.__getitem__, reverse=self.lowest)
 
     @property
     def title(self) -> str:
@@ -67,6 +75,7 @@ def sweep_fitness(groups: Sequence[Group]) -> SweepFitness | None:
         labels=[group.label for group, _ in known],
         values=[[group.values[key] for key in keys] for group, _ in known],
         fitness=[float(np.mean(values)) for _, values in known],
+        lowest=seeks_lowest(run for group in groups for run in group.runs),
     )
 
 
@@ -165,9 +174,10 @@ def _parallel(shown: SweepFitness) -> Figure:
     for k, scale in enumerate(scales):
         _draw_scale(axes, k, scale.name, scale.ticks, last=k == len(shown.keys))
     fitness = np.array([scale.at for scale in scales])
-    colours, best = shades(shown.fitness), int(np.argmax(shown.fitness))
-    for group in np.argsort(shown.fitness, kind="stable"):
-        wide: dict[str, Any] = {"linewidth": 3.0, "alpha": 1.0} if group == best else {"linewidth": 1.3, "alpha": 0.75}
+    colours = shades(shown.fitness)
+    for group in shown.order:
+        best = group == shown.order[-1]
+        wide: dict[str, Any] = {"linewidth": 3.0, "alpha": 1.0} if best else {"linewidth": 1.3, "alpha": 0.75}
         axes.plot(*_curve(fitness[:, group]), color=colours[group], solid_joinstyle="round", zorder=2, **wide)
     axes.set(xlim=(-0.1, len(shown.keys) + 0.1), ylim=(-0.13, 1.13))
     return figure
@@ -208,7 +218,7 @@ def parallel_json(shown: SweepFitness) -> bytes:
         {"label": label, "fitness": tall, "shade": shade, "at": [round(float(scale.at[i]), 4) for scale in scales]}
         for i, (label, tall, shade) in enumerate(zip(shown.labels, shown.fitness, shades(shown.fitness), strict=True))
     ]
-    return msgspec.json.encode({"axes": axes, "lines": lines})
+    return msgspec.json.encode({"axes": axes, "lines": lines, "best": shown.fitness[shown.order[-1]]})
 
 
 def _key_scale(shown: SweepFitness, k: int) -> Scale:

@@ -3,7 +3,7 @@
 // a range: groups outside of it fade. `ranges` holds those that are chosen, as shares of the axis, by its name and ticks:
 // an axis with other ticks has no range.
 function drawParallel(figure, ranges) {
-  const {axes, lines} = JSON.parse(figure.querySelector("script.sweep").textContent);
+  const {axes, lines, best} = JSON.parse(figure.querySelector("script.sweep").textContent);
   const place = figure.querySelector("div");
   const [width, height, top, bottom, right] = [place.clientWidth || 800, place.clientHeight || 320, 70, 36, 60];
   const left = Math.max(70, 12 + 8 * Math.max(...axes[0].ticks.map(([text]) => text.length)));  // room for its numbers
@@ -19,9 +19,8 @@ function drawParallel(figure, ranges) {
   };
   place.textContent = "";
   const svg = element("svg", place, {viewBox: `0 0 ${width} ${height}`});
-  const best = Math.max(...lines.map(line => line.fitness));
 
-  const paths = [...lines].sort((a, b) => a.fitness - b.fitness).map(line => {
+  const paths = [...lines].sort((a, b) => Math.abs(b.fitness - best) - Math.abs(a.fitness - best)).map(line => {
     const points = line.at.map((share, k) => [x(k), y(share)]);
     const bends = points.slice(1).map(([px, py], k) => {
       const middle = (points[k][0] + px) / 2;
