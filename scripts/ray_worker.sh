@@ -17,5 +17,7 @@ export RAY_AUTH_MODE="${RAY_AUTH_MODE:-token}" RAY_USAGE_STATS_ENABLED=0
 
 mkdir -p "$dir"
 [ "$(stat -c %u "$dir")" = "$(id -u)" ] || { echo "ray_worker: $dir is another user's" >&2 && exit 2; }
+chmod 700 "$dir" # below it Ray lets everybody write
+chmod -f 700 ~/.ray && chmod -f 600 ~/.ray/auth_token || :
 echo "ray_worker: pid $$, of $head, log in $dir/worker-$$.log"
-exec ray start --address="$head" --block --temp-dir="$dir" --log-style=record "$@" > "$dir/worker-$$.log" 2>&1
+exec ray start --address="$head" --block --temp-dir="$dir/ray" --log-style=record "$@" > "$dir/worker-$$.log" 2>&1

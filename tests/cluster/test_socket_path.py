@@ -12,7 +12,7 @@ import zmq
 
 from evorl.cluster.processes import Processes
 from evorl.cluster.processes.launcher import _unused_name
-from evorl.cluster.ray.own_ray import _temporary_directory
+from evorl.cluster.ray.private_files import session_directory
 from evorl.cluster.ray.session import _private_directory
 from evorl.cluster.transport.host import MAX_SOCKET_PATH, short_directory
 
@@ -49,7 +49,7 @@ def test_all_sockets_avoid_a_long_directory(deep: Path) -> None:
     finally:
         private.rmdir()
     assert _unused_name().startswith("/tmp/evorl-")
-    assert _temporary_directory() == "/tmp/ray"
+    assert session_directory() == f"/tmp/evorl-{os.geteuid()}/ray"
     assert [*deep.iterdir()] == []
 
 

@@ -19,6 +19,7 @@ from ray._private import grpc_utils, services
 
 from evorl.cluster.ray.address import host_port, one_word
 from evorl.cluster.ray.own_ray import require_token
+from evorl.cluster.ray.private_files import close_token
 from evorl.util.poll import readable
 
 REACH_S = 10.0  # seconds for it to accept a connection and to answer
@@ -34,6 +35,7 @@ def resolved_address(address: str) -> str:
 
     Raises OSError if no Ray listens there, PermissionError if it requires a token and this run has none or another.
     """
+    close_token()
     host, port = host_port(_local_address() if address == "auto" else address)
     found = one_word(host, port)
     try:

@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -24,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cluster.processes.fork import die_with_parent, fork
-from evorl.cluster.transport.host import short_directory
+from evorl.cluster.ray.private_files import ensure_token, session_directory
 from evorl.util.poll import readable
 
 PR_SET_CHILD_SUBREAPER = 36
 STORE = 80 << 20  # bytes of Ray's object store, close to its minimum: only factories go through it
 MOST = 4096  # maximum bytes of an owner's message
-BELOW = 71  # characters that Ray adds to its directory in the paths of its sockets
 VITAL = ("/gcs_server", "/raylet")  # the two processes that Ray cannot lose
 REPLACED = b"r"
 CLOSE_S = 15.0  # seconds for the owner to stop Ray
@@ -86,9 +84,11 @@ def require_token() -> None:
     """Make Ray require its token, unless the user set it otherwise: other users of this machine can reach its ports."""
     import ray._raylet
 
-    if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
+    if os.environ.setdefault("RAY_AUTH_MODE", "token").lower() == "token":
         compiled: Any = ray._raylet  # without stubs
         compiled.Config.initialize("")
+        if ensure_token():
+            compiled.AuthenticationTokenLoader.instance().reset_cache()  # it may know that there was none
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def _run_ray(driver: socket.socket, options: dict[str, Any], owner: int) -> None
     }  # Ray's default is nearly the lowest priority: any other program would starve the workers
     own = {
         "_system_config": {**calm, **(options.get("_system_config") or {})},
-        "_temp_dir": options.get("_temp_dir") or _temporary_directory(),
+        "_temp_dir": options.get("_temp_dir") or session_directory(),
     }
     try:
         with on_loopback():
@@ -158,12 +158,6 @@ def _is_replaced(driver: socket.socket) -> bool:
         return driver.recv(1) == REPLACED
     except ConnectionError:  # it died with unread messages
         return False
-
-
-def _temporary_directory() -> str | None:
-    """The directory of Ray's session: the default, or a shorter one if its socket paths would be too long."""
-    usual = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    return None if short_directory("x" * BELOW, usual) == usual else "/tmp/ray"
 
 
 def main_line(error: Exception) -> str:
