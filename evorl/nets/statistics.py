@@ -103,10 +103,11 @@ class Moments:
 
     ``whiten`` makes the numbers within an input uncorrelated too, so that small differences between them (a ball's
     velocity, from where it was) are as easy to learn from as their common part. It costs D x D numbers for D inputs.
+    It is computed in float64: float32 loses the digits in which large numbers, or numbers nearly alike, differ.
     """
 
     def __init__(self, inputs: tuple[Input, ...], whiten: bool = False) -> None:
-        numbers = {i: one.shape for i, one in enumerate(inputs) if one.dtype != "uint8"}
+        numbers = {i: one.shape for i, one in enumerate(inputs) if one.dtype != "uint8" and math.prod(one.shape)}
         self.whiten = whiten
         self.running: dict[int, Running] = {
             i: RunningCovariance((math.prod(shape),)) if whiten else RunningVariance(shape)
@@ -124,7 +125,8 @@ class Moments:
         """Mean and scaling of each input that has such, as `normalize` takes them."""
         if device not in self._tensors:
             pairs = [(r.mean, r.scaling()) for r in self.running.values()]
-            self._tensors[device] = tuple(x.float().to(device) for pair in pairs for x in pair)
+            dtype = torch.float64 if self.whiten else torch.float32
+            self._tensors[device] = tuple(x.to(device, dtype) for pair in pairs for x in pair)
         return self._tensors[device]
 
     def load_tensors(self, device: torch.device, tensors: tuple[Tensor, ...]) -> None:
@@ -134,8 +136,11 @@ class Moments:
     def normalize(self, statistics: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         out = list(inputs)
         for k, i in enumerate(self.running):
-            x, (mean, scale) = inputs[i].float(), statistics[2 * k : 2 * k + 2]
-            scaled = ((x.reshape(-1, len(mean)) - mean) @ scale).view(x.shape) if self.whiten else (x - mean) * scale
+            x, (mean, scale) = inputs[i], statistics[2 * k : 2 * k + 2]
+            if self.whiten:
+                scaled = ((x.reshape(-1, len(mean)).double() - mean) @ scale).view(x.shape).float()
+            else:
+                scaled = (x.float() - mean) * scale
             out[i] = scaled.clamp(-CLIP, CLIP)
         return tuple(out)
 

@@ -23,7 +23,7 @@ def take_apart(rollouts: Columns, inputs: Sequence[Input]) -> dict[str, Array]:
     found, later = dict(rollouts), rollouts["start"][:, 1:].reshape(-1)
     for name, one in _stacked(inputs):
         x = rollouts[name]
-        before, after = (some.reshape(-1, *one.shape) for some in (x[:, :-1], x[:, 1:]))
+        before, after = (some.reshape(len(later), *one.shape) for some in (x[:, :-1], x[:, 1:]))
         check_stacks(one, before, after, later)
         found[name] = np.concatenate([x[:, 0], x[:, 1:, -1]], 1)
     return found

@@ -261,7 +261,7 @@ class Replay(Storage):
             place[0, fresh] = self._add([x[0, fresh] for x in states], place[0, fresh], back)
         place[1:] = self.frames + np.arange(new.done.size).reshape(new.done.shape)
         earlier = np.where(new.done, NONE, place[:-1])
-        self._add([x[1:].reshape(-1, *x.shape[2:]) for x in states], earlier.reshape(-1))
+        self._add([x[1:].reshape(new.done.size, *x.shape[2:]) for x in states], earlier.reshape(-1))
         after = place[1:].copy()
         after[cut] = self._add([x[cut] for x in finals], place[:-1][cut])
         return place, after
@@ -284,7 +284,7 @@ class Replay(Storage):
         on = np.zeros(np.count_nonzero(cut), bool)
         for one, x, final in zip(self.spec.inputs, new.inputs, new.final_inputs, strict=True):
             if one.stacked:
-                before, after = (some.reshape(-1, *some.shape[2:]) for some in (x[:-1], x[1:]))
+                before, after = (some.reshape(new.done.size, *some.shape[2:]) for some in (x[:-1], x[1:]))
                 check_stacks(one, before, after, new.done.reshape(-1))
                 check_stacks(one, x[:-1][cut], final[cut], on)
 

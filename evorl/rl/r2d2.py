@@ -135,7 +135,7 @@ class Learner(dqn.Learner[R2D2]):
         share = (there / there.mean(2, keepdims=True).sum(0, keepdims=True)).reshape(self.hyper.length, -1)
         side_by_side = (*found.inputs, found.carry, found.prefix[None], found.action, found.reward, found.discount,
                         found.ahead, share, *legal)  # fmt: skip
-        apart = (x.reshape(len(x), count, -1, *x.shape[2:]).swapaxes(0, 1) for x in side_by_side)
+        apart = (x.reshape(len(x), count, x.shape[1] // count, *x.shape[2:]).swapaxes(0, 1) for x in side_by_side)
         return [torch.from_numpy(np.ascontiguousarray(x)).to(self.device) for x in apart]
 
     def _step(

@@ -99,6 +99,34 @@ def test_whitened_inputs_have_unit_covariance_and_turn_no_further_than_needed() 
     assert torch.linalg.eigvalsh(turn).min() > 0
 
 
+@pytest.mark.parametrize("alike", [False, True])
+def test_whitening_keeps_the_digits_of_small_differences(alike: bool) -> None:
+    """Numbers of 1000 that vary by 0.01 beside small ones, or beside others nearly alike, against float64."""
+    draws = normals("digits", shape=(4000, 2)).double() / 300
+    rows = torch.stack([1000 * (1 + alike * draws[:, 0]) + draws[:, 1], alike * 1000 * (1 + draws[:, 0])], 1)
+    rows[:, 1] += 0 if alike else draws[:, 0]
+    seen = rows.float()  # what a world gives
+    moments = Moments((Input("x", (2,)),), whiten=True)
+    moments.update((seen,))
+    (out,) = moments.normalize(moments.tensors(torch.device("cpu")), (seen,))
+    covariance = torch.cov(seen.double().T, correction=0)
+    variance, axes = torch.linalg.eigh(covariance)
+    want = (seen.double() - seen.double().mean(0)) @ (axes @ torch.diag(variance.rsqrt()) @ axes.T)
+    torch.testing.assert_close(out.double(), want, atol=2e-6, rtol=0)
+    assert out.std(0).min() > 0.9
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_inputs_without_numbers_pass(whiten: bool) -> None:
+    moments = Moments((Input("none", (0,)), Input("x", (2,))), whiten)
+    moments.update((torch.zeros(6, 3, 0), normals("x", shape=(6, 3, 2))))
+    none, x = moments.normalize(moments.tensors(torch.device("cpu")), (torch.zeros(3, 0), torch.ones(3, 2)))
+    assert none.shape == (3, 0) and x.shape == (3, 2)
+    other = Moments((Input("none", (0,)), Input("x", (2,))), whiten)
+    other.load_state_dict(moments.state_dict())
+    assert torch.equal(other.normalize(other.tensors(torch.device("cpu")), (none, torch.ones(3, 2)))[1], x)
+
+
 def test_a_few_rows_are_not_whitened() -> None:
     """The covariance of 6 rows of 4 numbers, let alone of 3, would blow up directions that it has hardly seen."""
     moments, cpu = Moments((Input("x", (4,)),), whiten=True), torch.device("cpu")
@@ -106,9 +134,9 @@ def test_a_few_rows_are_not_whitened() -> None:
     for rows in first.split(1):
         moments.update((rows,))
         mean, scale = moments.tensors(cpu)
-        assert torch.equal(scale, torch.eye(4)) and mean.any()
+        assert torch.equal(scale, torch.eye(4).double()) and mean.any()
     moments.update((more,))
-    assert not torch.equal(moments.tensors(cpu)[1], torch.eye(4))
+    assert not torch.equal(moments.tensors(cpu)[1], torch.eye(4).double())
 
 
 def test_statistics_of_one_kind_do_not_load_into_the_other() -> None:

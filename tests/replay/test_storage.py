@@ -20,7 +20,8 @@ SPEC = Spec((Input("place", (3,)), Input("picture", (1, 2, 2), "uint8")), Discre
 STACKED = replace(SPEC, inputs=(SPEC.inputs[0], Input("picture", (4, 2, 2), "uint8", stacked=True)))
 BOTH = (Input("place", (2, 3), stacked=True), Input("picture", (3, 2), "uint8", stacked=True))
 TWO_STACKS = replace(SPEC, inputs=BOTH)
-SPECS = [SPEC, STACKED, TWO_STACKS]
+WITHOUT_NUMBERS = replace(SPEC, inputs=(Input("none", (0,)), SPEC.inputs[1]))
+SPECS = [SPEC, STACKED, TWO_STACKS, WITHOUT_NUMBERS]
 GAMMA = np.array([0.9, 0.5])
 
 
