@@ -196,7 +196,7 @@ class BattleArena(EpisodeEndHook, StepLimit):
             game.number, game.failures = int(number), int(failures)
         logs = np.split(state["actions"], np.cumsum(state["lengths"])[:-1])
         for entry, log in zip(self._slot_states, logs, strict=True):
-            entry.replay = list(log[::-1])
+            entry.replay = list(log[::-1].copy())  # a battle may write into its action
         self._load_broken(state, waits)
         slots = np.flatnonzero(waits).tolist()
         if slots:

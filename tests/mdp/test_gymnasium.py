@@ -274,6 +274,45 @@ def test_frame_skip_repeats_adds_and_stops_at_the_end() -> None:
     assert d.cost == 2 and [r["length"] for _, r in d.results] == [4, 4]
 
 
+class Scales(gymnasium.Env[Any, Any]):
+    """Multiplies the array of its action in place by 5; the reward is what it was given."""
+
+    observation_space = gym_spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gym_spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.metadata = {"render_modes": ["rgb_array"]}
+        self.render_mode, self.total = render_mode, 0.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.total = 0.0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Array) -> Any:
+        given = float(action[0])
+        self.total += given
+        action *= 5
+        return np.full(1, self.total, np.float32), given, False, False, {}
+
+    def render(self) -> Any:
+        return np.full((1, 1, 3), round(100 * self.total), np.uint8)
+
+
+@pytest.mark.parametrize("frame_skip", [1, 3])
+def test_an_environment_may_write_into_its_action(frame_skip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        gymnasium.registry, "evorl-test/Scales-v0", gymnasium.envs.registration.EnvSpec("evorl-test/Scales-v0", Scales)
+    )
+    arena = Gymnasium(id="evorl-test/Scales-v0", frame_skip=frame_skip).arena(2, Episodes(0))
+    for decisions in (1, 2):
+        d = play(arena, [0.25, 0.125])
+        same(d.reward[:, 0], [0.25 * frame_skip, 0.125 * frame_skip])
+        picture = arena.render(1)
+        assert picture is not None
+        same(picture.max(), round(12.5 * frame_skip * decisions))
+    arena.close()
+
+
 def test_the_time_limit_counts_repeats() -> None:
     arena = script(frame_skip=2, time_limit=3)
     play(arena, [0, 0])
@@ -691,6 +730,26 @@ def test_action_forms(space: Any, form: Any, actions: Any, first: Any) -> None:
     assert len(encoded) == len(actions) and all(map(space.contains, encoded))
     same(encoded[0], first)
     assert not isinstance(encoded[0], np.ndarray) or not np.shares_memory(encoded[0], given)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble])
+def test_actions_lie_within_bounds_that_are_no_float32_numbers(dtype: Any) -> None:
+    """0.1 as float32 is more than 0.1, 0.7 less."""
+    space = gym_spaces.Box(np.array([-0.1, -0.7], dtype), np.array([0.1, 0.7], dtype), dtype=dtype)
+    box = spaces.action(space)
+    assert isinstance(box, Box)
+    ends = np.array([box.low, box.high, [0.05, -0.25]], np.float32)
+    encoded = spaces.encode(space, ends)
+    assert all(map(space.contains, encoded))
+    np.testing.assert_allclose(np.stack(encoded).astype(np.float64), ends, rtol=1e-3)
+    if dtype is np.float64:
+        same((encoded[0][0], encoded[1][0]), (-0.1, 0.1))
+    same(encoded[2], np.array([0.05, -0.25], np.float32).astype(dtype))
+
+
+def test_a_space_without_numbers_is_no_action() -> None:
+    with pytest.raises(spaces.Unsupported, match="Box"):
+        spaces.action(gym_spaces.Box(-1, 1, (0,), np.float32))
 
 
 def test_both_engines_draw_the_same_pictures() -> None:

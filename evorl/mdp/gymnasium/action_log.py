@@ -74,3 +74,8 @@ def _side_by_side(logs: list[Array], longest: int, width: int, dtype: Any) -> Ar
     for slot, log in enumerate(logs):
         rows[longest - len(log) :, slot] = log
     return rows
+
+
+def copied(action: Any) -> Any:
+    """Return an action that an environment may write into: a copy of an array, a number as it is."""
+    return action.copy() if isinstance(action, np.ndarray) else action

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from evorl.mdp.core import Array
+from evorl.mdp.gymnasium.action_log import copied
 from evorl.util import command
 from evorl.util.errors import BadRequest
 
@@ -36,7 +37,7 @@ class Camera:
             self._begin(seed)
             done = 0
         for action in actions[done:]:
-            self.seen, _, *over, _ = self.env.step(action)
+            self.seen, _, *over, _ = self.env.step(copied(action))
             if any(over):  # the episode may end before all repeats of its last action
                 break
         self._played = list(actions)

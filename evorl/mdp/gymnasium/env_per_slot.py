@@ -16,7 +16,7 @@ from evorl.mdp.arena import FAILURES
 from evorl.mdp.core import Array, WorldError
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.gymnasium import spaces
-from evorl.mdp.gymnasium.action_log import ActionLog
+from evorl.mdp.gymnasium.action_log import ActionLog, copied
 from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.util.types import StateDict
 
@@ -71,7 +71,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         action = int(action) if self._integer else action
         total, repeats, over = 0.0, 0, False
         while repeats < self._frame_skip and not over:
-            seen, reward, terminated, truncated, _ = self.env.step(action)
+            seen, reward, terminated, truncated, _ = self.env.step(copied(action))
             total += float(reward)
             repeats += 1
             over = terminated or truncated

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from evorl.mdp.core import WorldError
 from evorl.mdp.gymnasium import snapshot
+from evorl.mdp.gymnasium.action_log import copied
 from evorl.mdp.gymnasium.vector_env import VectorEnvRows
 
 Make = Callable[[int], VectorEnv[Any, Any, Any]]
@@ -71,7 +72,7 @@ def check_resumable(make: Make) -> None:
 
 def _step(rows: VectorEnvRows, actions: Any) -> list[bytes]:
     """Step, and reset ended rows if autoreset is disabled; return everything observed, as bytes."""
-    reward, terminated, truncated, _ = rows.act(actions)
+    reward, terminated, truncated, _ = rows.act(copied(actions))
     outcome = [reward.tobytes(), terminated.tobytes(), truncated.tobytes(), _bytes(rows)]
     over = terminated | truncated
     if over.any() and rows.mode is AutoresetMode.DISABLED:

@@ -34,7 +34,7 @@ def action(space: spaces.Space[Any]) -> Action:
             return MultiDiscrete(tuple(int(n) for n in space.nvec.ravel()))
         case spaces.MultiBinary():
             return MultiDiscrete((2,) * int(np.prod(space.shape)))
-        case spaces.Box() if space.dtype.kind == "f":
+        case spaces.Box() if space.dtype.kind == "f" and space.low.size:
             return Box(_floats(space.low), _floats(space.high))
     raise Unsupported(f"the action space {space}")
 
@@ -51,6 +51,8 @@ def encode_all(space: spaces.Space[Any], actions: Array) -> Array:
     if isinstance(space, spaces.Discrete):
         return np.asarray(actions[:, 0] + space.start, space.dtype)
     rows = np.array(actions, space.dtype).reshape(-1, *(space.shape or ()))
+    if isinstance(space, spaces.Box) and rows.dtype.itemsize > 4:
+        np.clip(rows, space.low, space.high, out=rows)  # a bound as float32 may lie outside the space, by rounding
     return rows + space.start if isinstance(space, spaces.MultiDiscrete) else rows
 
 
