@@ -74,7 +74,7 @@ class Request:
 
 def main(argv: list[str] | None = None) -> int:
     """Run ``evorl.evaluate`` with these arguments and return its exit code."""
-    return config.exit_code(lambda: evaluate(_asked(sys.argv[1:] if argv is None else argv)))
+    return config.command_line(lambda words: evaluate(_asked(words)), argv)
 
 
 def _asked(words: Sequence[str]) -> Request:

@@ -74,7 +74,7 @@ class Request:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run ``evorl.report`` with these arguments and return its exit code."""
-    return config.exit_code(lambda: report(sys.argv[1:] if words is None else words))
+    return config.command_line(report, words)
 
 
 def report(words: Sequence[str]) -> None:

@@ -50,7 +50,7 @@ FLAGS = ("--draw", "--print", "--check", "--page", "--help")
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run ``evorl.reproduce`` with these arguments and return its exit code."""
-    return config.exit_code(lambda: command(sys.argv[1:] if words is None else words))
+    return config.command_line(command, words)
 
 
 def command(words: Sequence[str]) -> None:

@@ -56,7 +56,7 @@ GENES = "ec.genes"
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run ``evorl.run`` with these arguments and return its exit code."""
-    return config.exit_code(lambda: run(sys.argv[1:] if words is None else words))
+    return config.command_line(run, words)
 
 
 def run(words: Sequence[str]) -> None:

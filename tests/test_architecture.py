@@ -170,6 +170,41 @@ def test_random_numbers_are_keyed(path: Path) -> None:
     assert {*random(ast.parse(path.read_text()))} == allowed  # nor is more allowed than is used
 
 
+def locale_dependent(tree: ast.AST) -> Iterator[str]:
+    """Every place where text is read or written in the encoding of the locale."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        given = {one.arg for one in node.keywords}
+        modes = {
+            one.value for one in [*node.args, *(one.value for one in node.keywords)] if isinstance(one, ast.Constant)
+        }
+        textual = modes & {"r", "w", "a", "x"} or (isinstance(node.func, ast.Name) and not modes)
+        opens = name in ("open", "fdopen") and textual
+        reads = name in ("read_text", "write_text")
+        runs = name in ("run", "Popen", "check_output") and given & {"text", "universal_newlines"}
+        if (opens or reads or runs) and "encoding" not in given:
+            yield name
+
+
+@pytest.mark.parametrize(
+    ("text", "sees"),
+    [
+        ("path.read_text()", True), ("path.write_text(x)", True), ("open(path)", True), ("path.open('w')", True),
+        ("open(path, mode='a')", True), ("subprocess.run(words, text=True)", True), ("open(path, 'rb')", False),
+        ("path.read_text(encoding='utf-8')", False), ("path.open('ab')", False), ("pid.open()", False),
+    ],
+)  # fmt: skip
+def test_the_gate_sees_what_depends_on_the_locale(text: str, sees: bool) -> None:
+    assert bool([*locale_dependent(ast.parse(text))]) == sees
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_text_is_utf_8_in_any_locale(path: Path) -> None:
+    assert [*locale_dependent(ast.parse(path.read_text(encoding="utf-8")))] == []
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_stay_small(path: Path) -> None:
     text = path.read_text()

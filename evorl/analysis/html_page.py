@@ -115,8 +115,11 @@ def to_html(page: Page, *, live: bool = False) -> str:
 
 def _scripts() -> str:
     """uPlot with its licence, and what draws the curves."""
-    licence = (WEB / "uPlot.LICENSE").read_text()
-    code = [f"/*\n{licence}*/", *((WEB / name).read_text() for name in ("uPlot.iife.min.js", "parallel.js", "page.js"))]
+    licence = (WEB / "uPlot.LICENSE").read_text(encoding="utf-8")
+    code = [
+        f"/*\n{licence}*/",
+        *((WEB / name).read_text(encoding="utf-8") for name in ("uPlot.iife.min.js", "parallel.js", "page.js")),
+    ]
     return f"<script>{chr(10).join(code)}</script>"
 
 
@@ -270,7 +273,7 @@ def _style() -> str:
     light = ";".join(f"--{name}:{colour}" for name, colour in _colours().items())
     dark = ";".join(f"--{name}:{colour}" for name, colour in _DARK.items())
     marks = "".join(f".c{rank}{{background:var(--c{rank})}}" for rank in range(len(COLOURS)))
-    sheets = (WEB / "uPlot.min.css").read_text() + (WEB / "page.css").read_text()
+    sheets = (WEB / "uPlot.min.css").read_text(encoding="utf-8") + (WEB / "page.css").read_text(encoding="utf-8")
     return f":root{{{light}}}@media(prefers-color-scheme:dark){{:root{{{dark}}}}}{marks}{sheets}"
 
 

@@ -17,6 +17,7 @@ from evorl.analysis.statistics import Floats
 from evorl.record import failure
 from evorl.record.provenance import POLICY_ONLY
 from evorl.util.errors import BadRequest
+from evorl.util.names import check_name, readable
 
 State = Literal["finished", "running", "interrupted", "failed", "not begun"]
 
@@ -78,8 +79,9 @@ def find_runs(places: Sequence[Path]) -> list[Path]:
 def read_run(directory: Path) -> RunRecord:
     """Read one run directory. A run without a result is running if a process holds its lock.
 
-    Raises `BadRequest` if the config cannot be read.
+    Raises `BadRequest` if the config cannot be read, or the directory's name is not UTF-8.
     """
+    check_name(str(directory))
     lines, damaged = _read_lines(directory / "metrics.jsonl")
     series = _gather(lines)
     result = read_json(directory / "result.json")
@@ -112,7 +114,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
         except (BadRequest, OSError) as error:
             if directory == directories[-1] and not runs:
                 raise
-            left_out.append(f"left out: {directory} ({str(error).replace(f'{directory}/', '')})")
+            left_out.append(f"left out: {readable(str(directory))} ({str(error).replace(f'{directory}/', '')})")
     return runs, left_out
 
 

@@ -24,6 +24,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from evorl import __version__
 from evorl.cli.hydra_internals import Hydra, open_composer
 from evorl.cli.overrides import (
     GROUPS,
@@ -40,6 +41,7 @@ from evorl.cli.overrides import (
 )
 from evorl.util import command
 from evorl.util.errors import BadRequest, reason
+from evorl.util.names import check_directory, check_name
 from evorl.util.typed import documented, typed
 
 if TYPE_CHECKING:
@@ -212,6 +214,22 @@ def _keys(kind: type) -> list[str]:
     rows = [(key, "" if value is MISSING else format_value(value), said) for key, value, said in documented(kind)]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return ["", *(f"{key:{wide[0]}}  {value:{wide[1]}}  {said}" for key, value, said in rows)]
+
+
+def command_line(work: Callable[[Sequence[str]], object], words: Sequence[str] | None) -> int:
+    """Run a command with its words (None: those of this process) and return its exit code; answer ``--version``."""
+    given = sys.argv[1:] if words is None else words
+
+    def checked() -> None:
+        for word in given:
+            check_name(word)
+        check_directory()
+        work(given)
+
+    if "--version" in given:
+        print(__version__)
+        return 0
+    return exit_code(checked)
 
 
 def exit_code(work: Callable[[], object]) -> int:

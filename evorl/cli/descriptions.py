@@ -26,7 +26,7 @@ def descriptions(hydra: Hydra, composed: DictConfig, words: Sequence[str], name:
     found: Descriptions = {}
     for one in hydra.config_loader.compute_defaults_list(name, [*words], RunMode.MULTIRUN).defaults:
         path = next((path for home in homes if (path := home / f"{one.config_path}.yaml").is_file()), None)
-        for key, comment, block in _comments(path.read_text(), one.package or "") if path else ():
+        for key, comment, block in _comments(path.read_text(encoding="utf-8"), one.package or "") if path else ():
             known, was_block = found.get(key, ("", block))
             found[key] = (known or comment, was_block)
     return found

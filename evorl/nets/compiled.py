@@ -87,7 +87,7 @@ def _library(record: Trace) -> Path:
     library = _folder() / f"{name}.so"
     if library.exists():
         return library
-    with open(library.with_name(f".{name}.lock"), "w") as lock:
+    with open(library.with_name(f".{name}.lock"), "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of many workers one compiles; the others wait for what it makes
         if not library.exists():
             replace(library, _compile(record))
@@ -98,7 +98,7 @@ def _library(record: Trace) -> Path:
 def _processor() -> str:
     """The name of the processor; the code is made for this one only."""
     info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
     told = {line for line in lines if line.startswith(("model name", "flags", "Features"))}
     return f"{torch.backends.cpu.get_cpu_capability()} {sorted(told)}"
 

@@ -166,7 +166,7 @@ def _packages(powercap: Path) -> list[tuple[Path, int]]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text().strip()
+        return file.read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 

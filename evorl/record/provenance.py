@@ -34,7 +34,7 @@ def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, so
     if source is not None:
         now["init_step"] = source
     if file.exists():
-        first = json.loads(file.read_text())
+        first = json.loads(file.read_bytes())
         first.setdefault("resumed", []).append(now)
         now = first
     write_json(file, now)
@@ -43,7 +43,7 @@ def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, so
 def source_step(run_dir: Path) -> int | None:
     """Return the step of the checkpoint that a run started from (``init_step``); None if it has none."""
     try:
-        step = json.loads((run_dir / "provenance.json").read_text()).get("init_step")
+        step = json.loads((run_dir / "provenance.json").read_bytes()).get("init_step")
     except (OSError, ValueError):
         return None
     return None if step is None else int(step)
@@ -84,7 +84,8 @@ def git(root: Path) -> dict[str, Any] | None:
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             check=True,
             timeout=_GIT_TIMEOUT_S,
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},  # git must not write to the repository
@@ -116,7 +117,7 @@ def kernels() -> str:
 
 def _cpu() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())

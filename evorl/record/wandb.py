@@ -67,8 +67,8 @@ def run_id(directory: Path) -> str:
     file = directory / "wandb" / "evorl.id"
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
-        file.write_text(os.urandom(6).hex())
-    return file.read_text()
+        file.write_text(os.urandom(6).hex(), encoding="utf-8")
+    return file.read_text(encoding="utf-8")
 
 
 def quiet_settings() -> Any:
@@ -117,7 +117,7 @@ class WandB:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"},
                 start_new_session=True,  # the run handles Ctrl-C, the child ignores it
             )
         self._send((json.dumps(first_line, default=str) + "\n").encode())
@@ -201,7 +201,7 @@ def upload(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any]
 
 def last_line(log: Path) -> str:
     """Return the last line of a log, which tells why a child failed."""
-    lines = log.read_text(errors="replace").strip().splitlines()
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else "no output"
 
 

@@ -180,7 +180,7 @@ def publish(document: Document, directory: Path) -> None:
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUTF8": "1"},
         )
     try:
         child.communicate(msgspec.json.encode(document))

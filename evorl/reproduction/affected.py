@@ -61,8 +61,10 @@ def _modules(made: Experiment) -> set[str]:
 
 
 def _git(*words: str) -> str:
+    command = ["git", "-C", str(ROOT), *words]
     try:
-        return subprocess.run(["git", "-C", str(ROOT), *words], check=True, capture_output=True, text=True).stdout
+        done = subprocess.run(command, check=True, capture_output=True, encoding="utf-8", errors="replace")
+        return done.stdout
     except subprocess.CalledProcessError as error:
         raise BadRequest(f"git {' '.join(words)}: {error.stderr.strip().splitlines()[0]}", "since") from None
     except OSError as error:

@@ -18,7 +18,7 @@ def judge(run: Path, words: Sequence[str], film: bool) -> tuple[dict[str, Any], 
     """What ``evorl.evaluate`` prints of a run, and the film of one episode if asked for."""
     asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"video={str(film).lower()}"]
     lines = subprocess.run(
-        asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=with_parent()
+        asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, encoding="utf-8", preexec_fn=with_parent()
     ).stdout.splitlines()
     films = [Path(line.removeprefix("video: ")) for line in lines if line.startswith("video: ")]
     found: dict[str, Any] = json.loads(lines[-1])

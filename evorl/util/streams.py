@@ -1,7 +1,11 @@
-"""Standard output that cannot fail: a run goes on when its terminal, or the reader of its pipe, is gone."""
+"""Standard output that cannot fail: a run goes on when its terminal, or the reader of its pipe, is gone.
+
+Nor does a character fail that the locale's encoding lacks: it becomes a question mark.
+"""
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -25,14 +29,15 @@ class _TolerantFile(io.FileIO):
 def ignore_write_errors() -> None:
     """From now on no write to this process's stdout and stderr fails; a closed one leads nowhere.
 
+    A character that their encoding lacks is written as ``?``, a byte of a file's name as it is.
     Streams that were replaced by other objects (by a test, a notebook) stay as they are.
     """
     for number in range(3):
         _open(number)
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _stream(1, sys.stdout, "strict")
+        sys.stdout = _stream(1, sys.stdout)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _stream(2, sys.stderr, "backslashreplace")
+        sys.stderr = _stream(2, sys.stderr)
 
 
 def _open(number: int) -> None:
@@ -43,7 +48,18 @@ def _open(number: int) -> None:
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number
 
 
-def _stream(number: int, old: TextIO | None, errors: str) -> TextIO:
+def _shown(error: UnicodeError) -> tuple[bytes, int]:
+    """What is written for characters that an encoding lacks."""
+    assert isinstance(error, UnicodeEncodeError)
+    missing = error.object[error.start : error.end]
+    escaped = (ord(one) - 0xDC00 if "\udc80" <= one <= "\udcff" else ord("?") for one in missing)  # PEP 383
+    return bytes(escaped), error.end
+
+
+codecs.register_error("evorl.shown", _shown)
+
+
+def _stream(number: int, old: TextIO | None) -> TextIO:
     """A text stream to a descriptor, with the encoding of the ``old`` one (None where that was closed)."""
     if old is not None:
         with suppress(OSError):
@@ -52,6 +68,6 @@ def _stream(number: int, old: TextIO | None, errors: str) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=old.encoding if old else "utf-8",
-        errors=old.errors if old else errors,
+        errors="evorl.shown",
         line_buffering=True,  # in a pipe too: a sweep's jobs print for hours
     )

@@ -104,7 +104,7 @@ def with_parent(number: int = signal.SIGKILL) -> Callable[[], None]:
 
 def name_process(name: str) -> None:
     """Set the name of this process that top, ps and the hardware metrics show (at most 15 characters)."""
-    Path("/proc/self/comm").write_text(name)
+    Path("/proc/self/comm").write_text(name, encoding="utf-8")
 
 
 def exit_reason(status: int) -> str:

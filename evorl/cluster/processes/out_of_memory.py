@@ -11,7 +11,7 @@ FIRST = 300  # of 1000 (all memory), added to the process's share of memory; see
 def prefer_as_victim() -> None:
     """Make this process a preferred victim: a worker can be replaced, the driver cannot."""
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(str(FIRST))
+        Path("/proc/self/oom_score_adj").write_text(str(FIRST), encoding="utf-8")
 
 
 def kill_count() -> int:
@@ -21,7 +21,7 @@ def kill_count() -> int:
     """
     for path in _places():
         with suppress(OSError):
-            words = path.read_text().split()
+            words = path.read_text(encoding="utf-8").split()
             if "oom_kill" in words:
                 return int(words[words.index("oom_kill") + 1])
     return 0
@@ -32,7 +32,7 @@ def _places() -> list[Path]:
     top = Path("/sys/fs/cgroup")
     places = []
     with suppress(OSError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
+        for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
                 places.append(top / path[1:] / "memory.events")

@@ -146,7 +146,7 @@ def _run_ray(driver: socket.socket, options: dict[str, Any], owner: int) -> None
     driver.send(said.encode()[:MOST])
     vital = []
     for child in _children():
-        words = Path(f"/proc/{child}/cmdline").read_text()
+        words = Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8", errors="replace")
         if words.partition("\0")[0].endswith(VITAL):
             vital.append(os.pidfd_open(child))
     readable(vital)  # empty if Ray did not start; then the driver leaves
@@ -167,7 +167,7 @@ def main_line(error: Exception) -> str:
 
 
 def _children() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8").split()]
 
 
 def _kill_children() -> None:

@@ -13,7 +13,7 @@ MAX_SOCKET_PATH = 107  # bytes: Linux's limit for the path of a Unix socket
 @cache
 def host_id() -> str:
     """Return an identifier shared by the processes that can map this process's memory: kernel, pid namespace, user."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
     return f"{boot} {os.stat('/proc/self/ns/pid').st_ino} {os.geteuid()}"
 
 

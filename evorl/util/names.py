@@ -1,0 +1,29 @@
+"""Names of files and directories that records can hold: YAML and JSON are UTF-8."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from evorl.util.errors import BadRequest
+
+
+def readable(name: str) -> str:
+    """A name whose bytes that Python could not decode (PEP 383) are written as ``\\xe9``."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def check_name(name: str, key: str = "") -> None:
+    """Raise `BadRequest` at ``key`` for a name with bytes that Python could not decode."""
+    if (shown := readable(name)) != name:
+        encoding = sys.getfilesystemencoding().upper()
+        raise BadRequest(f"'{shown}' is not {encoding}, and records cannot hold it; rename it", key)
+
+
+def check_directory() -> None:
+    """Raise `BadRequest` if the path of the working directory is not UTF-8. One that is gone passes."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        return
+    check_name(here, "the working directory")
