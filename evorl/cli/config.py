@@ -40,7 +40,7 @@ from evorl.cli.overrides import (
     unknown_word,
 )
 from evorl.util import command
-from evorl.util.errors import BadRequest, reason
+from evorl.util.errors import BadRequest, Failure, reason
 from evorl.util.names import check_directory, check_name
 from evorl.util.typed import documented, typed
 
@@ -254,7 +254,8 @@ def exit_code(work: Callable[[], object]) -> int:
             print(f"evorl: {error}", file=sys.stderr)
             return 128 + error.signal
         print(f"evorl: {reason(error)}", file=sys.stderr)
-        traceback.print_exception(error)
+        if not isinstance(error, Failure):
+            traceback.print_exception(error)
         return 1
     return 0
 

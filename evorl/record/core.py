@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -60,10 +60,19 @@ class Recorder:
     """Writer of ``metrics.jsonl`` in a run directory, one system call per row.
 
     ``resume`` is an earlier `state_dict`: the file is truncated to its length at that time, so the rows of a run
-    that was killed and resumed have no gap and no duplicate. Without it the file starts empty.
+    that was killed and resumed have no gap and no duplicate. Without it the file starts empty. ``packages`` names root
+    modules outside evorl, whose metrics are named PACKAGE/NAME.
     """
 
-    def __init__(self, directory: Path, record: Record, config: Mapping[str, Any], resume: StateDict | None = None):
+    def __init__(
+        self,
+        directory: Path,
+        record: Record,
+        config: Mapping[str, Any],
+        resume: StateDict | None = None,
+        packages: Collection[str] = (),
+    ) -> None:
+        self._packages = packages
         state = resume or {"offset": 0, "time": 0.0, "steps": {}}
         self._rows = JsonLinesFile(directory / "metrics.jsonl", state["offset"])
         self._directory = directory
@@ -87,7 +96,7 @@ class Recorder:
         Every few seconds a row also gets readings of the hardware; they are no part of the recorder's state, which must
         not depend on the time. Values that are not finite become null. On a full disk a warning is logged and the rows
         wait in memory.
-        Raises ValueError for an unregistered name, and for a step that is not above the last step of its prefix.
+        Raises `UnregisteredMetric`, and ValueError for a step that is not above the last step of its prefix.
         """
         self._advance(step, {self._prefix(name) for name in values})
         row = {"step": step, "time": round(self.time, 3)}
@@ -128,7 +137,7 @@ class Recorder:
     def _prefix(self, name: str) -> str:
         prefix = self._prefixes.get(name)
         if prefix is None:
-            metrics.check([name])
+            metrics.check([name], self._packages)
             prefix = self._prefixes[name] = name.partition("/")[0]
         return prefix
 

@@ -14,7 +14,7 @@ from evorl.record.metrics import METRICS
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Learning": ("train/", "eval/"),
-    "Losses and policy": ("loss/", "policy/", "value/", "optimizer/"),
+    "Losses and policy": ("loss/", "policy/", "value/", "optimizer/", "custom/"),
     "Population": ("population/",),
     "Speed and system": ("",),
 }

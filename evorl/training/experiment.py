@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -63,3 +64,10 @@ class Experiment:
     budget: Budget = field(default_factory=Budget)
     eval: Evaluation = field(default_factory=Evaluation)
     checkpoint: Checkpoints = field(default_factory=Checkpoints)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Root modules outside evorl of its classes and of what these derive from, in alphabetical order."""
+        kinds = {kind for made in (self.mdp, self.rl, self.ec) for kind in type(made).__mro__}
+        roots = {kind.__module__.partition(".")[0] for kind in kinds} | {*self.mdp.imports()}
+        return tuple(sorted(root for root in roots if root not in ("evorl", *sys.stdlib_module_names)))

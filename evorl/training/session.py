@@ -143,7 +143,8 @@ class Session:
         self.segments = checkpoint.segments_of(directory, None if state is None else self.saved)
         left = None if e.budget.seconds is None else max(e.budget.seconds - spent, 0.0)
         self.terminal = Terminal(self.limit, left, run.steps, individuals=run.top_individuals)
-        self.recorder = Recorder(directory, e.record, msgspec.to_builtins(e), recorded)  # the last: its files are open
+        settings = msgspec.to_builtins(e)
+        self.recorder = Recorder(directory, e.record, settings, recorded, e.packages)  # the last: its files are open
 
     def go(self) -> dict[str, Any]:
         with self.recorder, self.terminal, _signals(self.terminal.print_from_signal_handler) as caught:

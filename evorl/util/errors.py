@@ -25,11 +25,15 @@ class BadRequest(ValueError):
         return f"{self.key}: {self.args[0]}" if self.key else str(self.args[0])
 
 
+class Failure(RuntimeError):
+    """A run cannot go on; the message says why and what to do. A command prints it alone and exits with code 1."""
+
+
 def reason(error: BaseException) -> str:
     """The true cause of an error in one line: ``RuntimeError: no such level``."""
     while error.__cause__ is not None:
         error = error.__cause__
-    text = str(error) if isinstance(error, BadRequest) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, BadRequest | Failure) else f"{type(error).__name__}: {error}"
     _, told, trace = text.rpartition("Traceback (most recent call last):\n")
     if told:  # an error in another process, of which only the text arrived
         return next((line for line in trace.splitlines() if not line.startswith(" ")), text)
