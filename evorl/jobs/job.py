@@ -47,8 +47,11 @@ def checked_experiment(
     made = config.experiment(data, config.trusted_packages(words, data))
     if with_optimizer and (theirs := _optimizer(past)) != (ours := optimizer(made)):
         raise BadRequest(f"{data['init']} has the state of {theirs}, and this run has {ours}", "init_optimizer")
+    changed = {name: {**data[name], "every": every} for name, every in made.own_periods().items()}
     if group is not None and made.record.group is None:
-        data["record"] = {**data["record"], "group": group}
+        changed["record"] = {**data["record"], "group": group}
+    if changed:
+        data |= changed
         made = config.experiment(data, config.trusted_packages(words, data))
     return data, made
 

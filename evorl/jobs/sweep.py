@@ -88,12 +88,13 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
     if not job.is_run(directory):
         return job.start_run(composed, words, data, experiment, lambda: directory)
     _wait_for_old_workers(directory)
-    _check_same_config(directory, data)
+    data = _check_same_config(directory, data)
     result = read_json(directory / "result.json")
     if result is not None:
         print(f"{directory} has finished", flush=True)
         return math.nan if result["fitness"] is None else float(result["fitness"])
     print(f"{directory} goes on", flush=True)
+    experiment = config.experiment(data, config.trusted_packages(hydra.overrides.task, data))
     return job.resume_run(directory, data, experiment, lambda: None)
 
 
@@ -297,18 +298,26 @@ def _build(planned: Sequence[Planned]) -> None:
             new_work(replace(one.experiment, cluster=Local()), job.start(one.data)).close()
 
 
-def _check_same_config(directory: Path, data: Mapping[str, Any]) -> None:
-    """Raise `OtherRun` if the run in a job's directory has another config than the job."""
+def _check_same_config(directory: Path, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with which a job goes on. Raises `OtherRun` if the run in its directory has another one.
+
+    A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them.
+    """
     from evorl.analysis.runs import flatten
 
-    past, now = flatten(config.read_run_config(directory, KEY)), flatten(job.round_trip(data))
+    begun = config.read_run_config(directory, KEY)
+    data = {**data, **{name: begun[name] for name in PERIODS if begun.get(name) == {**data[name], "every": None}}}
+    past, now = flatten(begun), flatten(job.round_trip(data))
     for key in dict.fromkeys([*now, *past]):
         if key != "record.group" and past.get(key, _ABSENT) != now.get(key, _ABSENT):  # changes when a sweep is moved
             there, here = (tree.get(key, _ABSENT) for tree in (past, now))
             raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", key)
+    return data
 
 
 _ABSENT = "nothing"
+PERIODS = ("eval", "checkpoint")
+"""Keys that hold a period, as ``every``."""
 
 
 # ------------------------------------------------------------------ after the last job

@@ -15,6 +15,9 @@ from evorl.rl.core import Hyper
 from evorl.rl.evaluation import MAX_STEPS
 from evorl.util.types import Count, Natural, Positive
 
+PARTS = {"eval": 10, "checkpoint": 20}
+"""Default number of periods in a budget: the run's own when it began if that was smaller, else the world's."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -32,7 +35,7 @@ class Evaluation:
     """When a policy is evaluated during training, and on how many episodes."""
 
     every: Natural | None = None
-    """Environment steps between evaluations; null is a tenth of the world's budget, 0 only at the end."""
+    """Environment steps between evaluations; null is a tenth of the budget, 0 only at the end."""
     episodes: Count = 60
     """Episodes of the deterministic policy in each evaluation, in whole games, and as many of the stochastic one."""
     max_steps: Count = MAX_STEPS
@@ -44,7 +47,7 @@ class Checkpoints:
     """When checkpoints are saved, and how many are kept."""
 
     every: Natural | None = None
-    """Environment steps between checkpoints; null is a twentieth of the world's budget, 0 only at the end."""
+    """Environment steps between checkpoints; null is a twentieth of the budget, 0 only at the end."""
     keep: Count = 2
     """Newest checkpoints kept, besides the best."""
 
@@ -64,6 +67,23 @@ class Experiment:
     budget: Budget = field(default_factory=Budget)
     eval: Evaluation = field(default_factory=Evaluation)
     checkpoint: Checkpoints = field(default_factory=Checkpoints)
+
+    def periods(self) -> dict[str, int]:
+        """Environment steps between evaluations (``eval``) and checkpoints; parts of the world's budget where null."""
+        return {name: self.mdp.budget // PARTS[name] if every is None else every for name, every in self._every()}
+
+    def own_periods(self) -> dict[str, int]:
+        """The same, parts of the run's own budget, for those that are null if that budget is smaller than the world's.
+
+        A new run writes them into its config, so that a larger budget on resume does not move them.
+        """
+        steps = self.budget.steps
+        if steps is None or steps >= self.mdp.budget:
+            return {}
+        return {name: steps // PARTS[name] for name, every in self._every() if every is None}
+
+    def _every(self) -> tuple[tuple[str, int | None], ...]:
+        return ("eval", self.eval.every), ("checkpoint", self.checkpoint.every)
 
     @property
     def packages(self) -> tuple[str, ...]:

@@ -123,10 +123,8 @@ class Session:
     def __init__(self, run: Work, directory: Path, state: StateDict | None) -> None:
         self.run, self.directory = run, directory
         e = run.experiment
-        usual = e.mdp.budget
-        self.limit = e.budget.steps or usual
-        self.eval_every = usual // 10 if e.eval.every is None else e.eval.every
-        self.save_every = usual // 20 if e.checkpoint.every is None else e.checkpoint.every
+        self.limit = e.budget.steps or e.mdp.budget
+        self.eval_every, self.save_every = (e.periods()[name] for name in ("eval", "checkpoint"))
         self.saved = -1  # step of the newest checkpoint
         self.last_evaluation: tuple[int, Metrics] | None = None  # the newest evaluation
         self.evaluation_due = False  # at this step; a signal ended it before
