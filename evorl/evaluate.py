@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from evorl.cli import config
+from evorl.cli.overrides import format_value
 from evorl.util.errors import BadRequest, nearest
+from evorl.util.names import check_names_directory
 from evorl.util.types import Count, Natural, Positive
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class Request:
     """A new directory for the evaluated policy: a small run, which evaluate and init= take."""
     fps: Positive = 30.0
     """Pictures per second of the film."""
+    json: bool = False
+    """Print the numbers once more at the end, unrounded, as a line of JSON."""
     trust: tuple[str, ...] = ()
     """Root modules outside evorl that the run's config may import."""
 
@@ -134,7 +138,8 @@ def evaluate(request: Request) -> None:
 
         export(target, run_dir, policy, report)
         print(f"exported: {target}")
-    print(json.dumps(report))
+    if request.json:
+        print(json.dumps(report))
 
 
 def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
@@ -161,6 +166,8 @@ def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
 
 def _target(export: str) -> Path:
     """The directory to export to. Raises `BadRequest` unless it is new or empty."""
+    makes = "a directory with the config, the weights (safetensors) and evaluation.json"
+    check_names_directory(export, makes, "export")
     place = Path(export)
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
         raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", "export")
@@ -216,7 +223,11 @@ def _evaluate_point(one: Individual, how: EvaluationPlan, about: dict[str, Any],
     print(f"{request.run}: individual {one.id}")
     for name, number in objectives.items():
         print(f"  {name:28} {number:10.4g}")
-    print(json.dumps({**about, **objectives, "genes": how.space.values(one.genes)}))
+    genes = how.space.values(one.genes)
+    for name, number in genes.items():
+        print(f"  {name:28} {format_value(number)}")
+    if request.json:
+        print(json.dumps({**about, **objectives, "genes": genes}))
 
 
 def _device(experiment: Experiment, asked: str | None) -> torch.device:

@@ -36,6 +36,7 @@ from evorl.cli import config
 from evorl.jobs import wandb_upload
 from evorl.util import files
 from evorl.util.errors import BadRequest, nearest, one_edit
+from evorl.util.names import check_names_directory
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]   (--help tells more)"
 MARK = "report.json"
@@ -226,6 +227,7 @@ def _matching_directories(word: str) -> list[Path]:
 
 def _check_output(out: Path) -> Path:
     """Raise `BadRequest` unless ``out`` is new, empty or an older report."""
+    check_names_directory(str(out), "a directory with index.html, pictures and tables", "out")
     if os.path.lexists(out) and not _is_report(out) and not (out.is_dir() and not any(out.iterdir())):
         raise BadRequest(f"{out} exists and is no report of ours; choose another directory", key="out")
     above = next(parent for parent in [out.absolute(), *out.absolute().parents] if parent.exists())

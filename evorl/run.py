@@ -111,7 +111,31 @@ def _single(composed: DictConfig) -> None:
     print(f"evorl {__version__}: {choices}{world} seed={plain['seed']}", flush=True)  # the checks import torch: seconds
     words, places = config.task_words(composed), config.hydra_words(composed)
     data, experiment = job.checked_experiment(plain, words)
-    job.start_run(composed, words, data, experiment, lambda: job.new_directory(hydra.run.dir, "hydra.run.dir", places))
+    _begin(composed, words, data, experiment, places)
+
+
+def _begin(
+    composed: DictConfig, words: Sequence[str], data: dict[str, Any], experiment: Experiment, places: Sequence[str]
+) -> None:
+    """Carry out a new run and print the commands that follow it. ``places``: Hydra's own words."""
+    made: list[Path] = []
+
+    def choose() -> Path:
+        made.append(job.new_directory(composed.hydra.run.dir, "hydra.run.dir", places))
+        return made[0]
+
+    job.start_run(composed, words, data, experiment, choose)
+    _print_next(made[0], experiment, words)
+
+
+def _print_next(directory: Path, experiment: Experiment, words: Sequence[str]) -> None:
+    """Print the commands for a run that has ended. ``words`` are those of the command line."""
+    from evorl.mdp.problem import Problem
+
+    film = [] if isinstance(experiment.mdp, Problem) else ["video=true"]  # a problem has no policy
+    trust = [f"trust=[{','.join(trusted)}]"] if (trusted := config.trusted_packages(words, {})) else []
+    print(f"next: {command.line('evaluate', f'run={directory}', *film, *trust)}")
+    print(f"      {command.line('report', str(directory))}", flush=True)
 
 
 # ------------------------------------------------------------------ an existing run
@@ -143,6 +167,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
             job.write_choices(directory, choices)
 
     job.resume_run(directory, now, experiment, amend, json.loads(_genes(past)))
+    _print_next(directory, experiment, args.overrides)
 
 
 def _refuse_less(directory: Path, budget: int | None, before: int | None) -> None:
@@ -207,8 +232,7 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     HydraConfig.instance().set_config(composed)
     print(f"evorl {__version__}: replay {directory}", flush=True)
     now["replay"] = str(directory.absolute())
-    place = composed.hydra.run.dir
-    job.start_run(composed, others, now, experiment, lambda: job.new_directory(place, "hydra.run.dir", places))
+    _begin(composed, others, now, experiment, places)
 
 
 def _end(directory: Path) -> int:

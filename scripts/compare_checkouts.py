@@ -211,6 +211,8 @@ def carry_out(commands: tuple[str, ...], checkout: Path, folder: Path) -> None:
 def carry_out_one(command: str, checkout: Path, folder: Path) -> None:
     """Run a command; what an evaluation and --cfg print goes into files, to be compared."""
     command_name, *words = shlex.split(command)
+    if command_name == "evaluate" and "json: bool" in (checkout / "evorl" / "evaluate.py").read_text():
+        words.append("json=true")  # what older versions print without being asked
     done = subprocess.run(
         [sys.executable, "-m", f"evorl.{command_name}", *words],
         cwd=folder, env=environment(checkout), stdin=subprocess.DEVNULL, capture_output=True, text=True,

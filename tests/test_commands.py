@@ -7,6 +7,7 @@ import os
 import re
 import runpy
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -215,6 +216,32 @@ def test_the_words_that_go_on_raise_the_limits_that_were_met(
     assert on.returncode == 0, on.stderr
     assert json.loads((tmp_path / "run" / "result.json").read_text())["steps"] > first["steps"]
     assert json.loads((tmp_path / "run" / f"result.{first['steps']}.json").read_text()) == first
+
+
+def test_a_finished_run_prints_its_next_commands(tmp_path: Path) -> None:
+    """For a run that begins and for one that goes on."""
+    film, tables = next_commands(evorl(*TINY, "hydra.run.dir=my run", cwd=tmp_path).stdout)
+    assert film == ["python", "-m", "evorl.evaluate", "run=my run", "video=true"]
+    assert tables == ["python", "-m", "evorl.report", "my run"]
+    assert next_commands(evorl("resume=my run", "budget.steps=600", cwd=tmp_path).stdout) == [film, tables]
+
+
+def test_the_next_commands_of_a_problem_and_of_a_package_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import gymnasium.envs.classic_control as c\nclass Pole(c.CartPoleEnv):\n    pass\n", encoding="utf-8"
+    )
+    words = ("mdp=problem", "ec=random", "ec.population=4", "budget.steps=8", "record.tensorboard=false")
+    commands = next_commands(evorl(*words, "hydra.run.dir=run", cwd=tmp_path).stdout)
+    assert commands[0][2:] == ["evorl.evaluate", "run=run"]
+    words = (*TINY, "mdp=gymnasium", "mdp.id=mine:Pole", "mdp.time_limit=50", "trust=[mine]", "hydra.run.dir=own")
+    commands = next_commands(evorl(*words, cwd=tmp_path).stdout)
+    assert commands[0][2:] == ["evorl.evaluate", "run=own", "video=true", "trust=[mine]"]
+
+
+def next_commands(printed: str) -> list[list[str]]:
+    first, second = printed.splitlines()[-2:]
+    assert first.startswith("next: ") and second.startswith("      ")
+    return [shlex.split(line[6:]) for line in (first, second)]
 
 
 def test_results_of_as_many_steps_are_all_kept(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def evaluate(capsys: pytest.CaptureFixture[str]) -> Any:
 
     def report(*words: str) -> dict[str, Any]:
         capsys.readouterr()
-        assert main(list(words)) == 0, capsys.readouterr().err
+        assert main([*words, "json=true"]) == 0, capsys.readouterr().err
         found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
         return found
 
@@ -417,3 +417,25 @@ def test_an_exported_policy_starts_another_run(runs: Path, tmp_path: Path, evalu
     usual = list({word.partition("=")[0]: word for word in words}.values())
     assert go(*usual, f"init={tmp_path / 'kept'}", f"hydra.run.dir={tmp_path / 'new'}") == 0
     assert evaluate(f"run={tmp_path / 'new'}")["return_mean"] == told["return_mean"]
+
+
+def test_the_numbers_are_printed_once_and_as_json_when_asked(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main([f"run={runs / 'cartpole'}", "episodes=1"]) == 0
+    plain = capsys.readouterr().out.splitlines()
+    assert main([f"run={runs / 'cartpole'}", "episodes=1", "json=true"]) == 0
+    *table, last = capsys.readouterr().out.splitlines()
+    assert table == plain and not any("{" in line for line in plain)
+    names = [name for name, value in json.loads(last).items() if isinstance(value, float)]
+    assert [line.split()[0] for line in plain if line.startswith("  ")] == names
+
+
+@pytest.mark.parametrize("name", ["x.onnx", "policies/x.pt", "X.ZIP"])
+def test_export_makes_no_directory_with_the_name_of_a_file(
+    name: str, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([f"run={runs / 'cartpole'}", f"export={name}"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"evorl: export: {Path(name).name} looks like a file, and this makes a directory with ")
+    assert err.endswith(f": export={Path(name).with_suffix('')}\n") and not [*tmp_path.iterdir()]

@@ -109,7 +109,8 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
     if not isinstance(ec, SharedCriticEvolution):
         return
     if isinstance(ec, SteadyStateEvolution) and experiment.cluster.in_process and ec.slots != 1:
-        yield f"one process plays one individual at a time: with ec.slots={ec.slots} they are only older than with 1"
+        older = f"with ec.slots={ec.slots} it is only older"
+        yield f"use ec.slots=1: one process plays one individual at a time, and {older}"
     given = {one.key_or_group for one in parse(words)}
     if unused := [name for key in UNUSED if (name := f"rl.{key}") in given]:
         yield f"no effect on a search with a shared critic: {', '.join(unused)}"

@@ -16,7 +16,7 @@ from evorl.reproduction.parts import ROOT
 
 def judge(run: Path, words: Sequence[str], film: bool) -> tuple[dict[str, Any], Path | None]:
     """What ``evorl.evaluate`` prints of a run, and the film of one episode if asked for."""
-    asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"video={str(film).lower()}"]
+    asked = [sys.executable, "-m", "evorl.evaluate", f"run={run}", *words, f"video={str(film).lower()}", "json=true"]
     lines = subprocess.run(
         asked, cwd=ROOT, check=True, stdout=subprocess.PIPE, encoding="utf-8", preexec_fn=with_parent()
     ).stdout.splitlines()

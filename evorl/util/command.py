@@ -17,7 +17,12 @@ NEEDED = (
 
 def run(*words: str) -> str:
     """``evorl.run`` with these words, in the Python that runs now."""
-    return shlex.join([python(), "-m", "evorl.run", *words])
+    return line("run", *words)
+
+
+def line(name: str, *words: str) -> str:
+    """The command ``evorl.NAME`` with these words, in the Python that runs now."""
+    return shlex.join([python(), "-m", f"evorl.{name}", *words])
 
 
 def install(extra: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from evorl.util.errors import BadRequest
 
@@ -18,6 +19,21 @@ def check_name(name: str, key: str = "") -> None:
     if (shown := readable(name)) != name:
         encoding = sys.getfilesystemencoding().upper()
         raise BadRequest(f"'{shown}' is not {encoding}, and records cannot hold it; rename it", key)
+
+
+FILES = {
+    *("bin", "ckpt", "h5", "jit", "keras", "npy", "npz", "onnx", "pb", "pickle", "pkl", "pt", "pt2", "pth"),
+    *("safetensors", "tflite", "torchscript", "gz", "tar", "zip", "csv", "json", "jsonl", "parquet", "yaml", "yml"),
+    *("gif", "html", "md", "mp4", "pdf", "png", "py", "svg", "tex", "txt"),
+}
+"""Suffixes that name a file and no directory."""
+
+
+def check_names_directory(name: str, makes: str, key: str) -> None:
+    """Raise `BadRequest` at ``key`` for a name that looks like a file's; ``makes`` says what the directory holds."""
+    path = Path(name)
+    if path.suffix.lower().lstrip(".") in FILES and not path.is_dir():
+        raise BadRequest(f"{path.name} looks like a file, and this makes {makes}: {key}={path.with_suffix('')}", key)
 
 
 def check_directory() -> None:

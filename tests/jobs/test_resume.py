@@ -449,7 +449,7 @@ def test_stopped_at_its_very_end_it_is_evaluated_and_saved_again(
     assert state["judged"]["step"] == state["run"]["best"][1] == state["run"]["steps"] == result["steps"]
     for which in ("latest", "best"):
         capsys.readouterr()
-        assert evaluate.main([f"run={run}", f"checkpoint={which}"]) == 0
+        assert evaluate.main([f"run={run}", f"checkpoint={which}", "json=true"]) == 0
         again = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert (
             again == {"run": "run", "step": result["steps"], "seed": 0, "fitness": result["fitness"]} | result["eval"]

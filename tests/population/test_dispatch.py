@@ -280,7 +280,7 @@ def test_who_went_by_a_seed_can_be_evaluated_while_its_generation_is_under_way(
     capsys.readouterr()
 
     def evaluated(name: str, word: str) -> dict[str, Any]:
-        assert main([f"run={tmp_path / name}", word, "episodes=2"]) == 0
+        assert main([f"run={tmp_path / name}", word, "episodes=2", "json=true"]) == 0
         return {**json.loads(capsys.readouterr().out.splitlines()[-1]), "run": ""}
 
     for number in told[::3]:

@@ -619,7 +619,7 @@ def test_evaluate_plays_the_best_individual_again(
     alone: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = alone("front")
-    evaluate.evaluate(config.parse_request(evaluate.Request, [f"run={run}"]))
+    evaluate.evaluate(config.parse_request(evaluate.Request, [f"run={run}", "json=true"]))
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     recorded = json.loads((run / "result.json").read_bytes())["eval"]
     assert again["return_mean"] == recorded["return_mean"] and again["length_mean"] == recorded["length_mean"]

@@ -46,7 +46,7 @@ def journal(run: Path) -> list[dict[str, Any]]:
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     capsys.readouterr()
-    assert evaluate(list(words)) == 0, capsys.readouterr().err
+    assert evaluate([*words, "json=true"]) == 0, capsys.readouterr().err
     found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return found
 

@@ -97,7 +97,7 @@ def test_a_run_is_evaluated_without_its_gpu(tmp_path: Path, capsys: pytest.Captu
     made = run(tmp_path / "run", *RUNS["ppo"], "budget.steps=256")
     found = []
     for place in ("cuda", "cpu"):
-        assert evaluate.main([f"run={made}", f"device={place}", "episodes=2"]) == 0
+        assert evaluate.main([f"run={made}", f"device={place}", "episodes=2", "json=true"]) == 0
         found.append(json.loads(capsys.readouterr().out.splitlines()[-1]))
     assert found[0]["return_mean"] == pytest.approx(found[1]["return_mean"], rel=1e-2)
 

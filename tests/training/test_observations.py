@@ -124,7 +124,9 @@ def test_a_policy_is_its_weights_and_the_statistics_that_it_played_with(tmp_path
 @pytest.mark.parametrize("case", ["es-normal", "es-whiten"])
 def test_evaluate_judges_the_best_as_the_run_did(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert go(*QUICK, *CASES[case], "cluster=processes", "cluster.workers=1", f"hydra.run.dir={tmp_path / 'run'}") == 0
-    evaluate.evaluate(config.parse_request(evaluate.Request, [f"run={tmp_path / 'run'}", "individual=best"]))
+    evaluate.evaluate(
+        config.parse_request(evaluate.Request, [f"run={tmp_path / 'run'}", "individual=best", "json=true"])
+    )
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     recorded = json.loads((tmp_path / "run" / "result.json").read_bytes())["eval"]
     assert again["return_mean"] == recorded["return_mean"] and again["length_mean"] == recorded["length_mean"]

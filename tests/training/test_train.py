@@ -583,7 +583,7 @@ def test_steps_rise_within_a_prefix_and_numbers_are_finite(tmp_path: Path) -> No
 
 
 LATE = "gradient steps begin after 50 steps (rl.warm_up), when the budget of 50 is spent"
-STALE = "one process plays one individual at a time: with ec.slots=5 they are only older than with 1"
+STALE = "use ec.slots=1: one process plays one individual at a time, and with ec.slots=5 it is only older"
 FEW = "the first generation may end after 100 steps, beyond the budget of 50"
 IDLE = "no effect on a search with a shared critic: rl.slots, rl.delay"
 RANDOM_FIRST = "the first generation may end after 60 steps, beyond the budget of 50"
