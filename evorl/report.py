@@ -37,6 +37,7 @@ from evorl.jobs import wandb_upload
 from evorl.util import files
 from evorl.util.errors import BadRequest, nearest, one_edit
 from evorl.util.names import check_names_directory
+from evorl.util.text import printable, say
 
 USAGE = "usage: python -m evorl.report RUN_DIR_OR_GLOB... [out=DIR] [by=KEY] [KEY=VALUE...]   (--help tells more)"
 MARK = "report.json"
@@ -60,6 +61,8 @@ class Request:
     """The fitness that counts as 1, or as [ZERO,ONE]; by world as {pong:20,pendulum:[-1400,-150]}."""
     csv: bool = False
     """All numbers in long form: metrics.csv, results.csv, config.csv, individuals.csv, jobs.csv, statistics.csv."""
+    csv_raw: bool = False
+    """CSV text as it is. Else text that a spreadsheet takes for a formula (= + - @) begins with an apostrophe."""
     parquet: bool = False
     """The same as parquet, and the tables of the page; needs the extra parquet."""
     latex: bool = False
@@ -92,7 +95,7 @@ def report(words: Sequence[str]) -> None:
     content: Mapping[str, bytes] = {}
     if named:
         runs, content = write_report(named, _choices(request), out)
-        print(out / "index.html")
+        say(out / "index.html")
     else:
         _write(out, {})
     if asked is not None:
@@ -130,7 +133,7 @@ def write_report(named: Sequence[str], choices: Choices, out: Path) -> tuple[Seq
 
     found = read(named)
     for note in found.notes:
-        print(f"evorl: {note}", file=sys.stderr)
+        say(f"evorl: {printable(note)}", sys.stderr)
     check_choices(choices, found.runs)
     print_tables(found.runs, found.pending, choices.by)
     sys.stdout.flush()
@@ -191,7 +194,7 @@ def read(named: Sequence[str]) -> Found:
 
 
 def _check_live(words: Sequence[str]) -> None:
-    for name in ("out", "csv", "parquet", "latex", "wandb"):
+    for name in ("out", "csv", "csv_raw", "parquet", "latex", "wandb"):
         if any(word.startswith(f"{name}=") for word in words):
             raise BadRequest("is for files, and live=true writes none; give one of the two", key=name)
 
@@ -199,7 +202,8 @@ def _check_live(words: Sequence[str]) -> None:
 def _choices(request: Request) -> Choices:
     by = (request.by,) if isinstance(request.by, str) else request.by
     return Choices(
-        by=by, target=request.target, csv=request.csv, parquet=request.parquet, latex=request.latex
+        by=by, target=request.target, csv=request.csv, csv_raw=request.csv_raw, parquet=request.parquet,
+        latex=request.latex,
     )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ from evorl.jobs.sweep import sweep
 from evorl.util import command
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.files import replace
+from evorl.util.text import say
 
 if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
@@ -103,12 +104,12 @@ def _help(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: str) -
 
 def _single(composed: DictConfig) -> None:
     HydraConfig.instance().set_config(composed)
-    hydra, chosen = composed.hydra, composed.hydra.runtime.choices
+    chosen = composed.hydra.runtime.choices
     groups = ["mdp", "rl", "ec", "cluster", *([TUNED] if config.uses_tuned(composed) else [])]
     choices = " ".join(f"{group}={chosen[group]}" for group in groups)
     plain = config.resolved(composed)
     world = f" mdp.id={plain['mdp']['id']}" if chosen["mdp"] == "gymnasium" else ""  # one file, any world
-    print(f"evorl {__version__}: {choices}{world} seed={plain['seed']}", flush=True)  # the checks import torch: seconds
+    say(f"evorl {__version__}: {choices}{world} seed={plain['seed']}")  # the checks import torch: seconds
     words, places = config.task_words(composed), config.hydra_words(composed)
     data, experiment = job.checked_experiment(plain, words)
     _begin(composed, words, data, experiment, places)
@@ -147,7 +148,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     job.check_resumable(directory)
     past = config.read_run_config(directory, "resume")
     now, choices = _amended_config(past, directory, args, "resume goes on with", genes=True)
-    print(f"evorl {__version__}: resume {directory}", flush=True)
+    say(f"evorl {__version__}: resume {directory}")
     experiment = config.experiment(now, config.trusted_packages(args.overrides, {}))
     result = directory / "result.json"
     if result.exists() and now["budget"] == past["budget"]:
@@ -191,7 +192,7 @@ def _finished(directory: Path, result: dict[str, Any], experiment: Experiment) -
 
     print_summary(result, directory)
     again = command.run(f"resume={directory}", *_larger_limits(result, experiment))
-    print(f"finished; a larger budget goes on: {again}")
+    say(f"finished; a larger budget goes on: {again}")
 
 
 def _larger_limits(result: dict[str, Any], experiment: Experiment) -> list[str]:
@@ -230,7 +231,7 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     files = [f"{group}={format_value(choices[group])}" for group in GROUPS]
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
-    print(f"evorl {__version__}: replay {directory}", flush=True)
+    say(f"evorl {__version__}: replay {directory}")
     now["replay"] = str(directory.absolute())
     _begin(composed, others, now, experiment, places)
 

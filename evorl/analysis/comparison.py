@@ -26,7 +26,8 @@ from evorl.analysis.groups import format_value
 from evorl.analysis.notes import count
 from evorl.analysis.scores import Scores, title
 from evorl.analysis.statistics import Floats
-from evorl.analysis.tables import Row, format_number
+from evorl.analysis.tables import Row
+from evorl.util.numbers import format_number
 
 LEVEL = 0.05
 MOST_NAMES = 3

@@ -17,6 +17,7 @@ from evorl.analysis.groups import Group
 from evorl.analysis.panels import Curve, Panel, make_panel
 from evorl.analysis.runs import Series
 from evorl.analysis.statistics import Floats
+from evorl.util.text import printable
 
 VALUES, MOST_POINTS, LEAST_POINTS = 320_000, 400, 12
 """Values of runs in a page, and the most and the least of a curve: more curves have fewer points each, so that a page
@@ -73,12 +74,12 @@ def curves_json(
             axis: [_mean(curve, points.mean) for curve in shown.curves]
             for axis, shown in (("steps", panel), ("seconds", by_time))
         }
-        charts.append({"metric": metric, "runs": runs, "means": means})
+        charts.append({"metric": printable(metric), "runs": runs, "means": means})
     return msgspec.json.encode(
         {
             "groups": [{"label": group.label, "n": len(group.runs)} for group in groups],
             "runs": [
-                {"name": names[run.directory], "group": rank, "seed": run.seed}
+                {"name": names[run.directory], "group": rank, "seed": _seed(run.seed)}
                 for rank, group in enumerate(groups)
                 for run in group.runs
             ],
@@ -86,6 +87,10 @@ def curves_json(
             "charts": charts,
         }
     )
+
+
+def _seed(seed: Any) -> int | str | None:
+    return seed if isinstance(seed, int) or seed is None else printable(seed)
 
 
 def _axis(

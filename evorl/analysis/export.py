@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
 
+from evorl.analysis import csv_files
 from evorl.analysis.comparison import VERDICT, Comparison
 from evorl.analysis.jobs import read_job_log
 from evorl.analysis.population import read_population_log
@@ -53,13 +53,9 @@ def by_column(rows: Iterable[Row]) -> Columns:
     return {key: _alike(column) for key, column in columns.items()}
 
 
-def to_csv(columns: Columns) -> bytes:
-    """Format a table as CSV with all digits; None is an empty cell."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
-    return text.getvalue().encode()
+def to_csv(columns: Columns, *, raw: bool = False) -> bytes:
+    """Format a table as CSV (`evorl.analysis.csv_files`)."""
+    return csv_files.to_csv(list(columns), zip(*columns.values(), strict=True), raw=raw)
 
 
 def to_parquet(columns: Columns) -> bytes:

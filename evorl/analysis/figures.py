@@ -13,6 +13,7 @@ import numpy as np
 
 from evorl.analysis.panels import Curve, Panel
 from evorl.analysis.statistics import Band, Floats, half_width
+from evorl.util.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -148,7 +149,7 @@ def _add_subtitle(figure: Figure, box: BboxBase, subtitle: str) -> tuple[Text, B
     """Write a line of text above a figure that fills ``box`` (inches); return the text and the enlarged box."""
     from matplotlib.transforms import Bbox
 
-    lines = textwrap.wrap(subtitle, max(30, int(14 * box.width)))
+    lines = textwrap.wrap(printable(subtitle), max(30, int(14 * box.width)))
     width, height = figure.get_size_inches()  # savefig moves figure coordinates into the box, but not inches
     place = ((box.x0 + 0.08) / width, box.y1 / height)
     text = figure.text(*place, "\n".join(lines), va="bottom", fontsize=8.5, color=MUTED)
@@ -157,7 +158,12 @@ def _add_subtitle(figure: Figure, box: BboxBase, subtitle: str) -> tuple[Text, B
 
 
 def settle(figure: Figure) -> None:
-    """Compute the layout once and fix it. Otherwise each drawing would repeat it, which takes longer than drawing."""
+    """Make the text printable, compute the layout once and fix it: each drawing would repeat it, which is slow."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        text.set_text(printable(text.get_text(), lines=True))
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         figure.set_layout_engine(None)

@@ -36,6 +36,8 @@ class Choices:
     target: Targets = None
     """Scores that count as 0 and 1."""
     csv: bool = False
+    csv_raw: bool = False
+    """Text of CSV as it is, also where a spreadsheet would take it for a formula."""
     parquet: bool = False
     latex: bool = False
 

@@ -16,6 +16,7 @@ from evorl.analysis.figures import COLOURS, INK, MUTED, readable_axis
 from evorl.analysis.population import PopulationLog
 from evorl.analysis.statistics import Floats
 from evorl.analysis.sweep_figure import SHADES
+from evorl.util.numbers import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,8 +117,8 @@ def _parallel(log: PopulationLog) -> Figure:
     axes.add_collection(shown)
     axes.set_xticks(range(f.shape[1]), log.names)
     for k, (least, most) in enumerate(zip(low, low + span, strict=True)):
-        axes.text(k, -0.02, f"{least:.3g}", ha="center", va="top", fontsize=8.5, color=MUTED)
-        axes.text(k, 1.02, f"{most:.3g}", ha="center", va="bottom", fontsize=8.5, color=MUTED)
+        axes.text(k, -0.02, format_number(least), ha="center", va="top", fontsize=8.5, color=MUTED)
+        axes.text(k, 1.02, format_number(most), ha="center", va="bottom", fontsize=8.5, color=MUTED)
     axes.set(xlim=(-0.3, f.shape[1] - 0.7), ylim=(-0.1, 1.1), yticks=[])
     axes.set_title(f"Pareto front: {len(f)} individuals, coloured by {log.names[0]}")
     axes.grid(axis="x")

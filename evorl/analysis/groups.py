@@ -11,6 +11,7 @@ from typing import Any
 from evorl.analysis.runs import RunRecord, flatten, is_number
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.schedule import Anneal
+from evorl.util.text import printable
 
 IGNORED = ("seed", "resume", "replay")
 """Keys that identify a repetition or a path, not an experiment."""
@@ -42,7 +43,7 @@ class Group:
         kept = next(n for n in range(len(pairs), -1, -1) if n <= 1 or len(", ".join(pairs[:n])) <= MAX_LABEL)
         text = ", ".join(pairs[:kept]) or "all runs"
         text += ", …" if kept < len(pairs) else ""
-        return (text if len(text) <= MAX_LABEL + 3 else f"{text[:MAX_LABEL]}…") + self.mark
+        return printable((text if len(text) <= MAX_LABEL + 3 else f"{text[:MAX_LABEL]}…") + self.mark)
 
 
 def format_value(value: Any) -> str:
@@ -56,7 +57,7 @@ def format_value(value: Any) -> str:
         return short if float(short) == value else repr(value)  # no two values have one name
     if isinstance(value, list | tuple):
         return f"[{','.join(format_value(item) for item in value)}]"
-    return str(value)
+    return printable(value)
 
 
 def _short(value: Any) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
+from html import escape as html_escape
 from pathlib import Path
 
 from evorl.analysis.figures import COLOURS, INK, MUTED, PAPER, RULE, dash_sign
 from evorl.analysis.tables import numeric_columns
 from evorl.record.layout import SECTIONS
+from evorl.util.text import printable
 
 HEADINGS = tuple(SECTIONS)
 """Sections of metrics, in the order of the page and of ``metrics.png``."""
@@ -86,6 +87,11 @@ class Page:
     folded: Mapping[str, Table] = field(default_factory=dict)
     """Collapsed tables, by title."""
     notes: Sequence[str] = ()
+
+
+def escape(text: str) -> str:
+    """Text of any origin as text of the page, or as an attribute's value."""
+    return html_escape(printable(text))
 
 
 def to_html(page: Page, *, live: bool = False) -> str:

@@ -18,8 +18,9 @@ import scipy
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import is_number
 from evorl.analysis.sweeps import seeks_lowest
-from evorl.analysis.tables import Row, format_number, summary_metrics
+from evorl.analysis.tables import Row, summary_metrics
 from evorl.util import command
+from evorl.util.numbers import format_number
 
 LEAST_RUNS = 8
 TREES = 64

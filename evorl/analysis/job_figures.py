@@ -12,6 +12,7 @@ from evorl.analysis.fronts import STEPS
 from evorl.analysis.jobs import ACTIVITIES, CRITIC, EVOLVED, MEAN, RANDOM, TRAIN, TRAINED, JobLog
 from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.statistics import Floats
+from evorl.util.numbers import format_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,11 +102,13 @@ def _timeline_figure(log: JobLog) -> Figure:
     if panels == 2:
         edges = log.bins(MAX_BINS)
         _draw_shares_of_bins(grid[0], log, edges, unit)
-        grid[0].set_title(f"The whole run, share of each {_number(edges[1] - edges[0])} s")
+        grid[0].set_title(f"The whole run, share of each {format_number(edges[1] - edges[0])} s")
         _time_axis(grid[0], log.span, unit, name)
     _draw_every_job(grid[-1], log, window, own[0])
     low, high = window
-    grid[-1].set_title("Every job" if panels == 1 else f"Every job from second {_number(low)} to {_number(high)}")
+    grid[-1].set_title(
+        "Every job" if panels == 1 else f"Every job from second {format_number(low)} to {format_number(high)}"
+    )
     _time_axis(grid[-1], window, *own)
     _legend(figure, log)
     return figure
@@ -246,7 +249,3 @@ def _time_axis(axes: Axes, span: tuple[float, float], unit: float, name: str) ->
     axes.set_xlim(span[0] / unit, max(span[1], span[0] + 1e-3) / unit)
     axes.set_xlabel(f"time since the run began ({name})")
     readable_axis(axes.xaxis, 8)
-
-
-def _number(seconds: float) -> str:
-    return f"{seconds:.3g}" if seconds < 1000 else f"{seconds:,.0f}"

@@ -20,6 +20,7 @@ from threading import Thread
 
 from evorl.analysis.runs import is_locked
 from evorl.util.errors import BadRequest
+from evorl.util.text import printable, say
 
 HOST = "127.0.0.1"
 EVERY_S = 2.0
@@ -89,8 +90,9 @@ class _Answer(BaseHTTPRequestHandler):
 
 def waiting(why: str) -> bytes:
     """A page that a browser loads again and again, until there is something to show."""
+    why = escape(printable(why))
     again = f'<meta http-equiv="refresh" content="{EVERY_S:g}">'
-    return f"<!doctype html><html lang=en><title>evorl</title>{again}<p>Waiting: {escape(why)}.</p></html>".encode()
+    return f"<!doctype html><html lang=en><title>evorl</title>{again}<p>Waiting: {why}.</p></html>".encode()
 
 
 @contextmanager
@@ -124,7 +126,7 @@ def follow(server: LiveServer, compose: Callable[[], bytes], state: Callable[[],
             server.show(compose())
         except (BadRequest, OSError) as error:
             if str(error) != told:
-                print(f"evorl: {error}", file=sys.stderr, flush=True)
+                say(f"evorl: {error}", sys.stderr)
             told = str(error)
         rest = max(EVERY_S, SHARE * (time.perf_counter() - began))
 

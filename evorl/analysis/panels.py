@@ -12,6 +12,7 @@ from evorl.analysis.groups import Group
 from evorl.analysis.runs import Series
 from evorl.analysis.statistics import Band, Floats, band, common_grid, smooth
 from evorl.record.metrics import METRICS
+from evorl.util.text import printable
 
 Points = tuple[Floats, Floats]
 
@@ -70,7 +71,7 @@ def make_panel(
 
 def _title(metric: str) -> str:
     unit = METRICS[metric].unit if metric in METRICS else "-"
-    return metric if unit == "-" or "," in unit else f"{metric} ({unit})"
+    return printable(metric if unit == "-" or "," in unit else f"{metric} ({unit})")
 
 
 def _points(series: Series, axis: Literal["steps", "seconds"], scale: float) -> Points:

@@ -34,6 +34,7 @@ from evorl.analysis.runs import RunRecord, flatten
 from evorl.analysis.sweep_figure import parallel_json, sweep_figure
 from evorl.analysis.sweeps import short_names
 from evorl.analysis.tables import Row, format_rows
+from evorl.util.text import printable
 
 CAPTION = (
     "Each thick line is the mean over the runs of a group, each smoothed by a moving mean over 1/40 of its length. "
@@ -110,7 +111,8 @@ def _section(
     tables = world_tables(part)
     if len(part.groups) == len(part.runs):
         del tables[GROUPS]  # it repeats the table of runs
-    tables[RUNS] = [dict(row) | {"run": names[Path(row["run"])]} for row in tables[RUNS]]
+    short = {printable(directory): name for directory, name in names.items()}
+    tables[RUNS] = [dict(row) | {"run": short[row["run"]]} for row in tables[RUNS]]
     return Section(
         title=title,
         legend=[(rank, f"{group.label} (n={len(group.runs)})") for rank, group in enumerate(part.groups)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from evorl.analysis import export
@@ -15,6 +14,7 @@ from evorl.analysis.latex import to_latex
 from evorl.analysis.notes import warnings
 from evorl.analysis.population import TABLE_ROWS, PopulationLog, individual_rows, sampled_rows
 from evorl.analysis.tables import Row, format_rows, group_rows, run_rows, to_csv, to_markdown
+from evorl.util.text import printable
 
 GROUPS = "Groups: means over runs"
 RUNS = "Runs"
@@ -56,11 +56,12 @@ def table_files(content: Content) -> dict[str, bytes]:
         "importance": [{"world": part.name} | row for part in parts if part.importance for row in part.importance.rows],
     }
     wide = {name: rows for name, rows in wide.items() if rows}
-    files = {f"{name}.csv": to_csv(rows).encode() for name, rows in wide.items()}
+    files = {f"{name}.csv": to_csv(rows, raw=choices.csv_raw) for name, rows in wide.items()}
     files["table.md"] = _markdown(content).encode()
     if choices.csv or choices.parquet:
         long = export.long_tables({part.name: part.runs for part in parts}, content.comparisons)
-        files |= {f"{name}.csv": export.to_csv(columns) for name, columns in long.items() if choices.csv}
+        if choices.csv:
+            files |= {f"{name}.csv": export.to_csv(columns, raw=choices.csv_raw) for name, columns in long.items()}
         every = {**{name: export.by_column(rows) for name, rows in wide.items()}, **long}
         files |= {f"{name}.parquet": export.to_parquet(columns) for name, columns in every.items() if choices.parquet}
     return files | (_latex(content) if choices.latex else {})
@@ -119,11 +120,12 @@ def _markdown(content: Content) -> str:
     chapters = {"All worlds": (joint_tables(content), comparison_words(content.joint))} if content.joint else {}
     for part in content.worlds:
         chapters[part.name] = (world_tables(part) | population_tables(part), world_words(part))
-    blocks = [*page_notes(content)]
+    blocks = [*map(printable, page_notes(content))]
     for name, (tables, words) in chapters.items():
-        blocks += [f"# {name}"]
+        blocks += [printable(f"# {name}")]
         for title, rows in tables.items():
-            blocks += [f"## {title}", *([words[title]] if title in words else []), to_markdown(rows).rstrip("\n")]
+            said = [words[title]] if title in words else []
+            blocks += [*map(printable, [f"## {title}", *said]), to_markdown(rows).rstrip("\n")]
     return "\n\n".join(blocks) + "\n"
 
 
@@ -139,4 +141,4 @@ def _latex(content: Content) -> dict[str, bytes]:
             files[part.stem + short[title]] = (f"{part.name}: {title}", rows)
         for number, (title, rows) in enumerate(population_tables(part).items()):
             files[f"{part.stem}population_{number}"] = (f"{part.name}: {title}", rows)
-    return {f"{name}.tex": to_latex(rows, re.sub(r"\s+", " ", title)).encode() for name, (title, rows) in files.items()}
+    return {f"{name}.tex": to_latex(rows, title).encode() for name, (title, rows) in files.items()}

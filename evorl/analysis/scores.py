@@ -14,9 +14,10 @@ import numpy as np
 from evorl.analysis.groups import Group, format_value, regroup
 from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.sweeps import seeks_lowest
-from evorl.analysis.tables import format_number, summary_metrics
+from evorl.analysis.tables import summary_metrics
 from evorl.mdp.atari.scores import RANDOM_AND_HUMAN
 from evorl.util.errors import BadRequest, nearest
+from evorl.util.numbers import format_number
 
 At = Literal["end", "steps", "seconds"]
 """The end of each run, or the most steps or seconds that all runs of a world have reached."""

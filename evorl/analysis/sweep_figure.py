@@ -15,7 +15,9 @@ from evorl.analysis.figures import INK, MUTED, PAPER, style
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import is_number
 from evorl.analysis.sweeps import seeks_lowest
-from evorl.analysis.tables import format_number, summary_metrics
+from evorl.analysis.tables import summary_metrics
+from evorl.util.numbers import format_number
+from evorl.util.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -157,7 +159,7 @@ def _cell(axes: Axes, column: int, row: int, tall: float, shade: str) -> None:
 
 
 def _short_number(value: float) -> str:
-    return format_number(float(f"{value:.3g}")).replace("-", "−")
+    return format_number(value).replace("-", "−")
 
 
 # ------------------------------------------------------------------ more keys
@@ -211,7 +213,7 @@ def parallel_json(shown: SweepFitness) -> bytes:
     """Return the parallel coordinates as JSON, for the page to draw."""
     scales = parallel_scales(shown)
     axes = [
-        {"name": scale.name, "ticks": [[text, round(place, 4)] for text, place in scale.ticks.items()]}
+        {"name": printable(scale.name), "ticks": [[text, round(place, 4)] for text, place in scale.ticks.items()]}
         for scale in scales
     ]
     lines = [
@@ -251,7 +253,9 @@ def _numeric_scale(places: dict[str, float]) -> tuple[dict[str, float], dict[str
     scale = np.log10 if logarithmic else np.asarray
     at = {name: float((scale(x) - scale(low)) / (scale(high) - scale(low))) for name, x in places.items()}
     marks = np.geomspace(low, high, 5) if logarithmic else np.linspace(low, high, 5)
-    return at, {f"{float(f'{mark:.2g}'):g}": part for mark, part in zip(marks, np.linspace(0, 1, 5), strict=True)}
+    return at, {
+        format_number(float(f"{mark:.2g}")): part for mark, part in zip(marks, np.linspace(0, 1, 5), strict=True)
+    }
 
 
 def _fitness_scale(shown: SweepFitness) -> Scale:

@@ -11,6 +11,7 @@ import evorl
 from evorl.analysis.runs import RunRecord, State, is_number, read_json
 from evorl.record import failure
 from evorl.util.files import write_json
+from evorl.util.text import printable
 
 INDEX_FILE = "sweep.json"
 """Index of a sweep: the overrides of each job, by its directory."""
@@ -142,6 +143,7 @@ def pending_by_world(pending_jobs: Sequence[PendingJob], names: Sequence[str]) -
 
 
 def short_names(runs: Sequence[RunRecord | PendingJob]) -> tuple[str, dict[Path, str]]:
-    """Return the common parent directory of all runs, and the path of each run below it."""
+    """Return the common parent directory of all runs, and the path of each run below it, as they are shown."""
     above = Path(os.path.commonpath([run.directory.absolute().parent for run in runs]))
-    return str(above), {run.directory: str(run.directory.absolute().relative_to(above)) for run in runs}
+    names = {run.directory: printable(run.directory.absolute().relative_to(above)) for run in runs}
+    return printable(above), names

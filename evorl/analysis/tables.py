@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections import Counter
@@ -12,10 +10,13 @@ from typing import Any, get_args
 
 import numpy as np
 
+from evorl.analysis import csv_files
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import RunRecord, State, is_number
 from evorl.analysis.statistics import half_width
 from evorl.analysis.sweeps import PendingJob
+from evorl.util.numbers import format_fixed, format_number
+from evorl.util.text import printable
 
 Row = dict[str, Any]
 """Column name -> value. All rows of a table have the same columns; None is an empty cell."""
@@ -84,16 +85,10 @@ def group_rows(groups: Sequence[Group]) -> list[Row]:
     ]
 
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """Format rows as CSV with all digits; a missing value is an empty cell.
-
-    Rows may differ in their columns, since several tables are concatenated.
-    """
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+def to_csv(rows: Sequence[Row], *, raw: bool = False) -> bytes:
+    """Format rows as CSV (`evorl.analysis.csv_files`); they may differ in their columns: several tables in one."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    return csv_files.to_csv(columns, ([row.get(key) for key in columns] for row in rows), raw=raw)
 
 
 def to_markdown(shown: Sequence[Mapping[str, str]]) -> str:
@@ -105,7 +100,7 @@ def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]], numbers:
     """The lines of a Markdown table; ``numbers``: columns beyond the first are set to the right."""
     rule = ["---", *["---:" if numbers else "---"] * (len(header) - 1)]
     lines = [[cell.replace("|", r"\|").replace("\n", " ") for cell in line] for line in (header, rule, *rows)]
-    return [f"| {' | '.join(line)} |" for line in lines]
+    return [printable(f"| {' | '.join(line)} |") for line in lines]
 
 
 def format_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
@@ -126,23 +121,12 @@ def numeric_columns(shown: Sequence[Mapping[str, str]]) -> set[str]:
     return {key for key in shown[0] if all(_NUMBER.fullmatch(row[key]) for row in shown)}
 
 
-def format_number(value: float) -> str:
-    """Format with four significant digits and thin spaces between thousands: ``0.02573``, ``13.4``, ``1 250 000``."""
-    text = f"{value:.4g}"
-    return _fixed(value, 0) if 1e4 <= abs(float(text)) < 1e15 else text
-
-
 def format_with_interval(value: float, wide: float) -> str:
     """Format a number and its uncertainty (two digits) with the same decimals: ``0.25 ± 0.11``, ``166 ± 200``."""
     if not 1e-5 < wide < 1e15:
         return f"{format_number(value)} ± {format_number(wide)}"
     digits = 1 - math.floor(math.log10(float(f"{wide:.1e}")))  # after rounding: 0.0999 has the decimals of 0.10
-    return f"{_fixed(value, max(digits, 0))} ± {_fixed(round(wide, digits), max(digits, 0))}"
-
-
-def _fixed(value: float, decimals: int) -> str:
-    text = f"{value:,.{decimals}f}"
-    return text.replace(",", "\u2009" if abs(value) >= 9999.5 else "")
+    return f"{format_fixed(value, max(digits, 0))} ± {format_fixed(round(wide, digits), max(digits, 0))}"
 
 
 def _is_for_terminal(column: str) -> bool:
@@ -194,7 +178,7 @@ def _heading(key: str, columns: Container[str], used: Container[str]) -> str:
 def _cell(row: Row, key: str) -> str:
     value = row[key]
     if not is_number(value):
-        return "" if value is None else str(value)
+        return "" if value is None else printable(value)
     behind = _std_column(key) if _is_std_of_mean(_std_column(key), row) else key + INTERVAL
     wide = row.get(behind)
     return format_number(value) if wide is None else format_with_interval(value, wide)

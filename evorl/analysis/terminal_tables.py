@@ -14,6 +14,7 @@ from evorl.analysis.runs import RunRecord
 from evorl.analysis.sweeps import PendingJob, pending_by_world, short_names
 from evorl.analysis.tables import group_rows, numeric_columns, run_rows, terminal_columns
 from evorl.record.terminal import interactive
+from evorl.util.text import printable
 
 MAX_ROWS = 40
 """Most rows of a table that are printed."""
@@ -37,11 +38,13 @@ def print_tables(
         left = len(every[0].values) - len(groups[0].values)
         if len(groups) < len(several):
             _print(f"{world}: groups", terminal_columns(group_rows(groups)), stream or sys.stdout)
-        rows = terminal_columns(run_rows(groups, jobs[world]))
-        _print(f"{world}: runs", [row | {"run": names[Path(row["run"])]} for row in rows], stream or sys.stdout, left)
+        rows = [row | {"run": names[Path(row["run"])]} for row in run_rows(groups, jobs[world])]
+        _print(f"{world}: runs", terminal_columns(rows), stream or sys.stdout, left)
 
 
 def _print(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO, keys_left: int = 0) -> None:
+    title = printable(title)
+    rows = [{printable(key): printable(cell) for key, cell in row.items()} for row in rows]
     shown, left = rows[:MAX_ROWS], len(rows) - MAX_ROWS
     if interactive(stream):
         _draw(title, shown, stream)

@@ -42,6 +42,7 @@ from evorl.cli.overrides import (
 from evorl.util import command
 from evorl.util.errors import BadRequest, Failure, reason
 from evorl.util.names import check_directory, check_name
+from evorl.util.text import say
 from evorl.util.typed import documented, typed
 
 if TYPE_CHECKING:
@@ -237,12 +238,12 @@ def exit_code(work: Callable[[], object]) -> int:
     try:
         work()
     except BadRequest as error:
-        print(f"evorl: {error}", file=sys.stderr)
+        say(f"evorl: {error}", sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except OmegaConfBaseException as error:  # an interpolation that refers to nothing
-        print(f"evorl: {BadRequest(first_line(error), str(error.full_key or ''))}", file=sys.stderr)
+        say(f"evorl: {BadRequest(first_line(error), str(error.full_key or ''))}", sys.stderr)
         return 2
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in command.NEEDED:
@@ -251,11 +252,17 @@ def exit_code(work: Callable[[], object]) -> int:
         from evorl.training.session import Interrupted
 
         if isinstance(error, Interrupted):
-            print(f"evorl: {error}", file=sys.stderr)
+            say(f"evorl: {error}", sys.stderr)
             return 128 + error.signal
-        print(f"evorl: {reason(error)}", file=sys.stderr)
-        if not isinstance(error, Failure):
-            traceback.print_exception(error)
+        trace = "" if isinstance(error, Failure) else "".join(traceback.format_exception(error))
+        say(
+            f"evorl: {reason(error)}\
+{trace}".rstrip(
+                "\
+"
+            ),
+            sys.stderr,
+        )
         return 1
     return 0
 

@@ -17,6 +17,7 @@ from evorl.cli.overrides import parse
 from evorl.record.provenance import POLICY_ONLY
 from evorl.util.errors import BadRequest
 from evorl.util.files import replace
+from evorl.util.text import say
 from evorl.util.typed import typed
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _started(directory: Path, data: dict[str, Any], experiment: Experiment, sour
         (directory / "provenance.json").unlink(missing_ok=True)  # of a process killed before it wrote its config
         with _attempt(directory, experiment, source):
             _write_config(directory, data)
-            print(directory, flush=True)
+            say(directory)
             yield directory, None
 
 

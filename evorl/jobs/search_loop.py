@@ -29,6 +29,8 @@ from evorl.ec.space import Value
 from evorl.jobs.search import KEY, PLACE, TOLD, Search, read_search
 from evorl.util.errors import BadRequest
 from evorl.util.files import replace, write_json
+from evorl.util.numbers import format_number
+from evorl.util.text import printable, say
 
 
 def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[Any]:
@@ -255,12 +257,12 @@ def print_outcome(search: Search, directory: Path) -> None:
     )
     if best is None:
         head = f"evorl: all of {len(rows)} jobs failed, and so the search ends; with {PLACE}={directory} they run again"
-        print("\n".join([head, *lines]), file=sys.stderr)
+        say("\n".join([head, *map(printable, lines)]), sys.stderr)
         raise SystemExit(1)
     if lines:
         head = f"evorl: {len(lines)} of {len(rows)} jobs failed, and have no fitness:"
-        print("\n".join([head, *lines]), file=sys.stderr)
+        say("\n".join([head, *map(printable, lines)]), sys.stderr)
     genes = " ".join(f"{name}={value}" for name, value in best["genes"].items())
     if len(search.evolution.objectives) == 1:
-        print(f"best: job {best['job']}, fitness {best['results']['fitness']:.4g}: {genes}")
-    print(f"{len(rows)} of {search.keys.jobs} jobs evaluated: python -m evorl.report {directory}")
+        say(f"best: job {best['job']}, fitness {format_number(best['results']['fitness'])}: {genes}")
+    say(f"{len(rows)} of {search.keys.jobs} jobs evaluated: python -m evorl.report {directory}")

@@ -33,6 +33,7 @@ from evorl.cli.overrides import FOLDERS, GROUPS, parse, quote
 from evorl.cluster.local import Local
 from evorl.jobs import job, launchers
 from evorl.util.errors import BadRequest, reason
+from evorl.util.text import printable, say
 
 KEY = "hydra.sweep.dir"
 SUBDIR = "hydra.sweep.subdir"
@@ -68,13 +69,13 @@ def task(composed: DictConfig) -> float:
     try:
         return _outcome(composed, directory)
     except Interrupted as stop:
-        print(f"evorl: {stop}", file=sys.stderr)
+        say(f"evorl: {stop}", sys.stderr)
         raise SystemExit(128 + stop.signal) from None  # after an Exception Hydra would start the next job
     except (RunLocked, OtherRun):
         raise
     except Exception as error:
         failure.write(directory, error)
-        print(f"evorl: {directory} failed: {reason(error)}", file=sys.stderr, flush=True)
+        say(f"evorl: {directory} failed: {reason(error)}", sys.stderr)
         return math.nan
 
 
@@ -91,10 +92,10 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
     data = _check_same_config(directory, data)
     result = read_json(directory / "result.json")
     if result is not None:
-        print(f"{directory} has finished", flush=True)
+        say(f"{directory} has finished")
         return math.nan if result["fitness"] is None else float(result["fitness"])
-    print(f"{directory} goes on", flush=True)
-    experiment = config.experiment(data, config.trusted_packages(hydra.overrides.task, data))
+    say(f"{directory} goes on")
+    experiment = config.experiment(data, config.trusted_packages(words, data))
     return job.resume_run(directory, data, experiment, lambda: None)
 
 
@@ -336,11 +337,11 @@ def _print_outcome(directory: Path, labels: Mapping[str, str]) -> None:
     reasons = {folder: sweeps.why_unfinished(directory / folder) for folder in labels}
     failed = {folder: why for folder, why in reasons.items() if why is not None}
     _show(directory, [directory / folder for folder in labels])
-    print(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")
+    say(f"{len(labels) - len(failed)} of {len(labels)} jobs have finished: python -m evorl.report {directory}")
     if failed:
-        lines = [f"  {folder} {labels[folder]}: {why}" for folder, why in failed.items()]
+        lines = [printable(f"  {folder} {labels[folder]}: {why}") for folder, why in failed.items()]
         again = f"evorl: {len(failed)} of {len(labels)} jobs failed; with {KEY}={directory} they run again"
-        print("\n".join([again, *lines]), file=sys.stderr)
+        say("\n".join([again, *lines]), sys.stderr)
         raise SystemExit(1)
 
 
@@ -355,6 +356,6 @@ def _show(directory: Path, jobs: Collection[Path]) -> None:
     except (BadRequest, OSError) as error:
         runs, left_out = [], [str(error)]
     for note in left_out:
-        print(f"evorl: {note}", file=sys.stderr)
+        say(f"evorl: {note}", sys.stderr)
     if runs:
         print_tables(runs, [one for one in pending_jobs([directory]) if one.directory in jobs])

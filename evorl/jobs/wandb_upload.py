@@ -13,6 +13,7 @@ from evorl.analysis.reproduced import read_result
 from evorl.analysis.runs import RunRecord
 from evorl.cli import config
 from evorl.util.errors import BadRequest
+from evorl.util.text import printable, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], 
     arrived, failed = 0, list[str]()
     made = document(runs, asked.results, content, out, asked.project)
     wandb_report.write(made, out)
-    print(out / wandb_report.FILE_NAME, flush=True)
+    say(out / wandb_report.FILE_NAME)
     try:
         _check_mode()
         for run in runs:
@@ -67,16 +68,16 @@ def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], 
     except NoServer as error:
         if not arrived and not failed:
             told = f"evorl: no W&B server ({error}); the same command sends the report once there is one"
-            print(told, file=sys.stderr)
+            say(told, sys.stderr)
             return
         failed.append(f"the server is out of reach ({error})")
     except NotSent as error:
         failed.append(str(error))
     else:
-        print(json.loads((out / wandb_report.FILE_NAME).read_bytes())["url"])
+        say(json.loads((out / wandb_report.FILE_NAME).read_bytes())["url"])
     if failed:
-        lines = "".join(f"\n  {reason}" for reason in failed)
-        print(f"evorl: W&B did not get everything; the same command goes on{lines}", file=sys.stderr)
+        lines = "".join(f"\n  {printable(reason)}" for reason in failed)
+        say(f"evorl: W&B did not get everything; the same command goes on{lines}", sys.stderr)
         raise SystemExit(1)
 
 

@@ -14,6 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from evorl.util.numbers import format_number
+from evorl.util.text import printable
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
@@ -27,31 +30,36 @@ TABLE_COLUMNS = 10
 _LIVE_PERIOD_S = 0.2
 _PLAIN_PERIOD_S = 5.0
 
-# Rows of the live table: label, metric and format of each number.
-_ROWS: dict[str, tuple[tuple[str, str, str], ...]] = {
+
+def _signed(value: float) -> str:
+    return format_number(value, signed=True)
+
+
+# Rows of the live table: label, metric and form of each number.
+_ROWS: dict[str, tuple[tuple[str, str, Callable[[float], str]], ...]] = {
     "episodes": (
-        ("return", "train/return", "{:+.2f}"),
-        ("length", "train/episode_length", "{:.0f}"),
-        ("finished", "train/episodes", "{:,.0f}"),
+        ("return", "train/return", _signed),
+        ("length", "train/episode_length", format_number),
+        ("finished", "train/episodes", format_number),
     ),
     "learning": (
-        ("policy", "loss/policy", "{:+.4f}"),
-        ("value", "loss/value", "{:.4g}"),
-        ("entropy", "policy/entropy", "{:.3f}"),
-        ("kl", "policy/kl", "{:.4f}"),
-        ("lr", "optimizer/lr", "{:.1e}"),
+        ("policy", "loss/policy", _signed),
+        ("value", "loss/value", format_number),
+        ("entropy", "policy/entropy", format_number),
+        ("kl", "policy/kl", format_number),
+        ("lr", "optimizer/lr", format_number),
     ),
     "evaluation": (
-        ("return", "eval/return_mean", "{:+.2f}"),
-        ("std", "eval/return_std", "{:.2f}"),
-        ("min", "eval/return_min", "{:+.2f}"),
-        ("max", "eval/return_max", "{:+.2f}"),
+        ("return", "eval/return_mean", _signed),
+        ("std", "eval/return_std", format_number),
+        ("min", "eval/return_min", _signed),
+        ("max", "eval/return_max", _signed),
     ),
     "population": (
-        ("generation", "population/generation", "{:.0f}"),
-        ("evaluations", "population/evaluations", "{:,.0f}"),
-        ("best", "population/best", "{:+.4g}"),
-        ("population mean", "population/mean", "{:+.4g}"),
+        ("generation", "population/generation", format_number),
+        ("evaluations", "population/evaluations", format_number),
+        ("best", "population/best", _signed),
+        ("population mean", "population/mean", _signed),
     ),
 }
 
@@ -131,6 +139,7 @@ class Terminal:
 
     def print_line(self, text: str) -> None:
         """Print a line, above the live table where there is one."""
+        text = printable(text, lines=True)
         with self._drawing:
             if self._live:
                 from rich.text import Text
@@ -172,6 +181,7 @@ class Terminal:
 
     def _table(self) -> RenderableType:
         from rich.console import Group
+        from rich.markup import escape
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -182,7 +192,7 @@ class Terminal:
             if numbers := self._numbers(title):
                 label = f"{title} at {count(self._evaluated or 0)}" if title == "evaluation" else title
                 body.add_row(
-                    f"[dim]{label}[/]", "   ".join(f"[dim]{name}[/] [bold]{text}[/]" for name, text in numbers)
+                    f"[dim]{label}[/]", "   ".join(f"[dim]{escape(name)}[/] [bold]{text}[/]" for name, text in numbers)
                 )
         if self._evaluating:
             body.add_row("[dim]evaluation[/]", self._evaluating)
@@ -201,11 +211,11 @@ class Terminal:
         shown = [(label, name, form) for label, name, form in _ROWS[title] if name in self._metrics]
         if title == "evaluation":
             shown += [
-                (name[5:-5], name, "{:.3g}")
+                (name[5:-5], name, format_number)
                 for name in self._metrics
                 if name.startswith("eval/") and name.endswith("_mean") and name not in _NOT_RESULTS
             ]
-        return [(label, form.format(self._metrics[name])) for label, name, form in shown]
+        return [(printable(label), form(self._metrics[name])) for label, name, form in shown]
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
@@ -234,7 +244,8 @@ def individuals_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for name in names:
         is_text = isinstance(rows[0][name], str)
-        table.add_column(name, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
+        header = escape(printable(name))
+        table.add_column(header, justify="left" if is_text else "right", no_wrap=True, overflow="ellipsis")
     for row in rows[:TABLE_ROWS]:
         table.add_row(*(escape(_short(row.get(name))) for name in names))
     return table
@@ -252,17 +263,18 @@ def print_summary(result: Mapping[str, Any], directory: Path, stream: TextIO | N
     stream = stream or sys.stdout
     lines, best, evaluated = list[tuple[str, str]](), result.get("best") or {}, result.get("eval", {})
     if "individual" in best:
-        lines.append(("best", f"{best['fitness']:.4g}, individual {best['individual']} as it evolved"))
+        lines.append(("best", f"{format_number(best['fitness'])}, individual {best['individual']} as it evolved"))
     elif result.get("fitness") is not None:
-        lines.append(("fitness", f"{result['fitness']:.4g}"))
+        lines.append(("fitness", format_number(result["fitness"])))
     lines += _result_lines(evaluated, () if "individual" in best and "return_mean" in evaluated else ("fitness_mean",))
     lines.append(("steps", f"{result['steps']:,} in {clock(result['seconds'])}"))
     lines.append(("kept in", str(directory)))
+    lines = [(printable(name), printable(value)) for name, value in lines]
     width = max(len(name) for name, _ in lines)
     console = _console(stream) if interactive(stream) else None
     for name, value in lines:
         if console:
-            console.print(f"[dim]{name:<{width}}[/]  ", end="")
+            console.print(f"{name:<{width}}  ", style="dim", markup=False, highlight=False, end="")
             console.print(value, style="bold", markup=False, highlight=False, soft_wrap=True)
         else:
             print(f"{name:<{width}}  {value}", file=stream, flush=True)
@@ -298,7 +310,7 @@ def clock(seconds: float) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return format_number(value) if isinstance(value, float) else printable(value)
 
 
 def interactive(stream: TextIO) -> bool:

@@ -13,13 +13,14 @@ import numpy as np
 from evorl.analysis.aggregates import Estimate
 from evorl.analysis.repeated import LEVEL, difference, scores_of
 from evorl.analysis.reproduced import Content
-from evorl.analysis.tables import format_number, markdown_rows
+from evorl.analysis.tables import markdown_rows
 from evorl.record import provenance
 from evorl.reproduction import pages, papers
 from evorl.reproduction.affected import affects
 from evorl.reproduction.parts import ROOT, Sweep, runs_of
 from evorl.reproduction.table import Curves, Table
 from evorl.util.errors import BadRequest
+from evorl.util.numbers import format_number
 
 SAME_BITS = "the same, bit for bit"
 HEADER = ("what", "runs", "verdict", "new - old at the end", "new - old in the mean")

@@ -6,6 +6,8 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from evorl.util.text import printable
+
 
 class BadRequest(ValueError):
     """The request cannot be met. A command prints the line, exits with code 2 and writes nothing.
@@ -22,7 +24,7 @@ class BadRequest(ValueError):
         return BadRequest(self.args[0], f"{prefix}.{self.key}" if self.key else prefix)
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.args[0]}" if self.key else str(self.args[0])
+        return printable(f"{self.key}: {self.args[0]}" if self.key else self.args[0])
 
 
 class Failure(RuntimeError):
@@ -30,15 +32,15 @@ class Failure(RuntimeError):
 
 
 def reason(error: BaseException) -> str:
-    """The true cause of an error in one line: ``RuntimeError: no such level``."""
+    """The true cause of an error in one printable line: ``RuntimeError: no such level``."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = str(error) if isinstance(error, BadRequest | Failure) else f"{type(error).__name__}: {error}"
     _, told, trace = text.rpartition("Traceback (most recent call last):\n")
     if told:  # an error in another process, of which only the text arrived
-        return next((line for line in trace.splitlines() if not line.startswith(" ")), text)
+        return printable(next((line for line in trace.splitlines() if not line.startswith(" ")), text))
     lines = text.strip().split("\n")
-    return lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+    return printable(lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}")
 
 
 def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, str]] = dict) -> str:

@@ -101,16 +101,16 @@ def test_on_a_terminal() -> None:
     assert "warning: disk [bold]full[/] at 300" in lines and "saved [1]" in lines
     last = len(lines) - 1 - next(i for i, line in enumerate(reversed(lines)) if "steps  " in line and "━" in line)
     assert re.search(r"━+.* 750 / 1k steps  75%  205k/s  0:0\d  0:0\d left", lines[last])
-    assert re.fullmatch(r"episodes +return \+99\.50   length 412", lines[last + 1])
+    assert re.fullmatch(r"episodes +return \+99\.5   length 412\.3", lines[last + 1])
     assert re.fullmatch(r"learning +policy -0\.0123   value 0\.431", lines[last + 2])
-    assert re.fullmatch(r"evaluation at 500 +return \+13\.90   std 2\.10   win 0\.97", lines[last + 3])
+    assert re.fullmatch(r"evaluation at 500 +return \+13\.9   std 2\.1   win 0\.97", lines[last + 3])
     assert any(re.fullmatch(r"fitness +15\.22", line) for line in lines[last:])
     assert "\x1b[1A" in raw and raw.count("\x1b[?25l") == raw.count("\x1b[?25h")  # redrawn in place; the cursor is back
 
 
 def test_a_narrow_terminal_wraps_and_loses_nothing() -> None:
     _, text = in_terminal(40)
-    assert all(word in text for word in ("+99.50", "0.431", "+13.90", "0.97"))
+    assert all(word in text for word in ("+99.5", "0.431", "+13.9", "0.97"))
     assert all(len(line.rstrip()) <= 40 for line in text.replace("\r\n", "\n").replace("\r", "\n").splitlines())
 
 
@@ -123,13 +123,13 @@ def test_in_a_pipe() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     lines = done.stdout.splitlines()
     assert "\x1b" not in done.stdout and done.stderr == ""
-    assert re.match(r"250 / 1k steps  25%  205k/s  0:0\d  0:0\d left  return \+14\.62  length 412  policy", lines[0])
+    assert re.match(r"250 / 1k steps  25%  205k/s  0:0\d  0:0\d left  return \+14\.62  length 412\.3  policy", lines[0])
     assert lines[1:3] == [
         "warning: disk [bold]full[/] at 300",
-        "evaluation at 500  return +13.90  std 2.10  win 0.97",
+        "evaluation at 500  return +13.9  std 2.1  win 0.97",
     ]
     assert lines[3] == "saved [1]"
-    assert lines[4].startswith("750 / 1k steps  75%") and "return +99.50" in lines[4]  # the last numbers are not lost
+    assert lines[4].startswith("750 / 1k steps  75%") and "return +99.5" in lines[4]  # the last numbers are not lost
     assert [line.split() for line in lines[5:]] == [
         ["fitness", "15.22"], ["return", "15.2"], ["episodes", "60"], ["steps", "27,500,000", "in", "2:14"],
         ["kept", "in", "runs/x"],

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from evorl.util.text import say
+
 PR_SET_PDEATHSIG = 1
 
 
@@ -32,7 +34,7 @@ def fork(work: Callable[[], None], keep: int) -> int:
         work()
         code = 0
     except BaseException:
-        traceback.print_exc()
+        say(traceback.format_exc().rstrip("\n"), sys.stderr)
     finally:
         _exit(code)
 

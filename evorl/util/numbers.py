@@ -1,0 +1,20 @@
+"""Numbers as they are shown: in tables, pictures and on a terminal."""
+
+from __future__ import annotations
+
+
+def format_number(value: float, *, signed: bool = False) -> str:
+    """Format with four significant digits and thin spaces between thousands: ``0.02573``, ``13.4``, ``1 250 000``.
+
+    ``signed``: with a plus where it is positive.
+    """
+    text = f"{value:+.4g}" if signed else f"{value:.4g}"
+    if not 1e4 <= abs(float(text)) < 1e15:
+        return text
+    return format_fixed(value, 0, signed=signed)
+
+
+def format_fixed(value: float, decimals: int, *, signed: bool = False) -> str:
+    """Format with so many decimals, and thin spaces between thousands from 10 000 on."""
+    text = f"{value:+,.{decimals}f}" if signed else f"{value:,.{decimals}f}"
+    return text.replace(",", "\u2009" if abs(value) >= 9999.5 else "")
