@@ -20,7 +20,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
     sys.exit(evorl(["evaluate", *sys.argv[1:]]))
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -31,15 +31,17 @@ from evorl.cli import config
 from evorl.cli.overrides import format_value
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.names import check_names_directory
+from evorl.util.numbers import format_number
+from evorl.util.text import printable, say
 from evorl.util.types import Count, Natural, Positive
 
 if TYPE_CHECKING:
     import torch
 
     from evorl.ec.core import IndependentEvolution, Individual
-    from evorl.mdp.core import Array
     from evorl.population.evaluation import EvaluationPlan
     from evorl.rl.core import Episode, Learner
+    from evorl.rl.films import Film
     from evorl.training.experiment import Experiment
 
 NEAR = 8
@@ -68,8 +70,8 @@ class Request:
     """Films of episodes, into the run directory: true is the first one; best, median, or both as [best,median]."""
     export: str | None = None
     """A new directory for the evaluated policy: a small run, which evaluate and init= take."""
-    fps: Positive = 30.0
-    """Pictures per second of the film."""
+    fps: Positive | None = None
+    """Environment steps that a film shows in a second; null: the game's own speed."""
     json: bool = False
     """Print the numbers once more at the end, unrounded, as a line of JSON."""
     trust: tuple[str, ...] = ()
@@ -112,7 +114,7 @@ def evaluate(request: Request) -> None:
         raise BadRequest(why, "individual")
     learner = _learner(experiment, policy, _device(experiment, request.device))
     from evorl.rl.evaluation import fitness, in_whole_games, judged, play_episodes, progress_shown
-    from evorl.rl.films import frames
+    from evorl.rl.films import film
 
     episodes = in_whole_games(experiment.mdp.evaluation_world(), request.episodes or experiment.eval.episodes)
     seed = experiment.seed if request.seed is None else request.seed
@@ -122,7 +124,7 @@ def evaluate(request: Request) -> None:
         still = play_episodes(learner, experiment.mdp, seed, *how_many, deterministic=True)
         drawn = play_episodes(learner, experiment.mdp, seed, *how_many, deterministic=False)
     films = [
-        _film(frames(learner, experiment.mdp, seed, number, *how_many), run_dir / "videos" / f"{name}{of}", request.fps)
+        _write(film(learner, experiment.mdp, seed, number, *how_many, request.fps), run_dir / "videos" / f"{name}{of}")
         for of, number in _filmed(request.video, still).items()
     ]
     metrics = judged(still, drawn)
@@ -131,13 +133,15 @@ def evaluate(request: Request) -> None:
         "fitness": fitness(metrics), **{name.removeprefix("eval/"): x for name, x in metrics.items()},
     }  # fmt: skip
     _print(report, path)
-    for film in films:
-        print(f"video: {film}")
+    for path, agent in films:
+        say(f"video: {path}")
+        if agent:
+            say(f"the agent in it is {agent}")
     if target is not None:
         from evorl.jobs.exported import export
 
         export(target, run_dir, policy, report)
-        print(f"exported: {target}")
+        say(f"exported: {target}")
     if request.json:
         print(json.dumps(report))
 
@@ -220,12 +224,12 @@ def _evaluate_point(one: Individual, how: EvaluationPlan, about: dict[str, Any],
         raise BadRequest("a problem has no policy to film", "video")
     answer = IndividualResult(*how.make(0).evaluate(pack([one])).each[0])
     objectives = dict(zip(how.objective_names, answer.objectives, strict=True))
-    print(f"{request.run}: individual {one.id}")
+    say(f"{request.run}: individual {one.id}")
     for name, number in objectives.items():
-        print(f"  {name:28} {number:10.4g}")
+        say(f"  {name:28} {format_number(number):>10}")
     genes = how.space.values(one.genes)
     for name, number in genes.items():
-        print(f"  {name:28} {format_value(number)}")
+        say(f"  {name:28} {format_value(number)}")
     if request.json:
         print(json.dumps({**about, **objectives, "genes": genes}))
 
@@ -249,10 +253,10 @@ def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.devic
 
 def _print(report: dict[str, Any], path: Path) -> None:
     who = f"individual {report['individual']}, " if "individual" in report else ""
-    print(f"{path}: {who}{report['episodes']} episode{'s' * (report['episodes'] != 1)} of seed {report['seed']}")
+    say(f"{path}: {who}{report['episodes']} episode{'s' * (report['episodes'] != 1)} of seed {report['seed']}")
     for name, number in report.items():
         if isinstance(number, float):
-            print(f"  {name:28} {number:10.3f}")
+            say(f"  {printable(name):28} {format_number(number):>10}")
 
 
 def _filmed(asked: bool | Which | tuple[Which, ...], episodes: Sequence[Episode]) -> dict[str, int]:
@@ -265,9 +269,11 @@ def _filmed(asked: bool | Which | tuple[Which, ...], episodes: Sequence[Episode]
     return {f"-{name}": number for name, number in chosen(which, episodes).items()}
 
 
-def _film(pictures: Iterator[Array], path: Path, fps: float) -> Path:
+def _write(film: Film, path: Path) -> tuple[Path, str]:
+    """Write a film; return its file and the agent's side."""
     from evorl.record.video import write_video
 
-    first = next(pictures)  # a world without pictures raises here, before anything is written
+    first = next(film.frames)  # a world without pictures raises here, before anything is written
     path.parent.mkdir(exist_ok=True)
-    return write_video(path, chain([first], pictures), fps)
+    caption = f"agent: {film.agent}" if film.agent else ""
+    return write_video(path, chain([first], film.frames), film.fps, caption), film.agent

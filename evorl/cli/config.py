@@ -255,14 +255,7 @@ def exit_code(work: Callable[[], object]) -> int:
             say(f"evorl: {error}", sys.stderr)
             return 128 + error.signal
         trace = "" if isinstance(error, Failure) else "".join(traceback.format_exception(error))
-        say(
-            f"evorl: {reason(error)}\
-{trace}".rstrip(
-                "\
-"
-            ),
-            sys.stderr,
-        )
+        say(f"evorl: {reason(error)}\n{trace}".rstrip("\n"), sys.stderr)
         return 1
     return 0
 

@@ -12,9 +12,8 @@ import hashlib
 import logging
 import traceback
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from evorl.mdp.core import (
     Controller,
     Decisions,
     EpisodeEndHook,
+    FrameHook,
     Spec,
     State,
     StateDict,
@@ -37,7 +37,7 @@ from evorl.mdp.core import (
 )
 from evorl.mdp.decision_arrays import read_state, write_final_state, write_state
 from evorl.mdp.delay import Delayed
-from evorl.mdp.event_loop import PausingLoop
+from evorl.mdp.event_loop import PausingLoop, run_all
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import NonNegative
@@ -105,7 +105,7 @@ class _SlotState:
     replay: list[Array] = field(default_factory=list)  # actions to replay, in reverse order
 
 
-class BattleArena(EpisodeEndHook, StepLimit):
+class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
     """Arena over the battles of an MDP.
 
     The learner decides for ``players(key)`` in the episode with that key, always P sides (side 0 alone by
@@ -169,6 +169,9 @@ class BattleArena(EpisodeEndHook, StepLimit):
     def render(self, slot: int = 0) -> Array | None:
         draw = getattr(self._games[slot // self.sides].battle, "render", None)
         return None if draw is None else draw()
+
+    def seconds(self, slot: int = 0) -> float | None:
+        return getattr(self._games[slot // self.sides].battle, "seconds", None)
 
     def state_dict(self) -> StateDict:
         states = list(enumerate(self._slot_states))
@@ -265,9 +268,12 @@ class BattleArena(EpisodeEndHook, StepLimit):
         for slot in game.slots:
             self._slot_states[slot].log.clear()
         key = self._key(game)
-        async with self._mdp.reset(*self._players(key), seed=key) as game.battle:
+        battle = self._mdp.reset(*self._players(key), seed=key)
+        if self.on_frame is not None and hasattr(battle, "on_frame"):
+            battle.on_frame = self.on_frame
+        async with battle as game.battle:
             pairs = zip(game.slots, game.battle.controllers, strict=True)
-            await _run_all([self._play_side(slot, controller) for slot, controller in pairs])
+            await run_all([self._play_side(slot, controller) for slot, controller in pairs])
             self._notify_episode_end()
 
     async def _play_side(self, slot: int, controller: Controller) -> None:
@@ -382,22 +388,6 @@ class BattleArena(EpisodeEndHook, StepLimit):
 
     def _key(self, game: _Game) -> int:
         return int(self._episodes(game.index, game.number))
-
-
-async def _run_all(sides: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run coroutines until all have returned or one raises; cancel the rest and raise its error."""
-    tasks = [asyncio.ensure_future(side) for side in sides]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in tasks:
-            if task.cancelled():
-                raise RuntimeError("the battle cancelled one of its sides")
-            if task.done():
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _name(mdp: MDP) -> str:

@@ -169,7 +169,11 @@ class Battle(Protocol):
 
 
 class MDP(Protocol):
-    """A factory of battles. A battle may also have ``render() -> uint8 [H, W, 3]``."""
+    """A factory of battles.
+
+    For films, a battle may also have ``render() -> uint8 [H, W, 3]``; ``on_frame``, None or a function that it calls
+    when it has something new to draw between two decisions; and ``seconds``, the time in the game since its start.
+    """
 
     @property
     def spec(self) -> Spec: ...
@@ -264,6 +268,17 @@ class StepLimit:
     """Episodes truncated by ``step_limit`` so far."""
 
 
+class FrameHook:
+    """Mixin of an arena whose games may be filmed between decisions, and may have a clock."""
+
+    on_frame: Callable[[], None] | None = None
+    """Called when `render` draws something new, without a decision. Set before the first `recv`."""
+
+    def seconds(self, slot: int = 0) -> float | None:
+        """Return the time in the slot's game since its start; None if it has no clock."""
+        return None
+
+
 class StoppableSlots(ABC):
     """Mixin of an arena that can stop stepping slots whose episodes are no longer needed."""
 
@@ -300,6 +315,20 @@ class World(ABC):
     def sides(self) -> int:
         """Sides of a game that the learner controls; this many slots share one game."""
         return 1
+
+    @property
+    def seconds_per_step(self) -> float | None:
+        """Time in the game that an environment step takes, with which films run; None if the game has no clock."""
+        return None
+
+    @property
+    def side_names(self) -> tuple[str, ...]:
+        """What a viewer of a film calls each side of the game: ``("left", "right")``; empty if that is not needed."""
+        return ()
+
+    def players(self, seed: int) -> tuple[int, ...]:
+        """Return the learner's sides in the episode with this key: always the same number; all sides by default."""
+        return tuple(range(self.sides))
 
     @property
     def longest_episode(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -50,6 +50,19 @@ class _Battle:
     def render(self) -> Array | None:
         draw = getattr(self._battle, "render", None)
         return None if draw is None else draw()
+
+    @property
+    def seconds(self) -> float | None:
+        return getattr(self._battle, "seconds", None)
+
+    @property
+    def on_frame(self) -> Callable[[], None] | None:
+        return getattr(self._battle, "on_frame", None)
+
+    @on_frame.setter
+    def on_frame(self, hook: Callable[[], None]) -> None:
+        if hasattr(self._battle, "on_frame"):
+            self._battle.on_frame = hook
 
     async def __aenter__(self) -> Self:
         await self._battle.__aenter__()

@@ -13,15 +13,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from evorl.util.text import printable
+
 Frame = NDArray[np.uint8]
 
+CAPTION_HEIGHT = 24
+CAPTION_COLOURS = ((20, 23, 26), (230, 232, 234))
+"""Of the strip below a film, and of its text."""
 MIN_SIDE = 480
 """Least pixels of the longer side of a frame; smaller frames are enlarged by a whole factor."""
 
 
-def write_video(path: Path, frames: Iterable[Frame], fps: float) -> Path:
+def write_video(path: Path, frames: Iterable[Frame], fps: float, caption: str = "") -> Path:
     """Write frames (uint8 `[H, W, 3]`, all of one size) at ``fps`` frames per second; return the path of the file.
 
+    ``caption``: a line of text below every frame.
     The file is an MP4 if imageio-ffmpeg is installed (extra ``video``), else a GIF; the suffix is set accordingly.
     The file is renamed into place once it is complete. Raises `ValueError` without frames, for a frame of another
     shape or type and for an invalid ``fps``, and `OSError` if the file cannot be written.
@@ -32,26 +38,40 @@ def write_video(path: Path, frames: Iterable[Frame], fps: float) -> Path:
     target = path.with_suffix(".mp4" if mp4 else ".gif")
     temporary = target.with_name(f".{target.stem}.partial{target.suffix}")
     try:
-        (_write_mp4 if mp4 else _write_gif)(temporary, _prepare(frames), fps)
+        (_write_mp4 if mp4 else _write_gif)(temporary, _prepare(frames, caption), fps)
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
     return target
 
 
-def _prepare(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Check frames, enlarge small ones and pad to the even sides that video codecs require."""
+def _prepare(frames: Iterable[Frame], caption: str) -> Iterator[Frame]:
+    """Check frames, enlarge small ones, add the caption and pad to the even sides that video codecs require."""
     shape: tuple[int, ...] | None = None
+    strip: Frame | None = None
     for frame in frames:
         shape = shape or frame.shape
         if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != shape:
             raise ValueError(f"a frame must be uint8 {[*shape[:2], 3]}, got {frame.dtype} {[*frame.shape]}")
         factor = -(-MIN_SIDE // max(frame.shape[:2]))
         large = frame.repeat(factor, axis=0).repeat(factor, axis=1)
+        if caption:
+            strip = _strip(caption, large.shape[1]) if strip is None else strip
+            large = np.concatenate([large, strip])
         height, width = large.shape[:2]
         yield np.pad(large, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
     if shape is None:
         raise ValueError("a video needs at least one frame")
+
+
+def _strip(caption: str, width: int) -> Frame:
+    """Draw a line of text, uint8 [H, width, 3], cut off where it is too long."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    strip = Image.new("RGB", (width, CAPTION_HEIGHT), CAPTION_COLOURS[0])
+    font = ImageFont.load_default(14)
+    ImageDraw.Draw(strip).text((8, CAPTION_HEIGHT // 2), printable(caption), CAPTION_COLOURS[1], font, "lm")
+    return np.array(strip)
 
 
 def _write_mp4(path: Path, frames: Iterator[Frame], fps: float) -> None:

@@ -20,7 +20,7 @@ from evorl.nets.policy import Net
 from evorl.rl import evaluation
 from evorl.rl.core import Learner
 from evorl.rl.evaluation import play_episodes, progress_shown
-from evorl.rl.films import frames
+from evorl.rl.films import film
 from evorl.rl.ppo import PPO
 from evorl.training.train import spec
 
@@ -100,7 +100,7 @@ def test_a_limit_of_the_world_comes_first(limit: int, endless: World, caplog: py
 
 
 def test_a_film_ends(endless: World) -> None:
-    assert len([*frames(learner_of(endless), endless, 0, 0, 1, 12)]) == 13
+    assert len([*film(learner_of(endless), endless, 0, 0, 1, 12).frames]) == 13
 
 
 @pytest.mark.parametrize("kind", RUNS)

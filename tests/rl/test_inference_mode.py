@@ -21,7 +21,7 @@ from evorl.rl import stacked_policies
 from evorl.rl.actor import Actor, Player
 from evorl.rl.core import Batch, Decision
 from evorl.rl.evaluation import play_episodes
-from evorl.rl.films import frames
+from evorl.rl.films import film
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.util.seed import Episodes
@@ -63,7 +63,7 @@ def evaluations(game: type[Game], lstm: int, order: int | None) -> None:
 
 def films(game: type[Game], lstm: int, order: int | None) -> None:
     world = Pong(rounds=1, round_steps=20)
-    assert len(list(frames(learner_of(world, lstm), world, 0, 0, 1))) > 2
+    assert len(list(film(learner_of(world, lstm), world, 0, 0, 1).frames)) > 2
 
 
 @pytest.mark.parametrize("order", [None, 1], ids=["lockstep", "some slots"])

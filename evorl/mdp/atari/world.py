@@ -21,6 +21,7 @@ from evorl.util.types import Count, Fraction, Natural
 
 MAX_FRAMES = 108_000
 """Half an hour of play, after which both protocols cut a game."""
+FRAMES_PER_S = 60
 TWO_PLAYERS = ("combat", "joust", "maze_craze", "warlords")
 """Cartridges of ale-py that nobody can play alone."""
 
@@ -67,6 +68,10 @@ class Atari(World):
     @property
     def longest_episode(self) -> int:
         return self.time_limit or -(-MAX_FRAMES // self.frame_skip)
+
+    @property
+    def seconds_per_step(self) -> float:
+        return self.frame_skip / FRAMES_PER_S
 
     def capped(self, steps: int) -> Atari:
         return replace(self, time_limit=min(steps, self.longest_episode))

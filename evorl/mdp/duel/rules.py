@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from evorl.mdp.duel.characters import Archer, Character, Ground, Knight, Skill
@@ -129,10 +130,12 @@ class Fight:
             me.heading = self.toward(KNIGHT)
         me.vx, me.vy = pace * me.heading[0], pace * me.heading[1]
 
-    def advance(self) -> None:
-        """Advance ticks until a side can decide or the fight is over."""
+    def advance(self, seen: Callable[[], None] | None = None) -> None:
+        """Advance ticks until a side can decide or the fight is over; call ``seen`` after each."""
         while True:
             self._pass_tick()
+            if seen is not None:
+                seen()
             if not self.fighters[0].left or not self.fighters[1].left or self.over:
                 return
 

@@ -7,7 +7,7 @@ of the wall time of decisions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Literal, Self
@@ -58,6 +58,14 @@ class Duel(BattleWorld):
     def spec(self) -> Spec:
         return SPEC
 
+    @property
+    def seconds_per_step(self) -> float:
+        return self.ground.dt
+
+    @property
+    def side_names(self) -> tuple[str, ...]:
+        return ("knight (blue)", "archer (orange)")
+
     def evaluation_world(self) -> Duel:
         """Evaluate a policy that was trained on both sides against the rule player."""
         return replace(self, side="random") if self.side == "both" else self
@@ -88,6 +96,7 @@ class DuelBattle:
         self._ticks = Ticks()
         self._waiting: dict[int, asyncio.Future[None]] = {}  # busy sides, and the futures that end their waiting
         self._commands: dict[int, Command] = {}  # given since time last advanced
+        self.on_frame: Callable[[], None] | None = None
 
     async def __aenter__(self) -> Self:
         for side in self._rule_sides:
@@ -110,10 +119,14 @@ class DuelBattle:
     def render(self) -> Array:
         return draw_fight(self.fight)
 
+    @property
+    def seconds(self) -> float:
+        return self.fight.tick * self.fight.ground.dt
+
     def _pass_time(self) -> None:
         for side in sorted(self._commands):  # only now, so that the second side cannot observe the first one's choice
             self.fight.command(side, *self._commands.pop(side))
-        self.fight.advance()
+        self.fight.advance(self.on_frame)
         for side in (KNIGHT, ARCHER):
             if self.fight.over or not self.fight.fighters[side].left:
                 freed = self._waiting.pop(side)
@@ -159,7 +172,7 @@ class _Side:
             "win": win,
             "damage_dealt": me.dealt,
             "damage_taken": me.taken,
-            "seconds": fight.tick * fight.ground.dt,
+            "seconds": self._battle.seconds,
         }
 
     def _damage_lead(self) -> float:

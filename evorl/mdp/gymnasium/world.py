@@ -136,6 +136,14 @@ class Gymnasium(World):
         spec = environment_spec(self.id)
         return self.longest_episode is not None or self.id not in (spec.entry_point, spec.vector_entry_point)
 
+    @property
+    def seconds_per_step(self) -> float | None:
+        """As the environment declares it (``render_fps`` of its metadata)."""
+        alone = environment_spec(self.id).entry_point is not None
+        with closing(self.make() if alone else self.make_vec(1)) as env:
+            rate = env.metadata.get("render_fps")
+        return 1 / rate if isinstance(rate, int | float) and rate > 0 else None
+
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         if not self.simulated and self.uses_vector_env:
             return self._vector_arena(slots, episodes)

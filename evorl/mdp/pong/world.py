@@ -22,6 +22,7 @@ from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import Count, StateDict
 
+STEP_S = 1 / 30  # in a film; the game itself has no clock
 SPEC = Spec(inputs=(Input("game", (VIEW,)),), action=Discrete(3), rewards=("score",), players=2)
 
 
@@ -47,6 +48,14 @@ class Pong(Rules, BattleWorld):
     @property
     def spec(self) -> Spec:
         return SPEC
+
+    @property
+    def seconds_per_step(self) -> float:
+        return STEP_S
+
+    @property
+    def side_names(self) -> tuple[str, ...]:
+        return ("left (green)", "right (red)")
 
     def evaluation_world(self) -> Pong:
         """Evaluate a policy that was trained on both sides against the rule player."""
