@@ -81,9 +81,7 @@ class Recorder:
         self._steps: dict[str, int] = dict(state["steps"])
         self._prefixes: dict[str, str] = {}
         self._hardware = Hardware() if record.hardware else None
-        self._sinks = _sinks(
-            directory, record, config, self._rows.offset, purge=max(self._steps.values(), default=-1) + 1
-        )
+        self._sinks = _sinks(directory, record, config, self._rows.offset, state["time"])
 
     @property
     def time(self) -> float:
@@ -155,12 +153,12 @@ def _offsets(state: StateDict) -> dict[str, int]:
     return dict(state.get("files", {}))
 
 
-def _sinks(directory: Path, record: Record, config: Mapping[str, Any], offset: int, purge: int) -> list[Sink]:
+def _sinks(directory: Path, record: Record, config: Mapping[str, Any], kept: int, seconds: float) -> list[Sink]:
     from evorl.record.tensorboard import TensorBoard
     from evorl.record.wandb import WandB, run_settings
 
     available: list[tuple[bool, Callable[[], Sink]]] = [
-        (record.tensorboard, lambda: TensorBoard(directory, offset, purge, config)),
+        (record.tensorboard, lambda: TensorBoard(directory, kept, seconds, config)),
         (
             record.wandb != "disabled",
             lambda: WandB(directory, run_settings(directory, asdict(record), config), record.wandb),

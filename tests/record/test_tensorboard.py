@@ -3,6 +3,7 @@ import logging
 import math
 import re
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -50,6 +51,93 @@ def test_no_duplicates_after_kill_and_resume(tmp_path: Path) -> None:
             recorder.write(step, {"train/return": step})
     assert len(list(tmp_path.glob("events.out.tfevents.*"))) == 2
     assert events(tmp_path) == {"train/return": [(10, 10), (20, 20), (30, 30), (40, 40)]}
+
+
+def as_killed(directory: Path, records: int, torn: bytes = b"") -> None:
+    """Cut the newest event file to so many records and a part of the next one, as the kill of a run leaves it."""
+    file = sorted(directory.glob("events.out.tfevents.*"))[-1]
+    data, at = file.read_bytes(), 0
+    for _ in range(records):
+        at += 16 + int.from_bytes(data[at : at + 8], "little")
+    file.write_bytes(data[:at] + torn)
+
+
+def write(directory: Path, rows: list[tuple[int, str, float]], state=None, on: bool = True):
+    """Let an attempt at a run write these rows; return its state after them."""
+    with Recorder(directory, Record(tensorboard=on), {}, state) as recorder:
+        for step, name, value in rows:
+            recorder.write(step, {name: value})
+        return recorder.state_dict()
+
+
+ROWS = [(10, "train/return", 1.0), (20, "train/return", 2.0), (20, "eval/return_mean", 2.5), (30, "train/return", 3.0)]
+MORE = [(30, "eval/return_mean", 3.5), (40, "train/return", 4.0)]
+WHOLE = {"train/return": [(10, 1), (20, 2), (30, 3), (40, 4)], "eval/return_mean": [(20, 2.5), (30, 3.5)]}
+HEADER = 4
+
+
+@pytest.mark.parametrize("kept", range(5))
+@pytest.mark.parametrize("copied", range(7))
+def test_after_a_kill_and_a_resume_every_row_is_there_once(tmp_path: Path, kept: int, copied: int) -> None:
+    """Whichever rows the checkpoint kept, and however many the thread of the killed run had copied."""
+    state = write(tmp_path, ROWS[:kept])
+    state_of_killed = json.loads(json.dumps(state))
+    for file in tmp_path.glob("events*"):
+        file.unlink()
+    (tmp_path / "metrics.jsonl").unlink()
+    write(tmp_path, [*ROWS[:kept], *[(step, name, -value) for step, name, value in [*ROWS[kept:], *MORE]]])
+    as_killed(tmp_path, HEADER + copied, b"\x09\0\0\0\0\0\0\0\0")
+    state_of_killed["offset"] = len(b"".join((tmp_path / "metrics.jsonl").read_bytes().splitlines(True)[:kept]))
+    write(tmp_path, [*ROWS[kept:], *MORE], state_of_killed)
+    assert events(tmp_path) == WHOLE
+
+
+def test_after_several_kills_every_row_is_there_once_and_is_written_again_only_if_it_was_missing(
+    tmp_path: Path,
+) -> None:
+    first = write(tmp_path, ROWS[:3])
+    as_killed(tmp_path, HEADER + 1)
+    second = write(tmp_path, ROWS[3:], first)
+    as_killed(tmp_path, HEADER)
+    write(tmp_path, MORE[:1], second)
+    as_killed(tmp_path, HEADER + 2)
+    write(tmp_path, [], second)
+    write(tmp_path, MORE, second)
+    assert events(tmp_path) == WHOLE
+    lines = [0, *(len(line) for line in (tmp_path / "metrics.jsonl").read_bytes().splitlines(True))]
+    begins = [int(path.name.split(".")[-1]) for path in sorted(tmp_path.glob("events*"))]
+    assert begins == [0, *[sum(lines[:2])] * 2, *[sum(lines[:4])] * 2]
+
+
+def test_switched_on_at_a_resume_it_has_all_earlier_rows(tmp_path: Path) -> None:
+    write(tmp_path, MORE, write(tmp_path, ROWS, on=False))
+    assert events(tmp_path) == WHOLE
+
+
+def test_switched_off_for_a_while_or_of_an_earlier_version_it_has_all_rows(tmp_path: Path) -> None:
+    first = write(tmp_path, ROWS[:1])
+    last = write(tmp_path, MORE[:1], write(tmp_path, ROWS[1:], first, on=False))
+    (file,) = [path for path in sorted(tmp_path.glob("events*")) if not path.name.endswith(".0")]
+    assert events(tmp_path)["train/return"] == WHOLE["train/return"][:3]
+    file.rename(tmp_path / file.name.rpartition(".")[0])
+    write(tmp_path, MORE[1:], last)
+    assert events(tmp_path) == WHOLE
+
+
+def test_rows_are_dated_by_the_run_and_files_named_in_their_order_if_the_clock_is_set_back(
+    tmp_path: Path, monkeypatch
+) -> None:
+    state, real = write(tmp_path, ROWS), time.time
+    monkeypatch.setattr(time, "time", lambda: real() - 9000)
+    monkeypatch.setattr(time, "time_ns", lambda: int((real() - 9000) * 1e9))
+    write(tmp_path, MORE, state)
+    assert events(tmp_path) == WHOLE
+    reader = EventAccumulator(str(tmp_path), size_guidance={"scalars": 0})
+    reader.Reload()
+    rows = [json.loads(line)["time"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    dated = [one.wall_time for one in reader.Scalars("train/return")]
+    assert dated[3] - dated[2] == pytest.approx(rows[5] - rows[3], abs=1e-5)
+    assert dated[1] - dated[0] == pytest.approx(rows[1] - rows[0], abs=1e-5)
 
 
 def test_new_run_purges_old_events(tmp_path: Path) -> None:
