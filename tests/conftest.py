@@ -45,6 +45,12 @@ def elsewhere(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 
 @pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken episodes start again without a pause."""
+    monkeypatch.setattr("evorl.mdp.restarts.PAUSES_S", (0.0, 0.0))
+
+
+@pytest.fixture
 def short_path() -> Iterator[Path]:
     """A folder for sockets, whose names must be short."""
     place = Path(tempfile.mkdtemp(prefix="evorl-test-", dir="/tmp"))

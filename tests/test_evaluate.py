@@ -198,7 +198,9 @@ def test_a_film_is_of_the_episode_that_was_evaluated(runs: Path, monkeypatch: py
     monkeypatch.setattr("evorl.rl.evaluation.SLOTS", 2)
     learner, world = learner_of(runs / "cartpole")
     episodes = play_episodes(learner, world, 0, 5, deterministic=True)
-    lengths = [sum(1 for _ in film(learner, world, 0, number, 5, steps_per_second=30.0).frames) - 1 for number in range(5)]
+    lengths = [
+        sum(1 for _ in film(learner, world, 0, number, 5, steps_per_second=30.0).frames) - 1 for number in range(5)
+    ]
     assert lengths == [episode.length for episode in episodes]
     assert len({*lengths}) > 2
 

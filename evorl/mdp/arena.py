@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import traceback
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,13 +37,14 @@ from evorl.mdp.core import (
 from evorl.mdp.decision_arrays import read_state, write_final_state, write_state
 from evorl.mdp.delay import Delayed
 from evorl.mdp.event_loop import PausingLoop, run_all
+from evorl.mdp.restarts import Restarts
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import NonNegative
 
 LOG = logging.getLogger("evorl")
-FAILURES = 3
-"""Failures of one episode key after which the run stops."""
+ALIKE_S = 0.1
+"""Wall time after a failure in which others like it are told with it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,7 @@ class _Game:
     slots: range
     number: int = 0
     failures: int = 0  # of the current episode
+    pause: float = 0  # seconds before it starts again
     battle: Battle | None = None
 
 
@@ -98,7 +99,7 @@ class _SlotState:
     answer: asyncio.Future[Array]
     waits: bool = False  # has published a state, and no action has arrived
     shown: bool = False  # has published a state in the current attempt at the episode
-    broken: bool = False  # the last attempt failed after a state was published
+    broken: bool = False  # the last attempt failed after a state was published, which is not reported yet
     cost: int = 0
     result: dict[str, float] | None = None
     log: bytearray = field(default_factory=bytearray)  # the episode's actions so far
@@ -112,8 +113,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
     default). Game g has slots g*P .. g*P+P-1 and plays the keys episodes(g, 0), episodes(g, 1), ...
     Environment steps are counted at the first of each game's P sides.
 
-    A battle that raises starts again with the same key; the learner receives a truncation at the last published
-    state, without reward or results. `recv` raises `WorldError` when one key failed three times.
+    A battle that raises starts again with the same key; each of its slots that was shown a state is then among
+    `Decisions.failed`. `recv` raises `WorldError` when one key failed three times.
     A side that ends before the other sides of its game is returned once the next game has started.
 
     `state_dict` may be called after any `recv`, also while some slots do not wait: their last action is then
@@ -132,6 +133,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         self._dtype, self._width = decision_arrays.action_format(self.spec.action)
         self._newly_waiting: list[int] = []  # slots that began to wait since the last recv
         self._waiting_after_load: list[int] = []  # in flight when saved, and waiting before the load ended
+        self._restarts = Restarts(_name(mdp), slots // self.sides)
+        self._failed: set[int] = set()  # slots whose last decision failed, since they were received last
         self._failure: WorldError | None = None
         self._loop = PausingLoop(self._stalled)
         self._begin()
@@ -144,7 +147,10 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         self._newly_waiting[:], self._waiting_after_load = self._waiting_after_load, []
         rows.slots = np.array(newly_waiting, np.int64)
         rows.cost = sum(self._slot_states[slot].cost for slot in newly_waiting if slot % self.sides == 0)
-        rows.results = []
+        rows.results, rows.failed = [], []
+        if self._failed:
+            rows.failed = sorted(self._failed.intersection(newly_waiting))
+            self._failed.difference_update(rows.failed)
         for slot in newly_waiting:
             entry = self._slot_states[slot]
             if entry.result is not None:
@@ -218,7 +224,10 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
     def _run(self, score: Callable[[], int], target: int = 1) -> None:
         """Run until ``score()`` reaches ``target``. Raises the world's failure."""
         if self._failure is None:
-            self._loop.run(score, target)
+            try:
+                self._loop.run(score, target)
+            finally:
+                self._restarts.tell()
         if self._failure is not None:
             raise self._failure
 
@@ -236,6 +245,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         rows.terminated[:] = rows.truncated[:] = False
         self._newly_waiting.clear()
         self._waiting_after_load.clear()
+        self._failed.clear()
         self._failure = None
         self._leaving = False
         self._slot_states = [_SlotState(self._loop.loop.create_future()) for _ in range(self.slots)]
@@ -257,8 +267,9 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             try:
                 await self._play_episode(game)
             except (Exception, asyncio.CancelledError) as error:
-                if self._leaving or self._failed(game, error):
+                if self._leaving or self._gives_up(game, error):
                     return
+                await asyncio.sleep(game.pause)
             else:
                 game.number, game.failures = game.number + 1, 0
                 for slot in game.slots:
@@ -282,7 +293,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         wait, newly_waiting, reward = self._loop.loop.create_future, self._newly_waiting, self._rows.reward
         act_in_replay = getattr(controller, "act_without_delay", controller)  # replays skip a delay
         if entry.broken:
-            await self._truncate_broken(slot, entry)
+            await self._take_back(slot, entry)
         length = 0  # environment steps
         limit = self.step_limit if self.sides == 1 else None  # other sides may wait for one that was cut
         while True:
@@ -323,34 +334,30 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
 
     # -------------------------------------------------------------- when a battle breaks
 
-    def _failed(self, game: _Game, error: BaseException) -> bool:
+    def _gives_up(self, game: _Game, error: BaseException) -> bool:
         """Count a failure of the episode; return True if it has failed too often."""
         game.failures += 1
-        key, slot = self._key(game), game.slots[0]
         for entry in (self._slot_states[slot] for slot in game.slots):
             entry.broken, entry.shown = entry.broken or entry.shown, False
             entry.replay.clear()
-        if game.failures < FAILURES:
-            LOG.warning("%s, slot %d, key %d: starting the episode again after %r", _name(self._mdp), slot, key, error)
-            return False
-        trace = "".join(traceback.format_exception(error))
-        self._failure = WorldError(
-            f"{_name(self._mdp)} failed {FAILURES} times in the episode of slot {slot} with key {key}:\n{trace}"
-        )
-        self._failure.__cause__ = error
-        self._loop.loop.stop()
-        return True
+        try:
+            game.pause = self._restarts.add(game.slots[0], self._key(game), game.failures, error)
+        except WorldError as failure:
+            self._failure = self._failure or failure
+            self._loop.loop.stop()
+            return True
+        self._loop.loop.call_later(ALIKE_S, self._restarts.tell)
+        return False
 
-    async def _truncate_broken(self, slot: int, entry: _SlotState) -> None:
-        """Truncate the broken episode at its last published state, once the pending action has arrived."""
+    async def _take_back(self, slot: int, entry: _SlotState) -> None:
+        """Report that the last decision of the broken episode failed, once the pending action has arrived."""
         if entry.waits:
             entry.answer = self._loop.loop.create_future()
             await entry.answer
         rows = self._rows
         entry.broken, entry.result, entry.cost = False, None, 0
-        rows.reward[slot] = 0
-        rows.terminated[slot], rows.truncated[slot] = False, True
-        write_final_state(rows, slot, read_state(rows, slot))
+        rows.reward[slot], rows.terminated[slot], rows.truncated[slot] = 0, False, False
+        self._failed.add(slot)
 
     # -------------------------------------------------------------- exact resume
 
@@ -383,6 +390,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         """Clear rewards, ends, costs and results that were already received before saving."""
         self._rows.reward[slots] = 0
         self._rows.terminated[slots] = self._rows.truncated[slots] = False
+        self._failed.difference_update(slots)
         for slot in slots:
             self._slot_states[slot].cost, self._slot_states[slot].result = 0, None
 

@@ -147,9 +147,9 @@ class _Playthrough:
                 not over and not now.reward[slot].any(), f"slot {slot} has a reward or an end before its first action"
             )
         _require(over or result is None, f"slot {slot} has an entry in results though its episode did not end")
-        why = "its battle raised (see the log), or they are missing"
+        _require(slot not in now.failed, f"slot {slot} had to start its episode again: its world raised (see the log)")
         reported = result is not None or self.lives
-        _require(not over or reported, f"slot {slot} ended an episode without results: {why}")
+        _require(not over or reported, f"slot {slot} ended an episode without results")
         if result is not None:
             self.reported = set(result) if self.reported is None else self.reported
             odd = sorted(self.reported ^ set(result))
@@ -204,6 +204,8 @@ def _check_decisions(now: Decisions, arena: Arena) -> None:
     _require(np.isfinite(now.reward[slots]).all(), "a reward is not finite")
     both = slots[now.terminated[slots] & now.truncated[slots]]
     _require(not len(both), f"the slots {both.tolist()} are terminated and truncated at once")
+    odd = sorted(set(now.failed) - set(slots.tolist()))
+    _require(not odd, f"the slots {odd} failed and do not wait")
     _require(
         isinstance(now.cost, int | np.integer) and now.cost >= 0, f"cost must be a whole number >= 0, not {now.cost!r}"
     )

@@ -196,6 +196,9 @@ class Decisions:
     change until that slot receives an action. A slot whose episode ended has already started its next one: ``inputs``
     holds the new episode's first state, and ``final`` the last state of a truncated episode (valid only where
     ``truncated``). Before a slot's first action its reward is 0 and its ends are False.
+
+    A slot in ``failed`` has not taken its last action, because its world failed. Its episode has started again:
+    ``inputs`` holds the first state, the reward is 0 and the ends are False. Readers forget that decision.
     """
 
     slots: Array  # int64 [n], ascending: the rows that wait
@@ -208,6 +211,7 @@ class Decisions:
     final_legal: Array | None = None
     results: list[tuple[int, dict[str, float]]] = field(default_factory=list)  # (slot, named results) of ended episodes
     cost: int = 0  # environment steps since the last recv; an advance of a game counts once for all its sides
+    failed: list[int] = field(default_factory=list)  # those of ``slots`` whose world failed, ascending
 
 
 class Arena(Protocol):
@@ -290,7 +294,7 @@ class StoppableSlots(ABC):
 class StepsTogether:
     """Mixin of an arena whose slots step together: all waiting slots need an action before the next `recv`.
 
-    Unlike in a lockstep arena, not all slots wait at every `recv`.
+    A lockstep arena needs it only if its world can fail (`Decisions.failed`), or if not all slots wait at every `recv`.
     """
 
 

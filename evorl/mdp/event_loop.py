@@ -63,6 +63,22 @@ class PausingLoop:
         return True
 
 
+async def run_all(sides: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines until all have returned or one raises; cancel the rest and raise its error."""
+    tasks = [asyncio.ensure_future(side) for side in sides]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.cancelled():
+                raise RuntimeError("the battle cancelled one of its sides")
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class _Selector(selectors.DefaultSelector):
     def __init__(self, pause: Callable[[bool], bool], stalled: Callable[[bool], None]) -> None:
         super().__init__()
@@ -85,19 +101,3 @@ class _Selector(selectors.DefaultSelector):
     def _wakeable(self) -> bool:
         """Return whether a file descriptor other than the loop's own, or another thread, could wake the loop."""
         return len(self.get_map()) > 1 or threading.active_count() > 1
-
-
-async def run_all(sides: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run coroutines until all have returned or one raises; cancel the rest and raise its error."""
-    tasks = [asyncio.ensure_future(side) for side in sides]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        for task in tasks:
-            if task.cancelled():
-                raise RuntimeError("the battle cancelled one of its sides")
-            if task.done():
-                task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

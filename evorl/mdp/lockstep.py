@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from evorl.mdp.core import Array, Decisions, EpisodeEndHook, Spec, StepLimit, StoppableSlots
-from evorl.mdp.decision_arrays import empty_decisions
+from evorl.mdp.core import Array, Decisions, EpisodeEndHook, Spec, StepLimit, StepsTogether, StoppableSlots
+from evorl.mdp.decision_arrays import action_format, empty_decisions
 from evorl.util.seed import Episodes, seed31
 from evorl.util.types import StateDict
 
@@ -22,8 +22,8 @@ from evorl.util.types import StateDict
 class Engine(Protocol):
     """B episodes that step together. `step` and `reset` write ``inputs``; the other fields describe the last step.
 
-    ``broken`` holds the slots whose episode failed and must start again with the same seed. Their rows are truncated
-    and keep their last observation.
+    ``broken`` holds the slots whose episode failed in the last step and must start again with the same seed. Their rows
+    have no reward and no end.
     """
 
     spec: Spec
@@ -52,11 +52,12 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots):
+class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
     """The `Arena` of an engine.
 
     The learner receives rewards times ``scale``, then clipped. The results of an episode are its raw "return" and
-    its "length" in environment steps. A broken episode has no results.
+    its "length" in environment steps. A broken episode has no results, and its last decision none either
+    (`Decisions.failed`).
     """
 
     sides = 1
@@ -76,6 +77,10 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots):
         self._scale = scale
         self._clip = clip
         self._all_slots = np.arange(slots)
+        dtype, width = action_format(engine.spec.action)
+        self._actions = np.zeros((slots, width), dtype)  # of the slots that are answered one part after the other
+        self._answered = np.zeros(slots, np.bool_)
+        self._partly = False  # some are answered
         self._begin(np.zeros(slots, np.int64), np.zeros(slots))
         engine.reset(self._all_slots, self._seed)
 
@@ -90,23 +95,36 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots):
         )
 
     def recv(self) -> Decisions:
+        """Raises ValueError if some slots were answered and others not."""
+        if self._partly:
+            raise ValueError(f"all {self.slots} slots of a lockstep arena must be answered before the next recv")
         return self._decisions
 
     def send(self, slots: Array, actions: Array) -> None:
-        if len(slots) != self.slots:
-            raise ValueError(f"a lockstep arena takes the actions of all {self.slots} slots at once, got {len(slots)}")
+        if len(slots) == self.slots:
+            return self._step(actions)
+        self._actions[slots], self._answered[slots] = actions, True
+        self._partly = not self._answered.all()
+        if not self._partly:
+            self._answered[:] = False
+            self._step(self._actions)
+
+    def _step(self, actions: Array) -> None:
         engine, decisions = self._engine, self._decisions
         engine.step(actions)
         self._returns += engine.reward
         decisions.reward[:, 0] = learner_reward(self._scale, self._clip, engine.reward)
         decisions.terminated, decisions.truncated = engine.terminated, engine.truncated
         decisions.cost = engine.cost
-        decisions.results = []
+        decisions.results, decisions.failed = [], sorted(engine.broken)
         if self.step_limit is not None:
             self._cut(self.step_limit)
         ended = (engine.terminated | engine.truncated).nonzero()[0]
         if ended.size:
-            self._restart(ended)
+            self._end(ended)
+        if ended.size or engine.broken:
+            failed = np.array(decisions.failed, np.int64)
+            self._begin_episodes(np.union1d(ended, failed) if failed.size else ended)
 
     def _cut(self, limit: int) -> None:
         engine = self._engine
@@ -115,20 +133,21 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots):
             engine.truncated[late] = True
             self.cut += int(late.sum())
 
-    def _restart(self, ended: Array) -> None:
-        """Start the next episode of each ended slot; a broken episode starts again."""
+    def _end(self, ended: Array) -> None:
         self._notify_episode_end()
         engine, decisions = self._engine, self._decisions
         for final, now in zip(decisions.final, engine.inputs, strict=True):
             final[ended] = now[ended]
         for slot in ended.tolist():
-            if slot not in engine.broken:
-                result = {"return": float(self._returns[slot]), "length": float(engine.lengths[slot])}
-                decisions.results.append((slot, result))
-                self._episode[slot] += 1
-                self._seed[slot] = next(self._seeds[slot])
-        self._returns[ended] = 0.0
-        engine.reset(ended, [self._seed[slot] for slot in ended.tolist()])
+            result = {"return": float(self._returns[slot]), "length": float(engine.lengths[slot])}
+            decisions.results.append((slot, result))
+            self._episode[slot] += 1
+            self._seed[slot] = next(self._seeds[slot])
+
+    def _begin_episodes(self, slots: Array) -> None:
+        """Start the next episode of each slot that ended one; a broken episode starts again."""
+        self._returns[slots] = 0.0
+        self._engine.reset(slots, [self._seed[slot] for slot in slots.tolist()])
 
     def stop_slot(self, slot: int) -> None:
         self._engine.stop_slot(slot)
@@ -148,6 +167,7 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots):
         if len(state["episode"]) != self.slots:
             raise ValueError(f"the state is of {len(state['episode'])} slots, the arena has {self.slots}")
         self._engine.load_state_dict(state["engine"])
+        self._answered[:], self._partly = False, False
         self._begin(np.array(state["episode"]), np.array(state["returns"]))
 
     def close(self) -> None:

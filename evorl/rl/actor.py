@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,12 +10,11 @@ from torch import Tensor
 
 from evorl.mdp.core import Arena, Array, Decisions, StepsTogether, WorldError, check_name, heads
 from evorl.nets.distributions import draw_noise, noise_size
+from evorl.rl.columns import ALL, Columns, index
 from evorl.rl.core import Acting, Batch, Decision, Episode, Learner, NotFinite
 from evorl.rl.ended_games import EndedGames
 from evorl.util import seed as seeds
 from evorl.util.types import StateDict
-
-ALL: Any = slice(None)
 
 
 class Player:
@@ -34,6 +32,7 @@ class Player:
         self.names = [f"input {one.name!r}" for one in arena.spec.inputs]
         self.heads = np.cumsum([0, *heads(arena.spec.action)[:-1]])  # offset of each component's part of a legal mask
         self.reported: set[str] | None = None  # the names of every episode's results
+        self.broken: dict[int, int] = {}  # slots whose world has just failed, and the decisions of their episode
         self.waiting = np.zeros(arena.slots, bool)  # slots that wait for an action
         self.wait_for(np.ones(arena.slots, bool))
 
@@ -79,6 +78,8 @@ class Player:
         self.returns[sel] += now.reward[sel]
         done = (now.terminated | now.truncated)[sel]
         self.start[sel] = done
+        if now.failed or self.broken:
+            self.broken = self._begin_again(now.failed)
         if not np.count_nonzero(done):  # a tenth of what `any` takes
             return now, []
         ended = np.arange(self.arena.slots)[sel][done]
@@ -87,6 +88,14 @@ class Player:
         self.returns[ended] = 0
         self.lengths[ended] = 0
         return now, list(named.items())
+
+    def _begin_again(self, slots: list[int]) -> dict[int, int]:
+        """Forget the present episode of each slot; return the decisions that it had, with the one that failed."""
+        had = {slot: int(self.lengths[slot]) for slot in slots}
+        self.start[slots] = True
+        self.returns[slots] = 0
+        self.lengths[slots] = 0
+        return had
 
     def _episode(self, slot: int, result: dict[str, float]) -> Episode:
         """Build an episode's record. A world that reshapes its rewards reports the raw return itself."""
@@ -153,17 +162,21 @@ class Actor:
 
     Noise is keyed by slot and decision number, never by arrival, so an irregular world gives the same batch
     in whatever order its slots come to wait.
+
+    A decision whose world failed is no part of the batch, whose next decision takes its place. The one before it is
+    the last of its episode, truncated in the state in which the failed one was made.
     """
 
     def __init__(self, arena: Arena, learner: Learner, seed: int, member: int, batch: Batch) -> None:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
-        self.store = _Columns(batch)
+        self.store = Columns(batch)
         self.together = isinstance(arena, StepsTogether)
         self.tied = arena.slots if self.together else arena.sides  # adjacent slots step together
         self.ended = EndedGames(arena.sides)
         self.extra = np.zeros(arena.slots, np.int64)  # decisions of each slot that belong to no batch
-        self.decisions = np.zeros(arena.slots, np.int64)  # all decisions of each slot
+        self.taken_back = np.zeros(arena.slots, np.int64)  # decisions of each slot that failed in this batch
+        self.decisions = np.zeros(arena.slots, np.int64)  # all decisions of each slot but those taken back in a batch
         if batch.origin is not None:
             batch.origin[0] = torch.arange(member * arena.slots, (member + 1) * arena.slots)
 
@@ -180,7 +193,7 @@ class Actor:
         t = np.zeros(slots, np.int64)  # decisions each slot has made in this batch
         spare = ~player.waiting  # the slot's decision in flight belongs to no batch
         closed = np.zeros(slots, bool)  # the slot's bootstrap state is stored
-        self.extra[:] = 0
+        self.extra[:] = self.taken_back[:] = 0
         cost = 0
         store.final_value[:] = 0
         if self.batch.origin is not None:
@@ -190,19 +203,21 @@ class Actor:
         while (t < horizon).any():
             short = np.flatnonzero(player.waiting & (t < horizon))
             if len(short):
-                at, sel = _index(t, short)
+                at, sel = index(t, short)
                 decision = player.decide(noise[at] if sel is ALL else noise[t.clip(max=horizon - 1), np.arange(slots)])
                 store.put(at, sel, player, decision)
                 player.send(short, decision)
                 self.decisions[short] += 1
-            if self.tied > 1:  # a slot may wait for another
+            if self.tied > 1 and len(short) < slots:  # a slot may wait for another
                 self._play_on(iteration, t < horizon, spare, closed)
             now, over = player.recv()
             cost += now.cost
             rows = now.slots[~spare[now.slots]]
+            if player.broken:
+                rows = self._take_back(iteration, t, noise, rows)
             spare[now.slots] = False
             if len(rows):
-                store.put_outcome(*_index(t, rows), player)
+                store.put_outcome(*index(t, rows), player)
                 t[rows] += 1
             for slot, episode in over:
                 self.ended.add(int(t.min() if self.together else t[slot]), slot, episode)
@@ -217,6 +232,26 @@ class Actor:
     def _noise(self, iteration: int, horizon: int, slots: int) -> Tensor:
         generator = seeds.generator(self.seed, "act", self.member, iteration)
         return torch.from_numpy(draw_noise(self.player.arena.spec.action, generator, (horizon, slots)))
+
+    def _take_back(self, iteration: int, t: Array, noise: Tensor, rows: Array) -> Array:
+        """Take back the failed decisions among those of ``rows``; return the other rows.
+
+        The decision that is made instead has noise of its own. With the same noise, an action that its world cannot
+        take would be tried again.
+        """
+        lost = np.isin(rows, list(self.player.broken))
+        failed = rows[lost]
+        inside, first = failed[t[failed] > 0], failed[t[failed] == 0]
+        self.store.truncate_before(t, inside)
+        self.decisions[inside] -= 1
+        if self.batch.origin is not None:  # what the batch before ended with is not what this one begins with
+            self.batch.origin[1, first] += 1
+        for slot in failed.tolist():
+            words = (self.seed, "instead", self.member, iteration, slot, int(self.taken_back[slot]))
+            drawn = draw_noise(self.player.arena.spec.action, seeds.generator(*words), ())
+            noise[t[slot], slot] = torch.from_numpy(drawn)
+            self.taken_back[slot] += 1
+        return rows[~lost]
 
     def _play_on(self, iteration: int, short: Array, spare: Array, closed: Array) -> None:
         """Answer the slots that have their T decisions but hold up another slot."""
@@ -248,77 +283,6 @@ class Actor:
         self.ended.load_state_dict(state.get("ended", {}))  # missing in runs of older versions
         if self.batch.origin is not None:
             self.decisions = np.array(state["decisions"])
-
-
-class _Columns:
-    """NumPy views of a batch's storage, written in place: observations are copied once, here."""
-
-    def __init__(self, batch: Batch) -> None:
-        self.inputs = [x.numpy() for x in batch.inputs]
-        self.legal = None if batch.legal is None else batch.legal.numpy()
-        self.start, self.action, self.log_prob = batch.start.numpy(), batch.action.numpy(), batch.log_prob.numpy()
-        self.value, self.final_value = batch.value.numpy(), batch.final_value.numpy()
-        self.reward, self.done = batch.reward.numpy(), batch.done.numpy()
-        self.terminated = None if batch.terminated is None else batch.terminated.numpy()
-        self.final_inputs = None if batch.final_inputs is None else [x.numpy() for x in batch.final_inputs]
-        self.final_legal = None if batch.final_legal is None else batch.final_legal.numpy()
-        self.carries = None if batch.carries is None else batch.carries.numpy()
-        self.policy = None if batch.policy is None else batch.policy.numpy()
-        self.features = None if batch.features is None else batch.features.numpy()
-
-    def put(self, at: Any, sel: Any, player: Player, decision: Decision) -> None:
-        """Store inputs and decisions of the selected rows at their places in the batch (see `_index`)."""
-        self._see(at, sel, player)
-        self.action[at] = decision.action.numpy()[sel]
-        self.log_prob[at] = decision.log_prob.numpy()[sel]
-        self.value[at] = decision.value.numpy()[sel]
-        if self.carries is not None and player.carry is not None:
-            before = player.carry.numpy().swapaxes(0, 1) * ~player.start[:, None, None]
-            self.carries[at] = before[sel]
-        for store, described in ((self.policy, decision.policy), (self.features, decision.features)):
-            if store is not None and described is not None:
-                store[at] = described.numpy()[sel]
-
-    def put_outcome(self, at: Any, sel: Any, player: Player) -> None:
-        """Store the rewards and episode ends that followed the decisions."""
-        now = player.now
-        self.reward[at] = now.reward[sel]
-        self.done[at] = player.start[sel]
-        if self.terminated is not None:
-            self.terminated[at] = now.terminated[sel]
-        if not now.truncated[sel].any():
-            return
-        if self.final_inputs is None:
-            value = player.final_values().numpy()
-            self.final_value[at] = np.where(now.truncated[:, None], value, 0)[sel]
-            return
-        for store, seen in zip(self.final_inputs, now.final, strict=True):
-            store[at] = seen[sel]
-        final_legal = now.legal if now.final_legal is None else now.final_legal
-        if self.final_legal is not None and final_legal is not None:
-            self.final_legal[at] = final_legal[sel]
-
-    def put_last(self, sel: Any, player: Player, decision: Decision | None) -> None:
-        """Store the bootstrap states of the selected rows, and their values."""
-        at = -1 if sel is ALL else (-1, sel)
-        self._see(at, sel, player)
-        if decision is not None:
-            self.value[at] = decision.value.numpy()[sel]
-
-    def _see(self, at: Any, sel: Any, player: Player) -> None:
-        for store, seen in zip(self.inputs, player.now.inputs, strict=True):
-            store[at] = seen[sel]
-        if self.legal is not None and player.now.legal is not None:
-            self.legal[at] = player.now.legal[sel]
-        self.start[at] = player.start[sel]
-
-
-def _index(t: Array, rows: Array) -> tuple[Any, Any]:
-    """Return indices of rows at times ``t`` into [T, B] storage and into [B] rows; plain slices when in lockstep."""
-    first = int(t[rows[0]])
-    if len(rows) == len(t) == np.count_nonzero(t == first):
-        return first, ALL
-    return (t[rows], rows), rows
 
 
 def _merged(carry: Tensor, new: Tensor, rows: Array) -> Tensor:

@@ -134,11 +134,13 @@ def play_slots(
 ) -> list[list[Episode]]:
     """Play ``numbers`` episodes in each slot; ``watch`` sees the inputs of their decisions.
 
-    Raises `NotFinite`, and `evorl.cluster.core.Stopped` where that is allowed.
+    An episode whose world failed is no result. It is played again with the same key and the same noise, so the episodes
+    are those of a world that does not fail. Raises `NotFinite`, and `evorl.cluster.core.Stopped` where that is allowed.
     """
     player = Player(arena, learner)
     done: list[list[Episode]] = [[] for _ in numbers]
     playing = np.array(numbers) > 0
+    repeats = np.zeros(arena.slots, np.int64)  # next decisions of each slot that a broken episode made before
     rows = np.arange(arena.slots)
     _stop_finished_slots(arena, np.flatnonzero(~playing).tolist())
     left = total = sum(numbers)
@@ -151,10 +153,14 @@ def play_slots(
             longest = f"the longest at {player.lengths[playing].max():,} decisions"
             show(f"evaluating: {total - left} of {total} episodes, {longest}, {now_s - began:.0f} s")
         if watch is not None:
-            watch.see(player.now.inputs, rows, playing)
+            watch.see(player.now.inputs, rows[repeats[rows] == 0], playing)
+            repeats[rows] -= repeats[rows] > 0
         player.send(rows, player.decide(noise.take(rows)))
         now, over = player.recv()
         rows = now.slots
+        for slot, decisions in player.broken.items():
+            noise.rewind(slot, decisions)
+            repeats[slot] += decisions
         if not over:
             continue
         for slot, episode in over:
@@ -193,6 +199,11 @@ class EvaluationNoise:
                 out[mine] = self._block(int(block))[self.t[mine] % NOISE_BLOCK, mine]
             self.t[rows] += 1
         return self.now
+
+    def rewind(self, slot: int, decisions: int) -> None:
+        """Give the slot the noise of its last decisions once more."""
+        if not self.deterministic:
+            self.t[slot] -= decisions
 
     def _block(self, number: int) -> Array:
         if number not in self.blocks:

@@ -104,14 +104,22 @@ def _game(arena: Arena, policy: Acting, step_s: float, clock: bool) -> Iterator[
         arena.on_episode_end = reel.end
     player = Player(arena, policy)
     still = torch.zeros(arena.slots, noise_size(arena.spec.action))
-    over = False
+    over, number, shown = False, 0, 0  # the decisions of the episode so far, and those that were shown
     while not over:
         if not reel.take():
             raise BadRequest("this world draws no pictures", "video")
-        yield from reel.cut()
+        pictures = reel.cut()
+        if number == shown:  # an episode that starts again repeats what was shown
+            yield from pictures
+            shown += 1
         player.send(player.now.slots, player.decide(still))
         decisions, ended = player.recv()
-        reel.pass_steps(decisions.cost)
+        if player.broken:
+            reel.rewind()
+            number = 0
+        else:
+            reel.pass_steps(decisions.cost)
+            number += 1
         over = bool(ended)
     yield from reel.cut()
 
@@ -145,6 +153,10 @@ class _Reel:
         """Take the last picture; the cost of the last decision is not known yet."""
         picture = self._arena.render(0)
         self._final, self._ended = None if picture is None else (_checked(picture), self._seconds()), True
+
+    def rewind(self) -> None:
+        """Forget the pictures since the last `cut`: the game starts again."""
+        self._taken, self._steps, self._offered = [], 0, 0
 
     def pass_steps(self, cost: int) -> None:
         self._steps, self._offered = self._steps + cost, 0

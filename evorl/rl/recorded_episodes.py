@@ -18,7 +18,10 @@ Array = NDArray[Any]
 
 
 def record_episodes(arena: Arena, learner: Acting, noise: EvaluationNoise) -> tuple[list[Episode], list[Fragment]]:
-    """Play one episode in each slot; return the episodes and their transitions, both by slot. Raises `NotFinite`."""
+    """Play one episode in each slot; return the episodes and their transitions, both by slot. Raises `NotFinite`.
+
+    An episode whose world failed is played again with the same noise, and nothing of it is returned.
+    """
     player, rows = Player(arena, learner), np.arange(arena.slots)
     traces = [_Trace() for _ in rows]
     episodes: dict[int, Episode] = {}
@@ -36,6 +39,9 @@ def record_episodes(arena: Arena, learner: Acting, noise: EvaluationNoise) -> tu
         for slot in rows.tolist():
             if slot not in episodes:
                 traces[slot].reward.append(now.reward[slot].copy())
+        for slot, decisions in player.broken.items():
+            noise.rewind(slot, decisions)
+            traces[slot] = traces[slot] if slot in episodes else _Trace()
         for slot, episode in ended.items():
             if slot not in episodes:
                 traces[slot].end(player, slot)

@@ -23,6 +23,7 @@ from evorl.mdp.ticks import Idle, Ticks
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, generator
 
+pytestmark = pytest.mark.usefixtures("at_once")
 EPISODES = Episodes(7)
 
 
@@ -37,6 +38,7 @@ class Driver:
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
         self.seen: list[list[Any]] = [[] for _ in range(arena.slots)]
+        self.failed: list[list[int]] = [[] for _ in range(arena.slots)]  # which of these followed a failure
         self.waiting: set[int] = set()
         self.cost = 0
 
@@ -47,6 +49,8 @@ class Driver:
         self.waiting |= set(now.slots.tolist())
         self.cost += now.cost
         results = dict(now.results)
+        for slot in now.failed:
+            self.failed[slot].append(len(self.seen[slot]))
         for slot in now.slots.tolist():
             row = [now.inputs[0][slot].tolist(), int(now.inputs[1][slot]), now.reward[slot].tolist()]
             row += [bool(now.terminated[slot]), bool(now.truncated[slot]), results.pop(slot, None)]
@@ -328,12 +332,9 @@ def test_a_broken_battle_starts_again_under_its_key(log: pytest.LogCaptureFixtur
         driver = Driver(arena)
         driver.play(12)
     rows = driver.seen[slot]
-    cut = [n for n, row in enumerate(rows) if row[4] and row[5] is None]
-    assert cut == [3, 6]
-    for n in cut:
-        assert rows[n][2] == [0, 0] and not rows[n][3]
-        assert rows[n][6] == [rows[n - 1][0], rows[n - 1][1]]  # the last state it was shown
-        assert rows[n][:2] == rows[0][:2]  # the same episode again
+    assert [n for n, each in enumerate(driver.failed) if each] == [slot] and driver.failed[slot] == [3, 6]
+    for n in driver.failed[slot]:
+        assert rows[n] == rows[0]  # the same episode again, and nothing came of the decision before
     others = [seen[:12] for s, seen in enumerate(driver.seen) if s != slot]
     assert others == [by_hand(Walk(), s, 12) for s in range(slot + 2) if s != slot]
     assert [record.name for record in log.records] == ["evorl"] * 2
@@ -424,7 +425,7 @@ def test_a_battle_that_cancels_itself_is_a_failure(log: pytest.LogCaptureFixture
     assert len(log.records) == 2
 
 
-def test_a_battle_that_fails_before_its_action_is_truncated_after_it(log: pytest.LogCaptureFixture) -> None:
+def test_a_battle_that_fails_before_its_action_takes_it_back_after_it(log: pytest.LogCaptureFixture) -> None:
     """Side 1 breaks the game while side 0 has been shown a state and not answered."""
     left = [1]
 
@@ -438,12 +439,12 @@ def test_a_battle_that_fails_before_its_action_is_truncated_after_it(log: pytest
         driver.recv()
         driver.send([1])
         now = driver.recv()
-        assert now.slots.tolist() == [1] and now.truncated[1] and not now.truncated[0]
+        assert now.slots.tolist() == [1] and now.failed == [1] and not now.truncated.any()
         first = now.inputs[0][0].tolist()
         now.inputs[0][0] += 1  # as if no replay could bring it back
         state = arena.state_dict()
         driver.send([0])
-        cut(driver.recv(), first)
+        again_from(driver.recv(), first)
     with closing(Walk(sides=2, longest=99).arena(2, EPISODES)) as fresh:
         driver = Driver(fresh)
         fresh.load_state_dict(state)
@@ -453,13 +454,13 @@ def test_a_battle_that_fails_before_its_action_is_truncated_after_it(log: pytest
         again = fresh.state_dict()
         assert state_equal(again, state)
         driver.send([0])
-        cut(driver.recv(), first)
+        again_from(driver.recv(), first)
 
 
-def cut(now: Decisions, first: list[float]) -> None:
-    """SlotEnv 0 sees the end of the broken attempt where it was seen last, and the first state of the next."""
-    assert now.slots.tolist() == [0] and now.truncated[0] and now.reward[0].tolist() == [0, 0]
-    assert (now.final[0][0] == np.array(first, np.float32) + 1).all()
+def again_from(now: Decisions, first: list[float]) -> None:
+    """Slot 0 sees nothing of its last decision, and the first state of the next attempt."""
+    assert now.slots.tolist() == now.failed == [0]
+    assert not now.truncated[0] and not now.terminated[0] and now.reward[0].tolist() == [0, 0]
     assert now.inputs[0][0].tolist() == first
 
 

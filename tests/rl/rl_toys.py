@@ -16,6 +16,10 @@ from evorl.rl.actor import Actor
 from evorl.util.seed import Episodes, generator, uniform
 
 
+class Broken(Exception):
+    """What a game raises in the middle of a step, when it can no more."""
+
+
 class Game(ABC):
     """One slot's episodes: ``begin`` with a key, then ``step``; all it knows is in plain attributes."""
 
@@ -40,7 +44,9 @@ class Game(ABC):
 
 
 class Games:
-    """An arena of games. Without ``order`` all slots step together; with one, `recv` releases random subsets of
+    """An arena of games. One that raises `Broken` starts its episode again.
+
+    Without ``order`` all slots step together; with one, `recv` releases random subsets of
     the answered slots, in an order drawn from it, and rows that do not wait hold garbage."""
 
     sides = 1
@@ -65,15 +71,20 @@ class Games:
             ready = sorted(self.order.choice(ready, self.order.integers(1, len(ready) + 1), replace=False).tolist())
         assert ready, "every slot waits"
         assert self.order is not None or len(ready) == self.slots
-        self.rows.slots, self.rows.results, self.rows.cost = np.array(ready), [], 0
+        self.rows.slots, self.rows.results, self.rows.failed, self.rows.cost = np.array(ready), [], [], 0
         for slot in ready:
             self._advance(slot, self.answers.pop(slot))
         return self.rows
 
     def _advance(self, slot: int, action: Array | None) -> None:
         game, rows = self.games[slot], self.rows
-        if action is not None:
-            step = game.step(action)
+        try:
+            step = None if action is None else game.step(action)
+        except Broken:
+            step = None
+            rows.failed.append(slot)
+            self._begin(slot)
+        if step is not None:
             rows.cost += step.cost
             rows.reward[slot], rows.terminated[slot], rows.truncated[slot] = step.reward, *step[1:3]
             if step.over:

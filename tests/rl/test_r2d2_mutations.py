@@ -10,7 +10,7 @@ from mutating import check_mutation
 
 from evorl.ops import rescaling
 from evorl.replay import sequences
-from evorl.rl import actor, dqn, r2d2
+from evorl.rl import columns, dqn, r2d2
 
 STEPS = oracles.check_steps
 STORED = oracles.check_stored_states
@@ -33,9 +33,9 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
     "the stored state of the first decision": (
         STEPS, ("long",), READ, "carry[prefix[0] % rows]", "carry[numbers % rows]"),
     "an episode begins with the state of the last": (
-        STORED, (oracles.Choosing,), actor._Columns.put, "* ~player.start[:, None, None]", ""),
+        STORED, (oracles.Choosing,), columns.Columns.put, "* ~player.start[:, None, None]", ""),
     "the state after the decision": (
-        STORED, (oracles.Choosing,), actor._Columns.put, "player.carry.numpy()", "decision.carry.numpy()"),
+        STORED, (oracles.Choosing,), columns.Columns.put, "player.carry.numpy()", "decision.carry.numpy()"),
     "the target network chooses": (
         STEPS, ("paper",), LEARNER._step, "values.detach() if self.hyper.double else following", "following"),
     "targets reach one step": (STEPS, ("paper",), READ, "ahead += more", "ahead += more * (k == 0)"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import traceback
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -12,15 +11,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from evorl.mdp.arena import FAILURES
 from evorl.mdp.core import Array, WorldError
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.gymnasium import spaces
 from evorl.mdp.gymnasium.action_log import ActionLog, copied
 from evorl.mdp.gymnasium.camera import Camera, can_render
+from evorl.mdp.restarts import Restarts
 from evorl.util.types import StateDict
 
-LOG = logging.getLogger("evorl")
 Seen = Any  # an array where there is one input, else a tuple of them
 Outcome = tuple[Seen, float, bool, bool, dict[str, Any]]
 
@@ -28,21 +26,27 @@ Outcome = tuple[Seen, float, bool, bool, dict[str, Any]]
 class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
     """The environment of one slot. It converts observations, and its errors do not reach other slots.
 
-    It catches every error: it makes a new environment, truncates the episode as ``broken`` and starts it again with the
-    same seed. Raises `WorldError` when one seed failed three times.
+    It catches every error and marks the episode as ``broken``. The next reset, with the same seed, makes a new
+    environment. Raises `WorldError` when one seed failed three times.
 
     An action is repeated ``frame_skip`` times, or until the episode ends. ``new_env_per_episode`` is for environments
     that carry state from one episode to the next.
     """
 
-    def __init__(self, make: Callable[..., Any], number: int, frame_skip: int, new_env_per_episode: bool) -> None:
-        super().__init__(make())
-        self._make, self._number, self._frame_skip, self._new_env_per_episode = (
-            make,
-            number,
-            frame_skip,
-            new_env_per_episode,
-        )
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        make: Callable[..., Any],
+        number: int,
+        restarts: Restarts,
+        frame_skip: int,
+        new_env_per_episode: bool,
+    ) -> None:
+        super().__init__(env)
+        self._make, self._number, self._restarts = make, number, restarts
+        self._frame_skip, self._new_env_per_episode = frame_skip, new_env_per_episode
+        self._remake = False  # before the next reset
+        self._pause = 0.0  # seconds, likewise
         self._parts = spaces.observation(self.env.observation_space)
         form, _ = self._parts[0]
         self._plain = form.shape if form.dtype == "float32" and len(self._parts) == 1 else None
@@ -64,7 +68,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         except Exception as error:
             self._fail(error)
             self.broken, self.cost = True, 0
-            return self.seen, 0.0, False, True, {}
+            return self.seen, 0.0, False, False, {}
 
     def advance(self, action: Any) -> Outcome:
         """Take one decision, without catching the environment's errors."""
@@ -95,9 +99,13 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             self.seed, self.failures = seed, 0
         self.broken, self.stopped, self.length = False, False, 0
         while True:
+            if self._pause:
+                self._restarts.tell()
+                time.sleep(self._pause)
+                self._pause = 0.0
             try:
-                if self._new_env_per_episode:
-                    self._remake()
+                if self._remake or self._new_env_per_episode:
+                    self._replace()
                 seen, _ = self.env.reset(seed=seed)
                 self.seen = self._form(seen)
                 return self.seen, {}
@@ -105,19 +113,16 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
                 self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Count a failure of the episode and make a new environment."""
+        """Count a failure of the episode. Raises `WorldError` for the third."""
         self.failures += 1
-        where = f"{env_id(self.env)}, slot {self._number}, seed {self.seed}"
-        if self.failures >= FAILURES:
-            trace = "".join(traceback.format_exception(error))
-            raise WorldError(f"{where}: failed {FAILURES} times in one episode:\n{trace}") from error
-        LOG.warning("%s: starting the episode again after %r", where, error)
-        self._remake()
+        self._remake = True
+        self._pause = self._restarts.add(self._number, self.seed, self.failures, error)
 
-    def _remake(self) -> None:
+    def _replace(self) -> None:
         with suppress(Exception):  # it may be broken
             self.env.close()
         self.env = self._make()
+        self._remake = False
 
 
 def env_id(env: gymnasium.Env[Any, Any]) -> str:
@@ -141,9 +146,14 @@ class EnvPerSlot:
     def __init__(
         self, make: Callable[..., Any], slots: int, frame_skip: int = 1, new_env_per_episode: bool = False
     ) -> None:
-        self._slots = [SlotEnv(make, number, frame_skip, new_env_per_episode) for number in range(slots)]
+        envs = [make() for _ in range(slots)]
+        self._name = env_id(envs[0])
+        self._restarts = Restarts(self._name, slots)
+        self._slots = [
+            SlotEnv(env, make, number, self._restarts, frame_skip, new_env_per_episode)
+            for number, env in enumerate(envs)
+        ]
         self._action_space = self._slots[0].action_space
-        self._name = env_id(self._slots[0])
         self._can_render = can_render(self._slots[0])
         self._camera_of: Callable[[], Camera] = partial(Camera, make, new_env_per_episode)
         self._camera: Camera | None = None
@@ -169,6 +179,8 @@ class EnvPerSlot:
                 self.broken.add(number)
             else:
                 self._show(number, seen)
+        if self.broken:
+            self._restarts.tell()
 
     def _show(self, number: int, seen: Seen) -> None:
         for row, new in zip(self.inputs, _inputs(seen), strict=True):
@@ -180,6 +192,7 @@ class EnvPerSlot:
             self._show(number, seen)
         self.lengths[slots] = 0
         self.broken.clear()
+        self._restarts.tell()
         self._log.begin(slots.tolist())
 
     def stop_slot(self, slot: int) -> None:

@@ -1,0 +1,58 @@
+"""Episodes that start again after their world failed: how often, how soon, and what the log says of it."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import NamedTuple
+
+from evorl.mdp.core import WorldError
+
+LOG = logging.getLogger("evorl")
+PAUSES_S = (0.0, 5.0)
+"""Seconds before an episode that has failed once, twice, ... starts again. One failure more stops the run."""
+
+
+class _Failure(NamedTuple):
+    slot: int
+    seed: int
+    error: str
+    times: int  # that the episode has failed
+
+
+class Restarts:
+    """The failures of an arena's episodes; ``name`` is that of its world, ``episodes`` how many are played at once."""
+
+    def __init__(self, name: str, episodes: int) -> None:
+        self._name, self._episodes = name, episodes
+        self._untold: list[_Failure] = []
+
+    def add(self, slot: int, seed: int, failures: int, error: BaseException) -> float:
+        """Note that the episode of this seed has failed so often; return the seconds to wait before it starts again.
+
+        Raises `WorldError`, with the error's traceback, if it must not start again.
+        """
+        if failures > len(PAUSES_S):
+            self.tell()
+            trace = "".join(traceback.format_exception(error))
+            raise WorldError(
+                f"{self._name} failed {failures} times in the episode of slot {slot} with seed {seed}:\n{trace}"
+            ) from error
+        self._untold.append(_Failure(slot, seed, repr(error), failures))
+        return PAUSES_S[failures - 1]
+
+    def tell(self) -> None:
+        """Log what failed since the last call: one line for all that failed alike."""
+        alike: dict[tuple[str, int], list[_Failure]] = {}
+        for one in self._untold:
+            alike.setdefault((one.error, one.times), []).append(one)
+        self._untold.clear()
+        for (error, times), failures in alike.items():
+            pause = PAUSES_S[times - 1]
+            LOG.warning("%s after %s%s", self._what(failures), error, f", in {pause:g} s" if pause else "")
+
+    def _what(self, failures: list[_Failure]) -> str:
+        if len(failures) == 1:
+            return f"{self._name}, slot {failures[0].slot}, seed {failures[0].seed}: starting the episode again"
+        some = "all" if len(failures) == self._episodes else f"{len(failures)} of"
+        return f"{self._name}, {some} {self._episodes} episodes: starting them again"

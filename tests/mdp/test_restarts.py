@@ -1,0 +1,132 @@
+"""Worlds that fail again and again: when their episodes start again, and what the log says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from tiny import Walk
+
+from evorl.mdp.arena import BattleArena
+from evorl.mdp.core import Arena, Array, WorldError
+from evorl.mdp.gymnasium import Gymnasium
+from evorl.mdp.restarts import Restarts
+from evorl.util.seed import Episodes
+
+EPISODES = Episodes(7)
+SLOTS = 8
+
+
+class Server:
+    """A game server that is away at some of the calls: 0, 1, ... Sleeping is a call of nothing."""
+
+    def __init__(self) -> None:
+        self.away: Callable[[int], bool] = lambda call: False
+        self.calls = 0
+        self.pauses: list[float] = []
+
+    def call(self, *_: Any) -> None:
+        self.calls += 1
+        if self.away(self.calls - 1):
+            raise ConnectionRefusedError("no server")
+
+
+class Remote(gymnasium.Env[Any, Any]):
+    server: Server
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        pass
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
+        self.server.call()
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.server.call()
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Away when it is told so; pauses pass at once."""
+    server, real = Server(), asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        server.pauses += [seconds] if seconds else []
+        await real(0)
+
+    monkeypatch.setattr("evorl.mdp.arena.asyncio.sleep", sleep)
+    monkeypatch.setattr(time, "sleep", server.pauses.append)
+    return server
+
+
+@pytest.fixture(params=["environments", "battles"])
+def begin(request: pytest.FixtureRequest, server: Server) -> Iterator[Callable[[], Arena]]:
+    if request.param == "battles":
+        yield lambda: BattleArena(Walk(longest=10**6, event=server.call, entered=server.call), SLOTS, EPISODES)
+        return
+    Remote.server = server
+    gymnasium.register("evorl-test/Remote-v0", entry_point=Remote)
+    yield lambda: Gymnasium(id="evorl-test/Remote-v0").arena(SLOTS, EPISODES)
+    del gymnasium.registry["evorl-test/Remote-v0"]
+
+
+def act(arena: Arena) -> list[int]:
+    """All slots act; return those that failed."""
+    failed: list[int] = []
+    arena.send(np.arange(SLOTS), np.zeros((SLOTS, 1), np.int64))
+    waiting = set[int]()
+    while len(waiting) < SLOTS:
+        now = arena.recv()
+        waiting |= set(now.slots.tolist())
+        failed += now.failed
+    return sorted(failed)
+
+
+def test_a_server_that_goes_away_is_one_line_for_all(begin: Callable[[], Arena], server: Server, caplog: Any) -> None:
+    with closing(begin()) as arena:
+        arena.recv()
+        went = server.calls
+        server.away = lambda call: call < went + SLOTS  # each step of all slots, and none of their restarts
+        assert act(arena) == list(range(SLOTS))
+        assert act(arena) == [] and server.pauses == []
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.endswith(f", all {SLOTS} episodes: starting them again after ConnectionRefusedError('no server')")
+
+
+def test_one_that_stays_away_is_given_time_to_come_back(begin: Callable[[], Arena], server: Server) -> None:
+    with closing(begin()) as arena:
+        arena.recv()
+        server.away = lambda call: not server.pauses
+        assert act(arena) == list(range(SLOTS))
+        assert set(server.pauses) == {5.0}
+
+
+def test_one_that_is_dead_ends_the_run_in_two_lines(begin: Callable[[], Arena], server: Server, caplog: Any) -> None:
+    with closing(begin()) as arena:
+        arena.recv()
+        server.away = lambda call: True
+        with pytest.raises(WorldError, match=r"failed 3 times in the episode of slot 0 (?s:.*)no server"):
+            act(arena)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2 and "all 8 episodes" in lines[0] and lines[1].endswith("('no server'), in 5 s")
+
+
+def test_what_differs_is_told_apart(caplog: Any) -> None:
+    restarts = Restarts("Walk", 3)
+    for slot, error in enumerate((OSError("a"), OSError("b"), OSError("a"))):
+        assert restarts.add(slot, 10 + slot, 1, error) == 0
+    restarts.tell()
+    restarts.tell()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Walk, 2 of 3 episodes: starting them again after OSError('a')",
+        "Walk, slot 1, seed 11: starting the episode again after OSError('b')",
+    ]
