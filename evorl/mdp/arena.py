@@ -37,6 +37,7 @@ from evorl.mdp.core import (
 from evorl.mdp.decision_arrays import read_state, write_final_state, write_state
 from evorl.mdp.delay import Delayed
 from evorl.mdp.event_loop import PausingLoop, run_all
+from evorl.mdp.forms import Mismatch
 from evorl.mdp.restarts import Restarts
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
@@ -130,6 +131,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         if slots < 1 or slots % self.sides:
             raise BadRequest(f"{slots} slots cannot be divided among games of {self.sides} sides", "rl.slots")
         self._rows = decision_arrays.empty_decisions(self.spec, slots)
+        self._forms = decision_arrays.BattleForms(self.spec, _name(mdp))
         self._dtype, self._width = decision_arrays.action_format(self.spec.action)
         self._newly_waiting: list[int] = []  # slots that began to wait since the last recv
         self._waiting_after_load: list[int] = []  # in flight when saved, and waiting before the load ended
@@ -291,7 +293,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         """Play one side of one episode. Names are bound before the loop, which runs once per decision."""
         entry, rows, log = self._slot_states[slot], self._rows, self._slot_states[slot].log
         wait, newly_waiting, reward = self._loop.loop.create_future, self._newly_waiting, self._rows.reward
-        act_in_replay = getattr(controller, "act_without_delay", controller)  # replays skip a delay
+        forms, act_in_replay = self._forms, getattr(controller, "act_without_delay", controller)  # replays skip a delay
         if entry.broken:
             await self._take_back(slot, entry)
         length = 0  # environment steps
@@ -301,14 +303,14 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             if entry.replay:
                 action, act = self._replayed_action(slot, entry, state), act_in_replay
             else:
-                write_state(rows, slot, state)
+                write_state(rows, slot, forms.state(slot, state))
                 entry.answer = answer = wait()
                 entry.waits = entry.shown = True
                 newly_waiting.append(slot)
                 action, act = await answer, controller
             log += action.tobytes()
             step = await act(action)
-            reward[slot] = step.reward
+            reward[slot] = forms.reward(step.reward)
             entry.cost = step.cost
             length += step.cost
             if limit is not None and length >= limit and not step.over:
@@ -320,7 +322,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
     def _replayed_action(self, slot: int, entry: _SlotState, state: State) -> Array:
         """Return the next action of the replayed log; before the last one, publish the state it answered."""
         if len(entry.replay) == 1:
-            write_state(self._rows, slot, state)
+            write_state(self._rows, slot, self._forms.state(slot, state))
             entry.shown = True
         return entry.replay.pop()
 
@@ -328,7 +330,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         rows, truncated = self._rows, step.truncated and not step.terminated  # terminated wins over truncated
         rows.terminated[slot], rows.truncated[slot] = step.terminated, truncated
         if truncated:
-            write_final_state(rows, slot, controller.state)
+            write_final_state(rows, slot, self._forms.state(slot, controller.state))
         entry.result = {"length": float(length), **controller.result()}
         entry.replay.clear()
 
@@ -341,6 +343,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             entry.broken, entry.shown = entry.broken or entry.shown, False
             entry.replay.clear()
         try:
+            if isinstance(error, Mismatch):
+                raise Mismatch(f"{_name(self._mdp)}, slot {game.slots[0]}, key {self._key(game)}: {error}")
             game.pause = self._restarts.add(game.slots[0], self._key(game), game.failures, error)
         except WorldError as failure:
             self._failure = self._failure or failure

@@ -28,6 +28,8 @@ from evorl.mdp.core import (
     check_name,
     heads,
 )
+from evorl.mdp.decision_arrays import BattleForms
+from evorl.mdp.forms import Mismatch, check_array, check_arrays, check_inputs, check_mask, strict
 from evorl.mdp.random_play import random_action
 from evorl.mdp.stacks import check_stacks
 from evorl.util.seed import Episodes, generator
@@ -51,7 +53,8 @@ def check(
     an episode has ended. Checks in order:
 
     * battles can be left early (only for a world written as battles);
-    * shapes, dtypes, finite numbers, stacks of frames, masks, ends, results and costs are valid;
+    * shapes, dtypes, finite numbers, stacks of frames, masks, ends, results and costs are valid, and float32 can tell
+      the numbers of observations apart;
     * the same keys and actions repeat the same episodes;
     * other keys give other episodes (skipped with ``varied=False``, for a world without random numbers);
     * a saved state continues bit for bit in a new arena;
@@ -64,7 +67,7 @@ def check(
     def playthrough(same_actions: bool = False, run: int = seed) -> _Playthrough:
         return _Playthrough(world.arena(slots, Episodes(run, "conformance")), seed, same_actions, lives)
 
-    with _no_leaks():
+    with _no_leaks(), _sentences(), strict():
         if callable(getattr(world, "reset", None)) and callable(getattr(world, "players", None)):
             asyncio.run(_check_battles(world, Episodes(seed, "conformance")))
         first = playthrough().play(decisions, ends=1)
@@ -195,12 +198,10 @@ def _seen(now: Decisions, slot: int) -> tuple[bytes, ...]:
 def _check_decisions(now: Decisions, arena: Arena) -> None:
     spec, count = arena.spec, arena.slots
     slots = now.slots
-    _check_form("slots", slots, (len(slots),), "int64")
+    check_array("slots", slots, (len(slots),), "int64")
+    check_arrays(now, spec, count)
     rising = len(slots) > 0 and slots[0] >= 0 and slots[-1] < count and bool((np.diff(slots) > 0).all())
     _require(rising, f"slots must be rising numbers below {count}, not {slots.tolist()}")
-    _check_form("reward", now.reward, (count, len(spec.rewards)), "float32")
-    _check_form("terminated", now.terminated, (count,), "bool")
-    _check_form("truncated", now.truncated, (count,), "bool")
     _require(np.isfinite(now.reward[slots]).all(), "a reward is not finite")
     both = slots[now.terminated[slots] & now.truncated[slots]]
     _require(not len(both), f"the slots {both.tolist()} are terminated and truncated at once")
@@ -209,33 +210,24 @@ def _check_decisions(now: Decisions, arena: Arena) -> None:
     _require(
         isinstance(now.cost, int | np.integer) and now.cost >= 0, f"cost must be a whole number >= 0, not {now.cost!r}"
     )
-    _check_inputs("inputs", now.inputs, spec, slots, count)
-    _check_inputs("final", now.final, spec, slots[now.truncated[slots]], count)
-    _check_legal("legal", now.legal, spec, slots, count)
-    if now.final_legal is not None:
-        _check_legal("final_legal", now.final_legal, spec, slots[now.truncated[slots]], count)
+    _check_finite("inputs", now.inputs, spec, slots)
+    _check_finite("final", now.final, spec, slots[now.truncated[slots]])
+    for name, legal, rows in (
+        ("legal", now.legal, slots),
+        ("final_legal", now.final_legal, slots[now.truncated[slots]]),
+    ):
+        if legal is not None:
+            _check_choices(name, legal[rows], spec)
 
 
-def _check_inputs(name: str, arrays: tuple[Array, ...], spec: Spec, slots: Array, count: int) -> None:
-    _require(len(arrays) == len(spec.inputs), f"{name} has {len(arrays)} arrays, the spec has {len(spec.inputs)}")
+def _check_finite(name: str, arrays: tuple[Array, ...], spec: Spec, slots: Array) -> None:
     for it, array in zip(spec.inputs, arrays, strict=True):
-        _check_form(f"{name} {it.name!r}", array, (count, *it.shape), it.dtype)
         _require(np.isfinite(array[slots]).all(), f"{name} {it.name!r} is not finite")
 
 
-def _check_legal(name: str, legal: Array | None, spec: Spec, slots: Array, count: int) -> None:
-    _require((legal is not None) == spec.masked, f"{name} and the spec's masked={spec.masked} contradict each other")
-    if legal is None:
-        return
-    sizes = heads(spec.action)
-    _check_form(name, legal, (count, sum(sizes)), "bool")
-    for head, mask in enumerate(np.split(legal[slots], np.cumsum(sizes)[:-1], axis=1)):
+def _check_choices(name: str, legal: Array, spec: Spec) -> None:
+    for head, mask in enumerate(np.split(legal, np.cumsum(heads(spec.action))[:-1], axis=1)):
         _require(mask.any(axis=1).all(), f"{name} leaves no legal choice in head {head}")
-
-
-def _check_form(name: str, array: Any, shape: tuple[int, ...], dtype: str) -> None:
-    form = (getattr(array, "shape", None), str(getattr(array, "dtype", type(array).__name__)))
-    _require(form == (shape, dtype), f"{name} must be {dtype} {list(shape)}, not {form[1]} {list(form[0] or ())}")
 
 
 def _results(now: Decisions) -> dict[int, dict[str, float]]:
@@ -334,6 +326,15 @@ def _check_plain(value: Any, where: str) -> None:
 
 
 @contextmanager
+def _sentences() -> Iterator[None]:
+    """Turn data that is not of its declared form into a `Nonconformity`."""
+    try:
+        yield
+    except Mismatch as error:
+        raise Nonconformity(str(error)) from None
+
+
+@contextmanager
 def _no_leaks() -> Iterator[None]:
     threads, children = set(threading.enumerate()), set(multiprocessing.active_children())
     yield
@@ -374,9 +375,7 @@ async def _act(world: MDP, battle: Battle, draw: np.random.Generator, rounds: in
         _require(bool(done), f"no side of a battle came back within {TIMEOUT_S:.0f} s")
         steps = [task.result() for task in done]
         for step in steps:
-            _check_form(
-                "a step's reward", np.asarray(step.reward), (len(spec.rewards),), str(np.asarray(step.reward).dtype)
-            )
+            BattleForms(spec, type(world).__name__).reward(step.reward)
             _require(step.cost >= 1, f"a step's cost must be at least 1, not {step.cost}")
         if any(step.over for step in steps):
             break
@@ -389,9 +388,12 @@ async def _act(world: MDP, battle: Battle, draw: np.random.Generator, rounds: in
 
 def _check_state(state: State, spec: Spec) -> None:
     arrays = tuple(np.asarray(value)[None] for value in state.inputs)
-    _check_inputs("a state's input", arrays, spec, np.array([0]), 1)
+    check_inputs("a state's input", arrays, spec, 1)
+    _check_finite("a state's input", arrays, spec, np.array([0]))
     legal = None if state.legal is None else np.asarray(state.legal)[None]
-    _check_legal("a state's legal", legal, spec, np.array([0]), 1)
+    check_mask("a state's legal", legal, spec, 1)
+    if legal is not None:
+        _check_choices("a state's legal", legal, spec)
 
 
 def _require(fine: Any, sentence: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from evorl.mdp.core import Action, Array, Box, Decisions, Spec, State, heads
+from evorl.mdp.forms import Form, Mismatch
 from evorl.util.types import StateDict
 
 
@@ -31,7 +34,7 @@ def empty_decisions(spec: Spec, slots: int) -> Decisions:
 
 def write_state(rows: Decisions, slot: int, state: State) -> None:
     """Write a state into the slot's rows of ``inputs`` and ``legal``."""
-    for row, value in zip(rows.inputs, state.inputs):  # noqa: B905 (runs at every decision; `check` compares lengths)
+    for row, value in zip(rows.inputs, state.inputs, strict=True):
         row[slot] = value
     if rows.legal is not None:
         rows.legal[slot] = state.legal
@@ -43,6 +46,30 @@ def write_final_state(rows: Decisions, slot: int, state: State) -> None:
         row[slot] = value
     if rows.final_legal is not None:
         rows.final_legal[slot] = state.legal
+
+
+class BattleForms:
+    """The forms of a battle's states and rewards; ``world`` is its name."""
+
+    def __init__(self, spec: Spec, world: str) -> None:
+        self._inputs = tuple(Form(f"the input {one.name!r}", one.shape, one.dtype) for one in spec.inputs)
+        self._reward = Form("the reward", (len(spec.rewards),), np.float32)
+        self._legal = Form("the legal mask", (sum(heads(spec.action)),), np.bool_) if spec.masked else None
+        self._world = world
+
+    def state(self, slot: int, state: State) -> State:
+        """Return a slot's state as arrays of the declared forms. Runs at every decision. Raises `Mismatch`."""
+        if len(state.inputs) != len(self._inputs):
+            raise Mismatch(f"the spec declares {len(self._inputs)} inputs, and the state has {len(state.inputs)}")
+        if (state.legal is None) != (self._legal is None):
+            raise Mismatch(f"the state has {'no' if self._legal else 'a'} legal mask, unlike what its spec declares")
+        watch = "" if slot else self._world
+        inputs = tuple([form.fit(x, watch=watch) for form, x in zip(self._inputs, state.inputs, strict=True)])
+        return State(inputs, None if self._legal is None else self._legal.fit(state.legal))
+
+    def reward(self, reward: Any) -> Array:
+        """Return a step's reward [R]. Raises `Mismatch`."""
+        return self._reward.fit(reward)
 
 
 def read_state(rows: Decisions, slot: int) -> State:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Arena, Array, Decisions, StepsTogether, WorldError, check_name, heads
+from evorl.mdp.forms import check_arrays
 from evorl.nets.distributions import draw_noise, noise_size
 from evorl.rl.columns import ALL, Columns, index
 from evorl.rl.core import Acting, Batch, Decision, Episode, Learner, NotFinite
@@ -45,6 +46,7 @@ class Player:
         while not self.waiting[slots].all():
             self.now = self.arena.recv()
             self.waiting[self.now.slots] = True
+        self._check_form()
         self._check(self.now.inputs, np.flatnonzero(slots))
         self._check_legal(np.flatnonzero(slots))
 
@@ -72,6 +74,8 @@ class Player:
         rows = now.slots
         sel = ALL if len(rows) == self.arena.slots else rows
         self.waiting[sel] = True
+        if now.inputs is not self._inputs:
+            self._check_form()
         self._check(now.inputs, rows)
         self._check_legal(rows)
         _check_finite(now.reward, rows, "the reward")
@@ -112,6 +116,11 @@ class Player:
         noise = torch.zeros(self.arena.slots, noise_size(self.arena.spec.action))
         legal = self.now.final_legal if self.now.final_legal is not None else self.now.legal
         return self.learner.act(_tensors(self.now.final), _tensor(legal), noise, self.carry, start).value
+
+    def _check_form(self) -> None:
+        """Raise `Mismatch` for arrays that are not as the spec declares; most arenas show the same ones again."""
+        check_arrays(self.now, self.arena.spec, self.arena.slots)
+        self._inputs = self.now.inputs
 
     def _check(self, inputs: tuple[Array, ...], rows: Array) -> None:
         for x, name in zip(inputs, self.names, strict=True):

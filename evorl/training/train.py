@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from evorl.mdp.core import Spec, StateDict, World, WorldError
+from evorl.mdp.forms import Mismatch
 from evorl.nets.compiled import require_compiler
 from evorl.record import checkpoint
 from evorl.rl.core import Episode, Learner, Metrics, NotFinite, finite_means, optimizers
@@ -179,11 +180,13 @@ class Clock:
 
 
 def spec(world: World) -> Spec:
-    """Return the `Spec` of a world. Raises `BadRequest` if it cannot run here."""
+    """Return the `Spec` of a world. Raises `BadRequest` if it cannot run here, or shows what it does not declare."""
     try:
         arena = world.arena(world.sides, seeds.Episodes(0, "spec"))
     except BadRequest as error:
         raise error.under("mdp") from None
+    except Mismatch as error:
+        raise BadRequest(str(error), "mdp.id") from None
     arena.close()
     return arena.spec
 

@@ -887,7 +887,7 @@ def test_sync_vector_env_breaks_other_slots_on_an_error(monkeypatch: pytest.Monk
     assert d.failed == [1] and not d.truncated.any()
 
 
-def test_a_wrong_observation_shape_breaks_one_slot_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_observation_shape_is_refused_with_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     step = Script.step
 
     def short(self: Script, action: int) -> Any:
@@ -898,5 +898,7 @@ def test_a_wrong_observation_shape_breaks_one_slot_only(monkeypatch: pytest.Monk
     arena = script()
     play(arena, [0, 0])
     play(arena, [0, 0])
-    with pytest.raises(WorldError, match=r"(?s)slot 1 with seed 20.*could not broadcast"):
+    with pytest.raises(
+        WorldError, match=r"slot 1, seed 20: the input 'observation' is declared float64 \[3\], and .* float64 \[2\]"
+    ):
         play(arena, [0, 0])

@@ -13,6 +13,7 @@ import numpy as np
 
 from evorl.mdp.core import Array, WorldError
 from evorl.mdp.decision_arrays import empty_decisions
+from evorl.mdp.forms import Form, Mismatch, Resolution
 from evorl.mdp.gymnasium import spaces
 from evorl.mdp.gymnasium.action_log import ActionLog, copied
 from evorl.mdp.gymnasium.camera import Camera, can_render
@@ -21,13 +22,19 @@ from evorl.util.types import StateDict
 
 Seen = Any  # an array where there is one input, else a tuple of them
 Outcome = tuple[Seen, float, bool, bool, dict[str, Any]]
+_REWARD, _TERMINATED, _TRUNCATED = (
+    Form("the reward", (), np.float64),
+    Form("terminated", (), np.bool_),
+    Form("truncated", (), np.bool_),
+)
 
 
 class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
     """The environment of one slot. It converts observations, and its errors do not reach other slots.
 
     It catches every error and marks the episode as ``broken``. The next reset, with the same seed, makes a new
-    environment. Raises `WorldError` when one seed failed three times.
+    environment. Raises `WorldError` when one seed failed three times, and `Mismatch` at once for an observation that is
+    not of its declared space.
 
     An action is repeated ``frame_skip`` times, or until the episode ends. ``new_env_per_episode`` is for environments
     that carry state from one episode to the next.
@@ -48,8 +55,10 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self._remake = False  # before the next reset
         self._pause = 0.0  # seconds, likewise
         self._parts = spaces.observation(self.env.observation_space)
-        form, _ = self._parts[0]
-        self._plain = form.shape if form.dtype == "float32" and len(self._parts) == 1 else None
+        space = self.env.observation_space
+        self._plain = space.shape if isinstance(space, gymnasium.spaces.Box) and space.dtype.kind == "f" else None
+        self._nested = isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple)
+        self._watched = Resolution.VALUES if number == 0 else 0  # observations whose numbers are still looked at
         self._integer = isinstance(self.env.action_space, gymnasium.spaces.Discrete)
         self.seen: Seen = None
         self.seed = -1
@@ -65,6 +74,8 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             return self.seen, 0.0, False, False, {}
         try:
             return self.advance(action)
+        except Mismatch as error:
+            raise self._refused(error) from None
         except Exception as error:
             self._fail(error)
             self.broken, self.cost = True, 0
@@ -76,21 +87,31 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         total, repeats, over = 0.0, 0, False
         while repeats < self._frame_skip and not over:
             seen, reward, terminated, truncated, _ = self.env.step(copied(action))
-            total += float(reward)
+            total += reward if isinstance(reward, float) else float(_REWARD.fit(reward))
             repeats += 1
+            terminated = terminated if type(terminated) is bool else bool(_TERMINATED.fit(terminated))
+            truncated = truncated if type(truncated) is bool else bool(_TRUNCATED.fit(truncated))
             over = terminated or truncated
-        self.seen = self._form(seen)
+        self.seen = self._form(seen, whole=over)
         self.length += repeats
         self.cost = repeats
         return self.seen, total, terminated, truncated and not terminated, {}
 
-    def _form(self, seen: Any) -> Seen:
-        """Copy an observation into evorl's input arrays; the most common form has a fast path."""
-        if type(seen) is np.ndarray and seen.dtype.kind == "f" and seen.shape == self._plain:
+    def _form(self, seen: Any, whole: bool) -> Seen:
+        """Copy an observation into evorl's input arrays; the most common form has a fast path.
+
+        ``whole``: look for parts that the space does not declare, too. Raises `Mismatch`.
+        """
+        if self._watched:
+            self._watched -= 1
+        elif type(seen) is np.ndarray and seen.dtype.kind == "f" and seen.shape == self._plain != ():
             return seen.astype(np.float32)  # a copy: its owner may write it again
+        watch = env_id(self.env) if self._watched else ""
         rows = tuple(np.empty(part.shape, part.dtype) for part, _ in self._parts)
         for row, (_, read) in zip(rows, self._parts, strict=True):
-            row[...] = read(seen)
+            row[...] = read(seen, watch=watch)
+        if whole and self._nested:
+            spaces.check_members(self.env.observation_space, seen)
         return rows if len(rows) > 1 else rows[0]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
@@ -107,10 +128,19 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
                 if self._remake or self._new_env_per_episode:
                     self._replace()
                 seen, _ = self.env.reset(seed=seed)
-                self.seen = self._form(seen)
+                self.seen = self._form(seen, whole=True)
                 return self.seen, {}
+            except Mismatch as error:
+                raise self._refused(error) from None
             except Exception as error:
                 self._fail(error)
+
+    @property
+    def _where(self) -> str:
+        return f"{env_id(self.env)}, slot {self._number}, seed {self.seed}"
+
+    def _refused(self, error: Mismatch) -> Mismatch:
+        return Mismatch(f"{self._where}: {error}")
 
     def _fail(self, error: Exception) -> None:
         """Count a failure of the episode. Raises `WorldError` for the third."""

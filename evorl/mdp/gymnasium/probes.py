@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from evorl.mdp.core import WorldError
+from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium import snapshot
 from evorl.mdp.gymnasium.action_log import copied
 from evorl.mdp.gymnasium.vector_env import VectorEnvRows
@@ -48,6 +49,8 @@ def _first_row_beside(make: Make, other_seed: int) -> list[bytes] | None:
                 if over.any():
                     rows.reset([time, 100 * other_seed + time], over)
                 seen.append(_bytes(rows, 0))
+        except Mismatch:
+            raise
         except WorldError:  # from simulators that take one seed for all rows
             return None
         return seen

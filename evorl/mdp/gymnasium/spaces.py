@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
 from evorl.mdp.core import Action, Array, Box, Discrete, Input, MultiDiscrete, Spec
+from evorl.mdp.forms import Form, Mismatch
 
-Read = Callable[[Any], Any]
-"""Function that extracts one input from an observation or a batch of observations."""
+
+@dataclass(frozen=True)
+class Read:
+    """Extracts one input from an observation, or from a batch of observations, after a check of its form."""
+
+    form: Form
+    convert: Callable[[Array], Array]
+    path: tuple[Any, ...] = ()  # of a part of a Dict or Tuple
+
+    def __call__(self, whole: Any, batch: tuple[int, ...] = (), rows: Array | None = None, watch: str = "") -> Array:
+        """Return the input [*batch, ...]; of a batch [B, ...] only these rows, if they are given.
+
+        ``watch``: see `Form.fit`. Raises `Mismatch`.
+        """
+        try:
+            for key in self.path:
+                whole = whole[key]
+        except (LookupError, TypeError):
+            raise Mismatch(f"the observation lacks {_joined(self.path)!r}, which its space declares") from None
+        if rows is not None:
+            whole, batch = np.asarray(whole)[rows], (len(rows),)
+        return self.convert(self.form.fit(whole, batch, watch))
 
 
 class Unsupported(ValueError):
@@ -61,56 +82,89 @@ def observation(space: spaces.Space[Any]) -> list[tuple[Input, Read]]:
 
     Raises `Unsupported`.
     """
-    return [(Input("/".join(path) or "observation", shape, dtype), read) for path, shape, dtype, read in _parts(space)]
+    parts = _parts(space)
+    names = [_joined(read.path) for _, _, read in parts]
+    return [
+        (Input(name, shape, dtype), replace(read, form=read.form.named(f"the input {name!r}")))
+        for name, (shape, dtype, read) in zip(names, parts, strict=True)
+    ]
 
 
-def _parts(space: spaces.Space[Any]) -> list[tuple[tuple[str, ...], tuple[int, ...], str, Read]]:
+def check_members(space: spaces.Space[Any], seen: Any, path: tuple[Any, ...] = ()) -> None:
+    """Raise `Mismatch` if an observation has parts that its space does not declare."""
+    if isinstance(space, spaces.Dict):
+        members: Mapping[Any, spaces.Space[Any]] = space.spaces
+        extra = [key for key in seen if key not in members]
+    elif isinstance(space, spaces.Tuple):
+        members = dict(enumerate(space.spaces))
+        extra = [*range(len(members), len(seen))]
+    else:
+        return
+    for key in extra:
+        raise Mismatch(f"the observation has {_joined((*path, key))!r}, which its space does not declare")
+    for key, member in members.items():
+        check_members(member, seen[key], (*path, key))
+
+
+def _joined(path: tuple[Any, ...]) -> str:
+    return "/".join(map(str, path)) or "observation"
+
+
+def _parts(space: spaces.Space[Any]) -> list[tuple[tuple[int, ...], str, Read]]:
+    """Return shape and dtype of each input, and what reads it."""
     match space:
         case spaces.Dict():
             return _nested(space.spaces)
         case spaces.Tuple():
             return _nested(dict(enumerate(space.spaces)))
         case spaces.Discrete():
-            return [((), (int(space.n),), "float32", _one_hot(int(space.n), int(space.start)))]
+            n, start = int(space.n), int(space.start)
+            form = Form("", (), np.int64, (start, start + n - 1))
+            return [((n,), "float32", Read(form, _one_hot(n, start)))]
         case spaces.Box() if space.dtype == np.uint8 and len(space.shape) in (2, 3):
             return [_image(space.shape)]
-        case spaces.Box():
-            return [((), space.shape or (1,), "float32", _same)]
+        case spaces.Box() if space.dtype.kind in "fiub":
+            convert = _same if space.shape else _with_axis
+            return [(space.shape or (1,), "float32", Read(Form("", space.shape, space.dtype), convert))]
     raise Unsupported(f"the observation space {space}")
 
 
-def _nested(members: Mapping[Any, spaces.Space[Any]]) -> list[Any]:
+def _nested(members: Mapping[Any, spaces.Space[Any]]) -> list[tuple[tuple[int, ...], str, Read]]:
     return [
-        ((str(key), *path), shape, dtype, _inside(key, read))
+        (shape, dtype, replace(read, path=(key, *read.path)))
         for key, member in members.items()
-        for path, shape, dtype, read in _parts(member)
+        for shape, dtype, read in _parts(member)
     ]
 
 
-def _inside(key: Any, read: Read) -> Read:
-    pick = itemgetter(key)
-    return lambda whole: read(pick(whole))
-
-
-def _one_hot(n: int, start: int) -> Read:
+def _one_hot(n: int, start: int) -> Callable[[Array], Array]:
     rows = np.eye(n, dtype=np.float32)
-    return lambda choice: rows[choice - start]
+    return lambda choice: rows[choice.astype(np.int64) - start]
 
 
-def _image(shape: tuple[int, ...]) -> tuple[tuple[str, ...], tuple[int, ...], str, Read]:
+def _image(shape: tuple[int, ...]) -> tuple[tuple[int, ...], str, Read]:
     """Convert uint8 [H, W] or [H, W, C] to [C, H, W]; the last axis is taken for channels if it is the smallest."""
+    form = Form("", shape, np.uint8)
     if len(shape) == 2:
-        return (), (1, *shape), "uint8", _same
+        return (1, *shape), "uint8", Read(form, _with_channel)
     if shape[2] < min(shape[:2]):
-        return (), (shape[2], *shape[:2]), "uint8", _channels_first
-    return (), shape, "uint8", _same
+        return (shape[2], *shape[:2]), "uint8", Read(form, _channels_first)
+    return shape, "uint8", Read(form, _same)
 
 
 def _channels_first(image: Array) -> Array:
     return np.moveaxis(image, -1, -3)
 
 
-def _same(value: Any) -> Any:
+def _with_channel(image: Array) -> Array:
+    return image[..., None, :, :]
+
+
+def _with_axis(number: Array) -> Array:
+    return number[..., None]
+
+
+def _same(value: Array) -> Array:
     return value
 
 

@@ -22,12 +22,19 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from evorl.mdp.core import Action, Array, Box, Decisions, EpisodeEndHook, StepsTogether, WorldError
 from evorl.mdp.decision_arrays import action_format, empty_decisions
+from evorl.mdp.forms import Form, Mismatch
 from evorl.mdp.gymnasium import snapshot, spaces
 from evorl.mdp.gymnasium.action_log import ActionLog
 from evorl.mdp.gymnasium.camera import Camera, can_render, rendered
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, seed31
 from evorl.util.types import StateDict
+
+_REWARD, _TERMINATED, _TRUNCATED = (
+    Form("the reward", (), np.float64),
+    Form("terminated", (), np.bool_),
+    Form("truncated", (), np.bool_),
+)
 
 
 class VectorEnvRows:
@@ -62,6 +69,9 @@ class VectorEnvRows:
         with self._named():
             seen, reward, terminated, truncated, infos = self.env.step(actions)
             self._show(seen)
+            batch = (self.slots,)
+            reward = _REWARD.fit(reward, batch)
+            terminated, truncated = _TERMINATED.fit(terminated, batch), _TRUNCATED.fit(truncated, batch)
         self.lengths += 1
         terminated = np.array(terminated, bool)
         late = np.zeros(self.slots, bool) if self.limit is None else self.lengths >= self.limit
@@ -69,28 +79,27 @@ class VectorEnvRows:
 
     def _show(self, seen: Any) -> None:
         for row, read in zip(self.inputs, self._read, strict=True):
-            row[:] = np.reshape(read(seen), row.shape)
+            row[:] = read(seen, (self.slots,), watch=env_name(self.env))
 
-    def final(self, infos: dict[str, Any]) -> list[Array]:
-        """Return the last observations of ended episodes, [B, ...] per input, in same-step reset mode.
+    def final(self, infos: dict[str, Any], ended: Array) -> list[Array]:
+        """Return the last observations of the rows whose episodes ended, [len(ended), ...] per input, in same-step
+        reset mode.
 
         Gymnasium gives an object array of observations or a batch; rows that did not end are undefined.
         """
         seen = infos["final_obs"]
-        if not isinstance(seen, np.ndarray) or seen.dtype != object:
-            return [np.reshape(read(seen), row.shape) for read, row in zip(self._read, self.inputs, strict=True)]
-        finals = [row.copy() for row in self.inputs]
-        for slot, each in enumerate(seen):
-            for final, read in zip(finals, self._read, strict=True):
-                if each is not None:
-                    final[slot] = read(each)
-        return finals
+        with self._named():
+            if not isinstance(seen, np.ndarray) or seen.dtype != object:
+                return [np.asarray(read(seen, rows=ended)) for read in self._read]
+            return [np.stack([read(seen[slot]) for slot in ended]) for read in self._read]
 
     @contextmanager
     def _named(self) -> Iterator[None]:
         """Turn any error of the environment into a `WorldError`: all rows share the environment."""
         try:
             yield
+        except Mismatch as error:
+            raise Mismatch(f"{env_name(self.env)}, all {self.slots} slots in one environment: {error}") from None
         except Exception as error:
             trace = "".join(traceback.format_exception(error))
             raise WorldError(f"{env_name(self.env)}, all {self.slots} slots in one environment:\n{trace}") from error
@@ -150,7 +159,8 @@ class SeededRowsEngine:
         log, camera = self._log.of(slot), self._camera
         if self._reads:
             picture = camera.follow(self._seeds[slot], spaces.encode(camera.env.action_space, log))
-            shown = [(np.asarray(read(camera.seen)), row) for read, row in zip(self._reads, self.inputs, strict=True)]
+            batch = (1,) if isinstance(camera.env, SingleRowEnv) else ()
+            shown = [(read(camera.seen, batch), row) for read, row in zip(self._reads, self.inputs, strict=True)]
             if all(seen.astype(row.dtype).tobytes() == row[slot].tobytes() for seen, row in shown):
                 return picture
         raise BadRequest(
@@ -297,9 +307,10 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         for slot in ended.tolist():
             self._results[slot] = {"return": float(self._returns[slot]), "length": float(rows.lengths[slot])}
         self._returns[ended] = 0.0
-        finals = rows.inputs if rows.mode is not AutoresetMode.SAME_STEP else rows.final(infos)
+        same_step = rows.mode is AutoresetMode.SAME_STEP
+        finals = rows.final(infos, ended) if same_step else [row[ended] for row in rows.inputs]
         for final, seen in zip(now.final, finals, strict=True):
-            final[ended] = seen[ended]
+            final[ended] = seen
         if rows.mode is not AutoresetMode.SAME_STEP:
             self._notify_episode_end()
         if rows.mode is AutoresetMode.DISABLED:

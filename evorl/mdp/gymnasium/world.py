@@ -19,6 +19,7 @@ from inspect import signature
 from typing import Any, cast
 
 from evorl.mdp.core import Arena, World, WorldError
+from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium.camera import Camera, can_render
 from evorl.mdp.gymnasium.classic_control import SIMULATORS, ClassicControlEngine
 from evorl.mdp.gymnasium.registry import environment_spec, not_runnable, quiet_construction
@@ -108,6 +109,8 @@ class Gymnasium(World):
         try:
             if not probes.rows_are_independent(self.make_vec):
                 probes.check_resumable(self.make_vec)
+        except Mismatch as error:
+            raise BadRequest(f"{self.id} cannot be used: {error}", "id") from error
         except (probes.NotResumable, WorldError) as error:
             why = str(error).strip().splitlines()[-1]
             raise BadRequest(f"{self.id} has one generator for all slots and cannot be saved: {why}", "id") from error

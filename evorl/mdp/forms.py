@@ -1,0 +1,207 @@
+"""Whether the data of a world has its declared form. NumPy would convert or broadcast most other data in silence.
+
+The shape must be the declared one; only a single number may have the shape () or (1,). Where floats are declared,
+integers and booleans will do. Where integers are declared, floats are refused, and so are integers out of range. A mask
+is boolean, or integers 0 and 1.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from evorl.mdp.core import Array, Decisions, Spec, WorldError, heads
+
+LOG = logging.getLogger("evorl")
+_KINDS = {"f": "fiub", "i": "iub", "u": "iub", "b": "biu"}
+"""Kind of a declared dtype -> the kinds of data that it takes."""
+
+
+class Mismatch(WorldError):
+    """Data of a world does not have its declared form. The message is one line."""
+
+
+class Form:
+    """The declared form of one array, ``name`` in messages. ``bounds`` are the least and the greatest value."""
+
+    def __init__(
+        self, name: str, shape: tuple[int, ...], dtype: Any, bounds: tuple[float, float] | None = None
+    ) -> None:
+        self.name, self.shape, self.dtype = name, shape, np.dtype(dtype)
+        self._kinds = _KINDS[self.dtype.kind]
+        self._bounds = bounds
+        if self.dtype.kind in "iu" and bounds is None:
+            self._bounds = int(np.iinfo(self.dtype).min), int(np.iinfo(self.dtype).max)
+        elif self.dtype.kind == "b":
+            self._bounds = 0, 1
+        self._always = bounds is not None  # whether data of the declared dtype may be out of range, too
+        self._number = int(np.prod(shape)) == 1
+        self._resolution = Resolution(name) if self.dtype.kind in "fiu" and self.dtype.itemsize > 1 else None
+
+    def named(self, name: str) -> Form:
+        """Return this form under another name."""
+        return Form(name, self.shape, self.dtype, self._bounds if self._always else None)
+
+    def fit(self, value: Any, batch: tuple[int, ...] = (), watch: str = "") -> Array:
+        """Return a value [*batch, *shape] as an array. Raises `Mismatch` if it does not have the declared form.
+
+        ``watch``: the world's name, if successive values are those of one slot. A warning then tells where float32
+        cannot tell them apart.
+        """
+        x = value if type(value) is np.ndarray else _array(value)
+        shape = (*batch, *self.shape)
+        if x.shape != shape and not (self._number and x.shape in (batch, (*batch, 1))):
+            raise self._mismatch(x, batch)
+        if (x.dtype != self.dtype or self._always) and self._loses(x):
+            raise self._mismatch(x, batch)
+        if watch and self._resolution is not None and x.dtype.itemsize > 2 and x.dtype != np.float32:
+            self._resolution.see(x, watch)
+        return x if x.shape == shape else x.reshape(shape)
+
+    def _loses(self, x: Array) -> bool:
+        """Whether the kind of the numbers, or one of them, is not as declared."""
+        if x.dtype.kind not in self._kinds:
+            return True
+        if self._bounds is None or not x.size or (not self._always and np.can_cast(x.dtype, self.dtype)):
+            return False
+        low, high = self._bounds
+        return bool(x.min() < low or x.max() > high)
+
+    def _mismatch(self, x: Array, batch: tuple[int, ...]) -> Mismatch:
+        low, high = self._bounds or (None, None)
+        within = "" if low is None or self.dtype.kind == "b" else f" from {low:g} to {high:g}"
+        declared = f"{self.dtype} {[*batch, *self.shape]}{within}"
+        return Mismatch(f"{self.name} is declared {declared}, and the world gave {_described(x)}")
+
+
+def _array(value: Any) -> Array:
+    try:
+        return np.asarray(value)
+    except ValueError:  # a ragged list
+        return np.empty((), object)
+
+
+def _described(x: Array) -> str:
+    if x.dtype == object:
+        return f"{x[()]!r}" if x.shape == () and x[()] is not None else "None, or no array"
+    numbers = x.size and x.dtype.kind in "biuf"
+    extent = f" with numbers from {_short(x.min())} to {_short(x.max())}" if numbers else ""
+    return f"{x.dtype} {list(x.shape)}{extent}"
+
+
+def _short(number: Any) -> str:
+    return f"{float(number):.6g}"
+
+
+def check_arrays(now: Decisions, spec: Spec, slots: int) -> None:
+    """Raise `Mismatch` unless the arrays of an arena with so many slots have the shapes and dtypes of its spec."""
+    check_array("reward", now.reward, (slots, len(spec.rewards)), "float32")
+    check_array("terminated", now.terminated, (slots,), "bool")
+    check_array("truncated", now.truncated, (slots,), "bool")
+    check_inputs("inputs", now.inputs, spec, slots)
+    check_inputs("final", now.final, spec, slots)
+    check_mask("legal", now.legal, spec, slots)
+    if now.final_legal is not None:
+        check_mask("final_legal", now.final_legal, spec, slots)
+
+
+def check_inputs(name: str, arrays: tuple[Array, ...], spec: Spec, slots: int) -> None:
+    """Raise `Mismatch` unless these are the arrays [B, ...] of the spec's inputs for B = slots."""
+    if len(arrays) != len(spec.inputs):
+        raise Mismatch(f"{name} has {len(arrays)} arrays, the spec has {len(spec.inputs)}")
+    for one, array in zip(spec.inputs, arrays, strict=True):
+        check_array(f"{name} {one.name!r}", array, (slots, *one.shape), one.dtype)
+
+
+def check_mask(name: str, legal: Array | None, spec: Spec, slots: int) -> None:
+    """Raise `Mismatch` unless this is a legal mask [B, L] of the spec, or None if it declares none."""
+    if (legal is not None) != spec.masked:
+        raise Mismatch(f"{name} and the spec's masked={spec.masked} contradict each other")
+    if legal is not None:
+        check_array(name, legal, (slots, sum(heads(spec.action))), "bool")
+
+
+def check_array(name: str, array: Any, shape: tuple[int, ...], dtype: str) -> None:
+    """Raise `Mismatch` unless an array has exactly this shape and dtype."""
+    form = (getattr(array, "shape", None), str(getattr(array, "dtype", type(array).__name__)))
+    if form != (shape, dtype):
+        raise Mismatch(f"{name} must be {dtype} {list(shape)}, not {form[1]} {list(form[0] or ())}")
+
+
+# ------------------------------------------------------------------ numbers that float32 cannot tell apart
+
+_STRICT: ContextVar[bool] = ContextVar("strict", default=False)
+_WARNED: set[tuple[str, str]] = set()
+
+
+@contextmanager
+def strict() -> Iterator[None]:
+    """Raise `Mismatch` where `Resolution` would only warn."""
+    token = _STRICT.set(True)
+    try:
+        yield
+    finally:
+        _STRICT.reset(token)
+
+
+class Resolution:
+    """Watches the first values of an input for changes that are lost in float32, such as those of time stamps.
+
+    Warns once if at least half of the changes of a number (`CHANGES` or more) vanish, and all its values lie within
+    256 steps of float32. So a number that comes to rest causes no warning, and rounding in float64 is no change.
+    """
+
+    VALUES = 512
+    CHANGES = 8
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._seen = 0
+        self._last = self._low = self._high = self._changed = self._lost = np.zeros(0)
+
+    def see(self, x: Array, world: str) -> None:
+        """Look at the next value of a world. Raises `Mismatch` instead of a warning within `strict`."""
+        if self._seen >= self.VALUES:
+            return
+        now = x.astype(np.float64).ravel()
+        if self._seen == 0:
+            self._low, self._high = now.copy(), now.copy()
+            self._changed, self._lost = np.zeros((2, now.size), np.int64)
+        else:
+            self._compare(now, world)
+        self._seen, self._last = self._seen + 1, now
+
+    def _compare(self, now: Array, world: str) -> None:
+        before = self._last
+        with np.errstate(over="ignore", invalid="ignore"):  # others refuse what is not finite
+            changed = np.abs(now - before) > np.abs(now) * 2.0**-46
+            lost = changed & (now.astype(np.float32) == before.astype(np.float32))
+            self._changed += changed
+            self._lost += lost
+            np.minimum(self._low, now, out=self._low)
+            np.maximum(self._high, now, out=self._high)
+            step = np.spacing(np.maximum(np.abs(self._low), np.abs(self._high)).astype(np.float32))
+            narrow = self._high - self._low < 256 * step
+        for place in np.flatnonzero(
+            lost & narrow & (self._changed >= self.CHANGES) & (2 * self._lost >= self._changed)
+        ):
+            self._seen = self.VALUES
+            return _report(
+                world,
+                self._name,
+                f"{self._name} has numbers that float32, in which policies compute, cannot tell apart "
+                f"({float(before[place])!r} and {float(now[place])!r}): subtract a constant there",
+            )
+
+
+def _report(world: str, name: str, text: str) -> None:
+    if _STRICT.get():
+        raise Mismatch(text)
+    if (world, name) not in _WARNED:
+        _WARNED.add((world, name))
+        LOG.warning("%s: %s", world, text)
