@@ -20,6 +20,7 @@ if __name__ == "__main__":  # start as the command evorl, which handles signals 
     sys.exit(evorl(["evaluate", *sys.argv[1:]]))
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evorl.cli import config
 from evorl.cli.overrides import format_value
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.names import check_names_directory
 from evorl.util.numbers import format_number
@@ -91,16 +93,19 @@ def _asked(words: Sequence[str]) -> Request:
 
 def evaluate(request: Request) -> None:
     from evorl.ec.core import IndependentEvolution
+    from evorl.record.checkpoint import damage
 
     run_dir = Path(request.run)
     target = None if request.export is None else _target(request.export)
     experiment = config.experiment_of_run(run_dir, request.trust)
-    path, state = _checkpoint(run_dir, request.checkpoint)
-    step, policy, who = int(state["run"]["steps"]), state["run"]["learner"], {}
+    if request.video and not os.access(run_dir, os.W_OK | os.X_OK):
+        raise BadRequest(f"{run_dir} cannot be written, where films go", "video")
+    path, run = _checkpoint(run_dir, request.checkpoint)
+    step, policy, who = int(run["steps"]), run["learner"], {}
     if isinstance(experiment.ec, IndependentEvolution):
-        one, how = _individual(
-            experiment, experiment.ec, state["run"], str("best" if request.individual is None else request.individual)
-        )
+        which = str("best" if request.individual is None else request.individual)
+        with damage(path):
+            one, how = _individual(experiment, experiment.ec, run, which)
         if how.learner is None and target is not None:
             raise BadRequest("a problem has no policy", "export")
         if how.learner is None:
@@ -112,7 +117,9 @@ def evaluate(request: Request) -> None:
             "this run has no population" if experiment.ec is None else "this search keeps its mean, not its individuals"
         )
         raise BadRequest(why, "individual")
-    learner = _learner(experiment, policy, _device(experiment, request.device))
+    if policy is None:
+        raise BadRequest(f"{path} holds no policy", "run")
+    learner = _learner(experiment, policy, _device(experiment, request.device), path)
     from evorl.rl.evaluation import fitness, in_whole_games, judged, play_episodes, progress_shown
     from evorl.rl.films import film
 
@@ -133,10 +140,7 @@ def evaluate(request: Request) -> None:
         "fitness": fitness(metrics), **{name.removeprefix("eval/"): x for name, x in metrics.items()},
     }  # fmt: skip
     _print(report, path)
-    for path, agent in films:
-        say(f"video: {path}")
-        if agent:
-            say(f"the agent in it is {agent}")
+    _print_films(films)
     if target is not None:
         from evorl.jobs.exported import export
 
@@ -147,25 +151,24 @@ def evaluate(request: Request) -> None:
 
 
 def _checkpoint(run_dir: Path, which: str) -> tuple[Path, dict[str, Any]]:
+    """A checkpoint of a run, and the state of the run in it. Raises `BadRequest`."""
     from evorl.record import checkpoint
 
     kept = [str(step) for step in checkpoint.steps(run_dir)]
-    if which == "latest":
-        found = checkpoint.newest(run_dir, rows=False)
-        if found is None:
-            raise BadRequest(f"{run_dir} holds no checkpoint", "run")
-        return found
-    if which == "best":
-        newest = checkpoint.newest(run_dir, rows=False)
-        best = None if newest is None else newest[1]["run"]["best"]
-        if best is None:
-            raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
-        which = str(best[1])
+    if which == "latest" or (which == "best" and kept):
+        try:
+            path, run = checkpoint.run_state(run_dir)
+        except BadRequest as error:
+            raise error if error.key else error.under("run") from None
+        if which == "latest":
+            return path, run
+        which = "" if run["best"] is None else str(run["best"][1])
+    if which in ("", "best"):
+        raise BadRequest(f"{run_dir} has evaluated nothing yet", "checkpoint")
     if which not in kept:
         choices = ["latest", "best", *kept]
         raise BadRequest(f"{which!r} is none of {', '.join(choices)}{nearest(which, choices)}", "checkpoint")
-    path = run_dir / "checkpoints" / which
-    return path, checkpoint.load(path, rows=False)
+    return checkpoint.run_state(run_dir, int(which))
 
 
 def _target(export: str) -> Path:
@@ -173,6 +176,9 @@ def _target(export: str) -> Path:
     makes = "a directory with the config, the weights (safetensors) and evaluation.json"
     check_names_directory(export, makes, "export")
     place = Path(export)
+    above = next(parent for parent in place.absolute().parents if parent.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK | os.X_OK)):
+        raise BadRequest(f"cannot make {place}: {above} cannot be written", "export")
     if place.exists() and not (place.is_dir() and not any(place.iterdir())):
         raise BadRequest(f"{place} is not empty, and nothing is ever overwritten", "export")
     return place
@@ -240,15 +246,26 @@ def _device(experiment: Experiment, asked: str | None) -> torch.device:
     return device(asked or ("cpu" if experiment.device == "cpu" else "auto"))
 
 
-def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.device) -> Learner:
+def _learner(experiment: Experiment, policy: dict[str, Any], device: torch.device, path: Path) -> Learner:
+    """The learner of the experiment with the policy of a checkpoint. Raises `BadRequest` if it does not fit."""
     import torch
 
+    from evorl.record.checkpoint import damage
     from evorl.training.train import spec
 
     torch.set_num_threads(experiment.rl.threads)
     learner = experiment.rl.learner(spec(experiment.mdp.evaluation_world()), experiment.seed, device)
-    learner.load_policy(policy)
+    with damage(path):
+        learner.load_policy(policy)
     return learner
+
+
+def _print_films(films: Sequence[tuple[Path, str]]) -> None:
+    """Print the file of each film, and the agent's side in it where the world names its sides."""
+    for path, agent in films:
+        say(f"video: {path}")
+        if agent:
+            say(f"the agent in it is {agent}")
 
 
 def _print(report: dict[str, Any], path: Path) -> None:
@@ -274,6 +291,6 @@ def _write(film: Film, path: Path) -> tuple[Path, str]:
     from evorl.record.video import write_video
 
     first = next(film.frames)  # a world without pictures raises here, before anything is written
-    path.parent.mkdir(exist_ok=True)
+    run_directory.make_folder(path.parent.parent, path.parent.name)
     caption = f"agent: {film.agent}" if film.agent else ""
     return write_video(path, chain([first], film.frames), film.fps, caption), film.agent

@@ -23,7 +23,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from itertools import count
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +39,9 @@ from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, check_group_key, format_value, parse, require
 from evorl.jobs import job
 from evorl.jobs.sweep import sweep
-from evorl.util import command
+from evorl.record.result import set_aside, sound_result
+from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, nearest
-from evorl.util.files import replace
 from evorl.util.text import say
 
 if TYPE_CHECKING:
@@ -150,20 +150,19 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     now, choices = _amended_config(past, directory, args, "resume goes on with", genes=True)
     say(f"evorl {__version__}: resume {directory}")
     experiment = config.experiment(now, config.trusted_packages(args.overrides, {}))
-    result = directory / "result.json"
-    if result.exists() and now["budget"] == past["budget"]:
+    if now["budget"] == past["budget"] and (result := sound_result(directory)) is not None:
         if _genes(now) != _genes(past):
             raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
-        return _finished(directory, json.loads(result.read_bytes()), experiment)
+        return _finished(directory, result, experiment)
     _refuse_less(directory, now["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
-        if result.exists():  # from a smaller budget; with the new config it would count as this run's
-            _set_aside(result)
+        set_aside(directory)  # from a smaller budget; with the new config it would count as this run's
         if _genes(now) != _genes(past):
-            replace(directory / ".hydra" / f"config.{len(_older_configs(directory)) + 1}.yaml", job.config_yaml(past))
+            number = len(_older_configs(directory)) + 1
+            run_directory.replace(directory, f".hydra/config.{number}.yaml", job.config_yaml(past))
         if now != past:
-            replace(directory / ".hydra" / "config.yaml", job.config_yaml(now))
+            run_directory.replace(directory, job.CONFIG, job.config_yaml(now))
         if choices != job.choices(directory):
             job.write_choices(directory, choices)
 
@@ -178,13 +177,6 @@ def _refuse_less(directory: Path, budget: int | None, before: int | None) -> Non
     played = max(checkpoint.steps(directory), default=0)
     if budget is not None and budget < min(played, before or played):
         raise BadRequest(f"{directory} has played {played} steps already", "budget.steps")
-
-
-def _set_aside(result: Path) -> None:
-    """Rename a result after its steps, with the next free number if that name exists."""
-    steps = json.loads(result.read_bytes())["steps"]
-    names = (result.with_suffix(f".{steps}{f'.{n}' if n else ''}.json") for n in count())
-    result.rename(next(name for name in names if not name.exists()))
 
 
 def _finished(directory: Path, result: dict[str, Any], experiment: Experiment) -> None:
@@ -240,7 +232,7 @@ def _end(directory: Path) -> int:
     """The step at which a run's journal ends."""
     from evorl.population.warm_start import job_journal, journal
 
-    read = job_journal if (directory / "jobs.jsonl").exists() else journal
+    read = job_journal if run_directory.exists_at_all(directory, "jobs.jsonl") else journal
     if step := read(directory, "replay")[-1].step:
         return step
     raise BadRequest(f"{directory} has evaluated no individual yet; there is nothing to replay", "replay")
@@ -318,9 +310,9 @@ def _genes(data: Mapping[str, Any]) -> str:
     return json.dumps((data["ec"] or {}).get("genes"))
 
 
-def _older_configs(directory: Path) -> list[Path]:
-    """The configs that a run had before its genes were changed."""
-    return sorted((directory / ".hydra").glob("config.*.yaml"))
+def _older_configs(directory: Path) -> list[str]:
+    """The names of the configs that a run had before its genes were changed."""
+    return [one.name for one in run_directory.entries(directory, ".hydra") if fnmatch(one.name, "config.*.yaml")]
 
 
 def _require(now: DictConfig, choices: dict[str, Any], one: Override, args: argparse.Namespace) -> None:

@@ -26,9 +26,10 @@ from evorl.mdp.arena import BattleWorld
 from evorl.mdp.core import Array, Controller, Discrete, Input, Spec, State, Step
 from evorl.population.work import new_work
 from evorl.record import checkpoint, segments
+from evorl.record.lock import lock
 from evorl.rl.evaluation import EvaluationNoise
 from evorl.training.experiment import Experiment
-from evorl.training.session import OpenRun, run_to_end
+from evorl.training.session import BuiltRun, OpenRun, run_to_end
 from evorl.training.train import Start
 from evorl.util.seed import generator
 
@@ -86,11 +87,11 @@ def train_in(directory: Path, experiment: Experiment, init: Path | None = None) 
     @contextmanager
     def opened() -> Iterator[OpenRun]:
         directory.mkdir(exist_ok=True)
-        with checkpoint.lock(directory):
-            found = checkpoint.newest(directory)
-            yield directory, None if found is None else found[1]
+        with lock(directory):
+            yield directory, work.load(directory, lambda run, state: state)
 
-    return run_to_end(new_work(experiment, None if init is None else Start(init)), opened)
+    work = BuiltRun(lambda: new_work(experiment, None if init is None else Start(init)))
+    return run_to_end(work, opened)
 
 
 def with_small_segments(patch: pytest.MonkeyPatch) -> tuple[list[int], set[str]]:
@@ -102,7 +103,7 @@ def with_small_segments(patch: pytest.MonkeyPatch) -> tuple[list[int], set[str]]
 
     def noted(known: segments.Segments, state: Any) -> None:
         write_ahead(known, state)
-        there.append(len([*known.folder.glob("*")]))
+        there.append(len([*(known.run_dir / known.ahead).glob("*")]))
         names.update(known.known)
 
     patch.setattr(segments, "SEGMENT_BYTES", 2000)

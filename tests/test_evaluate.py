@@ -405,7 +405,7 @@ def test_an_export_that_fails_leaves_nothing(
     def full(*_: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("evorl.jobs.exported.files.write_json", full)
+    monkeypatch.setattr("evorl.jobs.exported.run_directory.write_json", full)
     assert main([f"run={runs / 'cartpole'}", f"export={tmp_path / 'kept'}"]) == 1
     assert not [*tmp_path.iterdir()]
     monkeypatch.undo()

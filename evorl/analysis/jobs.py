@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from evorl.analysis.runs import RunRecord, is_number
 from evorl.analysis.statistics import Floats
 from evorl.analysis.tables import Row
+from evorl.util import run_directory
+from evorl.util.types import Steps
 
 ACTIVITIES = (
     "training the critic",
@@ -38,7 +40,7 @@ class LoggedJob(msgspec.Struct):
     job: int
     kind: str
     worker: int
-    step: int
+    step: Steps
     began: float
     trained: float
     ended: float
@@ -141,11 +143,10 @@ def _time_since(now: Floats, began: Floats) -> Floats:
 
 def read_job_log(run: RunRecord) -> JobLog | None:
     """Read the jobs of a run; None if there are none. An incomplete last line is ignored."""
-    path = run.directory / "jobs.jsonl"
-    if not path.is_file():
+    if not run_directory.exists(run.directory, "jobs.jsonl"):
         return None
     decoder = msgspec.json.Decoder(LoggedJob)
-    found = [_decode(decoder, text) for text in path.read_bytes().split(b"\n")[:-1] if text.strip()]
+    found = [_decode(decoder, text) for text in run_directory.lines(run.directory, "jobs.jsonl") if text.strip()]
     jobs = [job for job in found if job is not None]
     return JobLog(run=run, jobs=jobs, damaged=len(found) - len(jobs)) if jobs else None
 
@@ -153,7 +154,7 @@ def read_job_log(run: RunRecord) -> JobLog | None:
 def _decode(decoder: msgspec.json.Decoder[LoggedJob], text: bytes) -> LoggedJob | None:
     try:
         job = decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
     return job if job.kind in _PLAYED and job.began <= job.trained <= job.ended < math.inf else None
 

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-from evorl.analysis.runs import is_locked
+from evorl.record.lock import is_locked
 from evorl.util.errors import BadRequest
 from evorl.util.text import printable, say
 

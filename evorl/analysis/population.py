@@ -23,6 +23,7 @@ from evorl.analysis.sweeps import SEARCH_FILE, seeks_lowest
 from evorl.analysis.tables import Row, summary_metrics
 from evorl.ec.core import ranks_by_fitness
 from evorl.ops.pareto import front
+from evorl.util import run_directory
 
 MAX_GROUPS = 6
 """Most groups whose population is shown."""
@@ -147,7 +148,7 @@ def read_population_log(run: RunRecord) -> PopulationLog | None:
 
 def read_search_log(directory: Path) -> PopulationLog | None:
     """Read the log of a search over jobs; None if it is empty."""
-    settings = read_json(directory / SEARCH_FILE) or {}
+    settings = read_json(directory, SEARCH_FILE) or {}
     evolver = settings.get("hydra.sweeper", {}).get("evolver", {})
     genes = {name.lstrip("+"): gene for name, gene in settings.get("genes", {}).items()}
     config = flatten({"ec": {**evolver, "genes": genes}})
@@ -155,11 +156,10 @@ def read_search_log(directory: Path) -> PopulationLog | None:
 
 
 def _read_log(run: RunRecord, is_search: bool) -> PopulationLog | None:
-    path = run.directory / "population.jsonl"
-    if not path.is_file():
+    if not run_directory.exists(run.directory, "population.jsonl"):
         return None
     decoder = msgspec.json.Decoder(LoggedIndividual)
-    complete = path.read_bytes().split(b"\n")[:-1]
+    complete = run_directory.lines(run.directory, "population.jsonl")
     found = [_decode(decoder, text) for text in complete if text.strip()]
     lines = [line for line in found if line is not None]
     return (
@@ -172,7 +172,7 @@ def _read_log(run: RunRecord, is_search: bool) -> PopulationLog | None:
 def _decode(decoder: msgspec.json.Decoder[LoggedIndividual], text: bytes) -> LoggedIndividual | None:
     try:
         line = decoder.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
     return line if line.objectives else None
 
@@ -181,7 +181,7 @@ def population_logs(groups: Sequence[Group]) -> dict[str, PopulationLog]:
     """Return the population log of the fittest run of each group by title, for at most `MAX_GROUPS` groups."""
     found: dict[str, PopulationLog] = {}
     for group in groups:
-        runs = [run for run in group.runs if (run.directory / "population.jsonl").is_file()]
+        runs = [run for run in group.runs if run_directory.exists(run.directory, "population.jsonl")]
         sign = 1.0 if seeks_lowest(runs) else -1.0
         for run in sorted(runs, key=lambda run: sign * summary_metrics(run).get("fitness", sign * math.inf))[:1]:
             if len(found) < MAX_GROUPS and (population := read_population_log(run)):

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 
 from evorl.analysis.statistics import Floats
 from evorl.record import failure
+from evorl.record.lock import is_locked
 from evorl.record.provenance import POLICY_ONLY
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 from evorl.util.names import check_name, readable
 
+MOST = 1e150
+"""Largest number that counts as finite: squares of it are finite, too."""
 State = Literal["finished", "running", "interrupted", "failed", "not begun"]
 
 
@@ -82,9 +85,9 @@ def read_run(directory: Path) -> RunRecord:
     Raises `BadRequest` if the config cannot be read, or the directory's name is not UTF-8.
     """
     check_name(str(directory))
-    lines, damaged = _read_lines(directory / "metrics.jsonl")
+    lines, damaged = _read_lines(directory)
     series = _gather(lines)
-    result = read_json(directory / "result.json")
+    result = read_json(directory, "result.json")
     steps = max((float(line["step"]) for line in lines), default=0.0)
     if result is not None and _number(result.get("steps"), 0.0) < steps:
         result = None  # written by an earlier attempt: the run was resumed with a larger budget
@@ -92,11 +95,11 @@ def read_run(directory: Path) -> RunRecord:
     state, reason = _state(directory, result)
     return RunRecord(
         directory=directory,
-        config=flatten(_read_yaml(directory / ".hydra" / "config.yaml")),
-        choices=_read_choices(directory / ".hydra" / "hydra.yaml"),
+        config=flatten(_read_yaml(directory, ".hydra/config.yaml")),
+        choices=_read_choices(directory),
         series=series,
         result=result,
-        provenance=read_json(directory / "provenance.json") or {},
+        provenance=read_json(directory, "provenance.json") or {},
         state=state,
         reason=reason,
         damaged=damaged,
@@ -123,25 +126,8 @@ def _state(directory: Path, result: Mapping[str, Any] | None) -> tuple[State, st
         return "finished", ""
     if is_locked(directory):
         return "running", ""
-    noted = read_json(directory / failure.FILE_NAME)
+    noted = read_json(directory, failure.FILE_NAME)
     return ("interrupted", "") if noted is None else ("failed", str(noted.get("reason", "")))
-
-
-def is_locked(directory: Path) -> bool:
-    """Return whether a process writes this run (`evorl.record.checkpoint.lock`), without changing the directory.
-
-    Takes a shared lock for a moment, since the operating system offers no query.
-    """
-    import fcntl
-
-    try:
-        with (directory / ".lock").open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # not a run of evorl, or a file system without locks
-        return False
-    return False
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -158,8 +144,8 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _runs_below(place: Path) -> Iterator[Path]:
     for root, folders, _ in os.walk(place):
-        if (Path(root) / ".hydra" / "config.yaml").is_file():
-            if not (Path(root) / POLICY_ONLY).is_file():  # a kept policy has no records
+        if os.path.lexists(Path(root) / ".hydra" / "config.yaml"):  # a link is told when it is read
+            if not run_directory.exists(Path(root), POLICY_ONLY):  # a kept policy has no records
                 yield Path(root)
             folders.clear()  # do not search inside a run
         folders[:] = sorted((name for name in folders if not name.startswith(".")), key=_natural)
@@ -169,24 +155,20 @@ def _natural(name: str) -> tuple[int, str]:
     return (int(name), "") if name.isdecimal() else (-1, name)  # multirun jobs are numbered: 2 before 10
 
 
-def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+def _read_lines(directory: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the valid metric lines and the number of damaged ones; an incomplete last line is ignored."""
-    if not path.is_file():
+    if not run_directory.exists_at_all(directory, "metrics.jsonl"):
         return [], 0
-    complete = path.read_bytes().split(b"\n")[:-1]
-    parsed = [_parse(line) for line in complete if line.strip()]
+    parsed = [_parse(line) for line in run_directory.lines(directory, "metrics.jsonl") if line.strip()]
     good = [line for line in parsed if line is not None]
     return good, len(parsed) - len(good)
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        try:
-            found = json.loads(line)  # it also knows NaN and Infinity, which other writers leave
-        except ValueError:
-            return None
+        found = run_directory.parse_json(line)
+    except ValueError:
+        return None
     stamped = isinstance(found, dict) and is_number(found.get("step")) and is_number(found.get("time"))
     return found if stamped else None
 
@@ -210,9 +192,11 @@ def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
 
 def _numbers(column: Sequence[Any]) -> Floats:
     """The values of a column; NaN or infinite where one is no finite number."""
-    if not {*map(type, column)} <= {int, float}:  # to look at each value is far slower
-        column = [value if is_number(value) else math.nan for value in column]
-    return np.array(column, np.float64)
+    if {*map(type, column)} <= {int, float}:  # to look at each value is far slower
+        with suppress(OverflowError):  # of an integer
+            values = np.array(column, np.float64)
+            return np.where(np.abs(values) <= MOST, values, math.nan)
+    return np.array([value if is_number(value) else math.nan for value in column], np.float64)
 
 
 def _in_order(table: Floats) -> Floats:
@@ -220,30 +204,32 @@ def _in_order(table: Floats) -> Floats:
     return np.asarray(table[:, np.argsort(table[0], kind="stable")])
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if it cannot be read."""
+def read_json(directory: Path, name: str) -> dict[str, Any] | None:
+    """Return the JSON object in a file of a directory; None if it cannot be read."""
     try:
-        found = json.loads(path.read_bytes())
+        found = run_directory.read_json(directory, name)
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
 
 
-def _read_yaml(path: Path) -> Mapping[str, Any]:
+def _read_yaml(directory: Path, name: str) -> Mapping[str, Any]:
     try:
-        found = msgspec.yaml.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequest(f"cannot read {path}: {str(error).splitlines()[0]}") from error
+        found = run_directory.read_yaml(directory, name)
+    except BadRequest:
+        raise
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"cannot read {directory / name}: {str(error).splitlines()[0]}") from error
     if not isinstance(found, dict):
-        raise BadRequest(f"cannot read {path}: not a mapping of keys")
+        raise BadRequest(f"cannot read {directory / name}: not a mapping of keys")
     return found
 
 
-def _read_choices(path: Path) -> dict[str, str]:
+def _read_choices(directory: Path) -> dict[str, str]:
     """Return the chosen file of each config group as recorded by Hydra, without Hydra's own groups."""
-    if not path.is_file():
+    if not run_directory.exists_at_all(directory, ".hydra/hydra.yaml"):
         return {}
-    choices = flatten(_read_yaml(path)).items()
+    choices = flatten(_read_yaml(directory, ".hydra/hydra.yaml")).items()
     prefix = "hydra.runtime.choices."
     named = {key.removeprefix(prefix): str(value) for key, value in choices if key.startswith(prefix)}
     return {group: choice for group, choice in named.items() if not group.startswith("hydra/")}
@@ -251,7 +237,7 @@ def _read_choices(path: Path) -> dict[str, str]:
 
 def is_number(value: Any) -> bool:
     """Return whether a value read from a file is a finite number (booleans are not numbers)."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and -MOST <= value <= MOST
 
 
 def _number(value: Any, default: float) -> float:

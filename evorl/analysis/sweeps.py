@@ -10,7 +10,7 @@ from pathlib import Path
 import evorl
 from evorl.analysis.runs import RunRecord, State, is_number, read_json
 from evorl.record import failure
-from evorl.util.files import write_json
+from evorl.util import run_directory
 from evorl.util.text import printable
 
 INDEX_FILE = "sweep.json"
@@ -21,19 +21,26 @@ SEARCH_FILE = "search.json"
 
 def is_sweep(directory: Path) -> bool:
     """Return whether a directory holds a sweep, or the files of a sweep that was killed before its first job."""
-    names = {path.name for path in directory.iterdir()}
+    names = {one.name for one in run_directory.entries(directory)}
     return INDEX_FILE in names or names <= {".lock", f".{INDEX_FILE}.partial"}
 
 
 def write_index(directory: Path, jobs: Mapping[str, Sequence[str]]) -> None:
     """Add the overrides of jobs (by directory) to the index of a sweep."""
-    write_json(directory / INDEX_FILE, {"evorl": evorl.__version__, "jobs": {**read_index(directory), **jobs}})
+    index = {"evorl": evorl.__version__, "jobs": {**read_index(directory), **jobs}}
+    run_directory.write_json(directory, INDEX_FILE, index)
 
 
 def read_index(directory: Path) -> dict[str, list[str]]:
-    """Return the overrides of each job, by directory; empty without an index."""
-    found = (read_json(directory / INDEX_FILE) or {}).get("jobs")
-    return {name: [str(word) for word in words] for name, words in found.items()} if isinstance(found, dict) else {}
+    """Return the overrides of each job, by directory below that of the sweep; empty without an index."""
+    found = (read_json(directory, INDEX_FILE) or {}).get("jobs")
+    if not isinstance(found, dict):
+        return {}
+    return {
+        name: [str(word) for word in words]
+        for name, words in found.items()
+        if all(map(run_directory.is_name, name.split("/"))) and isinstance(words, list)
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +64,8 @@ def pending_jobs(places: Iterable[Path]) -> list[PendingJob]:
 
 def searches(places: Iterable[Path]) -> list[Path]:
     """Return the searches (`SEARCH_FILE`) at or below the given places, without duplicates."""
-    return list({one.resolve(): one for one in _sweeps_below(places) if (one / SEARCH_FILE).is_file()}.values())
+    found = [one for one in _sweeps_below(places) if run_directory.exists(one, SEARCH_FILE)]
+    return list({one.resolve(): one for one in found}.values())
 
 
 def seeks_lowest(runs: Iterable[RunRecord]) -> bool:
@@ -71,7 +79,7 @@ def seeks_lowest(runs: Iterable[RunRecord]) -> bool:
 
 def _weight_of_fitness(directory: Path) -> float:
     """The weight of fitness and return in a search's first objective, negative if that is minimised; 0 if no search."""
-    sought = (read_json(directory / SEARCH_FILE) or {}).get("hydra.sweeper")
+    sought = (read_json(directory, SEARCH_FILE) or {}).get("hydra.sweeper")
     if not isinstance(sought, dict):
         return 0.0
     evolver = sought.get("evolver")
@@ -96,7 +104,7 @@ def _pending_in_sweep(directory: Path) -> Iterator[PendingJob]:
     told = {key for key in keys if len({words.get(key) for words in jobs.values()}) > 1} | {"mdp"}
     for name, words in jobs.items():
         place = directory / name
-        if not (place / ".hydra" / "config.yaml").exists():
+        if not run_directory.exists(directory, f"{name}/.hydra/config.yaml"):
             shown = {key: value for key, value in words.items() if key in told}
             yield PendingJob(directory=place, words=shown, reason=failure_reason(place))
 
@@ -119,7 +127,7 @@ def started_jobs(directory: Path) -> list[str]:
 
 def failure_reason(directory: Path) -> str | None:
     """Return the recorded reason why the last attempt at a run failed; None if there is none."""
-    noted = read_json(directory / failure.FILE_NAME)
+    noted = read_json(directory, failure.FILE_NAME)
     return None if noted is None else str(noted.get("reason"))
 
 

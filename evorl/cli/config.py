@@ -19,7 +19,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import msgspec
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -39,7 +38,7 @@ from evorl.cli.overrides import (
     parse,
     unknown_word,
 )
-from evorl.util import command
+from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, Failure, reason
 from evorl.util.names import check_directory, check_name
 from evorl.util.text import say
@@ -182,12 +181,14 @@ def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str
     """Read a file of a run directory's ``.hydra/``. Raises `BadRequest` at ``key`` if it cannot be read."""
     path = directory / ".hydra" / f"{name}.yaml"
     try:
-        data = msgspec.yaml.decode(path.read_bytes())
+        data = run_directory.read_yaml(directory, f".hydra/{name}.yaml")
+    except run_directory.Unsafe as error:
+        raise error.under(key) from None
     except (FileNotFoundError, NotADirectoryError):
         inside = sorted(directory.glob("*/.hydra"), key=lambda one: one.stat().st_mtime)
         hint = f"; did you mean {inside[-1].parent}?" if inside else ""
         raise BadRequest(f"{directory} is no run (it has no .hydra/{name}.yaml){hint}", key) from None
-    except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
+    except (OSError, ValueError) as error:
         raise BadRequest(f"cannot read {path}: {first_line(error)}", key) from None
     if not isinstance(data, dict):
         raise BadRequest(f"cannot read {path}: it holds no keys", key)

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from evorl.cli.config import read_run_config
-from evorl.jobs.job import config_yaml
+from evorl.jobs.job import CONFIG, config_yaml
 from evorl.record import checkpoint, provenance
 from evorl.record.provenance import POLICY_ONLY
 from evorl.rl.core import inherited
-from evorl.util import files
+from evorl.util import run_directory
+from evorl.util.errors import BadRequest
 from evorl.util.types import StateDict
 
 
@@ -34,13 +35,16 @@ def export(target: Path, run_dir: Path, policy: StateDict, report: Mapping[str, 
     made = {name: versions[name] for name in ("python", "torch", "numpy", "gymnasium")}
     made |= {"cpu": provenance.machine()["cpu"], "kernels": provenance.kernels()}
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    new = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise BadRequest(f"cannot make {target}: {error.strerror}", "export") from error
     try:
         checkpoint.save(new, step, {"run": {"steps": step, "best": [report["fitness"], step], "learner": state}}, 1)
-        (new / ".hydra").mkdir()
-        files.replace(new / ".hydra" / "config.yaml", config_yaml(config))
-        files.write_json(new / POLICY_ONLY, {**report, "made": made})
+        run_directory.make_folder(new, ".hydra")
+        run_directory.replace(new, CONFIG, config_yaml(config))
+        run_directory.write_json(new, POLICY_ONLY, {**report, "made": made})
         new.chmod(0o755)
         new.rename(target)  # which may be there, and empty
     except BaseException:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from evorl.cli import config
 from evorl.cli.overrides import parse
+from evorl.record import provenance
 from evorl.record.provenance import POLICY_ONLY
+from evorl.util import run_directory, yaml_text
 from evorl.util.errors import BadRequest
-from evorl.util.files import replace
 from evorl.util.text import say
 from evorl.util.typed import typed
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
     from evorl.training.session import OpenRun, Work
     from evorl.training.train import Start
+    from evorl.util.types import StateDict
+
+CONFIG, HYDRA = ".hydra/config.yaml", ".hydra/hydra.yaml"
+"""The files of a run with its config, and with what Hydra recorded."""
 
 
 def checked_experiment(
@@ -75,7 +80,7 @@ def start_run(
 
     ``words`` are those of the command line. ``choose`` makes the directory after all checks.
     """
-    from evorl.training.session import run_to_end
+    from evorl.training.session import BuiltRun, run_to_end
 
     with explain_misfit(composed, data["init"]):
         _announce(experiment.cluster.begins)
@@ -84,7 +89,8 @@ def start_run(
         if data["replay"] is None:
             for notice in _notices(experiment, words):
                 print(notice, flush=True)
-        return float(run_to_end(run, lambda: _started(choose(), data, experiment, source))["fitness"])
+        result = run_to_end(BuiltRun(lambda: run), lambda: _started(choose(), data, experiment, source))
+        return float(result["fitness"])
 
 
 def _announce(begins: str) -> None:
@@ -133,10 +139,10 @@ def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | st
 
 @contextmanager
 def _started(directory: Path, data: dict[str, Any], experiment: Experiment, source: int | None) -> Iterator[OpenRun]:
-    from evorl.record.checkpoint import lock
+    from evorl.record.lock import lock
 
     with lock(directory):
-        (directory / "provenance.json").unlink(missing_ok=True)  # of a process killed before it wrote its config
+        run_directory.remove(directory, provenance.FILE_NAME)  # of a process killed before it wrote its config
         with _attempt(directory, experiment, source):
             _write_config(directory, data)
             say(directory)
@@ -144,9 +150,11 @@ def _started(directory: Path, data: dict[str, Any], experiment: Experiment, sour
 
 
 def check_resumable(directory: Path) -> None:
-    """Raise `BadRequest` if a directory holds only a policy."""
-    if (directory / POLICY_ONLY).exists():
+    """Raise `BadRequest` if a directory holds only a policy, or cannot be written."""
+    if run_directory.exists(directory, POLICY_ONLY):
         raise BadRequest(f"{directory} holds only a policy; init={directory} starts a new run from it", "resume")
+    if directory.is_dir() and not os.access(directory, os.W_OK | os.X_OK):
+        raise BadRequest(f"{directory} cannot be written; a copy of it can go on", "resume")
 
 
 def resume_run(
@@ -161,28 +169,43 @@ def resume_run(
     from evorl.population.loop import Population
     from evorl.population.remap import remap_genes
     from evorl.population.work import new_work
-    from evorl.record.checkpoint import lock, newest, steps
-    from evorl.training.session import run_to_end
+    from evorl.record.checkpoint import steps, tell_of_links
+    from evorl.record.lock import lock
+    from evorl.training.session import BuiltRun, run_to_end
+
+    def build() -> Work:
+        if steps(directory):
+            return new_work(experiment, None, data.get("replay"))
+        return _new_work(data, experiment, directory)[0]  # stopped before its first checkpoint
+
+    def prepare(run: Work, state: StateDict) -> StateDict:
+        if not isinstance(run, Population):
+            return state
+        return remap_genes(state, experiment, run.evolver, run.plan.space, genes)
 
     @contextmanager
     def opened() -> Iterator[OpenRun]:
-        with lock(directory):
-            found = newest(directory)
-            state = None if found is None else found[1]
-            if state is not None and isinstance(run, Population):
-                state["run"] = remap_genes(state["run"], experiment, run.evolver, run.plan.space, genes)
+        with lock(directory), _told_at("resume"):
+            tell_of_links(directory)
+            state = built.load(directory, prepare)
             with _attempt(directory, experiment):
                 amend()
                 yield directory, state
 
     _announce(experiment.cluster.begins)
-    run: Work
-    if steps(directory):
-        run = new_work(experiment, None, data.get("replay"))
-    else:  # stopped before its first checkpoint
-        run, _ = _new_work(data, experiment, directory)
+    with _told_at("resume"):
+        built = BuiltRun(build)
     _announce(experiment.rl.begins)
-    return float(run_to_end(run, opened)["fitness"])
+    return float(run_to_end(built, opened)["fitness"])
+
+
+@contextmanager
+def _told_at(key: str) -> Iterator[None]:
+    """Tell at a key what cannot be read or written in a run directory."""
+    try:
+        yield
+    except run_directory.Unsafe as error:
+        raise error if error.key else error.under(key) from None
 
 
 def start(data: Mapping[str, Any], step: int | None = None) -> Start | None:
@@ -231,7 +254,7 @@ def write_choices(directory: Path, choices: Mapping[str, Any]) -> None:
     """Record the config files chosen in each group."""
     hydra = config.read_run_config(directory, "resume", "hydra")
     hydra["hydra"]["runtime"]["choices"] = dict(choices)
-    replace(directory / ".hydra" / "hydra.yaml", config_yaml(hydra))
+    run_directory.replace(directory, HYDRA, config_yaml(hydra))
 
 
 # ------------------------------------------------------------------ the run directory
@@ -239,12 +262,12 @@ def write_choices(directory: Path, choices: Mapping[str, Any]) -> None:
 
 def is_run(directory: Path) -> bool:
     """Return whether a directory holds a run; its config is written last."""
-    return (directory / ".hydra" / "config.yaml").exists()
+    return run_directory.exists(directory, CONFIG)
 
 
 def is_unstarted(directory: Path) -> bool:
     """Return whether a directory is empty, or left by a run that was killed before its config was written."""
-    names = {path.name for path in directory.iterdir()}
+    names = {one.name for one in run_directory.entries(directory)}
     return not names or (".lock" in names and names <= _BEFORE and not is_run(directory))
 
 
@@ -253,7 +276,7 @@ _BEFORE = {".lock", ".hydra", "provenance.json", ".provenance.json.partial"}
 
 def round_trip(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a config as it is read back from its YAML file."""
-    return cast(dict[str, Any], msgspec.yaml.decode(config_yaml(data)))
+    return cast(dict[str, Any], yaml_text.parse(config_yaml(data)))
 
 
 def config_yaml(data: Mapping[str, Any]) -> bytes:
@@ -262,14 +285,13 @@ def config_yaml(data: Mapping[str, Any]) -> bytes:
 
 def _write_config(directory: Path, data: dict[str, Any]) -> None:
     """Write ``.hydra/`` as Hydra would, but resolved; config.yaml comes last, since it makes the directory a run."""
-    folder = directory / ".hydra"
-    folder.mkdir(exist_ok=True)  # it exists if a job was killed here and starts again
+    run_directory.make_folder(directory, ".hydra")  # it exists if a job was killed here and starts again
     hydra = cast(DictConfig, HydraConfig.instance().cfg)
     with read_write(hydra.hydra.runtime), open_dict(hydra.hydra.runtime):
         hydra.hydra.runtime.output_dir = str(directory.absolute())
-    replace(folder / "hydra.yaml", OmegaConf.to_yaml(hydra).encode())
-    replace(folder / "overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
-    replace(folder / "config.yaml", config_yaml(data))
+    run_directory.replace(directory, HYDRA, OmegaConf.to_yaml(hydra).encode())
+    run_directory.replace(directory, ".hydra/overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
+    run_directory.replace(directory, CONFIG, config_yaml(data))
 
 
 def new_directory(path: str, key: str, words: Sequence[str], ours: Callable[[Path], bool] = lambda path: False) -> Path:

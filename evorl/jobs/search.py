@@ -29,6 +29,7 @@ from evorl.jobs.job import optimizer
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
 from evorl.training.experiment import Experiment
+from evorl.util import run_directory
 from evorl.util import seed as seeds
 from evorl.util.errors import BadRequest
 from evorl.util.typed import typed
@@ -130,9 +131,9 @@ class Search:
     def check_place(self, directory: Path) -> None:
         """Raise `BadRequest` if the directory holds another search with evaluations, or jobs at the paths of this
         search's jobs."""
-        past = read_json(directory / SEARCH_FILE)
+        past = read_json(directory, SEARCH_FILE)
         first = max(self.keys.parallel or 0, self.evolution.population)
-        if past is None or not ((directory / TOLD).exists() or (directory / str(first)).exists()):
+        if past is None or not (run_directory.exists(directory, TOLD) or (directory / str(first)).exists()):
             return
         there, here = flatten(past), flatten(msgspec.json.decode(msgspec.json.encode(self.identity())))
         for key in dict.fromkeys([*here, *there]):

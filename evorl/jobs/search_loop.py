@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -23,14 +23,16 @@ from numpy.typing import NDArray
 from omegaconf import DictConfig, OmegaConf
 
 from evorl.analysis import sweeps
-from evorl.analysis.runs import is_number, read_json
+from evorl.analysis.runs import is_number
 from evorl.ec.core import Evaluation, Individual, objective_name
 from evorl.ec.space import Value
 from evorl.jobs.search import KEY, PLACE, TOLD, Search, read_search
+from evorl.record.result import read_result
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest
-from evorl.util.files import replace, write_json
 from evorl.util.numbers import format_number
 from evorl.util.text import printable, say
+from evorl.util.types import Steps
 
 
 def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> list[Any]:
@@ -45,8 +47,8 @@ def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> lis
             f"evorl: line {damaged} of {directory / TOLD} is damaged: the jobs from there on are told again", flush=True
         )
     state = SearchState(search, directory)
-    write_json(directory / sweeps.SEARCH_FILE, search.identity())
-    replace(directory / "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
+    run_directory.write_json(directory, sweeps.SEARCH_FILE, search.identity())
+    run_directory.replace(directory, "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
     returned = []
     while (batch := state.next()) is not None:
         first = len(state.rows)
@@ -95,7 +97,7 @@ class SearchState:
         if not self.homes and all("failed" in row for row in rows):
             return False
         self._tell(self._asked, rows)
-        replace(self.directory / TOLD, b"".join(msgspec.json.encode(row) + b"\n" for row in self.rows))
+        run_directory.replace(self.directory, TOLD, b"".join(msgspec.json.encode(row) + b"\n" for row in self.rows))
         return True
 
     def results(self) -> list[dict[str, Any]]:
@@ -184,7 +186,10 @@ def job_outcome(job: Path) -> tuple[dict[str, float], str]:
     """The numbers of a job's result by name, without the suffix _mean, and the reason of its failure or "".
 
     A number that is not finite is NaN."""
-    result = read_json(job / "result.json")
+    try:
+        result = read_result(job)
+    except (OSError, ValueError) as error:
+        return {}, f"its result is damaged: {error}"
     if result is None:
         return {}, str(sweeps.why_unfinished(job))
     if not is_number(result.get("fitness")):
@@ -194,21 +199,22 @@ def job_outcome(job: Path) -> tuple[dict[str, float], str]:
     return {name: float(x) if is_number(x) else math.nan for name, x in found.items()}, ""
 
 
-class _Told(msgspec.Struct):
-    """What a line of population.jsonl needs; those of a search have no other keys but `failed`."""
+class _ToldRow(msgspec.Struct):
+    """What a line of a search's population.jsonl has."""
 
     id: int
     parents: list[int]
     role: str
     birth: int
     genes: dict[str, Value]
-    cost: int
+    batch: Annotated[int, msgspec.Meta(ge=0)]
+    job: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,9}$")]
+    step: Steps
+    cost: Steps
+    seconds: float | None
     objectives: dict[str, float | None]
     results: dict[str, float | None]
-    step: int
-    seconds: float | None
-    job: str
-    batch: int
+    failed: str = ""
 
 
 def told_rows(directory: Path) -> list[dict[str, Any]]:
@@ -220,18 +226,22 @@ def _read(directory: Path) -> tuple[list[dict[str, Any]], int | None]:
     """The rows of population.jsonl, and the number of its first damaged line if there is one.
 
     From that line on, rows are left out, and the batch before it as well, of which some may be missing. No job is lost:
-    the search proposes these jobs again, and finds their results.
+    the search proposes these jobs again, and finds their results. Raises `BadRequest` for what is no file of evorl's.
     """
-    path = directory / TOLD
-    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    try:
+        lines = bytes(run_directory.read(directory, TOLD, run_directory.ROWS)).split(b"\n")
+    except FileNotFoundError:
+        return [], None
+    except run_directory.Unsafe as error:
+        raise error.under(PLACE) from None
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines if lines[-1] else lines[:-1], 1):
         try:
-            row = msgspec.json.decode(line)
-            msgspec.convert(row, _Told)
-        except (msgspec.DecodeError, UnicodeDecodeError):  # a ValidationError is a DecodeError
-            return [row for row in rows if row["batch"] != rows[-1]["batch"]], number
-        rows.append(row)
+            rows.append(run_directory.parse_json(line))
+            msgspec.convert(rows[-1], _ToldRow)
+        except ValueError:  # msgspec's errors are ValueErrors
+            known = rows[: number - 1]
+            return [row for row in known if row["batch"] != known[-1]["batch"]], number
     return rows, None
 
 

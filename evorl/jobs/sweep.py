@@ -32,6 +32,8 @@ from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import FOLDERS, GROUPS, parse, quote
 from evorl.cluster.local import Local
 from evorl.jobs import job, launchers
+from evorl.record.result import sound_result
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest, reason
 from evorl.util.text import printable, say
 
@@ -60,7 +62,7 @@ def task(composed: DictConfig) -> float:
     A failed job records the reason and returns NaN. Raises `BadRequest` if the directory holds another run.
     """
     from evorl.record import failure
-    from evorl.record.checkpoint import RunLocked
+    from evorl.record.lock import RunLocked
     from evorl.training.session import Interrupted
     from evorl.util.streams import ignore_write_errors
 
@@ -80,8 +82,6 @@ def task(composed: DictConfig) -> float:
 
 
 def _outcome(composed: DictConfig, directory: Path) -> float:
-    from evorl.analysis.runs import read_json
-
     own = HydraConfig.instance().cfg
     assert isinstance(own, DictConfig)
     words, group = config.task_words(own), Path(own.hydra.sweep.dir).absolute().name
@@ -90,7 +90,7 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
         return job.start_run(composed, words, data, experiment, lambda: directory)
     _wait_for_old_workers(directory)
     data = _check_same_config(directory, data)
-    result = read_json(directory / "result.json")
+    result = sound_result(directory)
     if result is not None:
         say(f"{directory} has finished")
         return math.nan if result["fitness"] is None else float(result["fitness"])
@@ -101,7 +101,7 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
 
 def _wait_for_old_workers(directory: Path) -> None:
     """Wait for the workers of a killed launcher, which release their runs within seconds."""
-    from evorl.analysis.runs import is_locked
+    from evorl.record.lock import is_locked
 
     ends = time.monotonic() + PATIENCE_S
     while is_locked(directory) and time.monotonic() < ends:
@@ -115,7 +115,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     """
     from evorl.analysis import sweeps
     from evorl.jobs import search, search_loop
-    from evorl.record.checkpoint import lock
+    from evorl.record.lock import lock
 
     words = [*(_evolver(word) for word in words if not word.startswith("hydra.mode=")), "hydra.mode=MULTIRUN"]
     words = _left_to_jobs(hydra, words)
@@ -256,7 +256,7 @@ def _check(base: DictConfig, directory: Path, planned: Sequence[Planned], known:
 
     missing = planned
     if known:
-        _check_folders(base, planned)
+        _check_folders(base, directory, planned)
         for one in planned:
             if job.is_run(directory / one.folder):
                 _check_same_config(directory / one.folder, one.data)
@@ -264,7 +264,7 @@ def _check(base: DictConfig, directory: Path, planned: Sequence[Planned], known:
     _build(missing)
 
 
-def _check_folders(base: DictConfig, planned: Sequence[Planned]) -> None:
+def _check_folders(base: DictConfig, directory: Path, planned: Sequence[Planned]) -> None:
     """Raise `BadRequest` unless each job has a folder of its own below the sweep's, and the same one at a resume."""
     if "now:" in str(base.hydra._get_node("sweep")._get_node("subdir")._value()):
         raise BadRequest("has the time in it, so that a resume would not find the jobs again", SUBDIR)
@@ -278,6 +278,8 @@ def _check_folders(base: DictConfig, planned: Sequence[Planned]) -> None:
             raise BadRequest(f"{why}; hydra.job.config.override_dirname.exclude_keys=[KEY,...] shortens it", SUBDIR)
         if folder in taken:
             raise BadRequest(f"jobs {taken[folder]} and {number} would both lie in {folder}", SUBDIR)
+        if run_directory.is_link(directory, one.folder):
+            raise BadRequest(f"{directory / one.folder} is a link, and none in a sweep is followed", KEY)
         taken[folder] = number
     for folder, number in taken.items():
         if above := next((one for one in folder.parents if one in taken), None):

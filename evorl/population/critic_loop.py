@@ -50,7 +50,7 @@ from evorl.population.results import (
     to_evaluation,
     top_rows,
 )
-from evorl.population.warm_start import JobEntry
+from evorl.population.warm_start import JobEntry, journal_ended
 from evorl.replay.shared import SharedReplay
 from evorl.replay.storage import Fragment
 from evorl.rl.core import Metrics, NotFinite
@@ -135,6 +135,11 @@ class CriticPopulation:
     def due(self) -> bool:
         """Whether a replay still has jobs to repeat that add no environment step."""
         return self._repeats and self._order[self._done].step <= self.steps
+
+    @property
+    def ended(self) -> bool:
+        """Whether a replay has no job left; a damaged journal may tell an end far beyond its jobs."""
+        return journal_ended(self._order, self._done, self.experiment)
 
     @property
     def _repeats(self) -> bool:

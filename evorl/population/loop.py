@@ -35,7 +35,7 @@ from evorl.nets.compiled import require_compiler
 from evorl.population.dispatch import Dispatcher, SeedDispatcher, SeedFollower, Task, WeightDispatcher
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.results import check_results, errors_under_ec, mean, population_row, to_evaluation, top_rows
-from evorl.population.warm_start import JournalEntry, WarmStart, initial_states
+from evorl.population.warm_start import JournalEntry, WarmStart, initial_states, journal_ended
 from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.evaluation import evaluate_policy
 from evorl.training.experiment import Experiment
@@ -116,6 +116,11 @@ class Population:
     def due(self) -> bool:
         """Whether a replay still has journal entries to repeat."""
         return self.evaluations < len(self._order)
+
+    @property
+    def ended(self) -> bool:
+        """Whether a replay has no individual left; a damaged journal may tell an end far beyond its individuals."""
+        return journal_ended(self._order, self.evaluations, self.experiment)
 
     # -------------------------------------------------------------- the loop
 

@@ -23,9 +23,11 @@ from evorl.ec.space import Space, Value
 from evorl.ops.pareto import best
 from evorl.population.evaluation import EvaluationPlan
 from evorl.rl.core import inherited, optimizers
+from evorl.training.experiment import Experiment
 from evorl.training.train import Start
-from evorl.util.errors import BadRequest
-from evorl.util.types import StateDict
+from evorl.util import run_directory
+from evorl.util.errors import BadRequest, wrong_data
+from evorl.util.types import StateDict, Steps
 
 Line = TypeVar("Line", bound=msgspec.Struct)
 
@@ -85,6 +87,11 @@ class WarmStart:
 
 def initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[InitialState]:
     """Return at most ``most`` initial states of a run, the best first. Raises `BadRequest` if they do not fit."""
+    with wrong_data(lambda why: BadRequest(f"{init.directory} cannot be read: {why}", "init")):
+        return _initial_states(init, plan, most)
+
+
+def _initial_states(init: Start, plan: EvaluationPlan, most: int) -> list[InitialState]:
     run = init.past
     people = saved_individuals(run)
     genes = _genes(people, init.directory) if people else {}
@@ -155,7 +162,7 @@ class JournalEntry(msgspec.Struct):
     """What other runs need of a line of population.jsonl."""
 
     id: int
-    step: int
+    step: Steps
     genes: dict[str, Any]
     objectives: dict[str, float | None]
 
@@ -165,32 +172,37 @@ class JobEntry(msgspec.Struct):
 
     job: int
     kind: str
-    step: int
+    step: Steps
     objectives: dict[str, float | None] | None
 
 
 def journal(directory: Path, key: str) -> list[JournalEntry]:
     """The whole lines, one at least, of a run's population.jsonl. Raises `BadRequest` (at ``key``)."""
-    return _lines(directory / "population.jsonl", JournalEntry, key)
+    return _lines(directory, "population.jsonl", JournalEntry, key)
 
 
 def job_journal(directory: Path, key: str) -> list[JobEntry]:
     """The whole lines, one at least, of a run's jobs.jsonl. Raises `BadRequest` (at ``key``)."""
-    return _lines(directory / "jobs.jsonl", JobEntry, key)
+    return _lines(directory, "jobs.jsonl", JobEntry, key)
 
 
-def _lines(path: Path, kind: type[Line], key: str) -> list[Line]:
+def journal_ended(order: Sequence[JournalEntry | JobEntry], done: int, experiment: Experiment) -> bool:
+    """Whether a replay has no line of its journal left; one with a larger budget than its journal goes on."""
+    return 0 < len(order) <= done and experiment.budget.steps == order[-1].step
+
+
+def _lines(directory: Path, name: str, kind: type[Line], key: str) -> list[Line]:
     found = list[Line]()
-    try:
-        lines = path.read_bytes().split(b"\n")[:-1]
-    except OSError:
-        raise BadRequest(f"{path.parent} has no {path.name}", key) from None
-    if not lines:
-        raise BadRequest(f"{path} has no whole line", key)
     decoder = msgspec.json.Decoder(kind)
-    for line in lines:
-        try:
+    try:
+        for line in run_directory.lines(directory, name):
             found.append(decoder.decode(line))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadRequest(f"line {len(found) + 1} of {path} is damaged: {error}", key) from None
+    except run_directory.Unsafe as error:
+        raise error.under(key) from None
+    except OSError:
+        raise BadRequest(f"{directory} has no {name}", key) from None
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
+        raise BadRequest(f"line {len(found) + 1} of {directory / name} is damaged: {error}", key) from None
+    if not found:
+        raise BadRequest(f"{directory / name} has no whole line", key)
     return found

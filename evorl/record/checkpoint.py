@@ -19,32 +19,33 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 import evorl
 from evorl.record import tensors
 from evorl.record.segments import Segment, Segments
-from evorl.util import files
-from evorl.util.errors import BadRequest
-from evorl.util.types import AppendedRows, StateDict
+from evorl.util import run_directory
+from evorl.util.errors import BadRequest, wrong_data
+from evorl.util.types import AppendedRows, StateDict, Steps
 
 SCHEMA = 1
 _TENSORS, _STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
-_AHEAD = ".ahead"
+_HOME = "checkpoints"
+_AHEAD = f"{_HOME}/.ahead"
+_LEFTOVER = re.compile(r"\.(\d+|latest)\.(partial|removed)")
+_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 _log = logging.getLogger("evorl")
 
 
 class DamagedCheckpoint(BadRequest):
     """A checkpoint differs from what was written; the message names the file."""
-
-
-class RunLocked(BadRequest):
-    """Another process holds the lock of the run directory."""
 
 
 # ------------------------------------------------------------------ saving
@@ -68,18 +69,19 @@ def save(
     overwrite the previous step is the newest checkpoint. Raises OSError (a full disk) with the earlier checkpoints
     intact, and TypeError for a state that cannot be saved.
     """
-    home = run_dir / "checkpoints"
-    if not home.exists():
-        home.mkdir()
-        files.sync(run_dir)
-    for leftover in home.glob(".*"):
-        if leftover.name != _AHEAD:
-            _remove(leftover)
-    target, shared = home / str(step), segments or Segments(home / _AHEAD, {})
+    if run_directory.make_folder(run_dir, _HOME):
+        run_directory.sync(run_dir)
+    for leftover in run_directory.entries(run_dir, _HOME):
+        if _LEFTOVER.fullmatch(leftover.name):
+            run_directory.remove(run_dir, f"{_HOME}/{leftover.name}")
+    target = run_dir / _HOME / str(step)
+    if run_directory.is_link(run_dir, f"{_HOME}/{step}"):
+        aside = run_directory.set_aside(run_dir, f"{_HOME}/{step}", "link")
+        _log.warning("%s was a link, which is kept as %s", target, aside)
     if overwrite or not _is_complete(target):
-        _write(home / f".{step}.partial", target, step, state, shared)
-    files.replace(home / "latest", f"{step}\n".encode())
-    _prune(home, step, keep, best)
+        _write(run_dir, step, state, segments or Segments(run_dir, _AHEAD, {}))
+    run_directory.replace(run_dir, f"{_HOME}/latest", f"{step}\n".encode())
+    _prune(run_dir, step, keep, best)
     return target
 
 
@@ -88,19 +90,19 @@ def segments_of(run_dir: Path, step: int | None = None) -> Segments:
 
     Segments that a killed process wrote ahead are removed.
     """
-    home = run_dir / "checkpoints"
-    found = Segments(home / _AHEAD, {} if step is None else _segments(home / str(step)))
+    found = Segments(run_dir, _AHEAD, {} if step is None else _segments(run_dir, step))
     found.remove_ahead()
     return found
 
 
-def _segments(path: Path) -> dict[str, list[Segment]]:
+def _segments(run_dir: Path, step: int) -> dict[str, list[Segment]]:
     """The segments of a checkpoint by the names of their rows; none if it is damaged."""
-    with suppress(DamagedCheckpoint):
-        known = _read_manifest(path)["files"]
-        rows = json.loads(_read_verified(path / _STATE, known[_STATE])).get("rows", {})
+    place = f"{_HOME}/{step}"
+    with suppress(DamagedCheckpoint), damage(run_dir / place):
+        known = _read_manifest(run_dir, place)["files"]
+        rows = json.loads(_read_verified(run_dir, f"{place}/{_STATE}", known[_STATE])).get("rows", {})
         return {
-            name: [Segment(first, end, path / file, **known[file]) for first, end, file in one["segments"]]
+            name: [Segment(first, end, f"{place}/{file}", **known[file]) for first, end, file in one["segments"]]
             for name, one in rows.items()
         }
     return {}
@@ -116,7 +118,8 @@ def write_ahead(segments: Segments, state: StateDict) -> None:
     segments.write_ahead(appended)
 
 
-def _write(temporary: Path, target: Path, step: int, state: StateDict, segments: Segments) -> None:
+def _write(run_dir: Path, step: int, state: StateDict, segments: Segments) -> None:
+    temporary, target = f"{_HOME}/.{step}.partial", f"{_HOME}/{step}"
     arrays: dict[str, Any] = {}
     appended: dict[str, AppendedRows] = {}
     rest = _split(state, (), arrays, appended)
@@ -124,28 +127,28 @@ def _write(temporary: Path, target: Path, step: int, state: StateDict, segments:
         name: str(array.dtype).removeprefix("torch.") for name, array in arrays.items() if tensors.is_tensor(array)
     }
     try:
-        temporary.mkdir()
+        run_directory.make_folder(run_dir, temporary)
         written = segments.write(temporary, appended)
         rows = {
-            name: {"first": appended[name].first, "segments": [[x.first, x.end, x.file.name] for x in parts]}
+            name: {"first": appended[name].first, "segments": [[x.first, x.end, x.name] for x in parts]}
             for name, parts in written.items()
         }
-        entries = {x.file.name: (x.size, x.sha256) for parts in written.values() for x in parts}
+        entries = {x.name: (x.size, x.sha256) for parts in written.values() for x in parts}
         document = json.dumps({"torch": torch, "state": rest} | ({"rows": rows} if rows else {})).encode()
         entries |= {
-            _TENSORS: files.write(temporary / _TENSORS, tensors.encode(arrays)),
-            _STATE: files.write(temporary / _STATE, [document]),
+            _TENSORS: run_directory.write(run_dir, f"{temporary}/{_TENSORS}", tensors.encode(arrays)),
+            _STATE: run_directory.write(run_dir, f"{temporary}/{_STATE}", [document]),
         }
-        files.write(temporary / MANIFEST, [_manifest(step, entries)])
-        files.sync(temporary)
-        _discard(target)
-        os.rename(temporary, target)
-        files.sync(target.parent)
+        run_directory.write(run_dir, f"{temporary}/{MANIFEST}", [_manifest(step, entries)])
+        run_directory.sync(run_dir, temporary)
+        _discard(run_dir, str(step))
+        run_directory.rename(run_dir, temporary, target)
+        run_directory.sync(run_dir, _HOME)
     except BaseException:
         with suppress(OSError):
-            _remove(temporary)
+            run_directory.remove(run_dir, temporary)
         raise
-    segments.known = {name: [x._replace(file=target / x.file.name) for x in parts] for name, parts in written.items()}
+    segments.known = {name: [x._replace(file=f"{target}/{x.name}") for x in parts] for name, parts in written.items()}
     segments.remove_ahead()
 
 
@@ -195,29 +198,19 @@ def _array_name(path: tuple[str, ...]) -> str:
     return "/".join(word.replace("~", "~0").replace("/", "~1") for word in path)
 
 
-def _prune(home: Path, step: int, keep: int, best: int | None) -> None:
+def _prune(run_dir: Path, step: int, keep: int, best: int | None) -> None:
     # A checkpoint beyond this step is damaged, else the run would have resumed there: it does not count as kept.
-    reached = [old for old in steps(home.parent) if old <= step]
+    reached = [old for old in steps(run_dir) if old <= step]
     for old in reached[:-keep]:
         if old != best:
-            _discard(home / str(old))
+            _discard(run_dir, str(old))
 
 
-def _discard(directory: Path) -> None:
+def _discard(run_dir: Path, name: str) -> None:
     """Remove a checkpoint. It is renamed first, so an interruption leaves no partial checkpoint."""
-    if directory.exists():
-        removed = directory.with_name(f".{directory.name}.removed")
-        os.rename(directory, removed)
-        _remove(removed)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        for file in path.iterdir():
-            file.unlink()
-        path.rmdir()
-    else:
-        path.unlink(missing_ok=True)
+    if run_directory.exists_at_all(run_dir, f"{_HOME}/{name}"):
+        run_directory.rename(run_dir, f"{_HOME}/{name}", f"{_HOME}/.{name}.removed")
+        run_directory.remove(run_dir, f"{_HOME}/.{name}.removed")
 
 
 def _is_complete(directory: Path) -> bool:
@@ -231,21 +224,33 @@ def _is_complete(directory: Path) -> bool:
 
 
 def steps(run_dir: Path) -> list[int]:
-    """Return the steps that have a checkpoint directory, ascending. The checkpoints are not verified."""
-    home = run_dir / "checkpoints"
-    return sorted(int(path.name) for path in home.glob("[0-9]*") if path.name.isdecimal() and path.is_dir())
+    """Return the steps that have a checkpoint directory, ascending. The checkpoints are not verified.
+
+    A link is no checkpoint. Raises `Unsafe` if ``checkpoints`` itself is a link.
+    """
+    try:
+        found = run_directory.entries(run_dir, _HOME)
+    except FileNotFoundError:
+        return []
+    return sorted(int(one.name) for one in found if one.kind == "folder" and _STEP.fullmatch(one.name))
 
 
-def newest(run_dir: Path, rows: bool = True) -> tuple[Path, StateDict] | None:
+def newest(
+    run_dir: Path, rows: bool = True, take: Callable[[StateDict], StateDict] | None = None
+) -> tuple[Path, StateDict] | None:
     """Return the newest complete checkpoint and its state (`load`); None if no checkpoint was saved.
 
-    Damaged checkpoints are skipped with a warning. Raises `DamagedCheckpoint` if all of them are damaged.
+    Damaged checkpoints are skipped with a warning. ``take`` is called with the state and returns it, or what is made of
+    it; whatever data of the wrong kind raises there is damage, too. Raises `DamagedCheckpoint` if all are damaged.
     """
     damaged: list[tuple[int, DamagedCheckpoint]] = []
     for step in reversed(steps(run_dir)):
-        path = run_dir / "checkpoints" / str(step)
+        path = run_dir / _HOME / str(step)
         try:
             state = load(path, rows)
+            if take is not None:
+                with damage(path):
+                    state = take(state)
         except DamagedCheckpoint as error:
             damaged.append((step, error))
             continue
@@ -253,8 +258,61 @@ def newest(run_dir: Path, rows: bool = True) -> tuple[Path, StateDict] | None:
             _log.warning("checkpoint %d is damaged (%s); falling back to the previous one", other, why)
         return path, state
     if damaged:
-        raise DamagedCheckpoint(f"no checkpoint in {run_dir / 'checkpoints'} is complete ({damaged[0][1]})")
+        raise DamagedCheckpoint(f"no checkpoint in {run_dir / _HOME} is complete ({damaged[0][1]})") from damaged[0][1]
     return None
+
+
+class _RunState(msgspec.Struct):
+    """What others than the run itself read of its state."""
+
+    steps: Steps
+    best: tuple[float, int] | None
+    learner: dict[str, Any] | None
+
+
+def run_state(run_dir: Path, which: int | Literal["latest"] = "latest") -> tuple[Path, StateDict]:
+    """Return a checkpoint, and the state of its run without rows: that of a step, or the newest sound one.
+
+    Raises `BadRequest` if there is none.
+    """
+
+    def checked(state: StateDict) -> StateDict:
+        msgspec.convert(state["run"], _RunState)
+        run: StateDict = state["run"]
+        return run
+
+    if which == "latest":
+        found = newest(run_dir, rows=False, take=checked)
+        if found is None:
+            raise BadRequest(f"{run_dir} holds no checkpoint")
+        return found
+    if which not in steps(run_dir):
+        raise BadRequest(f"{run_dir} holds no checkpoint of step {which} any more")
+    path = run_dir / _HOME / str(which)
+    state = load(path, rows=False)
+    with damage(path):
+        return path, checked(state)
+
+
+def tell_of_links(run_dir: Path) -> None:
+    """Warn of each checkpoint that is a link, since none is followed: somebody may have moved it elsewhere."""
+    with suppress(FileNotFoundError):
+        links = [one.name for one in run_directory.entries(run_dir, _HOME) if one.kind == "link"]
+        if links:
+            _log.warning("%s: links are not followed, and left alone: %s", run_dir / _HOME, ", ".join(links))
+
+
+@contextmanager
+def damage(path: Path) -> Iterator[None]:
+    """Raise `DamagedCheckpoint`, with the cause, for what data of the wrong kind raises in the body.
+
+    What a world or another process reports passes, and so does a request that cannot be met.
+    """
+    with wrong_data(lambda why: DamagedCheckpoint(f"{path}: {why}")):
+        yield
+
+
+_STEP = re.compile("0|[1-9][0-9]{0,15}")
 
 
 def load(path: Path, rows: bool = True) -> StateDict:
@@ -262,26 +320,32 @@ def load(path: Path, rows: bool = True) -> StateDict:
 
     ``rows`` False reads no `AppendedRows`, which may take gigabytes: None is in their place.
     """
-    manifest = _read_manifest(path)
-    arrays: dict[str, Any] = {**tensors.decode(_read_verified(path / _TENSORS, manifest["files"][_TENSORS]))}
-    document = json.loads(_read_verified(path / _STATE, manifest["files"][_STATE]))
-    for name, dtype in document["torch"].items():
-        arrays[name] = tensors.to_torch(arrays[name], dtype)
-    state: StateDict = document["state"]
-    for name, array in arrays.items():
-        _insert(state, name, array)
-    if rows:
-        for name, found in document.get("rows", {}).items():
-            _insert(state, name, _read_rows(path, manifest, found))
-    return state
+    run_dir, place = path.parent.parent, f"{_HOME}/{path.name}"
+    with damage(path):
+        manifest = _read_manifest(run_dir, place)
+        known = manifest["files"]
+        arrays: dict[str, Any] = {**tensors.decode(_read_verified(run_dir, f"{place}/{_TENSORS}", known[_TENSORS]))}
+        document = json.loads(_read_verified(run_dir, f"{place}/{_STATE}", known[_STATE]))
+        for name, dtype in document["torch"].items():
+            arrays[name] = tensors.to_torch(arrays[name], dtype)
+        state: StateDict = document["state"]
+        for name, array in arrays.items():
+            _insert(state, name, array)
+        if rows:
+            for name, found in document.get("rows", {}).items():
+                _insert(state, name, _read_rows(run_dir, place, known, found))
+        return state
 
 
-def _read_rows(path: Path, manifest: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Return `AppendedRows.whole` from its segments."""
+def _read_rows(run_dir: Path, place: str, known: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Return `AppendedRows.whole` from its segments. Raises ValueError if they do not follow one another."""
     first, segments = found["first"], found["segments"]
     rows: dict[str, Any] = {}
-    for begin, end, file in segments:  # one at a time in memory
-        part = tensors.decode(_read_verified(path / file, manifest["files"][file]))
+    for number, (begin, end, file) in enumerate(segments):  # one at a time in memory
+        part = tensors.decode(_read_verified(run_dir, f"{place}/{file}", known[file]))
+        fits = begin == segments[number - 1][1] if number else begin <= first < end
+        if not fits or any(len(x) != end - begin for x in part.values()):
+            raise ValueError(f"{file} is no segment of rows {begin} to {end}")
         low = max(begin, first)
         for name, x in part.items():
             if name not in rows:
@@ -290,42 +354,40 @@ def _read_rows(path: Path, manifest: dict[str, Any], found: dict[str, Any]) -> d
     return {"first": first, "rows": rows}
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
-    file = path / MANIFEST
-    content = _read(file)
+def _read_manifest(run_dir: Path, place: str) -> dict[str, Any]:
+    file = run_dir / place / MANIFEST
+    content = _read(run_dir, f"{place}/{MANIFEST}", run_directory.DOCUMENT)
     try:
         manifest: dict[str, Any] = json.loads(content)
         sealed = _with_checksum({key: value for key, value in manifest.items() if key != "sha256"})
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise DamagedCheckpoint(f"{file}: {error}") from None
     if sealed != content:
         raise DamagedCheckpoint(f"{file}: its checksum does not match")
     if manifest["schema"] != SCHEMA:
         raise BadRequest(
-            f"{path} was written by evorl {manifest['evorl']}, in a format that this version cannot read", "resume"
+            f"{file.parent} was written by evorl {manifest['evorl']}, in a format that this version cannot read",
+            "resume",
         )
-    if str(manifest["step"]) != path.name:
+    if str(manifest["step"]) != file.parent.name:
         raise DamagedCheckpoint(f"{file}: it belongs to step {manifest['step']}")
     return manifest
 
 
-def _read_verified(file: Path, entry: dict[str, Any]) -> bytearray:
-    content = _read(file)
+def _read_verified(run_dir: Path, name: str, entry: dict[str, Any]) -> bytearray:
+    content = _read(run_dir, name, min(entry["size"], _MEMORY))
     if len(content) != entry["size"]:
-        raise DamagedCheckpoint(f"{file}: {len(content)} bytes instead of {entry['size']}")
+        raise DamagedCheckpoint(f"{run_dir / name}: {len(content)} bytes instead of {entry['size']}")
     if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-        raise DamagedCheckpoint(f"{file}: its checksum does not match")
+        raise DamagedCheckpoint(f"{run_dir / name}: its checksum does not match")
     return content
 
 
-def _read(file: Path) -> bytearray:
+def _read(run_dir: Path, name: str, most: int) -> bytearray:
     try:
-        with file.open("rb") as stream:
-            content = bytearray(os.fstat(stream.fileno()).st_size)
-            del content[stream.readinto(content) :]
-            return content
+        return run_directory.read(run_dir, name, most)
     except OSError as error:
-        raise DamagedCheckpoint(f"{file}: {error.strerror}") from None
+        raise DamagedCheckpoint(f"{run_dir / name}: {error.strerror}") from None
 
 
 def _insert(state: StateDict, name: str, array: Any) -> None:
@@ -333,27 +395,3 @@ def _insert(state: StateDict, name: str, array: Any) -> None:
     for word in parents:
         state = state[word]
     state[last] = array
-
-
-# ------------------------------------------------------------------ one writer
-
-
-@contextmanager
-def lock(run_dir: Path, key: str = "resume") -> Iterator[None]:
-    """Lock a run directory for this process. Raises `RunLocked` (at config key ``key``) if another process holds it.
-
-    The operating system releases the lock when the process ends, however it ends.
-    """
-    import fcntl
-
-    descriptor = os.open(run_dir / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunLocked(f"another process is writing {run_dir}", key) from None
-        except OSError as error:  # some network file systems do not support locks
-            _log.warning("%s cannot be locked (%s): make sure that only one process writes it", run_dir, error.strerror)
-        yield
-    finally:
-        os.close(descriptor)

@@ -8,16 +8,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
+
+import msgspec
 
 from evorl.record import metrics
 from evorl.record.hardware import Hardware
 from evorl.record.json_lines import JsonLinesFile
-from evorl.util.types import StateDict
+from evorl.util.types import StateDict, Steps
 
+RowFile = Literal["population.jsonl", "jobs.jsonl"]
+"""The files of rows beside metrics.jsonl."""
 _log = logging.getLogger("evorl")
 
 
@@ -56,6 +61,25 @@ class Sink(Protocol):
         ...
 
 
+class RecorderState(msgspec.Struct, frozen=True):
+    """What a recorder goes on from. A saved one is only data, so no file is opened under a name that it brings."""
+
+    offset: Steps = 0
+    """Bytes of metrics.jsonl."""
+    time: Annotated[float, msgspec.Meta(ge=0, le=1e12)] = 0.0
+    steps: dict[str, Steps] = {}
+    """Last step of each prefix."""
+    files: dict[RowFile, Steps] = {}
+    """Bytes of the other files."""
+
+
+def recorder_state(saved: StateDict | None) -> RecorderState:
+    """Return a checked `Recorder.state_dict`, or that of a new run. Raises ValueError."""
+    if saved is not None and "told" in saved:  # of a run of an older version
+        saved = {**saved, "files": {"population.jsonl": saved["told"]}}
+    return msgspec.convert(saved or {}, RecorderState)
+
+
 class Recorder:
     """Writer of ``metrics.jsonl`` in a run directory, one system call per row.
 
@@ -73,15 +97,21 @@ class Recorder:
         packages: Collection[str] = (),
     ) -> None:
         self._packages = packages
-        state = resume or {"offset": 0, "time": 0.0, "steps": {}}
-        self._rows = JsonLinesFile(directory / "metrics.jsonl", state["offset"])
+        state = recorder_state(resume)
         self._directory = directory
-        self._files = {name: JsonLinesFile(directory / name, offset) for name, offset in _offsets(state).items()}
-        self._started_at: float = time.monotonic() - state["time"]
-        self._steps: dict[str, int] = dict(state["steps"])
+        self._files: dict[str, JsonLinesFile] = {}
+        with ExitStack() as opened:
+            self._rows = JsonLinesFile(directory, "metrics.jsonl", state.offset)
+            opened.callback(self._rows.close)
+            for name, offset in state.files.items():
+                self._files[name] = JsonLinesFile(directory, name, offset)
+                opened.callback(self._files[name].close)
+            opened.pop_all()
+        self._started_at: float = time.monotonic() - state.time
+        self._steps: dict[str, int] = dict(state.steps)
         self._prefixes: dict[str, str] = {}
         self._hardware = Hardware() if record.hardware else None
-        self._sinks = _sinks(directory, record, config, self._rows.offset, state["time"])
+        self._sinks = _sinks(directory, record, config, self._rows.offset, state.time)
 
     @property
     def time(self) -> float:
@@ -105,10 +135,10 @@ class Recorder:
         for sink in self._sinks:
             sink.check()
 
-    def write_rows(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    def write_rows(self, name: RowFile, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows to another file of JSON lines, such as ``population.jsonl``; the first call creates it."""
         if name not in self._files:
-            self._files[name] = JsonLinesFile(self._directory / name, 0)
+            self._files[name] = JsonLinesFile(self._directory, name, 0)
         self._files[name].append(rows)
 
     def state_dict(self) -> StateDict:
@@ -144,13 +174,6 @@ class Recorder:
             if step <= self._steps.get(prefix, -1):
                 raise ValueError(f"step {step} of {prefix}/ does not follow step {self._steps[prefix]}")
         self._steps.update(dict.fromkeys(prefixes, step))
-
-
-def _offsets(state: StateDict) -> dict[str, int]:
-    """The lengths of the files beside metrics.jsonl, by name."""
-    if "told" in state:  # of a run of an older version
-        return {"population.jsonl": state["told"]}
-    return dict(state.get("files", {}))
 
 
 def _sinks(directory: Path, record: Record, config: Mapping[str, Any], kept: int, seconds: float) -> list[Sink]:

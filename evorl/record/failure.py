@@ -5,11 +5,10 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 from pathlib import Path
 
+from evorl.util import run_directory
 from evorl.util.errors import reason
-from evorl.util.files import write_json
 
 FILE_NAME = "failure.json"
 
@@ -32,14 +31,13 @@ def recorded(run_dir: Path, *, unless: type[Exception]) -> Iterator[None]:
 
 def write(run_dir: Path, error: Exception) -> None:
     """Write ``failure.json`` unless this attempt has written it already. Errors of the disk are ignored."""
-    if not (run_dir / FILE_NAME).exists():
+    if not run_directory.exists_at_all(run_dir, FILE_NAME):
         text = "".join(traceback.format_exception(error))
         with suppress(OSError):
-            write_json(run_dir / FILE_NAME, {"reason": reason(error), "traceback": text})
+            run_directory.write_json(run_dir, FILE_NAME, {"reason": reason(error), "traceback": text})
 
 
 def set_aside(run_dir: Path) -> None:
     """Rename an earlier ``failure.json`` to the next free number: ``failure.1.json``."""
-    if (run_dir / FILE_NAME).exists():
-        names = (run_dir / f"failure.{number}.json" for number in count(1))
-        (run_dir / FILE_NAME).rename(next(name for name in names if not name.exists()))
+    if run_directory.exists_at_all(run_dir, FILE_NAME):
+        run_directory.set_aside(run_dir, FILE_NAME)

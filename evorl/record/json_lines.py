@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from evorl.util import files
+from evorl.util import run_directory
 
 _MAX_PENDING = 1 << 24  # bytes kept in memory while the disk is full; enough for hours of rows
 _log = logging.getLogger("evorl")
@@ -24,10 +24,14 @@ class JsonLinesFile:
     bytes; a shorter file keeps its complete lines.
     """
 
-    def __init__(self, path: Path, offset: int) -> None:
-        self._name = path.name
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self.offset = self._truncate(offset)  # bytes in the file
+    def __init__(self, directory: Path, name: str, offset: int) -> None:
+        self._name = name
+        self._file = run_directory.descriptor(directory, name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        try:
+            self.offset = self._truncate(directory, offset)  # bytes in the file
+        except BaseException:
+            os.close(self._file)
+            raise
         self._pending, self._disk_full = b"", False
 
     def append(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -55,7 +59,7 @@ class JsonLinesFile:
 
     def _flush(self) -> None:
         try:
-            files.write_all(self._file, self._pending)
+            run_directory.write_all(self._file, self._pending)
         except OSError as error:
             os.ftruncate(self._file, self.offset)  # leave no partial line
             if not self._disk_full:
@@ -65,11 +69,16 @@ class JsonLinesFile:
             self.offset += len(self._pending)
             self._pending, self._disk_full = b"", False
 
-    def _truncate(self, offset: int) -> int:
+    def _truncate(self, directory: Path, offset: int) -> int:
         """Truncate the file to an offset, or to its last complete line before it; return the size."""
         size = min(offset, os.fstat(self._file).st_size)
-        while size and os.pread(self._file, 1, size - 1) != b"\n":
-            size -= 1
+        for span in (1, run_directory.LINE):
+            before = max(size - span, 0)
+            if complete := os.pread(self._file, size - before, before).rfind(b"\n") + 1:
+                break
+        if before and not complete:
+            raise run_directory.Unsafe(directory / self._name, "it has no line where the checkpoint expects one")
+        size = before + complete
         if size != offset:
             _log.warning("%s is shorter than the checkpoint expects: rows before this point are missing", self._name)
         os.ftruncate(self._file, size)

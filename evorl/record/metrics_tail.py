@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from evorl.util import run_directory
 
 
 class Row(NamedTuple):
@@ -24,26 +25,23 @@ def follow_rows(path: Path, offset: int, wait: Callable[[], bool]) -> Iterator[R
     read and the iterator ends. Lines that are not valid, in a damaged file, are left out.
     """
     finished = False
-    with path.open("rb") as file:
+    with run_directory.opened(path.parent, path.name) as file:
         while True:
-            file.seek(offset)
-            whole = file.read().rpartition(b"\n")[0]
-            for line in whole.splitlines(keepends=True):
-                offset += len(line)
+            for line, end in run_directory.follow_lines(file, offset):
+                offset = end
                 try:
                     row = parse_row(line)
                 except ValueError:
                     continue
                 yield row
-            offset += bool(whole)  # the last newline
             if finished:
                 return
             finished = wait()
 
 
-def parse_row(line: bytes | str) -> Row:
+def parse_row(line: bytes) -> Row:
     """Parse one line of the file. Raises ValueError if it is not valid."""
-    fields = json.loads(line)
+    fields = run_directory.parse_json(line)
     if not isinstance(fields, dict) or not {"step", "time"} <= fields.keys():
         raise ValueError(f"{line!r:.80} is no row")
     step, time = fields.pop("step"), fields.pop("time")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import platform
 import subprocess
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import evorl
-from evorl.util.files import write_json
+from evorl.util import run_directory
 
 _PACKAGES = (
     *("torch", "numpy", "gymnasium", "hydra-core", "omegaconf", "ray", "pyzmq", "msgspec", "safetensors"),
@@ -21,32 +21,39 @@ _PACKAGES = (
 )
 POLICY_ONLY = "evaluation.json"
 """Where a directory that holds a policy alone has what was told of it and where (evorl/jobs/exported.py)."""
+FILE_NAME = "provenance.json"
+_log = logging.getLogger("evorl")
 _GIT_TIMEOUT_S = 5.0  # usually it takes a hundredth of a second, on a busy machine it has taken more than a half
 
 
 def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, source: int | None = None) -> None:
     """Write ``provenance.json``; a resumed run appends to the list "resumed" of the existing file.
 
+    A damaged one is set aside: a run goes on without it.
+
     ``source``: the step of the checkpoint that ``init=`` starts from, if the run starts from another run.
     """
-    file = run_dir / "provenance.json"
     now = provenance(seed, sys.argv if argv is None else argv)
     if source is not None:
         now["init_step"] = source
-    if file.exists():
-        first = json.loads(file.read_bytes())
-        first.setdefault("resumed", []).append(now)
-        now = first
-    write_json(file, now)
+    if run_directory.exists_at_all(run_dir, FILE_NAME):
+        try:
+            first = run_directory.read_json(run_dir, FILE_NAME)
+            first.setdefault("resumed", []).append(now)
+            now = first
+        except (OSError, ValueError, AttributeError) as error:
+            aside = run_directory.set_aside(run_dir, FILE_NAME)
+            _log.warning("%s is damaged (%s); it is kept as %s", FILE_NAME, error, aside)
+    run_directory.write_json(run_dir, FILE_NAME, now)
 
 
 def source_step(run_dir: Path) -> int | None:
     """Return the step of the checkpoint that a run started from (``init_step``); None if it has none."""
     try:
-        step = json.loads((run_dir / "provenance.json").read_bytes()).get("init_step")
-    except (OSError, ValueError):
+        step = run_directory.read_json(run_dir, FILE_NAME).get("init_step")
+    except (OSError, ValueError, AttributeError):
         return None
-    return None if step is None else int(step)
+    return step if type(step) is int else None
 
 
 def provenance(seed: int, argv: list[str]) -> dict[str, Any]:

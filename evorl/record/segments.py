@@ -7,13 +7,13 @@ replay.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from evorl.record import tensors
-from evorl.util import files
+from evorl.util import run_directory
 from evorl.util.types import AppendedRows
 
 SEGMENT_BYTES = 8 << 20  # smaller segments are written again with the next rows, so that there are few
@@ -24,18 +24,24 @@ class Segment(NamedTuple):
 
     first: int
     end: int
-    file: Path
+    file: str
+    """Relative to the run directory."""
     size: int  # bytes
     sha256: str
+
+    @property
+    def name(self) -> str:
+        return self.file.rpartition("/")[2]
 
 
 class Segments:
     """The segments of a run that its next checkpoint may use: those of the one before, and those written ahead."""
 
-    def __init__(self, folder: Path, known: Mapping[str, Sequence[Segment]]) -> None:
-        """``folder`` is for segments written ahead, within that of checkpoints; ``known`` has the segments by the names
-        of their rows."""
-        self.folder, self.known = folder, {name: list(one) for name, one in known.items()}
+    def __init__(self, run_dir: Path, ahead: str, known: Mapping[str, Sequence[Segment]]) -> None:
+        """``ahead`` is the folder of a run directory for segments written ahead, within that of checkpoints; ``known``
+        has the segments by the names of their rows."""
+        self.run_dir, self.ahead = run_dir, ahead
+        self.known = {name: list(one) for name, one in known.items()}
         self._fast: set[str] = set()  # rows that left their ring before a checkpoint held them
 
     def write_ahead(self, appended: Mapping[str, AppendedRows]) -> None:
@@ -49,18 +55,19 @@ class Segments:
             count = rest.filling(SEGMENT_BYTES)
             while name not in self._fast and rest.end - rest.first >= count:
                 self._make_folder()
-                self.known[name].append(_write(self.folder, name, rest._replace(end=rest.first + count)))
+                self.known[name].append(_write(self.run_dir, self.ahead, name, rest._replace(end=rest.first + count)))
                 rest = self._lacking(name, rows)
 
-    def write(self, directory: Path, appended: Mapping[str, AppendedRows]) -> dict[str, list[Segment]]:
-        """Write into a checkpoint's directory all rows: links to the segments that there are, and segments with the
+    def write(self, folder: str, appended: Mapping[str, AppendedRows]) -> dict[str, list[Segment]]:
+        """Write into a checkpoint's folder all rows: links to the segments that there are, and segments with the
         rest. Return them by name. Raises OSError (a full disk)."""
         self._drop(appended)
-        return {name: self._write_all(directory, name, one) for name, one in appended.items()}
+        return {name: self._write_all(folder, name, one) for name, one in appended.items()}
 
     def remove_ahead(self) -> None:
         """Remove what was written ahead."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            run_directory.remove(self.run_dir, self.ahead)
 
     def _drop(self, appended: Mapping[str, AppendedRows]) -> None:
         """Forget the segments that the next checkpoint cannot use, and remove those that no checkpoint has."""
@@ -69,8 +76,8 @@ class Segments:
             self.known[name] = kept = _usable(known, rows)
             if kept != known:
                 for gone in {*known} - {*kept}:
-                    if gone.file.parent == self.folder:
-                        gone.file.unlink(missing_ok=True)
+                    if gone.file == f"{self.ahead}/{gone.name}":
+                        run_directory.remove(self.run_dir, gone.file)
                         self._fast.add(name)
 
     def _lacking(self, name: str, rows: AppendedRows) -> AppendedRows:
@@ -79,20 +86,20 @@ class Segments:
         return rows._replace(first=kept[-1].end) if kept else rows
 
     def _make_folder(self) -> None:
-        home = self.folder.parent
-        if not home.exists():
-            home.mkdir()
-            files.sync(home.parent)
-        self.folder.mkdir(exist_ok=True)
+        if run_directory.make_folder(self.run_dir, self.ahead.rpartition("/")[0]):
+            run_directory.sync(self.run_dir)
+        run_directory.make_folder(self.run_dir, self.ahead)
 
-    def _write_all(self, directory: Path, name: str, rows: AppendedRows) -> list[Segment]:
-        if not all(part.file.exists() for part in self.known[name]):  # somebody has removed a checkpoint
+    def _write_all(self, folder: str, name: str, rows: AppendedRows) -> list[Segment]:
+        there = all(run_directory.exists(self.run_dir, part.file) for part in self.known[name])
+        if not there:  # somebody has removed a checkpoint
             self.known[name] = []
         kept = self.known[name]
-        linked = [part._replace(file=directory / part.file.name) for part in kept]
+        linked = [part._replace(file=f"{folder}/{part.name}") for part in kept]
         for part, new in zip(kept, linked, strict=True):
-            files.link(part.file, new.file)
-        return linked + [_write(directory, name, piece) for piece in self._lacking(name, rows).pieces(SEGMENT_BYTES)]
+            run_directory.link(self.run_dir, part.file, new.file)
+        rest = self._lacking(name, rows).pieces(SEGMENT_BYTES)
+        return linked + [_write(self.run_dir, folder, name, piece) for piece in rest]
 
 
 def _usable(known: Sequence[Segment], rows: AppendedRows) -> list[Segment]:
@@ -105,12 +112,13 @@ def _usable(known: Sequence[Segment], rows: AppendedRows) -> list[Segment]:
     return kept
 
 
-def _write(directory: Path, name: str, rows: AppendedRows) -> Segment:
+def _write(run_dir: Path, folder: str, name: str, rows: AppendedRows) -> Segment:
     known = name.replace(".", "~2").replace("/", ".")  # no other name gives the same
-    file = directory / f"rows-{known}-{rows.first}-{rows.end}.safetensors"
+    file = f"{folder}/rows-{known}-{rows.first}-{rows.end}.safetensors"
     try:
-        size, digest = files.write(file, tensors.encode(rows.whole()["rows"]))
+        size, digest = run_directory.write(run_dir, file, tensors.encode(rows.whole()["rows"]))
     except OSError:
-        file.unlink(missing_ok=True)  # it takes room on a full disk
+        with suppress(OSError):
+            run_directory.remove(run_dir, file)  # it takes room on a full disk
         raise
     return Segment(rows.first, rows.end, file, size, digest)

@@ -37,6 +37,7 @@ def write_video(path: Path, frames: Iterable[Frame], fps: float, caption: str = 
     mp4 = importlib.util.find_spec("imageio_ffmpeg") is not None
     target = path.with_suffix(".mp4" if mp4 else ".gif")
     temporary = target.with_name(f".{target.stem}.partial{target.suffix}")
+    temporary.unlink(missing_ok=True)  # of a process that was killed; a link there would be followed
     try:
         (_write_mp4 if mp4 else _write_gif)(temporary, _prepare(frames, caption), fps)
         os.replace(temporary, target)
@@ -109,7 +110,7 @@ def _write_gif(path: Path, frames: Iterator[Frame], fps: float) -> None:
     from PIL.GifImagePlugin import getdata, getheader
 
     duration = max(20, 10 * round(100 / fps))
-    with path.open("wb") as file:
+    with path.open("xb") as file:
         for number, frame in enumerate(frames):
             image = Image.fromarray(frame).convert("P", palette=Image.Palette.ADAPTIVE)
             if number == 0:

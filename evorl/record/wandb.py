@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,9 +36,13 @@ from typing import Any, NoReturn
 import psutil
 
 from evorl.record.metrics_tail import follow_rows
-from evorl.util import files
+from evorl.record.result import sound_result
+from evorl.util import run_directory
 from evorl.util.poll import readable
 
+HOME = "wandb"
+"""Where the library writes in a run directory, and the sink its log, lock and id."""
+LOG = f"{HOME}/evorl.log"
 _CLOSE_TIMEOUT_S = 2.0
 _CLOSE_TIMEOUT_ONLINE_S = 15.0  # if the child has reached its server
 _CHILD_TIMEOUT_S = 60  # after the end of the run the child exits by SIGALRM, even if the library blocks
@@ -63,12 +68,18 @@ def run_settings(directory: Path, record: Mapping[str, Any], config: Mapping[str
 
 
 def run_id(directory: Path) -> str:
-    """Return the W&B id of a run: random, and kept when the run is resumed or its directory moved."""
-    file = directory / "wandb" / "evorl.id"
-    if not file.exists():
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(os.urandom(6).hex(), encoding="utf-8")
-    return file.read_text(encoding="utf-8")
+    """Return the W&B id of a run: random, and kept when the run is resumed or its directory moved.
+
+    Raises ValueError if the file of the id holds none.
+    """
+    name = f"{HOME}/evorl.id"
+    run_directory.make_folder(directory, HOME)
+    if not run_directory.exists(directory, name):
+        run_directory.replace(directory, name, os.urandom(6).hex().encode())
+    found = run_directory.read(directory, name, 1024).decode()
+    if not re.fullmatch(r"[\w-]{1,128}", found, re.ASCII):
+        raise ValueError(f"{directory / name} holds no id")
+    return found
 
 
 def quiet_settings() -> Any:
@@ -82,8 +93,10 @@ def quiet_settings() -> Any:
 
 def films_of(directory: Path) -> list[Path]:
     """Return the films of a run directory."""
-    found = sorted((directory / "videos").glob("*.*"))
-    return [file for file in found if file.suffix in (".mp4", ".gif") and not file.name.startswith(".")]
+    if not run_directory.is_folder(directory, "videos"):
+        return []
+    found = [one.name for one in run_directory.entries(directory, "videos") if one.kind == "file"]
+    return [directory / "videos" / name for name in found if Path(name).suffix in (".mp4", ".gif") and name[0] != "."]
 
 
 def film(file: Path) -> Any:
@@ -104,13 +117,13 @@ class WandB:
     """
 
     def __init__(self, directory: Path, settings: Mapping[str, Any], mode: str) -> None:
-        home = directory / "wandb"
-        home.mkdir(exist_ok=True)
+        home = directory / HOME
+        run_directory.make_folder(directory, HOME)
         self._home, self._online, self._warned = home, mode != "offline", False
         timeout_s = _ARTIFACTS_TIMEOUT_S if settings["artifacts"] else _CHILD_TIMEOUT_S
         self._timeout_s = UPLOAD_TIMEOUT_S + timeout_s if mode == "upload" else timeout_s
         first_line = {**settings, "mode": mode, "child_timeout_s": self._timeout_s}
-        with (home / "evorl.log").open("ab") as log:
+        with run_directory.opened(directory, LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "evorl.record.wandb", str(directory.resolve())],
                 stdin=subprocess.PIPE,
@@ -152,7 +165,7 @@ class WandB:
             self._child.wait()
             raise
         if code == NO_SERVER:
-            raise NoServer(last_line(self._home / "evorl.log"))
+            raise NoServer(last_line(self._home.parent))
         if code:
             raise NotSent(self._reason(code))
 
@@ -166,7 +179,7 @@ class WandB:
     def _send(self, line: bytes) -> None:
         assert self._child.stdin is not None
         with suppress(BrokenPipeError):  # `check` logs the reason
-            files.write_all(self._child.stdin.fileno(), line)
+            run_directory.write_all(self._child.stdin.fileno(), line)
 
     def _ready(self) -> bool:
         assert self._child.stdout is not None
@@ -180,7 +193,7 @@ class WandB:
             )
         if code == -signal.SIGALRM:
             return f"was not done within {self._timeout_s} s"
-        return f"stopped with code {code} ({last_line(self._home / 'evorl.log')})"
+        return f"stopped with code {code} ({last_line(self._home.parent)})"
 
 
 class NoServer(RuntimeError):
@@ -199,9 +212,9 @@ def upload(directory: Path, record: Mapping[str, Any], config: Mapping[str, Any]
     WandB(directory, run_settings(directory, record, config), "upload").wait(ok)
 
 
-def last_line(log: Path) -> str:
-    """Return the last line of a log, which tells why a child failed."""
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+def last_line(directory: Path) -> str:
+    """Return the last line of a directory's log, which tells why a child failed."""
+    lines = run_directory.read(directory, LOG, run_directory.ROWS).decode(errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else "no output"
 
 
@@ -245,7 +258,7 @@ def _wait_for_others(directory: Path) -> None:
     """Wait until no other process sends this run: one of an earlier attempt may still be at it."""
     import fcntl
 
-    descriptor = os.open(directory / "wandb" / "evorl.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = run_directory.descriptor(directory, f"{HOME}/evorl.lock", os.O_RDWR | os.O_CREAT)
     with suppress(OSError):  # a file system without locks
         fcntl.flock(descriptor, fcntl.LOCK_EX)  # until this process ends
 
@@ -290,9 +303,8 @@ def _summarize(run: Any, directory: Path, checkpoints: Any) -> None:
     """Add films and, of a finished run, the result to the summary; tell the best checkpoint."""
     for file in films_of(directory):
         run.summary[f"films/{file.stem}"] = film(file)
-    try:
-        result = json.loads((directory / "result.json").read_bytes())
-    except FileNotFoundError:
+    result = sound_result(directory)
+    if result is None:
         return
     run.summary.update({f"result/{name}": value for name, value in _numbers(result)})
     if checkpoints is not None and result.get("best") and "step" in result["best"]:

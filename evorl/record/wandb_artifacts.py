@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from evorl.record import checkpoint
-from evorl.util import files
+from evorl.util import run_directory
+
+_STAGED = "wandb/checkpoints"
 
 
 class Checkpoints:
@@ -20,8 +23,7 @@ class Checkpoints:
 
     def __init__(self, run: Any, directory: Path) -> None:
         self._run, self._directory = run, directory
-        self._staged = directory / "wandb" / "checkpoints"
-        shutil.rmtree(self._staged, ignore_errors=True)
+        self.close()
         self._sent: dict[int, bytes] = {}  # the manifest of each step
 
     def send(self) -> None:
@@ -38,7 +40,8 @@ class Checkpoints:
 
     def close(self) -> None:
         """Remove the links, once everything is sent."""
-        shutil.rmtree(self._staged, ignore_errors=True)
+        if run_directory.is_folder(self._directory, _STAGED):
+            shutil.rmtree(self._directory / _STAGED, ignore_errors=True)
 
     def _send(self, step: int, aliases: list[str]) -> None:
         import wandb
@@ -48,30 +51,40 @@ class Checkpoints:
         except FileNotFoundError:  # removed by the run
             return
         artifact = wandb.Artifact(f"checkpoints-{self._run.id}", "checkpoint", metadata={"step": step})
-        for file in sorted(staged.iterdir()):
-            artifact.add_file(str(file), file.name, policy="immutable", skip_cache=True)
+        for name in sorted(staged.names):
+            artifact.add_file(str(self._directory / staged.place / name), name, policy="immutable", skip_cache=True)
         self._run.log_artifact(artifact, aliases=aliases)
-        self._sent[step] = (staged / checkpoint.MANIFEST).read_bytes()
+        self._sent[step] = staged.manifest
 
-    def _stage(self, step: int) -> Path:
+    def _stage(self, step: int) -> _Staged:
         """Link the files of a checkpoint. Raises FileNotFoundError if they were removed meanwhile."""
-        opened = os.open(self._place(step), os.O_RDONLY | os.O_DIRECTORY)  # the same one, if another takes its name
-        try:
-            source = Path(f"/proc/self/fd/{opened}")
-            content = (source / checkpoint.MANIFEST).read_bytes()
-            staged = self._staged / f"{step}-{len(self._sent)}-{os.urandom(4).hex()}"
-            staged.mkdir(parents=True)
-            for name in (checkpoint.MANIFEST, *json.loads(content)["files"]):
-                files.link(source / name, staged / name)
-        finally:
-            os.close(opened)
-        return staged
+        manifest = self._manifest(step)
+        if manifest is None:
+            raise FileNotFoundError(f"checkpoint {step}")
+        # the manifest last: if it is still this one, the files before it are of the same checkpoint
+        names = [*sorted(json.loads(manifest)["files"]), checkpoint.MANIFEST]
+        place = f"{_STAGED}/{step}-{len(self._sent)}-{os.urandom(4).hex()}"
+        for folder in (_STAGED, place):
+            run_directory.make_folder(self._directory, folder)
+        for name in names:
+            if not run_directory.is_name(name):
+                raise ValueError(f"checkpoint {step} names {name!r:.80} as a file")
+            run_directory.link(self._directory, f"checkpoints/{step}/{name}", f"{place}/{name}")
+        if run_directory.read(self._directory, f"{place}/{checkpoint.MANIFEST}", run_directory.DOCUMENT) != manifest:
+            raise FileNotFoundError(f"checkpoint {step} was saved again")
+        return _Staged(place, names, manifest)
 
     def _manifest(self, step: int) -> bytes | None:
         try:
-            return (self._place(step) / checkpoint.MANIFEST).read_bytes()
+            name = f"checkpoints/{step}/{checkpoint.MANIFEST}"
+            return bytes(run_directory.read(self._directory, name, run_directory.DOCUMENT))
         except FileNotFoundError:
             return None
 
-    def _place(self, step: int) -> Path:
-        return self._directory / "checkpoints" / str(step)
+
+class _Staged(NamedTuple):
+    """The files of a checkpoint under names of their own."""
+
+    place: str
+    names: Sequence[str]
+    manifest: bytes

@@ -26,8 +26,8 @@ from typing import Any, Literal
 import msgspec
 
 from evorl.record.layout import charts_of
-from evorl.record.wandb import NO_SERVER, NoServer, NotSent, end_after, film, last_line, quiet_settings, run_id
-from evorl.util.files import write_json
+from evorl.record.wandb import LOG, NO_SERVER, NoServer, NotSent, end_after, film, last_line, quiet_settings, run_id
+from evorl.util import run_directory
 
 FILE_NAME = "wandb_report.json"
 """The report as JSON: its address, and the page as the server keeps it."""
@@ -160,12 +160,12 @@ def as_json(report: Any, name: str, **address: str) -> dict[str, Any]:
 
 def write(document: Document, directory: Path) -> None:
     """Write the report into a directory as JSON, without a server. An earlier one's id and address there stay."""
-    name, file = run_id(directory), directory / FILE_NAME
+    name = run_id(directory)
     earlier: dict[str, str] = {}
     with suppress(OSError, ValueError):
-        earlier = json.loads(file.read_bytes())
+        earlier = run_directory.read_json(directory, FILE_NAME)
     address = {key: earlier[key] for key in ("id", "url") if key in earlier}
-    write_json(file, as_json(build(document, "", name), name, **address))
+    run_directory.write_json(directory, FILE_NAME, as_json(build(document, "", name), name, **address))
 
 
 def publish(document: Document, directory: Path) -> None:
@@ -173,8 +173,9 @@ def publish(document: Document, directory: Path) -> None:
 
     Raises `NoServer`, and `NotSent` if the server did not take all of it. Can be repeated.
     """
-    home = directory / "wandb"
-    with (home / "evorl.log").open("wb") as log:
+    if run_directory.exists_at_all(directory, LOG):
+        run_directory.unlink(directory, LOG)
+    with run_directory.opened(directory, LOG, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as log:
         child = subprocess.Popen(
             [sys.executable, "-m", "evorl.record.wandb_report", str(directory.resolve())],
             stdin=subprocess.PIPE,
@@ -189,7 +190,7 @@ def publish(document: Document, directory: Path) -> None:
     if child.returncode == -signal.SIGALRM:
         raise NotSent(f"it was not done within {TIMEOUT_S} s")
     if child.returncode:
-        raise (NoServer if child.returncode == NO_SERVER else NotSent)(last_line(home / "evorl.log"))
+        raise (NoServer if child.returncode == NO_SERVER else NotSent)(last_line(directory))
 
 
 def main(directory: Path) -> int:
@@ -212,7 +213,7 @@ def main(directory: Path) -> int:
     number = _save(report, name)
     run.finish()
     report.id = number
-    write_json(directory / FILE_NAME, as_json(report, name, url=report.url))
+    run_directory.write_json(directory, FILE_NAME, as_json(report, name, url=report.url))
     return 0
 
 

@@ -83,7 +83,7 @@ class Measurement(NamedTuple):
     def carry_out(self, runs: Path, also: Sequence[str] = ()) -> bool:
         """Measure, unless the answer is there; return True. Raises `BadRequest` if it is that of other words."""
         place, words = self.place(runs), settings(also)
-        kept = read_json(place)
+        kept = read_json(place.parent, place.name)
         if kept is None:
             found = self.measure(Given(words, runs / self.name))
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def runs_of(runs: Path, parts: Sequence[Part]) -> list[RunRecord]:
 
 def measured_of(runs: Path, parts: Sequence[Part]) -> dict[str, Any]:
     """The answers of all measurements that were made, by name."""
-    kept = {one.name: read_json(one.place(runs)) for one in parts if isinstance(one, Measurement)}
+    kept = {one.name: read_json(runs, one.place(runs).name) for one in parts if isinstance(one, Measurement)}
     return {name: one["found"] for name, one in kept.items() if one is not None}
 
 

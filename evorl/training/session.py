@@ -17,14 +17,13 @@ import msgspec
 
 from evorl.cluster.core import Stopped, stop_requested, stoppable
 from evorl.record import checkpoint
-from evorl.record.core import Recorder
+from evorl.record.core import Recorder, recorder_state
 from evorl.record.terminal import Terminal, print_summary
 from evorl.rl.core import Metrics
 from evorl.rl.evaluation import in_whole_games, progress_shown
 from evorl.training.experiment import Experiment
-from evorl.util import command
-from evorl.util.files import write_json
-from evorl.util.types import StateDict
+from evorl.util import command, run_directory
+from evorl.util.types import StateDict, Steps
 
 log = logging.getLogger("evorl")
 
@@ -60,6 +59,11 @@ class Work(Protocol):
     @property
     def due(self) -> bool:
         """Whether work is left after the last step of the budget; some parts cost no steps."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to do, whatever the budget: the journal of a replay has ended."""
         ...
 
     def iterate(self) -> Progress:
@@ -99,22 +103,75 @@ OpenRun = tuple[Path, StateDict | None]
 """A locked run directory, and the state of the checkpoint to resume from; None for a new run."""
 
 
-def run_to_end(run: Work, opened: Callable[[], AbstractContextManager[OpenRun]]) -> dict[str, Any]:
+def run_to_end(built: BuiltRun, opened: Callable[[], AbstractContextManager[OpenRun]]) -> dict[str, Any]:
     """Run until the budget is spent, then close the run; return the content of result.json.
 
-    ``opened`` opens and locks the run directory; a run with a checkpoint continues from it exactly. Raises
+    ``opened`` opens and locks the run directory; a run with a checkpoint, which it has loaded into ``built``, continues
+    from it exactly. Raises
     `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays), and OSError if the
     final checkpoint or the result cannot be written.
     """
     try:
         with opened() as (directory, state):
-            session = Session(run, directory, state)
+            session = Session(built.run, directory, state)
             try:
                 return session.go()
             finally:
                 session.segments.remove_ahead()
     finally:
-        run.close()
+        built.close()
+
+
+class BuiltRun:
+    """A run that was built and may load a checkpoint; after one that could be loaded in part only it is built again."""
+
+    def __init__(self, build: Callable[[], Work]) -> None:
+        self._build = build
+        self._run: Work | None = build()
+        self._untouched = True
+
+    @property
+    def run(self) -> Work:
+        assert self._run is not None
+        return self._run
+
+    def close(self) -> None:
+        if self._run is not None:
+            run, self._run = self._run, None
+            run.close()
+
+    def load(self, directory: Path, prepare: Callable[[Work, StateDict], StateDict]) -> StateDict | None:
+        """Load the newest checkpoint that can be; return its state, or None if no checkpoint was saved.
+
+        ``prepare`` makes from a run and a checkpoint's ``run`` what the run loads. Raises `DamagedCheckpoint` if no
+        checkpoint can be loaded.
+        """
+        found = checkpoint.newest(directory, take=lambda state: self._taken(state, prepare))
+        return None if found is None else found[1]
+
+    def _taken(self, state: StateDict, prepare: Callable[[Work, StateDict], StateDict]) -> StateDict:
+        recorder_state(state["recorder"])
+        if not self._untouched:
+            self.close()
+            self._run = self._build()
+        self._untouched = False
+        self.run.load_state_dict(prepare(self.run, state["run"]))
+        run = self.run
+        msgspec.convert({"steps": run.steps, "best": run.best, "judged": state["judged"]}, _Progress)
+        return state
+
+
+class _Progress(msgspec.Struct):
+    """What a checkpoint tells of a run's progress; a damaged one may tell steps without an end, such as NaN."""
+
+    steps: Steps
+    best: tuple[float, Steps] | None
+    judged: _Judged | None
+
+
+class _Judged(msgspec.Struct):
+    step: Steps
+    metrics: dict[str, float]
 
 
 class Session:
@@ -130,7 +187,6 @@ class Session:
         self.evaluation_due = False  # at this step; a signal ended it before
         recorded, spent = None, 0.0
         if state is not None:
-            run.load_state_dict(state["run"])
             self.saved, recorded = run.steps, state["recorder"]
             spent = float(recorded["time"])
             self.evaluation_due = state.get("evaluation_due", False)  # missing in runs of older versions
@@ -157,7 +213,7 @@ class Session:
             elif self.saved != self.run.steps:
                 self._save()
             result = self._result()
-            write_json(self.directory / "result.json", result)
+            run_directory.write_json(self.directory, "result.json", result)
         print_summary(result, self.directory)
         return result
 
@@ -192,6 +248,7 @@ class Session:
         return (
             steps > self.limit
             or (steps == self.limit and not self.run.due)
+            or self.run.ended
             or (budget.seconds is not None and self.recorder.time >= budget.seconds)
             or (budget.fitness is not None and self._fitness() >= budget.fitness)
         )

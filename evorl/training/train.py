@@ -28,7 +28,7 @@ from evorl.rl.sources import source
 from evorl.training.experiment import Experiment
 from evorl.training.session import Progress
 from evorl.util import seed as seeds
-from evorl.util.errors import BadRequest
+from evorl.util.errors import BadRequest, wrong_data
 
 WINDOW = 100  # finished episodes that train/return averages over, less those that would cut a game in two
 
@@ -36,7 +36,7 @@ WINDOW = 100  # finished episodes that train/return averages over, less those th
 class Run:
     """One learner, its samplers and its counters: everything that a checkpoint holds."""
 
-    due = False
+    due = ended = False
 
     def __init__(self, experiment: Experiment) -> None:
         hyper = experiment.rl
@@ -229,15 +229,10 @@ class Start:
     @cached_property
     def past(self) -> StateDict:
         """The state of that run, without the rows of its replay. Raises `BadRequest` if it has no such checkpoint."""
-        if self.step is None:
-            found = checkpoint.newest(self.directory, rows=False)
-            if found is None:
-                raise BadRequest(f"{self.directory} holds no checkpoint", "init")
-            return cast(StateDict, found[1]["run"])
-        if self.step not in checkpoint.steps(self.directory):
-            raise BadRequest(f"{self.directory} holds no checkpoint of step {self.step} any more", "init")
-        path = self.directory / "checkpoints" / str(self.step)
-        return cast(StateDict, checkpoint.load(path, rows=False)["run"])
+        try:
+            return checkpoint.run_state(self.directory, "latest" if self.step is None else self.step)[1]
+        except BadRequest as error:
+            raise error if error.key else error.under("init") from None
 
 
 def new_run(experiment: Experiment, init: Start | None = None) -> Run:
@@ -277,7 +272,5 @@ def load_policy(learner: Learner, init: Start) -> None:
 
 @contextmanager
 def _explained(init: Start) -> Iterator[None]:
-    try:
+    with wrong_data(lambda why: BadRequest(f"the policy of {init.directory} does not fit: {why}", "init")):
         yield
-    except (KeyError, ValueError) as error:
-        raise BadRequest(f"the policy of {init.directory} does not fit: {error}", "init") from error

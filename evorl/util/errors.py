@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from evorl.util.text import printable
 
@@ -41,6 +42,23 @@ def reason(error: BaseException) -> str:
         return printable(next((line for line in trace.splitlines() if not line.startswith(" ")), text))
     lines = text.strip().split("\n")
     return printable(lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}")
+
+
+@contextmanager
+def wrong_data(told: Callable[[str], BadRequest]) -> Iterator[None]:
+    """Raise what ``told`` makes of the reason, with the cause, for what data of the wrong kind raises in the body."""
+    try:
+        yield
+    except BadRequest:
+        raise
+    except (*_WRONG, RuntimeError) as error:
+        # PyTorch raises a plain RuntimeError for tensors of another shape; worlds and clusters have kinds of their own
+        if isinstance(error, RuntimeError) and type(error) not in (RuntimeError, RecursionError):
+            raise
+        raise told(reason(error)) from error
+
+
+_WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, MemoryError)
 
 
 def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, str]] = dict) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from evorl.analysis.runs import find_runs, flatten, read_run
-from evorl.record.checkpoint import lock
+from evorl.record.lock import lock
 from evorl.record.provenance import POLICY_ONLY
 from evorl.util.errors import BadRequest
 
@@ -73,7 +73,7 @@ def test_run_is_running_while_its_lock_is_held_and_checking_changes_nothing(tmp_
 
 def test_killed_run_is_interrupted_immediately(tmp_path: Path) -> None:
     directory = make_run(tmp_path / "a", [line(10, 0.0, x=1.0)])
-    code = "import sys; from pathlib import Path; from evorl.record.checkpoint import lock\n"
+    code = "import sys; from pathlib import Path; from evorl.record.lock import lock\n"
     code += "with lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     words = [sys.executable, "-c", code, str(directory)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writer:

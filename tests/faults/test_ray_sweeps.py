@@ -12,7 +12,7 @@ import pytest
 from harness import QUICK, WORLDS, fingerprint, relatives, rows, start
 from sweeping import Sweep, trained_once
 
-from evorl.analysis.runs import is_locked
+from evorl.record.lock import is_locked
 
 pytestmark = pytest.mark.fault
 

@@ -14,7 +14,7 @@ import pytest
 from harness import fingerprint
 from sweeping import Sweep, trained_once
 
-from evorl.analysis.runs import is_locked
+from evorl.record.lock import is_locked
 
 SOUP = "RuntimeError: the soup was off"
 

@@ -31,9 +31,10 @@ from evorl import evaluate
 from evorl.cli import config
 from evorl.jobs import job
 from evorl.record import checkpoint
+from evorl.record.lock import lock
 from evorl.rl.core import Metrics
 from evorl.training.train import Run
-from evorl.util import files
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 
 N = 1100
@@ -312,7 +313,7 @@ def test_a_run_that_another_process_writes_is_left_alone(
 ) -> None:
     run = copied(finished, tmp_path)
     before = contents(run)
-    with checkpoint.lock(run):
+    with lock(run):
         assert go(f"resume={run}", f"budget.steps={2 * N}") == 2
     assert "another process" in capsys.readouterr().err
     assert contents(run) == before
@@ -361,15 +362,19 @@ def test_the_state_of_another_optimiser_is_not_taken(
     assert go(*words, f"hydra.run.dir={tmp_path / 'adam'}") == 0
 
 
-@pytest.mark.parametrize("at", ["pathlib.Path.rename", "evorl.run.replace"])
+@pytest.mark.parametrize("at", ["rename", "replace"])
 def test_killed_between_its_old_result_and_its_new_config_it_can_go_on(
     at: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
+    real = getattr(run_directory, at)
+
+    def killed(root: Path, name: str, *rest: Any) -> None:
+        if name in ("result.json", ".hydra/config.yaml"):
+            raise KeyboardInterrupt
+        real(root, name, *rest)
 
     run = copied(finished, tmp_path)
-    monkeypatch.setattr(at, killed)
+    monkeypatch.setattr(run_directory, at, killed)
     assert go(f"resume={run}", f"budget.steps={2 * N}") == 130
     monkeypatch.undo()
     assert go(f"resume={run}", f"budget.steps={2 * N}") == 0
@@ -380,15 +385,15 @@ def test_killed_between_its_old_result_and_its_new_config_it_can_go_on(
 def test_killed_before_it_was_a_run_it_is_begun_by_the_same_command(
     at: str, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, write = tmp_path / "run", files.write
+    run, write = tmp_path / "run", run_directory.write
 
-    def killed(path: Path, chunks: Any) -> Any:
-        write(path, chunks)
-        if path == path.with_name(f".{at}.partial"):
+    def killed(root: Path, name: str, chunks: Any) -> Any:
+        write(root, name, chunks)
+        if name.endswith(f".{at}.partial"):
             raise KeyboardInterrupt
 
     words = (*words_of("cartpole"), f"budget.steps={N}", f"hydra.run.dir={run}")
-    monkeypatch.setattr(files, "write", killed)
+    monkeypatch.setattr(run_directory, "write", killed)
     assert go(*words) == 130
     monkeypatch.undo()
     assert run.exists() and not job.is_run(run)

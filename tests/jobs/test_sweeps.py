@@ -16,7 +16,7 @@ from evorl.analysis import sweeps
 from evorl.cli.config import experiment_of_run
 from evorl.cluster.ray import Ray
 from evorl.jobs.sweep import _show
-from evorl.record import checkpoint
+from evorl.record.lock import lock
 
 SOUP = "RuntimeError: the soup was off"
 WORDS = ("+mdp.poisonous=[2]", "budget.steps=3000", "mdp.dose=1,2", "seed=1,2")
@@ -74,7 +74,7 @@ def test_a_job_of_another_config_is_refused(ended: Sweep, word: str, line: str) 
 
 def test_one_of_two_has_the_sweep(ended: Sweep) -> None:
     before = state_of(ended)
-    with checkpoint.lock(ended.directory):
+    with lock(ended.directory):
         line = f"evorl: hydra.sweep.dir: another process is writing {ended.directory}\n"
         assert ended.run() == (2, line)
     assert state_of(ended) == before
@@ -144,7 +144,7 @@ def test_its_report_knows_every_job(ended: Sweep, tmp_path: Path) -> None:
     (place / "0" / "result.json").unlink()
     shutil.rmtree(place / "1")
     out = tmp_path / "report"
-    with checkpoint.lock(place / "3"):
+    with lock(place / "3"):
         assert main([str(place), f"out={out}"]) == 0
     with (out / "runs.csv").open(newline="") as file:
         rows = {Path(row["run"]).name: row for row in csv.DictReader(file)}

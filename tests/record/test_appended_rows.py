@@ -13,7 +13,7 @@ import pytest
 from evorl.evaluate import _checkpoint
 from evorl.record import checkpoint, segments
 from evorl.training.train import Start
-from evorl.util import files
+from evorl.util import run_directory
 from evorl.util.types import AppendedRows
 
 WIDE = 1 << 16  # bytes of a row
@@ -144,16 +144,16 @@ def test_a_full_disk_ahead_of_a_checkpoint_costs_nothing(tmp_path: Path, monkeyp
     """Also not what was written before it was full, nor the room of rows that their ring has dropped."""
     known = checkpoint.segments_of(tmp_path)
     checkpoint.write_ahead(known, state(0, 5))
-    write, room = files.write, [2, 0]
+    write, room = run_directory.write, [2, 0]
 
-    def written(path: Path, chunks: Any) -> tuple[int, str]:
-        found = write(path, chunks)
+    def written(root: Path, name: str, chunks: Any) -> tuple[int, str]:
+        found = write(root, name, chunks)
         if room.pop(0) == 0:
             raise OSError("no room")
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write", written)
+        patch.setattr(run_directory, "write", written)
         with pytest.raises(OSError, match="no room"):
             checkpoint.write_ahead(known, state(0, 17))
         assert ahead(tmp_path) == [file(0, 4), file(4, 8)]
@@ -193,7 +193,7 @@ def test_without_the_checkpoint_before_all_rows_are_written(tmp_path: Path) -> N
     check(tmp_path, 2, 0, 10)
 
 
-def refused(*_: Any) -> None:
+def refused(*_: Any, **__: Any) -> None:
     raise OSError("no room")
 
 
@@ -262,7 +262,7 @@ def test_who_needs_a_policy_reads_no_rows(tmp_path: Path) -> None:
         file.unlink()
     for which, step in (("latest", 2), ("best", 1), ("2", 2)):
         path, state = _checkpoint(tmp_path, which)
-        assert path.name == str(step) == str(state["run"]["steps"])
+        assert path.name == str(step) == str(state["steps"])
     for start, step in ((Start(tmp_path), 2), (Start(tmp_path, step=1), 1)):
         assert start.past["steps"] == step
         np.testing.assert_array_equal(start.past["learner"]["policy"]["w"], np.ones(3))

@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from evorl.record import checkpoint
 from evorl.record.checkpoint import DamagedCheckpoint
+from evorl.record.lock import lock
 from evorl.util.errors import BadRequest
 
 DTYPES = (
@@ -320,15 +321,14 @@ def test_inconsistent_header_is_refused() -> None:
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from evorl.record.checkpoint import lock\n"
-        "with lock(Path(sys.argv[1])): pass"
+        "import sys; from pathlib import Path; from evorl.record.lock import lock\nwith lock(Path(sys.argv[1])): pass"
     )
 
     def other() -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True)
 
-    with checkpoint.lock(tmp_path):
-        with pytest.raises(BadRequest, match="another process is writing"), checkpoint.lock(tmp_path):
+    with lock(tmp_path):
+        with pytest.raises(BadRequest, match="another process is writing"), lock(tmp_path):
             pass
         assert "RunLocked: resume: another process is writing" in other().stderr
     assert other().returncode == 0
@@ -336,16 +336,16 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
 
 def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from evorl.record.checkpoint import lock\n"
+        "import sys; from pathlib import Path; from evorl.record.lock import lock\n"
         "with lock(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdout is not None and child.stdout.readline() == b"held\n"
-        with pytest.raises(BadRequest), checkpoint.lock(tmp_path):
+        with pytest.raises(BadRequest), lock(tmp_path):
             pass
         child.kill()
         child.wait()
-        with checkpoint.lock(tmp_path):
+        with lock(tmp_path):
             pass

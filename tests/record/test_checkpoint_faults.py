@@ -124,6 +124,8 @@ class Machine:
 
     def _guarded(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
+            if name == "open" and not args[1] & os.O_CREAT:  # it changes nothing
+                return real(*args, **kwargs)
             if self.left == 0:
                 if name == "write" and self.torn:
                     self.torn = False
@@ -132,12 +134,12 @@ class Machine:
                 raise Crash
             self.left -= 1
             result = real(*args, **kwargs)
-            self._note(name, args)
+            self._note(name, args, kwargs)
             return result
 
         return call
 
-    def _note(self, name: str, args: tuple[Any, ...]) -> None:
+    def _note(self, name: str, args: tuple[Any, ...], folders: dict[str, int]) -> None:
         if name == "write":
             self.unsynced.add(os.fstat(args[0]).st_ino)
         if name == "fsync":
@@ -145,7 +147,8 @@ class Machine:
             synced = Path(os.readlink(f"/proc/self/fd/{args[0]}"))
             self.names = [pair for pair in self.names if pair[1].parent != synced]
         if name == "rename":
-            self.names.append((Path(args[0]), Path(args[1])))
+            old, new = (Path(os.readlink(f"/proc/self/fd/{folders[one]}")) for one in ("src_dir_fd", "dst_dir_fd"))
+            self.names.append((old / args[0], new / args[1]))
 
     def lose(self, run_dir: Path, rng: random.Random, names_too: bool) -> None:
         """What a power cut takes: bytes without fsync, and, if asked, renames without fsync of their directory."""

@@ -54,7 +54,7 @@ from evorl.rl.td3 import TD3
 from evorl.rl.vtrace import VTrace
 from evorl.training.experiment import Budget, Checkpoints, Evaluation, Experiment
 from evorl.training.train import Run, Start, new_run
-from evorl.util import files
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 from evorl.util.schedule import Anneal
 
@@ -492,8 +492,8 @@ def test_a_world_that_keeps_crashing_ends_the_run_with_its_cause(tmp_path: Path)
 
 
 def full(after: int, until: int) -> Callable[..., Any]:
-    """`files.write` on a disk that is full for the calls from number ``after`` up to ``until``."""
-    write, calls = files.write, 0
+    """`run_directory.write` on a disk that is full for the calls from number ``after`` up to ``until``."""
+    write, calls = run_directory.write, 0
 
     def limited(*given: Any) -> Any:
         nonlocal calls
@@ -510,7 +510,7 @@ def test_a_disk_that_is_full_for_a_while_costs_a_warning(
 ) -> None:
     found = experiment(checkpoint=Checkpoints(every=BATCH, keep=100))
     train_in(tmp_path / "whole", found)
-    monkeypatch.setattr(files, "write", full(after=9, until=12))  # four calls make a checkpoint
+    monkeypatch.setattr(run_directory, "write", full(after=9, until=12))  # four calls make a checkpoint
     train_in(tmp_path / "run", found)
     out = capsys.readouterr().out
     missing = [step for step in range(BATCH, 640, BATCH) if f"checkpoint at step {step} NOT saved" in out]
@@ -557,7 +557,7 @@ def test_what_a_failed_run_wrote_ahead_is_removed(every: int, tmp_path: Path, mo
 def test_without_its_final_checkpoint_a_run_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = experiment(checkpoint=Checkpoints(every=BATCH))
     train_in(tmp_path / "whole", found)
-    monkeypatch.setattr(files, "write", full(after=9, until=10**9))
+    monkeypatch.setattr(run_directory, "write", full(after=9, until=10**9))
     with pytest.raises(OSError, match="No space left"):
         train_in(tmp_path / "run", found)
     assert checkpoint.steps(tmp_path / "run") == [BATCH, 2 * BATCH] and not (tmp_path / "run/result.json").exists()

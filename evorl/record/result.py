@@ -1,0 +1,62 @@
+"""``result.json``: what a run came to. It is written last, so a run that has one has ended."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from evorl.util import run_directory
+from evorl.util.types import Steps
+
+FILE_NAME = "result.json"
+_log = logging.getLogger("evorl")
+_Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)] | None
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+
+
+class _Best(msgspec.Struct):
+    fitness: _Number
+    step: Steps
+    individual: int | None = None
+
+
+class _Result(msgspec.Struct):
+    """What others rely on."""
+
+    steps: Steps
+    seconds: _Seconds
+    fitness: _Number
+    eval: dict[str, _Number]
+    best: _Best | None = None
+
+
+def read_result(run_dir: Path) -> dict[str, Any] | None:
+    """Return the result of a run; None if it has none. Raises OSError, and ValueError for a damaged one."""
+    try:
+        found = run_directory.read_json(run_dir, FILE_NAME)
+    except FileNotFoundError:
+        return None
+    msgspec.convert(found, _Result)
+    return dict(found)
+
+
+def sound_result(run_dir: Path) -> dict[str, Any] | None:
+    """Return the result of a run; None, with a warning, for a damaged one, since the run's last steps make it again."""
+    try:
+        return read_result(run_dir)
+    except (OSError, ValueError) as error:
+        _log.warning("%s is damaged (%s), and is made again", run_dir / FILE_NAME, error)
+        return None
+
+
+def set_aside(run_dir: Path) -> None:
+    """Rename a result after its steps, with the next free number if that name exists."""
+    if run_directory.exists_at_all(run_dir, FILE_NAME):
+        try:
+            mark = str((read_result(run_dir) or {})["steps"])
+        except (OSError, ValueError, LookupError):
+            mark = "damaged"
+        run_directory.set_aside(run_dir, FILE_NAME, mark)
