@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from evorl.cluster.core import Future
+from evorl.cluster.transport.host import host_id
 from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution
 from evorl.mdp.core import Spec
@@ -74,12 +75,18 @@ class CriticSteps(NamedTuple):
 
 
 class Worked(NamedTuple):
-    """Who did a job, and when, in seconds since the epoch."""
+    """Who did a job, and when, in seconds of the monotonic clock of its host: the wall clock may be set meanwhile."""
 
     process: int
     began: float
     trained: float  # when training ended
     ended: float
+    host: str = ""  # as `host_id` has it
+
+    @property
+    def worker(self) -> tuple[str, int]:
+        """The process and its host: processes of several hosts may have the same number."""
+        return self.host, self.process
 
 
 class Job(NamedTuple):
@@ -156,31 +163,31 @@ class JobWorker:
 
     def train_critic(self, address: Sequence[Any], job: Sequence[Any]) -> dict[str, Any]:
         """Do a `CriticSteps`; return the critic's new state."""
-        began, one = time.time(), CriticSteps(*job)
+        began, one = time.monotonic(), CriticSteps(*job)
         load_critic(self.learner, one.state)
         reading, first, metrics = self._reading(address, one), one.first, {}
         for target in one.targets:
             theta = torch.from_numpy(np.array(target))
             metrics = train_critic(self.learner, theta, reading, first, one.gradient_steps, one.chain, one.step)
             first += one.gradient_steps
-        ended = time.time()
+        ended = time.monotonic()
         state = arrays(self.learner.critic_state())
-        return {"state": state, "metrics": metrics, "worked": [Worked(os.getpid(), began, ended, ended)]}
+        return {"state": state, "metrics": metrics, "worked": [Worked(os.getpid(), began, ended, ended, host_id())]}
 
     def live(self, address: Sequence[Any], job: Sequence[Any]) -> dict[str, Any]:
         """Do a `Lifetime`; return each individual's `IndividualResult` with its transitions, what was worked for each,
         and the statistics of training. The first one's work includes the training of all."""
-        began, given = time.time(), Lifetime(*job)
+        began, given = time.monotonic(), Lifetime(*job)
         outcomes, metrics = self._train(address, given), dict[str, float]()
-        start = time.time()
+        start = time.monotonic()
         share, lives, worked = (start - began) / len(outcomes), list[Any](), list[Worked]()
         for place, outcome in enumerate(outcomes):
             if not isinstance(outcome, NotFinite):
                 metrics |= outcome[1]
             result, fragments = self._play(given, place, outcome)
-            ended = time.time()
+            ended = time.monotonic()
             lives.append((result._replace(seconds=share + ended - start), fragments))
-            worked.append(Worked(os.getpid(), start if place else began, start, ended))
+            worked.append(Worked(os.getpid(), start if place else began, start, ended, host_id()))
             start = ended
         return {"lives": lives, "metrics": metrics, "worked": worked}
 

@@ -40,7 +40,7 @@ from evorl.population.critic_jobs import (
     replay_shape,
     unpacked,
 )
-from evorl.population.critic_records import WorkSeconds, distribution_metrics, job_rows
+from evorl.population.critic_records import Clocks, WorkSeconds, distribution_metrics, job_rows
 from evorl.population.critics import Critics
 from evorl.population.results import (
     check_results,
@@ -118,10 +118,10 @@ class CriticPopulation:
         self.best: tuple[float, int] | None = None
         self.waiting: list[Individual] = []  # for the critic, in a generation
         self.in_flight: list[Job] = []
-        self.seconds = WorkSeconds()  # since the last row of metrics
+        self.clocks, self.seconds = Clocks(), WorkSeconds()  # the latter since the last row of metrics
         self.metrics: Metrics = {}  # since then
-        self.processes: dict[int, int] = {}  # numbers of the workers, by process
-        self.began = time.time()
+        self.processes: dict[tuple[str, int], int] = {}  # numbers of the workers, by host and process
+        self.began = time.monotonic()
         self._order, self._done = order, 0
 
     def _critic_learner(self, chain: int, init: Start | None) -> AnyLearner:
@@ -152,9 +152,10 @@ class CriticPopulation:
         self._fill()
         with stoppable():  # the jobs in flight are in the checkpoint, and are done again
             job = self._next()
-            answer = job.future.result()
+            answer, now = job.future.result(), time.monotonic()
         self.in_flight.remove(job)
         worked, before = [Worked(*one) for one in answer["worked"]], self.steps
+        dated = self.clocks.here(worked, now)
         if job.kind == CRITIC:
             self._finish_critic(job, answer)
         lives = zip(job.individuals, answer.get("lives", ()), strict=True)
@@ -162,8 +163,8 @@ class CriticPopulation:
         for one in worked:
             self.seconds.add(job.kind, one)
         self.metrics |= answer["metrics"]
-        worker = self.processes.setdefault(worked[0].process, len(self.processes))
-        entries = job_rows(job, worked, worker, self.began, self.steps, rows)
+        worker = self.processes.setdefault(worked[0].worker, len(self.processes))
+        entries = job_rows(job, dated, worker, self.began, self.steps, rows)
         self._done += len(entries)
         metrics: Metrics = {}
         if self.steps > before:
@@ -368,7 +369,7 @@ class CriticPopulation:
             "evolver": self.evolver.state_dict(), "waiting": pack(self.waiting),
             "critics": self.critics.state_dict(),
             "flying": {str(n): packed(job) for n, job in enumerate(self.in_flight)},
-            "metrics": dict(self.metrics), "clock": {"time": time.time() - self.began, **self.seconds.seconds},
+            "metrics": dict(self.metrics), "clock": {"time": time.monotonic() - self.began, **self.seconds.seconds},
         }  # fmt: skip
 
     def appended_rows(self) -> StateDict:
@@ -384,7 +385,7 @@ class CriticPopulation:
         self.waiting = unpack(state["waiting"])
         self.critics.load_state_dict(state["critics"])
         self.metrics, self.seconds.seconds = dict(state["metrics"]), dict(state["clock"])
-        self.began = time.time() - self.seconds.seconds.pop("time")
+        self.began = time.monotonic() - self.seconds.seconds.pop("time")
         jobs = self.jobs
         for n in range(len(state["flying"])):
             self.jobs, kind, some, given, version = unpacked(state["flying"][str(n)])

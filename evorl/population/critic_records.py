@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from evorl.cluster.transport.host import host_id
 from evorl.ec.shared_critic import TRAINED, SharedCriticEvolver
 from evorl.population.critic_jobs import CRITIC, CriticSteps, Job, Worked
 from evorl.rl.core import Metrics
@@ -48,6 +50,28 @@ def distribution_metrics(evolver: SharedCriticEvolver) -> Metrics:
     return metrics
 
 
+class Clocks:
+    """Reads the monotonic clocks of other hosts, which begin anywhere, as the clock of this one."""
+
+    def __init__(self) -> None:
+        self._behind: dict[str, float] = {}  # seconds by which the clock of a host is behind this one, by boot
+
+    def here(self, worked: Sequence[Worked], now: float) -> list[Worked]:
+        """Return what was worked for one answer, which came ``now``, in seconds of this host's clock.
+
+        Clocks of another host are taken to be as far behind as its fastest answer shows, so its jobs are dated too late
+        by the time that this answer was on its way. All processes of one host have the same clock.
+        """
+        boot = worked[-1].host.partition(" ")[0]
+        if boot == host_id().partition(" ")[0]:
+            return [*worked]
+        behind = self._behind[boot] = min(self._behind.get(boot, math.inf), now - worked[-1].ended)
+        return [
+            Worked(one.process, one.began + behind, one.trained + behind, one.ended + behind, one.host)
+            for one in worked
+        ]
+
+
 class WorkSeconds:
     """Seconds that workers played, trained and waited since the last row of metrics.
 
@@ -57,15 +81,15 @@ class WorkSeconds:
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(("play", "train_actor", "train_critic", "wait"), 0.0)
-        self._spans: dict[int, tuple[float, float]] = {}  # first beginning and last end of each process
+        self._spans: dict[tuple[str, int], tuple[float, float]] = {}  # first beginning and last end of each process
 
     def add(self, kind: str, worked: Worked) -> None:
         """Count a finished job of this kind. A worker's jobs may come in any order."""
-        began, trained, ended = worked[1:]
+        _, began, trained, ended, _ = worked
         self.seconds["train_critic" if kind == CRITIC else "train_actor"] += trained - began
         self.seconds["play"] += ended - trained
-        first, last = self._spans.get(worked.process, (began, began))
-        self._spans[worked.process] = min(first, began), max(last, ended)
+        first, last = self._spans.get(worked.worker, (began, began))
+        self._spans[worked.worker] = min(first, began), max(last, ended)
         # a job that an earlier answer took for waiting is taken off again
         self.seconds["wait"] += max(first - began, 0.0) + max(ended - last, 0.0) - (ended - began)
 

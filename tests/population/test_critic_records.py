@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
+import time
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from harness import go
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evorl.cluster.transport.host import host_id
 from evorl.population.critic_jobs import CRITIC, Worked
-from evorl.population.critic_records import WorkSeconds
+from evorl.population.critic_records import Clocks, WorkSeconds
 
 KINDS = st.sampled_from([CRITIC, "trained", "evolved"])
 LENGTHS = st.tuples(KINDS, *[st.integers(0, 50)] * 3)  # kind, waiting before it, training, playing
@@ -60,6 +62,40 @@ def test_the_seconds_are_those_of_all_workers(people: list[list[tuple[Any, ...]]
             assert min(row.values()) >= 0.0
             total += sum(row.values())
     assert total + sum(work.seconds.values()) == pytest.approx(spans)
+
+
+def test_a_wall_clock_that_is_set_changes_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reading of the wall clock is an hour before the one before."""
+    real, readings = time.time, count()
+    monkeypatch.setattr(time, "time", lambda: real() - 3600 * next(readings))
+    words = ("mdp=pendulum", "mdp.time_limit=20", "rl=td3", "ec=acem_rl", "rl.net.hidden=[8]", "rl.batch=16")
+    more = ("eval.every=0", "eval.episodes=1", "rl.warm_up=60", "rl.capacity=1000", "ec.critic_ratio=0.1")
+    last = ("ec.actor_ratio=0.1", "ec.population=2", "ec.slots=1", "record.tensorboard=false", "rl.slots=1")
+    began = time.monotonic()
+    assert go(*words, *more, *last, "budget.steps=200", f"hydra.run.dir={tmp_path / 'run'}") == 0
+    assert go(f"resume={tmp_path / 'run'}", "budget.steps=400") == 0
+    took = time.monotonic() - began
+    jobs = [json.loads(line) for line in (tmp_path / "run" / "jobs.jsonl").read_text().splitlines()]
+    assert all(0 <= job["began"] <= job["trained"] <= job["ended"] <= took for job in jobs)
+
+
+def test_clocks_of_other_hosts_are_read_as_of_this_one() -> None:
+    """The first host's clock is 90 s behind, the second one's 5 s before; answers take from 0.5 to 3 s."""
+    clocks, boot = Clocks(), host_id().partition(" ")[0]
+    here = [Worked(7, 1.0, 2.0, 3.0, f"{boot} 42 0")]
+    assert clocks.here(here, 9.0) == here
+    other = [Worked(7, 10.0, 11.0, 12.0, "other 1 0"), Worked(7, 12.0, 12.0, 14.0, "other 1 0")]
+    assert [one[1:4] for one in clocks.here(other, 106.0)] == [(102, 103, 104), (104, 104, 106)]
+    assert clocks.here([Worked(8, 20.0, 20.0, 30.0, "other 9 0")], 120.5)[0][1:4] == (110.5, 110.5, 120.5)
+    assert clocks.here([Worked(7, 40.0, 41.0, 50.0, "other 1 0")], 143.0)[0][1:4] == (130.5, 131.5, 140.5)
+    assert clocks.here([Worked(7, 105.0, 106.0, 107.0, "third 1 0")], 102.5)[0][1:4] == (100.5, 101.5, 102.5)
+
+
+def test_processes_of_two_hosts_with_one_number_are_two_workers() -> None:
+    work = WorkSeconds()
+    work.add("evolved", Worked(7, 1.0, 1.0, 2.0, "a"))
+    work.add("evolved", Worked(7, 50.0, 50.0, 51.0, "b"))
+    assert work.take()["speed/wait_seconds"] == 0.0
 
 
 def test_what_a_run_records(tmp_path: Path) -> None:
