@@ -38,6 +38,7 @@ from evorl.cli.foreign_words import translate
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, check_group_key, format_value, parse, require
 from evorl.jobs import job
+from evorl.jobs.identity import located
 from evorl.jobs.sweep import sweep
 from evorl.record.result import set_aside, sound_result
 from evorl.util import command, run_directory
@@ -166,7 +167,7 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
         if choices != job.choices(directory):
             job.write_choices(directory, choices)
 
-    job.resume_run(directory, now, experiment, amend, json.loads(_genes(past)))
+    job.resume_run(directory, located(directory, now), experiment, amend, json.loads(_genes(past)))
     _print_next(directory, experiment, args.overrides)
 
 

@@ -218,7 +218,10 @@ def _leaves(run: RunRecord) -> dict[str, Any]:
         if key.endswith("._target_"):
             group = key.removesuffix("._target_")
             leaves[group] = run.choices.get(group, str(value).rpartition(".")[2])
-        elif key == "init" and Path(str(value)).parent == run.directory.absolute().parent:
+        elif key == "init" and Path(str(value)).parent in (
+            run.directory.absolute().parent,
+            run.home and run.home.parent,
+        ):
             leaves[key] = Path(str(value)).name  # another job of its sweep
         else:
             leaves[key] = run.choices.get(key, value)

@@ -44,6 +44,8 @@ class RunRecord:
     directory: Path
     config: Mapping[str, Any]
     """The composed config, flattened to dotted keys."""
+    home: Path | None = None
+    """Where the run was begun, which it may have been moved from."""
     choices: Mapping[str, str] = field(default_factory=dict)
     """The chosen file of each config group (``mdp``: ``pong``); empty if Hydra did not record it."""
     series: Mapping[str, Series] = field(default_factory=dict)
@@ -93,10 +95,13 @@ def read_run(directory: Path) -> RunRecord:
         result = None  # written by an earlier attempt: the run was resumed with a larger budget
     seconds = max((float(line["time"]) for line in lines), default=0.0)
     state, reason = _state(directory, result)
+    hydra = _read_hydra(directory)
+    home = _home(hydra)
     return RunRecord(
         directory=directory,
+        home=None if home is None else Path(home),
         config=flatten(_read_yaml(directory, ".hydra/config.yaml")),
-        choices=_read_choices(directory),
+        choices=_choices(hydra),
         series=series,
         result=result,
         provenance=read_json(directory, "provenance.json") or {},
@@ -213,6 +218,19 @@ def read_json(directory: Path, name: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def home_of(directory: Path) -> str | None:
+    """Return the absolute path at which a run was begun, which it may have been moved from; None if it is not known."""
+    try:
+        return _home(_read_hydra(directory))
+    except BadRequest:
+        return None
+
+
+def _home(hydra: Mapping[str, Any]) -> str | None:
+    home = hydra.get("hydra.runtime.output_dir")
+    return home if isinstance(home, str) and os.path.isabs(home) else None
+
+
 def _read_yaml(directory: Path, name: str) -> Mapping[str, Any]:
     try:
         found = run_directory.read_yaml(directory, name)
@@ -225,13 +243,16 @@ def _read_yaml(directory: Path, name: str) -> Mapping[str, Any]:
     return found
 
 
-def _read_choices(directory: Path) -> dict[str, str]:
+def _read_hydra(directory: Path) -> dict[str, Any]:
+    """Return Hydra's own config of a run, flattened; empty if it was not recorded."""
+    name = ".hydra/hydra.yaml"
+    return flatten(_read_yaml(directory, name)) if run_directory.exists_at_all(directory, name) else {}
+
+
+def _choices(hydra: Mapping[str, Any]) -> dict[str, str]:
     """Return the chosen file of each config group as recorded by Hydra, without Hydra's own groups."""
-    if not run_directory.exists_at_all(directory, ".hydra/hydra.yaml"):
-        return {}
-    choices = flatten(_read_yaml(directory, ".hydra/hydra.yaml")).items()
     prefix = "hydra.runtime.choices."
-    named = {key.removeprefix(prefix): str(value) for key, value in choices if key.startswith(prefix)}
+    named = {key.removeprefix(prefix): str(value) for key, value in hydra.items() if key.startswith(prefix)}
     return {group: choice for group, choice in named.items() if not group.startswith("hydra/")}
 
 

@@ -22,6 +22,7 @@ from evorl.util.text import say
 from evorl.util.typed import typed
 
 if TYPE_CHECKING:
+    from evorl.record.provenance import Source
     from evorl.training.experiment import Experiment
     from evorl.training.session import OpenRun, Work
     from evorl.training.train import Start
@@ -128,17 +129,23 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
             yield f"the first generation may end after {end:,} steps, beyond the budget of {steps:,}"
 
 
-def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, int | None]:
-    """Build a new run; also return the step of the ``init`` checkpoint, the one that the run ``before`` recorded."""
+def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | str | None) -> tuple[Work, Source | None]:
+    """Build a new run; also return the ``init`` checkpoint, which is the one that the run ``before`` recorded."""
     from evorl.population.work import new_work
-    from evorl.record.provenance import source_step
+    from evorl.record import checkpoint
+    from evorl.record.provenance import Source, source_of
 
-    begins = start(data, None if before is None else source_step(Path(before)))
-    return new_work(experiment, begins, data.get("replay")), None if begins is None else int(begins.past["steps"])
+    known = None if before is None else source_of(Path(before))
+    begins = start(data, None if known is None else known.step)
+    work = new_work(experiment, begins, data.get("replay"))
+    if begins is None:
+        return work, None
+    step = int(begins.past["steps"])
+    return work, Source(step, checkpoint.digest(begins.directory, step))
 
 
 @contextmanager
-def _started(directory: Path, data: dict[str, Any], experiment: Experiment, source: int | None) -> Iterator[OpenRun]:
+def _started(directory: Path, data: dict[str, Any], experiment: Experiment, source: Source | None) -> Iterator[OpenRun]:
     from evorl.record.lock import lock
 
     with lock(directory):
@@ -217,7 +224,7 @@ def start(data: Mapping[str, Any], step: int | None = None) -> Start | None:
 
 
 @contextmanager
-def _attempt(directory: Path, experiment: Experiment, source: int | None = None) -> Iterator[None]:
+def _attempt(directory: Path, experiment: Experiment, source: Source | None = None) -> Iterator[None]:
     from evorl.record import failure
     from evorl.record.provenance import write_provenance
     from evorl.training.session import Interrupted

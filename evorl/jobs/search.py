@@ -25,7 +25,8 @@ from evorl.cli.overrides import parse, quote
 from evorl.cluster.local import Local
 from evorl.ec.core import Evolution, IndependentEvolution, Individual, Objective, objective_weights
 from evorl.ec.space import Gene, Space, Value
-from evorl.jobs.job import optimizer
+from evorl.jobs.identity import same_source
+from evorl.jobs.job import is_run, optimizer
 from evorl.mdp.problem import Problem
 from evorl.record.metrics import METRICS
 from evorl.training.experiment import Experiment
@@ -137,10 +138,19 @@ class Search:
             return
         there, here = flatten(past), flatten(msgspec.json.decode(msgspec.json.encode(self.identity())))
         for key in dict.fromkeys([*here, *there]):
-            if there.get(key) != here.get(key):
+            if there.get(key) != here.get(key) and not (key == "words.init" and _same_source(directory, here.get(key))):
                 name = key.removeprefix("words.")
                 was = f"the search in {directory} was begun with {there.get(key, 'nothing')}"
                 raise BadRequest(f"{was}, and has {here.get(key, 'nothing')} now", name)
+
+
+def _same_source(directory: Path, word: Any) -> bool:
+    """Whether the run that a word names is the one that the first job of a search started from."""
+    first = directory / "0"
+    if word is None or not is_run(first):
+        return False
+    path = Path(str(parse([f"init={word}"])[0].value())).absolute()
+    return same_source(first, config.read_run_config(first, PLACE).get("init"), str(path))
 
 
 def is_search(base: DictConfig) -> bool:

@@ -32,6 +32,7 @@ from evorl.cli.hydra_internals import Hydra
 from evorl.cli.overrides import FOLDERS, GROUPS, parse, quote
 from evorl.cluster.local import Local
 from evorl.jobs import job, launchers
+from evorl.jobs.identity import OtherRun, check_same_config
 from evorl.record.result import sound_result
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, reason
@@ -89,7 +90,7 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
     if not job.is_run(directory):
         return job.start_run(composed, words, data, experiment, lambda: directory)
     _wait_for_old_workers(directory)
-    data = _check_same_config(directory, data)
+    data = check_same_config(directory, data, KEY)
     result = sound_result(directory)
     if result is not None:
         say(f"{directory} has finished")
@@ -134,7 +135,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
         asked.check(place, [one.experiment for one in planned])
         for number, one in search_loop.next_jobs(asked, place).items():
             if job.is_run(place / str(number)):
-                _check_same_config(place / str(number), _planned(hydra, base, one, name, number).data)
+                check_same_config(place / str(number), _planned(hydra, base, one, name, number).data, KEY)
     _check(base, place, planned, known=not _searches(base))
     with _interruptible(place):
         launchers.start_ray(base)
@@ -246,10 +247,6 @@ def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, nu
 # ------------------------------------------------------------------ before the first job
 
 
-class OtherRun(BadRequest):
-    """The directory of a job holds a run with another config."""
-
-
 def _check(base: DictConfig, directory: Path, planned: Sequence[Planned], known: bool) -> None:
     """Check that every job can run in this directory. Raises `BadRequest` before anything is written."""
     from evorl.analysis import sweeps
@@ -259,7 +256,7 @@ def _check(base: DictConfig, directory: Path, planned: Sequence[Planned], known:
         _check_folders(base, directory, planned)
         for one in planned:
             if job.is_run(directory / one.folder):
-                _check_same_config(directory / one.folder, one.data)
+                check_same_config(directory / one.folder, one.data, KEY)
         missing = [one for one in planned if sweeps.why_unfinished(directory / one.folder) is not None]
     _build(missing)
 
@@ -299,28 +296,6 @@ def _build(planned: Sequence[Planned]) -> None:
     for one in different.values():
         with job.explain_misfit(one.composed, one.data["init"]):
             new_work(replace(one.experiment, cluster=Local()), job.start(one.data)).close()
-
-
-def _check_same_config(directory: Path, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config with which a job goes on. Raises `OtherRun` if the run in its directory has another one.
-
-    A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them.
-    """
-    from evorl.analysis.runs import flatten
-
-    begun = config.read_run_config(directory, KEY)
-    data = {**data, **{name: begun[name] for name in PERIODS if begun.get(name) == {**data[name], "every": None}}}
-    past, now = flatten(begun), flatten(job.round_trip(data))
-    for key in dict.fromkeys([*now, *past]):
-        if key != "record.group" and past.get(key, _ABSENT) != now.get(key, _ABSENT):  # changes when a sweep is moved
-            there, here = (tree.get(key, _ABSENT) for tree in (past, now))
-            raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", key)
-    return data
-
-
-_ABSENT = "nothing"
-PERIODS = ("eval", "checkpoint")
-"""Keys that hold a period, as ``every``."""
 
 
 # ------------------------------------------------------------------ after the last job

@@ -235,6 +235,14 @@ def steps(run_dir: Path) -> list[int]:
     return sorted(int(one.name) for one in found if one.kind == "folder" and _STEP.fullmatch(one.name))
 
 
+def digest(run_dir: Path, step: int) -> str | None:
+    """Return the checksum of the manifest of a checkpoint, which names all its content; None if it cannot be read."""
+    try:
+        return str(_read_manifest(run_dir, f"{_HOME}/{step}")["sha256"])
+    except (DamagedCheckpoint, BadRequest, OSError, KeyError):
+        return None
+
+
 def newest(
     run_dir: Path, rows: bool = True, take: Callable[[StateDict], StateDict] | None = None
 ) -> tuple[Path, StateDict] | None:

@@ -10,7 +10,7 @@ import sys
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import evorl
 from evorl.util import run_directory
@@ -26,16 +26,22 @@ _log = logging.getLogger("evorl")
 _GIT_TIMEOUT_S = 5.0  # usually it takes a hundredth of a second, on a busy machine it has taken more than a half
 
 
-def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, source: int | None = None) -> None:
+class Source(NamedTuple):
+    """The checkpoint that a run with ``init=`` started from, wherever it lies."""
+
+    step: int
+    digest: str | None
+    """Checksum of its manifest (`checkpoint.digest`); None in a run of an earlier version."""
+
+
+def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, source: Source | None = None) -> None:
     """Write ``provenance.json``; a resumed run appends to the list "resumed" of the existing file.
 
     A damaged one is set aside: a run goes on without it.
-
-    ``source``: the step of the checkpoint that ``init=`` starts from, if the run starts from another run.
     """
     now = provenance(seed, sys.argv if argv is None else argv)
     if source is not None:
-        now["init_step"] = source
+        now |= {"init_step": source.step, "init_digest": source.digest}
     if run_directory.exists_at_all(run_dir, FILE_NAME):
         try:
             first = run_directory.read_json(run_dir, FILE_NAME)
@@ -47,13 +53,14 @@ def write_provenance(run_dir: Path, seed: int, argv: list[str] | None = None, so
     run_directory.write_json(run_dir, FILE_NAME, now)
 
 
-def source_step(run_dir: Path) -> int | None:
-    """Return the step of the checkpoint that a run started from (``init_step``); None if it has none."""
+def source_of(run_dir: Path) -> Source | None:
+    """Return the checkpoint that a run started from (``init_step``, ``init_digest``); None if it has none."""
     try:
-        step = run_directory.read_json(run_dir, FILE_NAME).get("init_step")
+        known = run_directory.read_json(run_dir, FILE_NAME)
+        step, digest = known.get("init_step"), known.get("init_digest")
     except (OSError, ValueError, AttributeError):
         return None
-    return step if type(step) is int else None
+    return Source(step, digest if isinstance(digest, str) else None) if type(step) is int else None
 
 
 def provenance(seed: int, argv: list[str]) -> dict[str, Any]:

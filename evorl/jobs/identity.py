@@ -1,0 +1,78 @@
+"""Whether a directory holds the run that a command asks for, wherever it was moved: no absolute path is part of that.
+
+A config names the run that it starts from (``init``) or repeats (``replay``) by an absolute path. Two such paths are of
+one run if they are equal, if they lie at the same place relative to the run that names them, or if the checkpoint there
+is the one that it started from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evorl.analysis.runs import flatten, home_of
+from evorl.cli.config import read_run_config
+from evorl.jobs import job
+from evorl.record import checkpoint
+from evorl.record.provenance import source_of
+from evorl.util.errors import BadRequest
+
+PATHS = ("init", "replay")
+"""Keys of a run's config that hold the absolute path of another run."""
+PERIODS = ("eval", "checkpoint")
+"""Keys that hold a period, as ``every``."""
+_ABSENT = "nothing"
+
+
+class OtherRun(BadRequest):
+    """The directory of a job holds a run with another config."""
+
+
+def check_same_config(directory: Path, data: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Return the config with which a job goes on. Raises `OtherRun` if the run in its directory has another one.
+
+    A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them.
+    """
+    begun = read_run_config(directory, key)
+    data = {**data, **{name: begun[name] for name in PERIODS if begun.get(name) == {**data[name], "every": None}}}
+    past, now = flatten(begun), flatten(job.round_trip(data))
+    for name in dict.fromkeys([*now, *past]):
+        there, here = (tree.get(name, _ABSENT) for tree in (past, now))
+        if there == here or name == "record.group" or (name in PATHS and same_source(directory, there, here)):
+            continue  # the group is named after the directory of a sweep
+        raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", name)
+    return data
+
+
+def same_source(directory: Path, there: Any, here: Any) -> bool:
+    """Whether the run that a directory's run was begun from, at the path ``there``, is the one at ``here``."""
+    if not isinstance(there, str) or not isinstance(here, str):
+        return bool(there == here)
+    source = source_of(directory)
+    same = source is not None and source.digest is not None and _holds(Path(here), source.step, source.digest)
+    return there == here or _moved_along(directory, there) == Path(here) or same
+
+
+def located(directory: Path, data: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's config with the present paths of the runs that it starts from and repeats, if they were moved with it."""
+    found = dict(data)
+    for name in PATHS:
+        if isinstance(path := data.get(name), str) and not job.is_run(Path(path)):
+            along = _moved_along(directory, path)
+            if along is not None and job.is_run(along):
+                found[name] = str(along)
+    return found
+
+
+def _moved_along(directory: Path, path: str) -> Path | None:
+    """Where another run lies if it was moved together with a run that named its path."""
+    home = home_of(directory)
+    if home is None or not os.path.isabs(path):
+        return None
+    return Path(os.path.normpath(os.path.join(directory.absolute(), os.path.relpath(path, home))))
+
+
+def _holds(run: Path, step: int, digest: str) -> bool:
+    return checkpoint.digest(run, step) == digest

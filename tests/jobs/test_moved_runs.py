@@ -1,0 +1,152 @@
+"""Runs, sweeps and searches that were moved go on: no absolute path is part of a run's identity."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import QUICK, fingerprint, go
+
+from evorl.analysis.groups import group_runs
+from evorl.analysis.runs import read_run
+from evorl.cli.config import read_run_config
+from evorl.jobs.identity import OtherRun, check_same_config, located, same_source
+from evorl.jobs.job import config_yaml
+from evorl.jobs.search import _same_source
+from evorl.record import checkpoint
+from evorl.record.provenance import Source, source_of, write_provenance
+from evorl.util.files import replace
+
+TINY = (*QUICK, "mdp=cartpole", "budget.steps=64", "rl.slots=4", "rl.horizon=4", "rl.minibatch=16")
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a run and a sweep of two jobs that start from it, the second one stopped before its result."""
+    project = tmp_path_factory.mktemp("before") / "project"
+    project.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        assert go(*TINY, "hydra.run.dir=base") == 0
+        assert go("--multirun", *TINY, "init=base", "seed=1,2", "hydra.sweep.dir=grid") == 0
+    return project
+
+
+GRID = ("--multirun", *TINY, "seed=1,2", "hydra.sweep.dir=grid")
+
+
+def renamed(project: Path, place: Path) -> Path:
+    """The project under another name; nothing lies at its old paths while a test runs."""
+    shutil.copytree(project, place / "renamed")
+    return place / "renamed"
+
+
+@pytest.mark.parametrize(("word", "begun"), [("init=base", True), ("init={0}/base", False)])
+def test_a_sweep_of_a_renamed_project_goes_on(
+    grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, begun: bool
+) -> None:
+    project = renamed(grid, tmp_path)
+    away = grid.rename(grid.with_name("away"))
+    try:
+        monkeypatch.chdir(project)
+        (project / "grid" / "1" / "result.json").unlink()
+        if not begun:  # it was stopped before its first checkpoint, and takes the policy again
+            shutil.rmtree(project / "grid" / "1" / "checkpoints")
+        before = fingerprint(away / "grid" / "1")
+        assert go(*GRID, word.format(project)) == 0
+        assert (project / "grid" / "1" / "result.json").exists()
+        assert begun or fingerprint(project / "grid" / "1") == before
+    finally:
+        away.rename(grid)
+
+
+def test_a_source_that_was_moved_alone_is_known_by_its_checkpoint(
+    grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = renamed(grid, tmp_path)
+    monkeypatch.chdir(project)
+    (project / "base").rename(project / "other")
+    (project / "grid" / "1" / "result.json").unlink()
+    assert go(*GRID, "init=other") == 0
+    assert go(*GRID, "init=grid/0") == 2
+    assert "init: job 0 was begun with " in capsys.readouterr().err
+
+
+def test_a_moved_run_without_a_checkpoint_begins_from_the_run_beside_it(grid: Path, tmp_path: Path) -> None:
+    project = renamed(grid, tmp_path)
+    away = grid.rename(grid.with_name("away"))
+    try:
+        run = project / "grid" / "0"
+        shutil.rmtree(run / "checkpoints")
+        (run / "result.json").unlink()
+        assert go(f"resume={run}") == 0
+        assert fingerprint(run) == fingerprint(away / "grid" / "0")
+        assert read_run_config(run, "run")["init"] == str(grid / "base"), "what it was begun with stays written"
+    finally:
+        away.rename(grid)
+
+
+# ------------------------------------------------------------------ paths in configs
+
+
+def run_at(directory: Path, home: str, **config: Any) -> Path:
+    (directory / ".hydra").mkdir(parents=True)
+    replace(directory / ".hydra" / "hydra.yaml", config_yaml({"hydra": {"runtime": {"output_dir": home}}}))
+    replace(directory / ".hydra" / "config.yaml", config_yaml({"seed": 1, **config}))
+    return directory
+
+
+def test_sources_are_the_same_by_path_by_place_or_by_checkpoint(tmp_path: Path) -> None:
+    new = run_at(tmp_path / "new" / "sweep" / "3", "/old/sweep/3", init="/old/sweep/0")
+    beside, other = str(tmp_path / "new" / "sweep" / "0"), str(tmp_path / "elsewhere")
+    assert same_source(new, "/old/sweep/0", "/old/sweep/0") and same_source(new, "/old/sweep/0", beside)
+    assert not same_source(new, "/old/sweep/0", other) and not same_source(new, "nothing", beside)
+    assert same_source(new, None, None) and not same_source(new, None, beside)
+    Path(other).mkdir()
+    checkpoint.save(Path(other), 64, {"run": {"steps": 64}}, 1)
+    digest = checkpoint.digest(Path(other), 64)
+    assert digest is not None and checkpoint.digest(Path(other), 65) is None
+    for known, same in ((Source(64, digest), True), (Source(64, "0" * 64), False), (Source(65, digest), False)):
+        (new / "provenance.json").unlink(missing_ok=True)
+        write_provenance(new, 1, [], known)
+        assert source_of(new) == known and same_source(new, "/old/sweep/0", other) is same
+    (new / "provenance.json").write_text(json.dumps({"init_step": 64}))  # of an earlier version
+    assert source_of(new) == Source(64, None) and not same_source(new, "/old/sweep/0", other)
+
+
+def test_the_config_of_a_job_is_the_same_wherever_it_lies(tmp_path: Path) -> None:
+    run = run_at(tmp_path / "s" / "1", "/old/s/1", init="/old/base", replay="/old/s/0", record={"group": "old"})
+    here = {"init": str(tmp_path / "base"), "replay": str(tmp_path / "s" / "0"), "record": {"group": "s"}, "seed": 1}
+    check_same_config(run, here, "hydra.sweep.dir")
+    for key, value in (("init", str(tmp_path / "x")), ("init", None), ("replay", "/x"), ("seed", 2)):
+        with pytest.raises(OtherRun) as refused:
+            check_same_config(run, {**here, key: value}, "hydra.sweep.dir")
+        assert refused.value.key == key
+
+
+def test_runs_that_a_moved_run_names_are_found_beside_it(tmp_path: Path) -> None:
+    run = run_at(tmp_path / "a" / "1", "/old/a/1")
+    data = {"init": "/old/base", "replay": "/old/a/0", "seed": 3}
+    assert located(run, data) == data, "nothing lies there"
+    base, first = run_at(tmp_path / "base", "/old/base"), run_at(tmp_path / "a" / "0", "/old/a/0")
+    assert located(run, data) == {"init": str(base), "replay": str(first), "seed": 3}
+    there = run_at(tmp_path / "still", "/old/still")
+    assert located(run, {"init": str(there), "replay": None}) == {"init": str(there), "replay": None}
+
+
+def test_the_first_job_of_a_search_says_what_all_of_them_start_from(tmp_path: Path) -> None:
+    assert not _same_source(tmp_path / "s", "base")
+    run_at(tmp_path / "s" / "0", "/old/s/0", init="/old/base")
+    assert _same_source(tmp_path / "s", str(tmp_path / "base")) and _same_source(tmp_path / "s", "/old/base")
+    assert not _same_source(tmp_path / "s", "other") and not _same_source(tmp_path / "s", None)
+
+
+def test_a_report_names_the_parents_of_moved_jobs_by_their_numbers(tmp_path: Path) -> None:
+    jobs = [run_at(tmp_path / "s" / str(n), f"/old/s/{n}", init=f"/old/s/{n - 2}" if n > 1 else None) for n in range(4)]
+    found = {
+        run.config["init"]: group.values["init"] for group in group_runs([*map(read_run, jobs)]) for run in group.runs
+    }
+    assert found == {None: None, "/old/s/0": "0", "/old/s/1": "1"}
