@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from evorl.analysis.groups import Group, differences, pooled, settings
 
@@ -31,11 +31,33 @@ def warnings(groups: Sequence[Group]) -> list[str]:
             if (keys := _differing_budget_keys(group))
         ),
         *([f"The groups have unlike {unlike}, which their differences may be due to."] if unlike else []),
+        *uneven_tuning([run.choices for run in runs]),
         *([known] if open_ends else []),
         *(f"{run.directory}: {count(run.damaged, 'damaged line')} left out." for run in runs if run.damaged),
         *(f"{run.directory}: failed: {run.reason}" for run in runs if run.state == "failed"),
         *(f"{run.directory}: no metrics yet." for run in runs if not run.series),
     ]
+
+
+def uneven_tuning(choices: Iterable[Mapping[str, str]]) -> list[str]:
+    """Say for each world which algorithms have a file of tuned settings where others have none, and what makes it fair.
+
+    ``choices``: the chosen file of each config group of every run; those of one algorithm with and without its file are
+    compared on purpose.
+    """
+    told = []
+    known = [one for one in choices if {"mdp", "rl"} <= {*one}]
+    for world in dict.fromkeys(one["mdp"] for one in known):
+        files = {one["rl"]: one["tuned"] for one in known if one["mdp"] == world and "tuned" in one}
+        plain = list(dict.fromkeys(one["rl"] for one in known if one["mdp"] == world and one["rl"] not in files))
+        if files and plain:
+            tuned = ", ".join(f"{name} (tuned={file})" for name, file in files.items())
+            have = "has" if len(files) == 1 else "have"
+            told.append(
+                f"Of {world}, {tuned} {have} tuned settings and {', '.join(plain)} only defaults, which may make the "
+                "difference: with ~tuned all have their defaults."
+            )
+    return told
 
 
 def _repeated_seeds(group: Group) -> str:

@@ -252,7 +252,8 @@ def _read_hydra(directory: Path) -> dict[str, Any]:
 def _choices(hydra: Mapping[str, Any]) -> dict[str, str]:
     """Return the chosen file of each config group as recorded by Hydra, without Hydra's own groups."""
     prefix = "hydra.runtime.choices."
-    named = {key.removeprefix(prefix): str(value) for key, value in hydra.items() if key.startswith(prefix)}
+    chosen = {key.removeprefix(prefix): value for key, value in hydra.items() if key.startswith(prefix)}
+    named = {group: str(value) for group, value in chosen.items() if value is not None}
     return {group: choice for group, choice in named.items() if not group.startswith("hydra/")}
 
 

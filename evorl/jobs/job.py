@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from evorl.cli import config
-from evorl.cli.overrides import parse
+from evorl.cli.overrides import TUNED, parse
 from evorl.record import provenance
 from evorl.record.provenance import POLICY_ONLY
 from evorl.util import run_directory, yaml_text
@@ -296,6 +296,8 @@ def _write_config(directory: Path, data: dict[str, Any]) -> None:
     hydra = cast(DictConfig, HydraConfig.instance().cfg)
     with read_write(hydra.hydra.runtime), open_dict(hydra.hydra.runtime):
         hydra.hydra.runtime.output_dir = str(directory.absolute())
+        if not config.uses_tuned(hydra):  # Hydra records the name of a file that is not there
+            hydra.hydra.runtime.choices[TUNED] = None
     run_directory.replace(directory, HYDRA, OmegaConf.to_yaml(hydra).encode())
     run_directory.replace(directory, ".hydra/overrides.yaml", OmegaConf.to_yaml(hydra.hydra.overrides.task).encode())
     run_directory.replace(directory, CONFIG, config_yaml(data))

@@ -29,7 +29,7 @@ from omegaconf import DictConfig, open_dict
 from evorl import __version__
 from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
-from evorl.cli.overrides import FOLDERS, GROUPS, parse, quote
+from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse, quote
 from evorl.cluster.local import Local
 from evorl.jobs import job, launchers
 from evorl.jobs.identity import OtherRun, check_same_config
@@ -115,6 +115,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     Raises `BadRequest` before anything is written, and SystemExit if jobs failed.
     """
     from evorl.analysis import sweeps
+    from evorl.analysis.notes import uneven_tuning
     from evorl.jobs import search, search_loop
     from evorl.record.lock import lock
 
@@ -130,6 +131,8 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     planned = [_planned(hydra, base, words, name, number) for number, words in enumerate(combinations)]
     jobs = asked.keys.jobs if asked else len(planned)
     print(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}", flush=True)
+    for line in uneven_tuning(_choices(one.composed) for one in planned):
+        print(line, flush=True)
     place = Path(base.hydra.sweep.dir).absolute()
     if asked:
         asked.check(place, [one.experiment for one in planned])
@@ -242,6 +245,12 @@ def _planned(hydra: Hydra, base: DictConfig, words: Sequence[str], name: str, nu
     finally:
         HydraConfig.instance().set_config(base)
     return Planned(words=words, folder=folder, composed=composed, data=data, experiment=experiment)
+
+
+def _choices(composed: DictConfig) -> dict[str, str]:
+    """The file of each group that a job is composed of, as its run will record it."""
+    chosen = {str(group): str(name) for group, name in composed.hydra.runtime.choices.items() if name is not None}
+    return chosen if config.uses_tuned(composed) else {group: name for group, name in chosen.items() if group != TUNED}
 
 
 # ------------------------------------------------------------------ before the first job
