@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from benchmarks.aes_rl.family import SMALL, algorithm
 from benchmarks.aes_rl.simulation import Outcome, Shape, Stages, asynchronous, synchronous
 from evorl.analysis.runs import RunRecord
-from evorl.analysis.statistics import half_width
+from evorl.ops.student_t import half_width
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.scores import mean_told
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Rows, Table

@@ -15,7 +15,7 @@ from typing import Any
 from evorl.analysis.figures import style
 from evorl.analysis.fronts import front_figure
 from evorl.analysis.population import LoggedIndividual, PopulationLog, read_population_log
-from evorl.analysis.statistics import t_quantile
+from evorl.ops.student_t import t_quantile
 from evorl.reproduction.judging import judge
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.table import Analysis, Found, Picture, Policy, Profile, Table

@@ -20,7 +20,8 @@ from matplotlib.ticker import EngFormatter, NullFormatter
 
 from benchmarks.speed.common import bound
 from evorl.analysis.runs import RunRecord, Series
-from evorl.analysis.statistics import Band, band, common_grid, half_width
+from evorl.analysis.statistics import Band, band, common_grid
+from evorl.ops.student_t import half_width
 from evorl.reproduction.parts import Sweep
 from evorl.reproduction.scores import median_policies, samples
 from evorl.reproduction.table import Analysis, Found, Picture, Profile, Table

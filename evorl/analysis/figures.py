@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evorl.analysis.panels import Curve, Panel
-from evorl.analysis.statistics import Band, Floats, half_width
+from evorl.analysis.statistics import Band, Floats
+from evorl.ops.student_t import half_width
 from evorl.util.text import printable
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 from evorl.analysis import csv_files
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import RunRecord, State, is_number
-from evorl.analysis.statistics import half_width
 from evorl.analysis.sweeps import PendingJob
+from evorl.ops.student_t import half_width
 from evorl.util.numbers import format_fixed, format_number
 from evorl.util.text import printable
 

@@ -387,10 +387,19 @@ def _play_fitness_episodes(
     experiment: Experiment, learner: Acting, seed: int, evolution: IndependentEvolution, number: int
 ) -> list[Episode]:
     world = experiment.mdp.evaluation_world()
-    episodes = in_whole_games(world, evolution.episodes)
     width = in_whole_games(world, min(evolution.episodes, SLOTS))
     keys = fitness_episodes(seed, evolution, width // world.sides, [number])
-    arena = limited_arena(world, width, keys, experiment.eval.max_steps)
+    return play_keyed_episodes(
+        world, learner, keys, in_whole_games(world, evolution.episodes), experiment.eval.max_steps
+    )
+
+
+def play_keyed_episodes(
+    world: World, learner: Acting, keys: seeds.Episodes, episodes: int, max_steps: int
+) -> list[Episode]:
+    """Play the episodes with these keys, in whole games, with the deterministic policy. Raises `NotFinite`."""
+    width = in_whole_games(world, min(episodes, SLOTS))
+    arena = limited_arena(world, width, keys, max_steps)
     try:
         noise = EvaluationNoise(arena, 0, deterministic=True)
         return episodes_in_order(play_slots(arena, learner, noise, episodes_per_slot(episodes, width)), episodes)

@@ -24,10 +24,8 @@ from evorl.ec.core import (
     Seeding,
     genomes,
     pack,
-    pack_evaluations,
     ranks_by_fitness,
     unpack,
-    unpack_evaluations,
 )
 from evorl.ec.space import Value
 from evorl.mdp.core import StateDict, WorldError
@@ -35,6 +33,7 @@ from evorl.nets.compiled import require_compiler
 from evorl.population.dispatch import Dispatcher, SeedDispatcher, SeedFollower, Task, WeightDispatcher
 from evorl.population.evaluation import evaluation_plan
 from evorl.population.results import check_results, errors_under_ec, mean, population_row, to_evaluation, top_rows
+from evorl.population.selection import BestIndividual, Candidate, Selection
 from evorl.population.warm_start import JournalEntry, WarmStart, initial_states, journal_ended
 from evorl.rl.core import Metrics, NotFinite
 from evorl.rl.evaluation import evaluate_policy
@@ -77,8 +76,8 @@ class Population:
         )  # whether fitness ranks individuals in output for people
         self.steps = self.evaluations = self.failed = 0
         self.failures_in_a_row = 0  # failed evaluations since the last successful one
-        self.leader: Evaluation | None = None  # the best individual so far
-        self.best: tuple[float, int] | None = None
+        self.best_individual = BestIndividual(Selection(experiment, evolution, self.plan))
+        self.best: tuple[float, int] | None = None  # the highest fitness so far, and its step
         self.genes: dict[str, Value] = {}  # gene values of the leader
         self.moments = self.plan.moments()  # statistics of all inputs so far, if the population shares them
         if self.moments is not None and self.warm_start.known is not None:
@@ -111,6 +110,12 @@ class Population:
             make, size=min(tasks, e.cluster.workers)
         )  # one member per process, which keeps the parameters
         return SeedDispatcher(self.group, self.evolver, evolution.population)
+
+    @property
+    def leader(self) -> Evaluation | None:
+        """The individual that is named best."""
+        named = self.best_individual.named
+        return None if named is None else named.evaluation
 
     @property
     def due(self) -> bool:
@@ -241,12 +246,19 @@ class Population:
             raise WorldError(f"the last {self.failures_in_a_row} individuals all failed; the last one: {failed[-1][1]}")
 
     def _update_best(self, evaluations: list[Evaluation]) -> None:
+        before = self.leader
         for one in evaluations:
             worth = self._value(one)
+            if self.best_individual.may_be(worth):
+                whole = one._replace(individual=self.dispatcher.whole(one.individual))
+                self.best_individual.add(Candidate(whole, worth, self.steps))
             if np.isfinite(worth) and (self.best is None or worth > self.best[0]):
-                self.leader = one._replace(individual=self.dispatcher.whole(one.individual))
                 self.best = (worth, self.steps)
-                self.genes = self.plan.space.values(one.individual.genes)
+        self._note_genes(before)
+
+    def _note_genes(self, before: Evaluation | None) -> None:
+        if self.leader is not None and self.leader is not before:
+            self.genes = self.plan.space.values(self.leader.individual.genes)
 
     def _metrics(self) -> Metrics:
         population = self.evolver.population
@@ -279,7 +291,11 @@ class Population:
     # -------------------------------------------------------------- the session's interface
 
     def evaluate(self) -> Metrics:
-        """Evaluate the best individual, once, on the evaluation episodes; for a problem return its objectives."""
+        """Name the best individual and evaluate it, once, on the evaluation episodes; for a problem return its
+        objectives."""
+        before = self.leader
+        self.best_individual.select()
+        self._note_genes(before)
         if self.leader is None:
             return {"eval/return_mean": float("nan")}
         if self.plan.learner is None:
@@ -292,19 +308,21 @@ class Population:
                 log.warning("individual %d cannot be evaluated at step %d: %s", one.id, self.steps, error)
                 metrics = {"eval/return_mean": float("nan")}
             self._last_evaluation = self.leader, metrics
-        return dict(self._last_evaluation[1])
+        return self._last_evaluation[1] | self.best_individual.metrics()
 
     def fitness(self, evaluated: Metrics | None) -> float | None:
         return None if self.best is None else self.best[0]
 
     def result(self) -> dict[str, Any]:
-        if self.leader is None or self.best is None:
+        one = self.best_individual.named
+        if one is None:
             return {"best": None}
-        one = self.leader
+        about = self.best_individual.result()
         return {
+            "fitness": about["fitness"],
             "best": {
-                "fitness": self.best[0], "step": self.best[1], "individual": one.individual.id,
-                "objectives": list(one.objectives), "genes": self.genes,
+                "fitness": about["fitness"], "step": one.step, "individual": one.id,
+                "objectives": list(one.evaluation.objectives), "genes": self.genes, **about,
             },
             "evaluations": self.evaluations,
         }  # fmt: skip
@@ -318,7 +336,7 @@ class Population:
             "steps": self.steps, "evaluations": self.evaluations, "failed": self.failed,
             "in_vain": self.failures_in_a_row,
             "best": None if self.best is None else list(self.best),
-            "leader": pack_evaluations([] if leader is None else [leader]),
+            **self.best_individual.state_dict(),
             "values": self.genes,
             "genes": self.evolution.genes,
             "evolver": self.evolver.state_dict(),
@@ -335,7 +353,7 @@ class Population:
         self.steps, self.evaluations, self.failed = state["steps"], state["evaluations"], state["failed"]
         self.failures_in_a_row = state.get("in_vain", 0)  # missing in runs of older versions
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
-        self.leader = next(iter(unpack_evaluations(state["leader"])), None)
+        self.best_individual.load_state_dict(state)
         self.genes = state.get("values", {})  # likewise
         self.evolver.load_state_dict(state["evolver"])
         self.warm_start.load_state_dict(state["origin"])

@@ -15,7 +15,7 @@ from evorl.record.metrics import METRICS
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Learning": ("train/", "eval/"),
     "Losses and policy": ("loss/", "policy/", "value/", "optimizer/", "custom/"),
-    "Population": ("population/",),
+    "Population": ("population/", "selection/"),
     "Speed and system": ("",),
 }
 """Title of each section and the prefixes of its metrics; the first match counts."""
@@ -24,7 +24,7 @@ TOGETHER: dict[str, tuple[str, ...]] = {
     "return": ("train/return", "eval/return_mean", "eval/stochastic_return_mean"),
     "episode length": ("train/episode_length", "eval/length_mean"),
     "results": ("train/<result>", "eval/<result>_mean"),
-    "fitness": ("population/best", "population/mean"),
+    "fitness": ("population/best", "population/mean", "selection/heldout"),
     "processor time": ("hardware/cpu", "hardware/cpu_<process>"),
     "memory": ("hardware/memory", "hardware/memory_<process>"),
     "network": ("hardware/network_sent", "hardware/network_received"),

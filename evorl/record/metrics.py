@@ -153,6 +153,14 @@ METRICS: dict[str, Metric] = {
     "population/beyond": Metric(
         "fraction", "share of the last generation outside the archive's ranges, placed in edge cells"
     ),
+    "selection/heldout": Metric(
+        "fitness", "fitness of the individual named best, on episodes that had no part in choosing it"
+    ),
+    "selection/luck": Metric("fitness", "its fitness when it was evaluated first, minus the held-out one"),
+    "selection/steps": Metric(
+        "env steps",
+        "environment steps of the replays that named this individual; no other number counts them",
+    ),
     "optimizer/update_ratio": Metric(
         "fraction", "norm of the last parameter update divided by the norm of the parameters"
     ),

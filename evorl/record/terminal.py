@@ -257,13 +257,13 @@ _NOT_RESULTS = ("eval/return_mean", "eval/length_mean", "eval/stochastic_return_
 def print_summary(result: Mapping[str, Any], directory: Path, stream: TextIO | None = None) -> None:
     """Print the content of result.json at the end of a run.
 
-    The fitness of the best individual comes from its evaluation during the run, the lines below it from the episodes
-    of the final evaluation.
+    The fitness of the best individual comes from held-out episodes, or from its evaluation during the run if it was not
+    replayed; the lines below it come from the episodes of the final evaluation.
     """
     stream = stream or sys.stdout
     lines, best, evaluated = list[tuple[str, str]](), result.get("best") or {}, result.get("eval", {})
     if "individual" in best:
-        lines.append(("best", f"{format_number(best['fitness'])}, individual {best['individual']} as it evolved"))
+        lines.append(("best", _best_individual(best)))
     elif result.get("fitness") is not None:
         lines.append(("fitness", format_number(result["fitness"])))
     lines += _result_lines(evaluated, () if "individual" in best and "return_mean" in evaluated else ("fitness_mean",))
@@ -278,6 +278,17 @@ def print_summary(result: Mapping[str, Any], directory: Path, stream: TextIO | N
             console.print(value, style="bold", markup=False, highlight=False, soft_wrap=True)
         else:
             print(f"{name:<{width}}  {value}", file=stream, flush=True)
+
+
+def _best_individual(best: Mapping[str, Any]) -> str:
+    """Say how good the best individual is, and how that is known."""
+    heldout, text = best.get("heldout"), format_number(best["fitness"])
+    if heldout is None:
+        return f"{text}, individual {best['individual']} as it evolved"
+    if heldout["low"] is not None:
+        text += f" ({format_number(heldout['low'])} to {format_number(heldout['high'])})"
+    held = f"{heldout['episodes']} held-out episode{'s' * (heldout['episodes'] != 1)}"
+    return f"{text} in {held}, individual {best['individual']}; {format_number(best['first_fitness'])} as it evolved"
 
 
 def _result_lines(numbers: Mapping[str, Any], known: Collection[str]) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from evorl.analysis.aggregates import estimate, iqm
 from evorl.analysis.runs import RunRecord
-from evorl.analysis.statistics import half_width
+from evorl.ops.student_t import half_width
 from evorl.reproduction.table import Policy, Rows
 
 Floats = NDArray[np.float64]

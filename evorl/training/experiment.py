@@ -40,6 +40,10 @@ class Evaluation:
     """Episodes of the deterministic policy in each evaluation, in whole games, and as many of the stochastic one."""
     max_steps: Count = MAX_STEPS
     """Environment steps after which an evaluation episode is truncated, where the world has no limit of its own."""
+    candidates: Natural = 4
+    """Individuals of highest fitness that are replayed before one is named best; 0 names the highest fitness."""
+    candidate_episodes: Count | None = None
+    """Episodes of these replays, all together; null: as many as an evaluation plays, twice ``episodes``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -310,7 +310,8 @@ class Session:
     def _result(self) -> dict[str, Any]:
         """Return the content of result.json."""
         assert self.last_evaluation is not None
-        metrics = {name.removeprefix("eval/"): x for name, x in self.last_evaluation[1].items()}
+        evaluated = self.last_evaluation[1].items()
+        metrics = {name.removeprefix("eval/"): x for name, x in evaluated if name.startswith("eval/")}
         seconds = self.recorder.time
         return {
             "steps": self.run.steps,

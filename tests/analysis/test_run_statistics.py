@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorl.analysis.statistics import band, common_grid, half_width, smooth, t_quantile
+from evorl.analysis.statistics import band, common_grid, smooth
+from evorl.ops.student_t import half_width, t_quantile
 
 NUMBERS = st.floats(-1e3, 1e3)
 

@@ -197,10 +197,18 @@ def test_summary_separates_the_fitness_of_the_best_from_the_final_evaluation(
 ) -> None:
     numbers = {"steps": 5, "seconds": 1.0, "fitness": 0.5, "eval": {"return_mean": 2.0, "fitness_mean": 0.25}}
     one, best = {"fitness": 0.5, "step": 3}, "best     0.5, individual 7 as it evolved"
+    replayed = {"heldout": {"low": 0.25, "high": 0.75, "episodes": 60}, "first_fitness": 9.0}
+    once = {"heldout": {"low": None, "high": None, "episodes": 1}, "first_fitness": 9.0}
+    held = "best     0.5 (0.25 to 0.75) in 60 held-out episodes, individual 7; 9 as it evolved"
     for more, told in [
         ({"best": one}, ["fitness  0.5", "return   2"]),
         ({"best": {**one, "individual": 7}}, [best, "return   2", "fitness  0.25"]),
         ({"best": {**one, "individual": 7}, "eval": {"fitness_mean": 0.5, "f2_mean": 3.0}}, [best, "f2       3"]),
+        ({"best": {**one, "individual": 7, **replayed}, "eval": {}}, [held]),
+        (
+            {"best": {**one, "individual": 7, **once}, "eval": {}},
+            ["best     0.5 in 1 held-out episode, individual 7; 9 as it evolved"],
+        ),
     ]:
         print_summary({**numbers, **more}, Path("x"))
         assert capsys.readouterr().out.splitlines()[:-2] == told

@@ -1,0 +1,255 @@
+"""Names the best individual of a population: those with the highest first fitness are replayed on fresh episodes.
+
+The highest of many noisy numbers is high by luck, too: the more individuals, and the fewer episodes each, the more of
+it. So it names nobody. The first of them play again and the better half stays, until one is left (sequential halving:
+Karnin, Koren and Somekh 2013, "Almost optimal exploration in multi-armed bandits"). What counts is the mean over all
+episodes that a candidate has played, so that few replays do not outweigh a fitness of many episodes. The one that is
+left then plays episodes which chose nothing, the *held-out* ones. Their mean is its fitness without luck.
+
+All candidates of a round play the same episodes. Their keys follow from the seed, and are disjoint from those of
+training, of fitnesses and of evaluations. So a selection is a pure function of the candidates and the experiment: it
+does not depend on the cluster, nor on when or how often the run was evaluated or stopped. It is played in this process,
+like evaluations: workers may still be busy with individuals.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.ec.core import (
+    Evaluation,
+    IndependentEvolution,
+    Individual,
+    objective_weights,
+    pack_evaluations,
+    ranks_by_fitness,
+    unpack_evaluations,
+)
+from evorl.mdp.core import World
+from evorl.ops.student_t import half_width
+from evorl.population.evaluation import EvaluationPlan, play_keyed_episodes
+from evorl.population.genes import with_values
+from evorl.population.results import result_of_episodes
+from evorl.rl.core import Metrics, NotFinite
+from evorl.rl.evaluation import in_whole_games
+from evorl.training.experiment import Experiment
+from evorl.util import seed as seeds
+from evorl.util.types import StateDict
+
+log = logging.getLogger("evorl")
+Scores = NDArray[np.float64]
+
+
+class Candidate(NamedTuple):
+    """An individual that may be named best."""
+
+    evaluation: Evaluation  # with its weights
+    first: float  # its fitness when it was evaluated
+    step: int  # environment steps of the run at that time
+
+    @property
+    def id(self) -> int:
+        return self.evaluation.individual.id
+
+
+class Selected(NamedTuple):
+    """What a selection says of the individual that it named best."""
+
+    id: int
+    heldout: list[float]  # the fitness in each held-out game
+    episodes: int  # held-out ones
+    steps: int  # environment steps of the whole selection
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.heldout))
+
+
+def with_interval(games: Sequence[float], episodes: int) -> dict[str, Any]:
+    """Return the mean of these games with its 95 % interval (Student's t), and the number of their episodes."""
+    mean, half = float(np.mean(games)), half_width(games)
+    low, high = (mean - half, mean + half) if math.isfinite(half) else (None, None)
+    return {"mean": mean, "low": low, "high": high, "confidence": 0.95, "episodes": episodes}
+
+
+def rounds(candidates: int, episodes: int) -> list[tuple[int, int]]:
+    """Return the rounds that choose one: how many candidates play, and how many episodes each.
+
+    They take at most half of ``episodes``, in equal shares; the other half is held out. Where a share has less than an
+    episode for every candidate, there are fewer candidates.
+    """
+    number = max(min(candidates, episodes // 2), 1)
+    while (count := math.ceil(math.log2(number))) * number > episodes // 2:
+        number -= 1
+    share, found = episodes // 2 // max(count, 1), list[tuple[int, int]]()
+    while number > 1:
+        found.append((number, share // number))
+        number = math.ceil(number / 2)
+    return found
+
+
+class Selection:
+    """How an experiment's best individual is selected."""
+
+    def __init__(self, experiment: Experiment, evolution: IndependentEvolution, plan: EvaluationPlan) -> None:
+        self.experiment, self.evolution, self.plan = experiment, evolution, plan
+        self.episodes = experiment.eval.candidate_episodes or 2 * experiment.eval.episodes
+        wanted = 0 if plan.learner is None else experiment.eval.candidates
+        plan = rounds(wanted, self.episodes)
+        self.candidates = plan[0][0] if plan else min(wanted, 1)
+
+    def of(self, candidates: Sequence[Candidate]) -> Selected | None:
+        """Select one of the candidates, which stand by first fitness; None if none of them can be replayed."""
+        plan, standing, steps = rounds(len(candidates), self.episodes), list(candidates), 0
+        played = {one.id: [self._scores(one.evaluation.result)] for one in standing}
+        for place, (count, episodes) in enumerate(plan):
+            standing = standing[:count]
+            for one in standing:
+                scores, cost = self._replay(one, f"select {place}", episodes)
+                played[one.id].append(scores)
+                steps += cost
+            means = {one.id: float(np.concatenate(played[one.id]).mean()) for one in standing}
+            standing.sort(key=lambda one: -means[one.id])  # stable: of equal ones, the first
+        left = self.episodes - sum(count * episodes for count, episodes in plan)
+        for one in standing:  # a later one only where the earlier ones cannot be replayed
+            scores, cost = self._replay(one, "held out", left)
+            steps += cost
+            if np.isfinite(scores).all():
+                games = scores.reshape(-1, self._sides).mean(1)  # the sides of a game are not independent
+                return Selected(one.id, games.tolist(), len(scores), steps)
+        return None
+
+    @property
+    def _sides(self) -> int:
+        return self.experiment.mdp.evaluation_world().sides
+
+    def _replay(self, one: Candidate, purpose: str, episodes: int) -> tuple[Scores, int]:
+        """Return the fitness in each episode [E] of these keys, and their environment steps; -inf where it fails."""
+        individual = one.evaluation.individual
+        assert self.plan.learner is not None
+        try:
+            with self._world(individual) as world:
+                number = in_whole_games(world, episodes)
+                keys = seeds.Episodes(self.experiment.seed, purpose, evaluation=True)
+                played = play_keyed_episodes(
+                    world, self.plan.learner(individual), keys, number, self.experiment.eval.max_steps
+                )
+                answer = result_of_episodes(self.evolution, played, world.sides)
+        except NotFinite as error:
+            log.warning("individual %d cannot be replayed: %s", individual.id, error)
+            return np.array([-np.inf]), 0
+        return self._scores(answer.result), answer.cost
+
+    @contextmanager
+    def _world(self, individual: Individual) -> Iterator[World]:
+        """The world that an individual is evaluated in: its genes may change it."""
+        if not any(gene.name.startswith("mdp.") for gene in self.plan.space.genes):
+            yield self.experiment.mdp.evaluation_world()
+            return
+        with closing(with_values(self.experiment, self.plan.space.values(individual.genes)).mdp) as world:
+            yield world.evaluation_world()
+
+    def _scores(self, result: Mapping[str, NDArray[Any]]) -> Scores:
+        """Return the number that ranks individuals, of each episode [E]."""
+        if ranks_by_fitness(self.evolution.objectives) and "fitness" in result:
+            return np.asarray(result["fitness"], np.float64)
+        terms = objective_weights(self.evolution.objectives[0]).items()
+        return np.asarray(sum(weight * np.asarray(result[name], np.float64) for name, weight in terms))
+
+
+class BestIndividual:
+    """The individual that a population names best, and those that may be: state to checkpoint."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self.most = max(selection.candidates, 1)
+        self.candidates: list[Candidate] = []  # of highest fitness, the highest first; of equal ones, the first to come
+        self.named: Candidate | None = None
+        self.selected: Selected | None = None  # what the last selection said of it
+        self._considered: list[int] = []  # ids of the candidates of the last selection
+
+    def may_be(self, first: float) -> bool:
+        """Return whether an individual with this first fitness becomes a candidate."""
+        return math.isfinite(first) and (len(self.candidates) < self.most or first > self.candidates[-1].first)
+
+    def add(self, one: Candidate) -> None:
+        """Add a candidate. Before the first selection, the highest first fitness is named best."""
+        light = one._replace(evaluation=one.evaluation._replace(individual=_without_replay(one.evaluation.individual)))
+        self.candidates = sorted([*self.candidates, light], key=lambda each: -each.first)[: self.most]
+        if self.selected is None:
+            self.named = self.candidates[0]
+
+    def select(self) -> None:
+        """Name the best of the candidates by replays, unless they are those of the last selection."""
+        ids = [one.id for one in self.candidates]
+        if not self.selection.candidates or not ids or ids == self._considered:
+            return
+        selected = self.selection.of(self.candidates)
+        self._considered, self.selected = ids, selected
+        self.named = next((one for one in self.candidates if selected and one.id == selected.id), self.candidates[0])
+
+    def metrics(self) -> Metrics:
+        """Return what the last selection says, as metrics."""
+        if self.selected is None or self.named is None:
+            return {}
+        mean = self.selected.mean
+        return {
+            "selection/heldout": mean, "selection/luck": self.named.first - mean,
+            "selection/steps": self.selected.steps,
+        }  # fmt: skip
+
+    def result(self) -> dict[str, Any]:
+        """Return what result.json says of the fitness of the individual named best."""
+        assert self.named is not None
+        first, about = self.named.first, self.selected
+        if about is None:
+            by = "exact fitness" if self.selection.plan.learner is None else "first fitness"
+            return {"fitness": first, "selected_by": by}
+        return {
+            "fitness": about.mean, "selected_by": "held-out", "heldout": with_interval(about.heldout, about.episodes),
+            "first_fitness": first, "luck": first - about.mean, "candidates": list(self._considered),
+            "selection_steps": about.steps,
+        }  # fmt: skip
+
+    def state_dict(self) -> StateDict:
+        others = [one.evaluation for one in self.candidates if one is not self.named]
+        return {
+            "leader": pack_evaluations([] if self.named is None else [self.named.evaluation]),
+            "candidates": pack_evaluations(others),
+            "ranking": [[one.id, one.first, one.step] for one in self.candidates],
+            "named": None if self.named is None else [self.named.first, self.named.step],
+            "considered": list(self._considered),
+            "selected": None if self.selected is None else list(self.selected),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: StateDict) -> None:
+        leader = next(iter(unpack_evaluations(state["leader"])), None)
+        if leader is None:
+            return
+        if "ranking" not in state:  # of a run of an older version
+            self.named = Candidate(leader, *state["best"])
+            self.candidates = [self.named]
+            return
+        self.named = Candidate(leader, *state["named"])
+        known = {one.individual.id: one for one in unpack_evaluations(state["candidates"])}
+        self.candidates = [
+            self.named if number == self.named.id else Candidate(known[number], first, step)
+            for number, first, step in state["ranking"]
+        ][: self.most]
+        self._considered = list(state["considered"])
+        self.selected = None if state["selected"] is None else Selected(*state["selected"])
+
+
+def _without_replay(one: Individual) -> Individual:
+    """An individual without the replay of its learner, which is large, and which nothing that plays needs."""
+    memory = one.memory or {}
+    if "replay" not in memory.get("learner", {}):
+        return one
+    return one._replace(memory={**memory, "learner": {k: x for k, x in memory["learner"].items() if k != "replay"}})
