@@ -27,7 +27,6 @@ from evorl.mdp.core import (
     EpisodeEndHook,
     FrameHook,
     Spec,
-    State,
     StateDict,
     Step,
     StepLimit,
@@ -105,6 +104,7 @@ class _SlotState:
     result: dict[str, float] | None = None
     log: bytearray = field(default_factory=bytearray)  # the episode's actions so far
     replay: list[Array] = field(default_factory=list)  # actions to replay, in reverse order
+    loaded: Array | None = None  # all of them, while the arena loads a state of the present episode
 
 
 class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
@@ -207,11 +207,16 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             game.number, game.failures = int(number), int(failures)
         logs = np.split(state["actions"], np.cumsum(state["lengths"])[:-1])
         for entry, log in zip(self._slot_states, logs, strict=True):
-            entry.replay = list(log[::-1].copy())  # a battle may write into its action
+            entry.loaded = log[::-1]
+            entry.replay = list(entry.loaded.copy())  # a battle may write into its action
         self._load_broken(state, waits)
+        for slot in np.flatnonzero(~waits).tolist():
+            self._slot_states[slot].shown = True  # its last decision is in flight
         slots = np.flatnonzero(waits).tolist()
         if slots:
             self._run(lambda: sum(self._slot_states[slot].waits for slot in slots), len(slots))
+        for entry in self._slot_states:
+            entry.loaded = None
         self._check_replay(slots, state["digest"])
         self._waiting_after_load = [slot for slot in self._newly_waiting if not waits[slot]]
         self._newly_waiting[:] = slots
@@ -275,7 +280,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             else:
                 game.number, game.failures = game.number + 1, 0
                 for slot in game.slots:
-                    self._slot_states[slot].shown = False
+                    self._slot_states[slot].shown, self._slot_states[slot].loaded = False, None
 
     async def _play_episode(self, game: _Game) -> None:
         for slot in game.slots:
@@ -301,7 +306,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         while True:
             state = controller.state
             if entry.replay:
-                action, act = self._replayed_action(slot, entry, state), act_in_replay
+                action, act = entry.replay.pop(), act_in_replay
             else:
                 write_state(rows, slot, forms.state(slot, state))
                 entry.answer = answer = wait()
@@ -319,13 +324,6 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             if step.terminated or step.truncated:
                 return self._finish_side(slot, entry, controller, step, length)
 
-    def _replayed_action(self, slot: int, entry: _SlotState, state: State) -> Array:
-        """Return the next action of the replayed log; before the last one, publish the state it answered."""
-        if len(entry.replay) == 1:
-            write_state(self._rows, slot, self._forms.state(slot, state))
-            entry.shown = True
-        return entry.replay.pop()
-
     def _finish_side(self, slot: int, entry: _SlotState, controller: Controller, step: Step, length: int) -> None:
         rows, truncated = self._rows, step.truncated and not step.terminated  # terminated wins over truncated
         rows.terminated[slot], rows.truncated[slot] = step.terminated, truncated
@@ -339,9 +337,10 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
     def _gives_up(self, game: _Game, error: BaseException) -> bool:
         """Count a failure of the episode; return True if it has failed too often."""
         game.failures += 1
-        for entry in (self._slot_states[slot] for slot in game.slots):
-            entry.broken, entry.shown = entry.broken or entry.shown, False
-            entry.replay.clear()
+        if not self._replays_again(game):
+            for entry in (self._slot_states[slot] for slot in game.slots):
+                entry.broken, entry.shown = entry.broken or entry.shown, False
+                entry.replay.clear()
         try:
             if isinstance(error, Mismatch):
                 raise Mismatch(f"{_name(self._mdp)}, slot {game.slots[0]}, key {self._key(game)}: {error}")
@@ -352,6 +351,17 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             return True
         self._loop.loop.call_later(ALIKE_S, self._restarts.tell)
         return False
+
+    def _replays_again(self, game: _Game) -> bool:
+        """Whether the game failed while a state is loaded; then it is replayed from its start once more."""
+        entries = [self._slot_states[slot] for slot in game.slots]
+        for entry in entries:
+            if entry.loaded is None:
+                return False
+            entry.replay = list(entry.loaded.copy())
+            entry.waits = entry.waits and entry.broken
+        self._newly_waiting[:] = [slot for slot in self._newly_waiting if slot not in game.slots]
+        return True
 
     async def _take_back(self, slot: int, entry: _SlotState) -> None:
         """Report that the last decision of the broken episode failed, once the pending action has arrived."""

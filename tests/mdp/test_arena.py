@@ -7,6 +7,7 @@ import logging
 import select
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -607,6 +608,77 @@ def state_equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
     return a.keys() == b.keys() and all(
         state_equal(a[name], b[name]) if isinstance(a[name], dict) else np.array_equal(a[name], b[name]) for name in a
     )
+
+
+@pytest.mark.parametrize("sides", [1, 2])
+def test_a_battle_that_fails_in_its_replay_is_replayed_again(sides: int, log: pytest.LogCaptureFixture) -> None:
+    """What raises when a state is loaded takes nothing from the world, so the arena goes on exactly."""
+    tries = Counter[int]()
+    replaying = False
+
+    def event(battle: WalkBattle, player: int, decision: int) -> None:
+        if replaying and decision == 1:
+            tries[battle.seed] += 1
+            if tries[battle.seed] < 3:
+                raise Broken
+
+    world = Walk(sides=sides, same_length=False, longest=30, event=event)
+    with closing(world.arena(4, EPISODES)) as arena, closing(world.arena(4, EPISODES)) as fresh:
+        driver = Driver(arena)
+        driver.play(6)
+        state = arena.state_dict()
+        heads = [list(rows) for rows in driver.seen]
+        replaying = True
+        fresh.load_state_dict(state)
+        replaying = False
+        other = Driver(fresh)
+        other.recv()
+        assert other.waiting == driver.waiting and not any(other.failed)
+        other.seen = [list(rows) for rows in heads]
+        assert driver.play(20) == other.play(20)
+        assert not any(other.failed) and "Broken" in log.text
+
+
+def test_a_battle_that_cannot_be_replayed_says_why() -> None:
+    replaying = False
+
+    def event(battle: WalkBattle, player: int, decision: int) -> None:
+        if replaying:
+            raise Broken("this very cause")
+
+    world = Walk(event=event, longest=99)
+    with closing(world.arena(2, EPISODES)) as arena, closing(world.arena(2, EPISODES)) as fresh:
+        Driver(arena).play(3)
+        state = arena.state_dict()
+        replaying = True
+        with pytest.raises(WorldError, match=r"Walk failed 3 times(?s:.*)Broken: this very cause"):
+            fresh.load_state_dict(state)
+
+
+def test_a_decision_in_flight_that_fails_after_a_load_is_taken_back() -> None:
+    """Side 1 has acted, side 0 not. The game breaks at that action, once, when the state is in another arena."""
+    left = [0]
+
+    async def event(battle: WalkBattle, player: int, decision: int) -> None:
+        if player == 1 and decision == 1:
+            await asyncio.sleep(0.01)
+            if left[0]:
+                left[0] -= 1
+                raise Broken
+
+    world = Walk(sides=2, longest=99, event=event)
+    with closing(world.arena(2, EPISODES)) as arena, closing(world.arena(2, EPISODES)) as fresh:
+        driver = Driver(arena)
+        driver.recv()
+        driver.send()
+        driver.recv()
+        driver.send()
+        assert driver.recv().slots.tolist() == [0]  # side 1 is on its way
+        fresh.load_state_dict(arena.state_dict())
+        assert fresh.recv().slots.tolist() == [0]
+        left[0] = 1
+        now = fresh.recv()
+        assert now.slots.tolist() == now.failed == [1] and not now.reward[1].any()
 
 
 def test_a_running_arena_can_load_an_earlier_state() -> None:

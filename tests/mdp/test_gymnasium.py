@@ -585,6 +585,23 @@ def test_the_third_failure_of_one_key_ends_the_world(where: str, monkeypatch: py
     until_it_ends()
 
 
+@pytest.mark.parametrize("times", [2, 3])
+def test_an_environment_that_fails_in_its_replay_is_replayed_again(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Script, "step", lambda self, action: Script_step(self, action, length=9))
+    arena, other = (script(id="evorl-test/Fragile-v0") for _ in range(2))
+    for _ in range(4):
+        play(arena, [1, 2])
+    state = arena.state_dict()
+    monkeypatch.setattr(Fragile, "breaks", ("step", times))
+    if times == 3:
+        with pytest.raises(WorldError, match=r"slot 1 with seed 20(?s:.*)the engine fell off"):
+            other.load_state_dict(state)
+        return
+    other.load_state_dict(state)
+    for _ in range(8):
+        same(record(play(other, [0, 1])), record(play(arena, [0, 1])))
+
+
 # ------------------------------------------------------------------ requests
 
 

@@ -135,6 +135,21 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             except Exception as error:
                 self._fail(error)
 
+    def replay(self, log: Array) -> bool:
+        """Take the decisions [T, K] of the episode that was just reset; return whether it ended.
+
+        Where the environment fails, the episode starts again.
+        """
+        while True:
+            actions = spaces.encode(self.action_space, log)
+            try:
+                return any(terminated or truncated for _, _, terminated, truncated, _ in map(self.advance, actions))
+            except Mismatch as error:
+                raise self._refused(error) from None
+            except Exception as error:
+                self._fail(error)
+                self.reset(seed=self.seed)
+
     @property
     def _where(self) -> str:
         return f"{env_id(self.env)}, slot {self._number}, seed {self.seed}"
@@ -250,17 +265,13 @@ class EnvPerSlot:
         self.reset(np.arange(len(self._slots)), list(state["seeds"]))
         self._log.load_state_dict(state)
         for number, slot in enumerate(self._slots):
-            self._replay(slot, self._log.of(number))
+            if slot.replay(self._log.of(number)):
+                raise WorldError(f"{self._name} cannot be resumed: replaying its actions ended an episode early")
             self.lengths[number] = slot.length
             self._show(number, slot.seen)
+        self._restarts.tell()
         if any(row.tobytes() != state["inputs"][str(i)].tobytes() for i, row in enumerate(self.inputs)):
             raise WorldError(f"{self._name} cannot be resumed: replaying its actions led to another state")
-
-    def _replay(self, slot: SlotEnv, log: Array) -> None:
-        for action in spaces.encode(self._action_space, log):
-            _, _, terminated, truncated, _ = slot.advance(action)
-            if terminated or truncated:
-                raise WorldError(f"{self._name} cannot be resumed: replaying its actions ended an episode early")
 
     def close(self) -> None:
         for slot in self._slots:
