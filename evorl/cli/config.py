@@ -192,6 +192,9 @@ def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str
         raise BadRequest(f"cannot read {path}: {first_line(error)}", key) from None
     if not isinstance(data, dict):
         raise BadRequest(f"cannot read {path}: it holds no keys", key)
+    world = data.get("mdp")
+    if name == "config" and isinstance(world, dict) and {"id", "frame_skip", "reward_scale"} <= world.keys():
+        world.setdefault("action_masks", False)  # older versions did not use the masks of gymnasium's environments
     return {str(name): value for name, value in data.items()}
 
 

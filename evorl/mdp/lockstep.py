@@ -20,7 +20,8 @@ from evorl.util.types import StateDict
 
 
 class Engine(Protocol):
-    """B episodes that step together. `step` and `reset` write ``inputs``; the other fields describe the last step.
+    """B episodes that step together. `step` and `reset` write ``inputs`` and ``legal``; the other fields describe the
+    last step. The spec is final after the first reset.
 
     ``broken`` holds the slots whose episode failed in the last step and must start again with the same seed. Their rows
     have no reward and no end.
@@ -28,6 +29,7 @@ class Engine(Protocol):
 
     spec: Spec
     inputs: tuple[Array, ...]  # each [B, ...]
+    legal: Array | None  # bool [B, L]
     reward: Array  # float64 [B], or one number for all rows
     terminated: Array  # bool [B]
     truncated: Array  # bool [B], never together with terminated
@@ -70,7 +72,6 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
         scale: float = 1.0,
         clip: tuple[float, float] | None = None,
     ) -> None:
-        self.spec = engine.spec
         self.slots = slots
         self._engine = engine
         self._episodes = episodes
@@ -81,18 +82,22 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
         self._actions = np.zeros((slots, width), dtype)  # of the slots that are answered one part after the other
         self._answered = np.zeros(slots, np.bool_)
         self._partly = False  # some are answered
-        self._begin(np.zeros(slots, np.int64), np.zeros(slots))
+        self._count(np.zeros(slots, np.int64), np.zeros(slots))
         engine.reset(self._all_slots, self._seed)
+        self.spec = engine.spec
+        self._show()
 
-    def _begin(self, episode: Array, returns: Array) -> None:
-        """Set the episode numbers [B] and the returns so far [B]; no decision has been made yet."""
+    def _count(self, episode: Array, returns: Array) -> None:
+        """Set the episode numbers [B] and the returns so far [B]."""
         self._episode = episode
         self._returns = returns
         self._seeds = _episode_seeds(self._episodes, episode)
         self._seed = [next(seeds) for seeds in self._seeds]
-        self._decisions = replace(
-            empty_decisions(self.spec, self.slots), slots=self._all_slots, inputs=self._engine.inputs
-        )
+
+    def _show(self) -> None:
+        """Show the engine's states; no decision has been made yet."""
+        shown, engine = empty_decisions(self.spec, self.slots), self._engine
+        self._decisions = replace(shown, slots=self._all_slots, inputs=engine.inputs, legal=engine.legal)
 
     def recv(self) -> Decisions:
         """Raises ValueError if some slots were answered and others not."""
@@ -138,6 +143,8 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
         engine, decisions = self._engine, self._decisions
         for final, now in zip(decisions.final, engine.inputs, strict=True):
             final[ended] = now[ended]
+        if decisions.final_legal is not None and engine.legal is not None:
+            decisions.final_legal[ended] = engine.legal[ended]
         for slot in ended.tolist():
             result = {"return": float(self._returns[slot]), "length": float(engine.lengths[slot])}
             decisions.results.append((slot, result))
@@ -168,7 +175,8 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
             raise ValueError(f"the state is of {len(state['episode'])} slots, the arena has {self.slots}")
         self._engine.load_state_dict(state["engine"])
         self._answered[:], self._partly = False, False
-        self._begin(np.array(state["episode"]), np.array(state["returns"]))
+        self._count(np.array(state["episode"]), np.array(state["returns"]))
+        self._show()
 
     def close(self) -> None:
         self._engine.close()

@@ -200,6 +200,8 @@ SIMULATORS = {
 class ClassicControlEngine:
     """The `Lockstep` engine of a simulator with B rows. ``make(render_mode=...)`` makes the environment that draws."""
 
+    legal: Array | None = None
+
     def __init__(self, simulator: Simulator, slots: int, time_limit: int | None, make: Callable[..., Any]) -> None:
         self.spec = Spec((Input("observation", (simulator.observations,)),), simulator.action)
         self.inputs: tuple[Array, ...] = (np.zeros((slots, simulator.observations), np.float32),)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from evorl.mdp.core import Array, WorldError
+from evorl.mdp.core import Array, WorldError, heads
 from evorl.mdp.decision_arrays import empty_decisions
 from evorl.mdp.forms import Form, Mismatch, Resolution
 from evorl.mdp.gymnasium import spaces
 from evorl.mdp.gymnasium.action_log import ActionLog, copied
 from evorl.mdp.gymnasium.camera import Camera, can_render
+from evorl.mdp.gymnasium.masks import LegalMasks
 from evorl.mdp.restarts import Restarts
 from evorl.util.types import StateDict
 
@@ -48,6 +50,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         restarts: Restarts,
         frame_skip: int,
         new_env_per_episode: bool,
+        masks: bool,
     ) -> None:
         super().__init__(env)
         self._make, self._number, self._restarts = make, number, restarts
@@ -60,6 +63,10 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self._nested = isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple)
         self._watched = Resolution.VALUES if number == 0 else 0  # observations whose numbers are still looked at
         self._integer = isinstance(self.env.action_space, gymnasium.spaces.Discrete)
+        action = spaces.action(self.env.action_space)
+        self._masks = LegalMasks(action, self.env) if masks and heads(action) else None
+        self.masked = False  # whether every state has a mask
+        self.legal: Array | None = None  # bool [L]
         self.seen: Seen = None
         self.seed = -1
         self.failures = 0  # of the present episode
@@ -86,13 +93,14 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         action = int(action) if self._integer else action
         total, repeats, over = 0.0, 0, False
         while repeats < self._frame_skip and not over:
-            seen, reward, terminated, truncated, _ = self.env.step(copied(action))
+            seen, reward, terminated, truncated, info = self.env.step(copied(action))
             total += reward if isinstance(reward, float) else float(_REWARD.fit(reward))
             repeats += 1
             terminated = terminated if type(terminated) is bool else bool(_TERMINATED.fit(terminated))
             truncated = truncated if type(truncated) is bool else bool(_TRUNCATED.fit(truncated))
             over = terminated or truncated
         self.seen = self._form(seen, whole=over)
+        self._see_mask(info, over)
         self.length += repeats
         self.cost = repeats
         return self.seen, total, terminated, truncated and not terminated, {}
@@ -114,6 +122,12 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             spaces.check_members(self.env.observation_space, seen)
         return rows if len(rows) > 1 else rows[0]
 
+    def _see_mask(self, info: Any, over: bool) -> None:
+        """Keep the legal actions of the present state. Raises `Mismatch`."""
+        if self._masks is not None:
+            mask = self._masks.read(info)
+            self.legal = self._masks.required(mask, over) if self.masked else mask
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Seen, dict[str, Any]]:
         assert seed is not None
         if seed != self.seed:
@@ -127,8 +141,9 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             try:
                 if self._remake or self._new_env_per_episode:
                     self._replace()
-                seen, _ = self.env.reset(seed=seed)
+                seen, info = self.env.reset(seed=seed)
                 self.seen = self._form(seen, whole=True)
+                self._see_mask(info, over=False)
                 return self.seen, {}
             except Mismatch as error:
                 raise self._refused(error) from None
@@ -168,6 +183,8 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             self.env.close()
         self.env = self._make()
         self._remake = False
+        if self._masks is not None:
+            self._masks.bind(self.env)
 
 
 def env_id(env: gymnasium.Env[Any, Any]) -> str:
@@ -186,18 +203,29 @@ class EnvPerSlot:
 
     A saved state holds the seed and the actions of each running episode; loading replays them. The log holds running
     episodes only.
+
+    ``masks``: use the legal actions that the environment reports. The first reset decides whether it does: only then
+    the spec is final.
     """
 
+    legal: Array | None = None
+
     def __init__(
-        self, make: Callable[..., Any], slots: int, frame_skip: int = 1, new_env_per_episode: bool = False
+        self,
+        make: Callable[..., Any],
+        slots: int,
+        frame_skip: int = 1,
+        new_env_per_episode: bool = False,
+        masks: bool = True,
     ) -> None:
         envs = [make() for _ in range(slots)]
         self._name = env_id(envs[0])
         self._restarts = Restarts(self._name, slots)
         self._slots = [
-            SlotEnv(env, make, number, self._restarts, frame_skip, new_env_per_episode)
+            SlotEnv(env, make, number, self._restarts, frame_skip, new_env_per_episode, masks)
             for number, env in enumerate(envs)
         ]
+        self._begun = False
         self._action_space = self._slots[0].action_space
         self._can_render = can_render(self._slots[0])
         self._camera_of: Callable[[], Camera] = partial(Camera, make, new_env_per_episode)
@@ -230,15 +258,33 @@ class EnvPerSlot:
     def _show(self, number: int, seen: Seen) -> None:
         for row, new in zip(self.inputs, _inputs(seen), strict=True):
             row[number] = new
+        if self.legal is not None:
+            self.legal[number] = self._slots[number].legal
 
     def reset(self, slots: Array, seeds: list[int]) -> None:
         for number, seed in zip(slots.tolist(), seeds, strict=True):
-            seen, _ = self._slots[number].reset(seed=seed)
-            self._show(number, seen)
+            self._slots[number].reset(seed=seed)
+        if not self._begun:
+            self._declare_masks()
+        for number in slots.tolist():
+            self._show(number, self._slots[number].seen)
         self.lengths[slots] = 0
         self.broken.clear()
         self._restarts.tell()
         self._log.begin(slots.tolist())
+
+    def _declare_masks(self) -> None:
+        """Declare legal masks if the first states have them. Raises `Mismatch` if only some have."""
+        self._begun = True
+        with_masks = [slot.legal is not None for slot in self._slots]
+        if any(with_masks):
+            if not all(with_masks):
+                number = with_masks.index(False)
+                raise Mismatch(f"{self._name}, slot {number}: the state has no legal mask, unlike that of other slots")
+            self.spec = replace(self.spec, masked=True)
+            self.legal = empty_decisions(self.spec, len(self._slots)).legal
+            for slot in self._slots:
+                slot.masked = True
 
     def stop_slot(self, slot: int) -> None:
         self._slots[slot].stopped = True

@@ -119,6 +119,8 @@ class SeededRowsEngine:
     ``film()`` returns the camera that draws an episode from its seed and actions, or None.
     """
 
+    legal: Array | None = None
+
     def __init__(self, rows: VectorEnvRows, film: Callable[[], Camera | None] = lambda: None) -> None:
         self._film: Callable[[], Camera | None] | None = film  # until the first picture
         self._camera: Camera | None = None

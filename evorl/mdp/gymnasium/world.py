@@ -51,6 +51,8 @@ class Gymnasium(World):
     """true: use the id's own vector environment, all slots in one; null: only if the id has no other environment."""
     time_limit: Count | None = None
     """Environment steps after which an episode is truncated; null: the registered limit (a class has none)."""
+    action_masks: bool = True
+    """Take only the legal actions, if the environment reports them: action_masks(), or info["action_mask"]."""
     reward_scale: float = 1.0
     """Factor on the rewards that the learner receives; results report the raw return."""
     reward_clip: tuple[float, float] | None = None
@@ -184,7 +186,7 @@ class Gymnasium(World):
             return ClassicControlEngine(SIMULATORS[self.id], slots, self.time_limit, self.make)
         from evorl.mdp.gymnasium.env_per_slot import EnvPerSlot
 
-        return EnvPerSlot(self.make, slots, self.frame_skip, self._new_env_per_episode)
+        return EnvPerSlot(self.make, slots, self.frame_skip, self._new_env_per_episode, self.action_masks)
 
     @property
     def _new_env_per_episode(self) -> bool:

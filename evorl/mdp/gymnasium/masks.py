@@ -1,0 +1,54 @@
+"""Legal actions that a gymnasium environment reports.
+
+By the convention of sb3-contrib the environment, or one of its wrappers, has a method ``action_masks()``; by that of
+PettingZoo, and of gymnasium's own Taxi, ``info["action_mask"]`` holds a mask after each reset and step. A mask has an
+entry for each choice, true or 1 where it is legal. Masks of several heads lie side by side, or are a tuple of masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from evorl.mdp.core import Action, Array, heads
+from evorl.mdp.forms import Form
+
+NAME = "action_mask"
+
+
+class LegalMasks:
+    """The masks of one environment with categorical actions."""
+
+    def __init__(self, action: Action, env: gymnasium.Env[Any, Any]) -> None:
+        self._whole = Form("the legal mask", (sum(heads(action)),), np.bool_)
+        self._heads = [Form(f"the legal mask of head {k}", (n,), np.bool_) for k, n in enumerate(heads(action))]
+        self.bind(env)
+
+    def bind(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Read the masks of this environment from now on."""
+        method = env.get_wrapper_attr("action_masks") if env.has_wrapper_attr("action_masks") else None
+        self._method: Callable[[], Any] | None = method if callable(method) else None
+
+    def read(self, info: Any) -> Array | None:
+        """Return the present mask, bool [L]; None if the environment reports none. Raises `Mismatch`."""
+        told = info.get(NAME) if isinstance(info, dict) else None
+        mask = told if self._method is None else self._method()
+        return None if mask is None else self._fit(mask)
+
+    def _fit(self, mask: Any) -> Array:
+        if isinstance(mask, tuple | list) and len(mask) == len(self._heads) and all(np.ndim(one) for one in mask):
+            parts = [form.fit(one) for form, one in zip(self._heads, mask, strict=True)]
+            return np.concatenate(parts).astype(np.bool_)
+        return self._whole.fit(mask).astype(np.bool_)
+
+    def required(self, mask: Array | None, over: bool) -> Array:
+        """Return the mask of a state of an environment that reports masks. Raises `Mismatch` if there is none.
+
+        After the last step of an episode there may be none, or one without a choice: then every action is legal.
+        """
+        if over and (mask is None or not mask.any()):
+            return np.ones(self._whole.shape, np.bool_)
+        return self._whole.fit(mask)

@@ -1,0 +1,160 @@
+"""Legal actions that gymnasium environments report: `action_masks()` and ``info["action_mask"]``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import yaml
+from gymnasium import spaces as gym_spaces
+
+import evorl.mdp
+from evorl.cli.config import read_run_config
+from evorl.mdp.core import Arena, Decisions
+from evorl.mdp.forms import Mismatch
+from evorl.mdp.gymnasium import Gymnasium
+from evorl.util.seed import Episodes
+
+ID = "evorl-test/Masked-v0"
+LENGTH = 5
+
+
+class Masked(gymnasium.Env[Any, Any]):
+    """Choice t mod 4 alone is legal at step t, as ``where`` tells; another one costs 1. Truncated after five steps."""
+
+    observation_space = gym_spaces.Box(-1, 9, (1,), np.float32)
+
+    def __init__(self, where: str = "info", nvec: bool = False, odd: str = "", end: str = "mask") -> None:
+        self.action_space = gym_spaces.MultiDiscrete([4, 3]) if nvec else gym_spaces.Discrete(4, start=2)
+        self.where, self.nvec, self.odd, self.end = where, nvec, odd, end
+        if where == "method":
+            self.action_masks = self.mask
+
+    def mask(self) -> Any:
+        mask = np.arange(4) == self.time % 4
+        if self.nvec:
+            other = np.arange(3) == self.time % 3
+            return (mask.astype(np.int8), other) if self.where == "info" else np.concatenate([mask, other])
+        odd = {
+            "short": mask[:3],
+            "float": mask.astype(float),
+            "two": 2 * mask,
+            "list": mask.tolist(),
+            "batch": mask[None],
+        }
+        return odd.get(self.odd, mask.astype(np.int8))
+
+    def info(self, over: bool = False) -> dict[str, Any]:
+        if (over and self.end == "none") or (self.odd == "late" and self.time == 2):
+            return {}
+        mask = self.mask() if not (over and self.end == "empty") else np.zeros(4, np.int8)
+        return {"action_mask": mask} if self.where == "info" else {}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), self.info()
+
+    def step(self, action: Any) -> Any:
+        legal = (action == [self.time % 4, self.time % 3]).all() if self.nvec else action == 2 + self.time % 4
+        self.time += 1
+        over = self.time == LENGTH
+        return np.float32([self.time]), float(legal) - 1, False, over, self.info(over)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = gymnasium.envs.registration.EnvSpec(ID, Masked)
+    monkeypatch.setitem(gymnasium.registry, ID, spec)
+
+
+def arena(slots: int = 2, action_masks: bool = True, **kwargs: Any) -> Arena:
+    return Gymnasium(id=ID, kwargs=kwargs, action_masks=action_masks).arena(slots, Episodes(0))
+
+
+def play(arena: Arena, action: list[int]) -> Decisions:
+    arena.send(np.arange(arena.slots), np.tile(np.array(action), (arena.slots, 1)))
+    return arena.recv()
+
+
+def one_hot(n: int, choice: int) -> list[bool]:
+    return [k == choice % n for k in range(n)]
+
+
+@pytest.mark.parametrize("where", ["info", "method"])
+@pytest.mark.parametrize("nvec", [False, True])
+def test_masks_are_those_of_each_state(where: str, nvec: bool) -> None:
+    played = arena(where=where, nvec=nvec)
+    d = played.recv()
+    assert played.spec.masked and d.legal is not None and d.final_legal is not None and d.legal.dtype == np.bool_
+
+    def mask(time: int) -> list[bool]:
+        return one_hot(4, time) + (one_hot(3, time) if nvec else [])
+
+    for time in range(2 * LENGTH):
+        now = time % LENGTH
+        assert d.legal.tolist() == [mask(now)] * 2
+        d = play(played, [now % 4, now % 3] if nvec else [now % 4])
+        assert d.legal is not None and d.final_legal is not None and d.reward.tolist() == [[0], [0]]
+        if d.truncated.all():
+            assert now == LENGTH - 1 and d.final_legal.tolist() == [mask(LENGTH)] * 2
+    assert d.truncated.all()
+    played.close()
+
+
+@pytest.mark.parametrize("end", ["none", "empty"])
+def test_all_actions_are_legal_in_a_last_state_without_a_mask(end: str) -> None:
+    played = arena(end=end)
+    for time in range(LENGTH):
+        d = play(played, [time % 4])
+    assert d.truncated.all() and d.final_legal is not None and d.legal is not None
+    assert d.final_legal.all() and d.legal.tolist() == [one_hot(4, 0)] * 2
+    played.close()
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ("short", r"the legal mask is declared bool \[4\], and the world gave bool \[3\]"),
+        ("float", r"the legal mask is declared bool \[4\], and the world gave float64 \[4\]"),
+        ("two", r"the legal mask is declared bool \[4\], and the world gave int64 \[4\] with numbers from 0 to 2"),
+        ("batch", r"the legal mask is declared bool \[4\], and the world gave bool \[1, 4\]"),
+        ("late", r"the legal mask is declared bool \[4\], and the world gave None"),
+    ],
+)
+def test_a_mask_of_another_form_is_refused(odd: str, words: str) -> None:
+    with pytest.raises(Mismatch, match=rf"^{ID}, slot 0, seed \d+: {words}"):
+        played = arena(odd=odd)
+        for time in range(3):
+            play(played, [time % 4])
+
+
+def test_a_list_is_a_mask() -> None:
+    assert np.array_equal(arena(odd="list").recv().legal, [one_hot(4, 0)] * 2)
+
+
+def test_masks_can_be_switched_off_and_need_choices() -> None:
+    played = arena(action_masks=False)
+    assert not played.spec.masked and played.recv().legal is None and play(played, [1]).final_legal is None
+    plain = Gymnasium(id="CartPole-v1", frame_skip=2).arena(1, Episodes(0))
+    assert not plain.spec.masked and plain.recv().legal is None
+
+
+@pytest.mark.parametrize("where", ["info", "method"])
+def test_masked_environments_conform(where: str) -> None:
+    """Among the rules: a saved state continues with the same masks."""
+    world = Gymnasium(id=ID, kwargs={"where": where, "nvec": True})
+    evorl.mdp.check(world, varied=False, decisions=20)
+
+
+def test_runs_of_older_versions_use_no_masks(tmp_path: Path) -> None:
+    (tmp_path / ".hydra").mkdir()
+    mdp = {"_target_": "evorl.mdp.gymnasium.Gymnasium", "id": "Taxi-v4", "frame_skip": 1, "reward_scale": 1.0}
+    for given, expected in (({}, False), ({"action_masks": True}, True)):
+        (tmp_path / ".hydra" / "config.yaml").write_text(yaml.safe_dump({"mdp": mdp | given}))
+        assert read_run_config(tmp_path, "run")["mdp"]["action_masks"] is expected
+    (tmp_path / ".hydra" / "config.yaml").write_text(yaml.safe_dump({"mdp": {"id": "zdt1"}}))
+    assert read_run_config(tmp_path, "run")["mdp"] == {"id": "zdt1"}
