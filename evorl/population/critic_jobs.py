@@ -137,6 +137,15 @@ def replay_shape(hyper: OffPolicyHyper) -> Shape:
     return Shape(hyper.capacity, 1, hyper.capacity // 4)
 
 
+def check_replay(experiment: Experiment, spec: Spec) -> None:
+    """Raise `BadRequest` for a shared replay that is too small for an episode, or too large for this machine."""
+    assert isinstance(experiment.rl, OffPolicyHyper)
+    hyper, longest = experiment.rl, experiment.mdp.longest_episode
+    if longest is not None and 2 * longest > hyper.capacity:
+        raise BadRequest(f"must be at least {2 * longest}: episodes have up to {longest} decisions", "rl.capacity")
+    hyper.check_ring(spec, replay_shape(hyper), experiment.budget.steps or experiment.mdp.budget)
+
+
 class JobWorkers:
     """A factory of members that do the jobs; those of one process share what they see of the replay."""
 

@@ -35,6 +35,7 @@ from evorl.population.critic_jobs import (
     JobWorkers,
     Lifetime,
     Worked,
+    check_replay,
     job_of,
     packed,
     replay_shape,
@@ -80,9 +81,7 @@ class CriticPopulation:
         self.experiment, self.evolution = experiment, evolution
         self.hyper = cast(OffPolicyHyper, experiment.rl)
         self.spec = spec(experiment.mdp)
-        longest = experiment.mdp.longest_episode
-        if longest is not None and 2 * longest > self.hyper.capacity:
-            raise BadRequest(f"must be at least {2 * longest}: episodes have up to {longest} decisions", "rl.capacity")
+        check_replay(experiment, self.spec)
         with errors_under_ec():
             check_results(evolution.wanted(Space()), experiment.mdp)
         self.beside = evolution.follows_arrival

@@ -284,6 +284,7 @@ def _capped_world(world: World, one: Individual) -> World:
 def _train_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
     found = genes(evolution.genes, experiment)
     world = spec(experiment.mdp)
+    experiment.rl.check_memory(world, evolution.train_steps, experiment.cluster.workers)
 
     def begun(seed: int) -> Learner:
         return experiment.rl.learner(world, seed, torch.device("cpu"))

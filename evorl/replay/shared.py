@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import Block, Reader
 from evorl.mdp.core import Spec
-from evorl.replay.storage import Append, Replay, Shape, Storage, by_number
+from evorl.replay.storage import ALIGNMENT, Append, Replay, Shape, Storage, by_number, ring_bytes
 from evorl.util.types import AppendedRows, StateDict
 
-ALIGNMENT = 64  # bytes: arrays begin at cache lines
 PIECE_BYTES = 1 << 24  # about as many of frames, and of transitions, in one message
 
 
@@ -126,16 +125,3 @@ class _Carver:
         found = np.frombuffer(self.memory, dtype, count, self.used).reshape(shape)
         self.used += -(-count * dtype.itemsize // ALIGNMENT) * ALIGNMENT
         return found
-
-
-def ring_bytes(spec: Spec, shape: Shape) -> int:
-    """Bytes that the arrays of a ring take."""
-    total = 0
-
-    def measure(one: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        nonlocal total
-        total += -(-int(np.prod(one)) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
-        return np.empty(0)
-
-    Storage(spec, shape, measure)
-    return total

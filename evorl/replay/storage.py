@@ -33,6 +33,7 @@ Zeros = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 Numbers = NDArray[np.int64]
 
 NONE = -1
+ALIGNMENT = 64  # bytes: arrays in shared memory begin at cache lines
 
 
 class Fragment(NamedTuple):
@@ -360,6 +361,19 @@ class Replay(Storage):
         if len(state["columns"]["last"]) == len(self.last):  # else another number of slots: no episode continues
             for name in _COLUMNS:
                 getattr(self, name)[:] = state["columns"][name]
+
+
+def ring_bytes(spec: Spec, shape: Shape) -> int:
+    """Bytes that the arrays of a ring take."""
+    total = 0
+
+    def measure(one: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        nonlocal total
+        total += -(-int(np.prod(one)) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        return np.empty(0)
+
+    Storage(spec, shape, measure)
+    return total
 
 
 def by_number(rows: Mapping[str, Array]) -> list[Array]:

@@ -198,6 +198,12 @@ class Hyper(ABC):
         """Return empty storage for a batch of so many slots."""
         return Batch.empty(spec, self.horizon, slots, self.net.lstm, self.replays)
 
+    def check_memory(self, spec: Spec, steps: int, copies: int = 1) -> None:  # noqa: B027 (most have no replay)
+        """Raise `BadRequest` where the replays of so many learners at once do not fit into this machine's memory.
+
+        ``steps``: environment steps of a run, which bound what a replay will hold.
+        """
+
     @abstractmethod
     def learner(self, spec: Spec, seed: int, device: torch.device) -> Learner:
         """Build a learner with fresh weights."""

@@ -20,8 +20,9 @@ from torch import Tensor
 from evorl.mdp.core import Spec, StateDict
 from evorl.nets.random_features import RandomFeatures
 from evorl.replay.attentive import AttentiveKeys, attentive
+from evorl.replay.memory import check_memory, uncompressed
 from evorl.replay.packed import check_compressible
-from evorl.replay.storage import Fragment, Replay, Shape, Storage
+from evorl.replay.storage import Fragment, Replay, Shape, Storage, ring_bytes
 from evorl.replay.uniform import uniform
 from evorl.rl.core import Batch, Hyper, Learned, Metrics
 from evorl.rl.network_learner import NetworkLearner
@@ -83,6 +84,15 @@ class ReplayHyper(Hyper):
     def samples(self) -> int:
         """Transitions that a gradient step learns from."""
         return self.batch
+
+    def check_memory(self, spec: Spec, steps: int, copies: int = 1) -> None:
+        self.check_ring(spec, Shape(self.capacity, self.members * self.slots, lstm=self.net.lstm), steps, copies)
+
+    def check_ring(self, spec: Spec, shape: Shape, steps: int, copies: int = 1) -> None:
+        """Raise `BadRequest` where a replay of this shape does not fit (`check_memory`)."""
+        shape = shape._replace(capacity=min(shape.capacity, steps))
+        needed = ring_bytes(uncompressed(spec, self.compress), shape)
+        check_memory(needed, spec, "rl.capacity", f"{shape.capacity} transitions", copies=copies)
 
 
 H = TypeVar("H", bound=ReplayHyper, covariant=True)

@@ -26,6 +26,7 @@ from evorl.nets.distributions import log_prob_entropy, parameter_count, paramete
 from evorl.nets.encoders import encoders
 from evorl.nets.policy import Output, Policy
 from evorl.ops.losses import approximate_kl
+from evorl.replay.memory import check_memory, uncompressed
 from evorl.replay.mixture import Minibatch, Mixture, Parts, slices
 from evorl.replay.packed import check_compressible
 from evorl.replay.rollouts import Array, Columns, Numbers
@@ -86,6 +87,17 @@ class RolloutHyper(OptimizerHyper):
     def storage(self, spec: Spec, slots: int) -> Batch:
         policy, features = parameter_count(spec.action), self._features(spec)
         return Batch.empty(spec, self.horizon, slots, self.net.lstm, policy=policy, features=features)
+
+    def check_memory(self, spec: Spec, steps: int, copies: int = 1) -> None:
+        kept = uncompressed(spec, self.compress)
+        like = take_apart(rollouts(self.storage(kept, 1)), kept.inputs)
+        sizes = {name: x.nbytes for name, x in like.items()}
+        plain = sum(sizes.values()) - sizes.get("features", 0)
+        most = steps // self.horizon + self._fragment
+        for name, keys in self.replay.used():
+            held = min(keys.capacity or self._fragment + self.batch, most)
+            needed = held * (sum(sizes.values()) if keys.compares else plain)
+            check_memory(needed, spec, f"rl.replay.{name}.capacity", f"{held} rollouts", copies=copies)
 
     def _features(self, spec: Spec) -> int:
         """Numbers of a feature vector; 0 where no part of the replay compares any."""

@@ -239,6 +239,7 @@ def new_run(experiment: Experiment, init: Start | None = None) -> Run:
     """Make a new run, from another run's policy if ``init`` is given. Raises `BadRequest` if that does not fit."""
     run = Run(experiment)
     try:
+        experiment.rl.check_memory(run.spec, experiment.budget.steps or experiment.mdp.budget)
         if init is not None:
             _load_start(run, init)
     except BaseException:
