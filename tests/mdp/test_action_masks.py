@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import yaml
 from gymnasium import spaces as gym_spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 import evorl.mdp
 from evorl.cli.config import read_run_config
 from evorl.mdp.core import Arena, Decisions
 from evorl.mdp.forms import Mismatch
 from evorl.mdp.gymnasium import Gymnasium
+from evorl.mdp.gymnasium.vector_env import VectorEnvRows
 from evorl.util.seed import Episodes
 
 ID = "evorl-test/Masked-v0"
@@ -148,6 +150,76 @@ def test_masked_environments_conform(where: str) -> None:
     """Among the rules: a saved state continues with the same masks."""
     world = Gymnasium(id=ID, kwargs={"where": where, "nvec": True})
     evorl.mdp.check(world, varied=False, decisions=20)
+
+
+class MaskedRows(VectorEnv[Any, Any, Any]):
+    """Rows of `Masked`, each with a clock of its own."""
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012 (as gymnasium declares it)
+
+    def __init__(
+        self, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.DISABLED, odd: bool = False
+    ) -> None:
+        self.num_envs, self.odd = num_envs, odd
+        self.metadata = {"autoreset_mode": mode}
+        self.single_observation_space = gym_spaces.Box(-1, 9, (1,), np.float32)
+        self.single_action_space = gym_spaces.Discrete(4)
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
+        self.time = np.zeros(num_envs, np.int64)
+
+    def outcome(self, rows: Any, *told: Any, **infos: Any) -> Any:
+        masks = self.time[:, None] % 4 == np.arange(4)
+        infos |= {"action_mask": masks[:, : 4 - self.odd].astype(np.int8) * rows[:, None], "_action_mask": rows}
+        return self.time[:, None].astype(np.float32), *told, infos
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        rows = np.ones(self.num_envs, bool) if options is None else options["reset_mask"]
+        self.time[rows] = 0
+        return self.outcome(rows)
+
+    def step(self, actions: Any) -> Any:
+        mode, every = self.metadata["autoreset_mode"], np.ones(self.num_envs, bool)
+        begun = (self.time == LENGTH) & (mode is AutoresetMode.NEXT_STEP)
+        reward = (actions == self.time % 4) - 1.0
+        self.time = np.where(begun, 0, self.time + 1)
+        over, infos = self.time == LENGTH, {}
+        if mode is AutoresetMode.SAME_STEP and over.any():
+            final, _ = self.outcome(every)
+            masks = self.time[:, None] % 4 == np.arange(4)
+            infos = {"final_obs": final, "final_info": {"action_mask": masks, "_action_mask": over}}
+            self.time[over] = 0
+        return self.outcome(every, reward, np.zeros(self.num_envs, bool), over, **infos)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode, ids=lambda mode: mode.name)
+def test_rows_of_a_vector_environment_have_masks(mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MaskedRows.__init__, "__defaults__", (mode, False))
+    spec = gymnasium.envs.registration.EnvSpec("evorl-test/MaskedRows-v0", vector_entry_point=MaskedRows)
+    monkeypatch.setitem(gymnasium.registry, "evorl-test/MaskedRows-v0", spec)
+    world = Gymnasium(id="evorl-test/MaskedRows-v0")
+    played = world.arena(2, Episodes(0))
+    d = played.recv()
+    assert played.spec.masked and d.legal is not None and d.final_legal is not None
+    for number in range(2 * LENGTH):
+        time = number % LENGTH
+        assert d.legal.tolist() == [one_hot(4, time)] * 2
+        d = play(played, [time % 4])
+        assert d.reward.tolist() == [[0], [0]] and d.truncated.tolist() == [time == LENGTH - 1] * 2
+        if d.truncated.all():
+            assert d.final_legal.tolist() == [one_hot(4, LENGTH)] * 2
+            if mode is AutoresetMode.NEXT_STEP:
+                assert d.inputs[0].tolist() == [[0], [0]]
+    played.close()
+    evorl.mdp.check(world, varied=False, decisions=12)
+    off = Gymnasium(id="evorl-test/MaskedRows-v0", action_masks=False).arena(2, Episodes(0))
+    assert not off.spec.masked and off.recv().legal is None
+
+
+def test_masks_of_rows_of_another_form_are_refused() -> None:
+    rows = VectorEnvRows(MaskedRows(2, odd=True), 2, None)
+    with pytest.raises(Mismatch, match=r"MaskedRows, .*the legal mask is declared bool \[2, 4\], .* int8 \[2, 3\]"):
+        rows.reset(0, np.ones(2, bool))
 
 
 def test_runs_of_older_versions_use_no_masks(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from evorl.mdp.core import Action, Array, heads
-from evorl.mdp.forms import Form
+from evorl.mdp.forms import Form, Mismatch
 
 NAME = "action_mask"
 
@@ -52,3 +53,46 @@ class LegalMasks:
         if over and (mask is None or not mask.any()):
             return np.ones(self._whole.shape, np.bool_)
         return self._whole.fit(mask)
+
+
+class RowMasks:
+    """The masks of the B rows of a vector environment: ``infos["action_mask"]`` or `action_masks()`, [B, L].
+
+    As in all of gymnasium's infos, ``infos["_action_mask"]`` may say which rows have one.
+    """
+
+    def __init__(self, action: Action, env: VectorEnv[Any, Any, Any], slots: int) -> None:
+        self._form = Form("the legal mask", (sum(heads(action)),), np.bool_)
+        method = getattr(env.unwrapped, "action_masks", None)
+        self._method = method if callable(method) else None
+        self._slots = slots
+
+    def read(self, infos: dict[str, Any]) -> tuple[Array, Array] | None:
+        """Return the masks, bool [B, L], and which rows have one, bool [B]; None if none is reported."""
+        told = infos.get(NAME) if self._method is None else self._method()
+        if told is None:
+            return None
+        there = np.ones(self._slots, np.bool_)
+        if self._method is None and f"_{NAME}" in infos:
+            there = np.asarray(infos[f"_{NAME}"], np.bool_)
+        return self._form.fit(told, (self._slots,)).astype(np.bool_), there
+
+    def update(self, legal: Array, infos: dict[str, Any], rows: Array, over: Array) -> None:
+        """Write the masks of these rows, bool [B], into ``legal`` [B, L]. Raises `Mismatch` for a row without one.
+
+        As `LegalMasks.required`, for the rows that are ``over`` [B].
+        """
+        masks, there = self.read(infos) or (np.ones_like(legal), np.zeros(self._slots, np.bool_))
+        free = over & ~(there & masks.any(1))
+        for row in np.flatnonzero(rows & ~there & ~free):
+            raise Mismatch(f"row {row} has no legal mask, unlike its first state")
+        legal[rows] = masks[rows] | free[rows, None]
+
+    def final(self, infos: dict[str, Any], ended: Array) -> Array:
+        """Return the masks [len(ended), L] of the last states of these rows, in same-step reset mode."""
+        told = infos.get("final_info")
+        found = self.read(told) if isinstance(told, dict) and self._method is None else None
+        masks, there = found or (np.zeros((self._slots, *self._form.shape), np.bool_), np.zeros(self._slots, np.bool_))
+        free = ~(there & masks.any(1))
+        final: Array = (masks | free[:, None])[ended]
+        return final

@@ -20,12 +20,13 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from evorl.mdp.core import Action, Array, Box, Decisions, EpisodeEndHook, StepsTogether, WorldError
+from evorl.mdp.core import Action, Array, Box, Decisions, EpisodeEndHook, Spec, StepsTogether, WorldError, heads
 from evorl.mdp.decision_arrays import action_format, empty_decisions
 from evorl.mdp.forms import Form, Mismatch
 from evorl.mdp.gymnasium import snapshot, spaces
 from evorl.mdp.gymnasium.action_log import ActionLog
 from evorl.mdp.gymnasium.camera import Camera, can_render, rendered
+from evorl.mdp.gymnasium.masks import RowMasks
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes, seed31
 from evorl.util.types import StateDict
@@ -40,23 +41,33 @@ _REWARD, _TERMINATED, _TRUNCATED = (
 class VectorEnvRows:
     """A vector environment with evorl's spaces. `inputs` holds the last observation of every row.
 
-    ``limit`` truncates an episode after that many steps, in addition to the environment's own limits.
+    ``limit`` truncates an episode after that many steps, in addition to the environment's own limits. ``masks``: use
+    the legal actions that the environment reports. The first reset decides whether it does: then the spec is final.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], slots: int, limit: int | None) -> None:
+    legal: Array | None = None  # bool [B, L]
+
+    def __init__(self, env: VectorEnv[Any, Any, Any], slots: int, limit: int | None, masks: bool = True) -> None:
         self.env, self.slots, self.limit = env, slots, limit
         self.mode = AutoresetMode(env.metadata["autoreset_mode"])
         self.spec, self._read = spaces.spec_of(env.single_observation_space, env.single_action_space)
         self.inputs = empty_decisions(self.spec, slots).inputs
         self.lengths = np.zeros(slots, np.int64)
+        self.masks = RowMasks(self.spec.action, env, slots) if masks and heads(self.spec.action) else None
+        self._begun = False
 
     def reset(self, seed: Any, mask: Array) -> None:
         """Start the episodes of the masked rows. ``seed``: one for all, one per row, or None to continue."""
         all_rows = mask.all()
         before = [row[~mask].tobytes() for row in self.inputs]
         with self._named():
-            seen, _ = self.env.reset(seed=seed, options=None if all_rows else {"reset_mask": mask.copy()})
+            seen, infos = self.env.reset(seed=seed, options=None if all_rows else {"reset_mask": mask.copy()})
             self._show(seen)
+            if not self._begun and self.masks is not None and self.masks.read(infos) is not None:
+                self.spec = replace(self.spec, masked=True)
+                self.legal = empty_decisions(self.spec, self.slots).legal
+            self._begun = True
+            self._see_masks(infos, mask, np.zeros(self.slots, bool))
         if before != [row[~mask].tobytes() for row in self.inputs]:
             raise WorldError(f"{env_name(self.env)} does not heed reset_mask: it changed other rows as well")
 
@@ -75,7 +86,15 @@ class VectorEnvRows:
         self.lengths += 1
         terminated = np.array(terminated, bool)
         late = np.zeros(self.slots, bool) if self.limit is None else self.lengths >= self.limit
-        return np.array(reward, np.float64), terminated, (np.asarray(truncated, bool) | late) & ~terminated, infos
+        truncated = (np.asarray(truncated, bool) | late) & ~terminated
+        same_step = self.mode is AutoresetMode.SAME_STEP  # the masks are of the states after a reset
+        with self._named():
+            self._see_masks(infos, np.ones(self.slots, bool), (terminated | truncated) & ~same_step)
+        return np.array(reward, np.float64), terminated, truncated, infos
+
+    def _see_masks(self, infos: dict[str, Any], rows: Array, over: Array) -> None:
+        if self.masks is not None and self.legal is not None:
+            self.masks.update(self.legal, infos, rows, over)
 
     def _show(self, seen: Any) -> None:
         for row, read in zip(self.inputs, self._read, strict=True):
@@ -119,19 +138,25 @@ class SeededRowsEngine:
     ``film()`` returns the camera that draws an episode from its seed and actions, or None.
     """
 
-    legal: Array | None = None
-
     def __init__(self, rows: VectorEnvRows, film: Callable[[], Camera | None] = lambda: None) -> None:
         self._film: Callable[[], Camera | None] | None = film  # until the first picture
         self._camera: Camera | None = None
         self._reads: list[spaces.Read] = []  # convert the camera's observations, if they have this engine's inputs
-        self._rows, self.spec, self.inputs, self.lengths = rows, rows.spec, rows.inputs, rows.lengths
+        self._rows, self.inputs, self.lengths = rows, rows.inputs, rows.lengths
         self.reward = np.zeros(rows.slots)
         self.terminated = self.truncated = np.zeros(rows.slots, bool)
         self.cost = 0
         self.broken: set[int] = set()
         self._seeds = [0] * rows.slots
         self._log = ActionLog(rows.spec.action, rows.slots)
+
+    @property
+    def spec(self) -> Spec:
+        return self._rows.spec
+
+    @property
+    def legal(self) -> Array | None:
+        return self._rows.legal
 
     def step(self, actions: Array) -> None:
         self._log.append(actions)
@@ -173,7 +198,7 @@ class SeededRowsEngine:
     def _readable(self, env: Any) -> list[spaces.Read]:
         """Return the readers of another environment's observations; empty if its inputs differ."""
         spec, reads = spaces.spec_of(env.observation_space, env.action_space)
-        return reads if spec == self.spec else []
+        return reads if replace(spec, masked=self.spec.masked) == self.spec else []
 
     def state_dict(self) -> StateDict:
         inputs = {str(i): row.copy() for i, row in enumerate(self.inputs)}
@@ -257,7 +282,7 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
     def __init__(
         self, rows: VectorEnvRows, episodes: Episodes, shape: Callable[[Array], Array], draw: Callable[[], Any]
     ) -> None:
-        self.spec, self.slots = rows.spec, rows.slots
+        self.slots = rows.slots
         self._rows, self._shape, self._draw = rows, shape, draw
         self._render_env: VectorEnv[Any, Any, Any] | None = None
         self._returns = np.zeros(rows.slots)
@@ -265,9 +290,9 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         self._answered = np.zeros(rows.slots, bool)
         self._actions = np.tile(default_action(rows.spec.action), (rows.slots, 1))
         self._results: dict[int, dict[str, float]] = {}  # results of ended episodes whose slots do not wait yet
-        all_rows = np.arange(rows.slots)
-        self._now = replace(empty_decisions(rows.spec, rows.slots), slots=all_rows, inputs=rows.inputs)
         rows.reset(seed31(int(episodes(0, 0))), np.ones(rows.slots, bool))
+        self.spec, shown = rows.spec, empty_decisions(rows.spec, rows.slots)
+        self._now = replace(shown, slots=np.arange(rows.slots), inputs=rows.inputs, legal=rows.legal)
 
     def send(self, slots: Array, actions: Array) -> None:
         self._actions[slots] = actions
@@ -313,6 +338,8 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
         finals = rows.final(infos, ended) if same_step else [row[ended] for row in rows.inputs]
         for final, seen in zip(now.final, finals, strict=True):
             final[ended] = seen
+        if now.final_legal is not None and rows.legal is not None and rows.masks is not None:
+            now.final_legal[ended] = rows.masks.final(infos, ended) if same_step else rows.legal[ended]
         if rows.mode is not AutoresetMode.SAME_STEP:
             self._notify_episode_end()
         if rows.mode is AutoresetMode.DISABLED:
@@ -343,7 +370,9 @@ class SharedGeneratorArena(EpisodeEndHook, StepsTogether):
 
     def _arrays(self) -> dict[str, Array]:
         now = self._now
+        masks = {name: x for name, x in (("legal", now.legal), ("final legal", now.final_legal)) if x is not None}
         return {
+            **masks,
             "returns": self._returns, "lengths": self._rows.lengths, "resetting": self._resetting,
             "actions": self._actions, "reward": now.reward, "terminated": now.terminated, "truncated": now.truncated,
         }  # fmt: skip

@@ -158,7 +158,7 @@ class Gymnasium(World):
         from evorl.mdp.gymnasium.probes import rows_are_independent
         from evorl.mdp.gymnasium.vector_env import SeededRowsEngine, SharedGeneratorArena, VectorEnvRows
 
-        rows = VectorEnvRows(self.make_vec(slots), slots, self.time_limit)
+        rows = VectorEnvRows(self.make_vec(slots), slots, self.time_limit, self.action_masks)
         if rows_are_independent(self.make_vec):
             engine = SeededRowsEngine(rows, partial(self._camera, rows.env))
             return Lockstep(engine, slots, episodes, self.reward_scale, self.reward_clip)
