@@ -26,6 +26,7 @@ from evorl.analysis import sweeps
 from evorl.analysis.runs import is_number
 from evorl.ec.core import Evaluation, Individual, objective_name
 from evorl.ec.space import Value
+from evorl.jobs.best_job import name_best
 from evorl.jobs.search import KEY, PLACE, TOLD, Search, read_search
 from evorl.record.result import read_result
 from evorl.util import run_directory
@@ -252,6 +253,16 @@ def _without_failed_batch(rows: Sequence[dict[str, Any]], directory: Path) -> Se
     return rows[: -len(last)] if again else rows
 
 
+def name_best_job(search: Search, directory: Path) -> None:
+    """Name the best job, if any has a fitness."""
+    if sound := _sound(told_rows(directory)):
+        name_best(search, directory, sound)
+
+
+def _sound(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if "failed" not in row]
+
+
 def print_outcome(search: Search, directory: Path) -> None:
     """Print the best jobs and the failed ones. Raises SystemExit if all failed."""
     rows = told_rows(directory)
@@ -260,19 +271,28 @@ def print_outcome(search: Search, directory: Path) -> None:
         state.next()
         rows = state.results()
     lines = [f"  {row['job']}: {row['failed']}" for row in rows if "failed" in row]
-    best = max(
-        (row for row in rows if "failed" not in row),
-        key=lambda row: next(iter(row["objectives"].values())),
-        default=None,
-    )
-    if best is None:
+    sound = _sound(rows)
+    if not sound:
         head = f"evorl: all of {len(rows)} jobs failed, and so the search ends; with {PLACE}={directory} they run again"
         say("\n".join([head, *map(printable, lines)]), sys.stderr)
         raise SystemExit(1)
     if lines:
         head = f"evorl: {len(lines)} of {len(rows)} jobs failed, and have no fitness:"
         say("\n".join([head, *map(printable, lines)]), sys.stderr)
-    genes = " ".join(f"{name}={value}" for name, value in best["genes"].items())
-    if len(search.evolution.objectives) == 1:
-        say(f"best: job {best['job']}, fitness {format_number(best['results']['fitness'])}: {genes}")
+    if (best := name_best(search, directory, sound)) is not None:
+        row = next(row for row in sound if row["job"] == best["job"])
+        genes = " ".join(f"{name}={value}" for name, value in row["genes"].items())
+        say(f"best: job {best['job']}, {_worth(best, row)}: {genes}")
     say(f"{len(rows)} of {search.keys.jobs} jobs evaluated: python -m evorl.report {directory}")
+
+
+def _worth(best: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """Say how good the best job is, and how that is known."""
+    heldout, name = best.get("heldout"), best["objective"]
+    if heldout is None:
+        return f"fitness {format_number(row['results']['fitness'])}"
+    text = f"{name} {format_number(heldout['mean'])}"
+    if heldout["low"] is not None:
+        text += f" ({format_number(heldout['low'])} to {format_number(heldout['high'])})"
+    first = format_number(best[f"first_{name}"])
+    return f"{text} in {heldout['episodes']} held-out episodes, {first} in its own evaluation"

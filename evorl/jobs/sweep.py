@@ -147,6 +147,8 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
         sweeps.write_index(directory, {} if _searches(base) else {one.folder: one.words for one in planned})
         with _interruptible(directory):
             hydra.multirun(name, task, [*words, f"{KEY}={quote(str(directory))}"])
+            if asked:
+                search_loop.name_best_job(asked, directory)
     if asked:
         return search_loop.print_outcome(asked, directory)
     _print_outcome(

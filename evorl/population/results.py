@@ -90,14 +90,19 @@ def result_of_episodes(evolution: Evolution, episodes: list[Episode], sides: int
     An individual that plays ``sides`` > 1 sides of a game has that many episodes per game. Raises `BadRequest` for an
     objective that the episodes do not report.
     """
+    result, cost = numbers_of_episodes(episodes, sides)
+    return IndividualResult(
+        [objective_value(one, result) for one in evolution.objectives], cost, result, None, None, ""
+    )
+
+
+def numbers_of_episodes(episodes: Sequence[Episode], sides: int) -> tuple[dict[str, Array], int]:
+    """Return each result in every episode [E], by name, and the environment steps of all of them."""
     found = sorted({name for one in episodes for name in one.results})
     result = {name: np.array([one.results[name] for one in episodes]) for name in found}
     result |= {"return": np.array([one.ret for one in episodes]), "length": np.array([one.length for one in episodes])}
     result.setdefault("fitness", result["return"])
-    cost = int(sum(one.length for one in episodes[::sides]))  # an advance of a game counts once for all its sides
-    return IndividualResult(
-        [objective_value(one, result) for one in evolution.objectives], cost, result, None, None, ""
-    )
+    return result, int(sum(one.length for one in episodes[::sides]))  # an advance of a game counts once for all sides
 
 
 def objective_names(evolution: Evolution) -> tuple[str, ...]:

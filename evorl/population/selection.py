@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
@@ -95,36 +95,59 @@ def rounds(candidates: int, episodes: int) -> list[tuple[int, int]]:
     return found
 
 
+def candidates_within(wanted: int, episodes: int) -> int:
+    """Return how many candidates so many episodes are enough for; a single one only plays the held-out episodes."""
+    plan = rounds(wanted, episodes)
+    return plan[0][0] if plan else min(wanted, 1)
+
+
+Replay = Callable[[int, str, int], tuple[Scores, int]]
+"""Plays a candidate, by its place: the purpose of the episodes' keys and their number go in, the score in each episode
+[E] and their environment steps come out; the score is -inf if it cannot be played."""
+
+
+def halve(first: Sequence[Scores], episodes: int, replay: Replay) -> tuple[int, Scores, int] | None:
+    """Select a candidate by sequential halving, with so many episodes in all.
+
+    ``first`` holds the scores [E] of each before it was a candidate. Returns the place of the one that is left, its
+    scores in the held-out episodes and the environment steps of all replays; None if none can be played.
+    """
+    plan, standing, steps = rounds(len(first), episodes), [*range(len(first))], 0
+    played = [[scores] for scores in first]
+    for number, (count, each) in enumerate(plan):
+        standing = standing[:count]
+        for one in standing:
+            scores, cost = replay(one, f"select {number}", each)
+            played[one].append(scores)
+            steps += cost
+        means = [float(np.concatenate(scores).mean()) for scores in played]
+        standing.sort(key=lambda one: -means[one])  # stable: of equal ones, the first
+    left = episodes - sum(count * each for count, each in plan)
+    for one in standing:  # a later one only where the earlier ones cannot be played
+        scores, cost = replay(one, "held out", left)
+        steps += cost
+        if np.isfinite(scores).all():
+            return one, scores, steps
+    return None
+
+
 class Selection:
     """How an experiment's best individual is selected."""
 
     def __init__(self, experiment: Experiment, evolution: IndependentEvolution, plan: EvaluationPlan) -> None:
         self.experiment, self.evolution, self.plan = experiment, evolution, plan
         self.episodes = experiment.eval.candidate_episodes or 2 * experiment.eval.episodes
-        wanted = 0 if plan.learner is None else experiment.eval.candidates
-        plan = rounds(wanted, self.episodes)
-        self.candidates = plan[0][0] if plan else min(wanted, 1)
+        self.candidates = 0 if plan.learner is None else candidates_within(experiment.eval.candidates, self.episodes)
 
     def of(self, candidates: Sequence[Candidate]) -> Selected | None:
         """Select one of the candidates, which stand by first fitness; None if none of them can be replayed."""
-        plan, standing, steps = rounds(len(candidates), self.episodes), list(candidates), 0
-        played = {one.id: [self._scores(one.evaluation.result)] for one in standing}
-        for place, (count, episodes) in enumerate(plan):
-            standing = standing[:count]
-            for one in standing:
-                scores, cost = self._replay(one, f"select {place}", episodes)
-                played[one.id].append(scores)
-                steps += cost
-            means = {one.id: float(np.concatenate(played[one.id]).mean()) for one in standing}
-            standing.sort(key=lambda one: -means[one.id])  # stable: of equal ones, the first
-        left = self.episodes - sum(count * episodes for count, episodes in plan)
-        for one in standing:  # a later one only where the earlier ones cannot be replayed
-            scores, cost = self._replay(one, "held out", left)
-            steps += cost
-            if np.isfinite(scores).all():
-                games = scores.reshape(-1, self._sides).mean(1)  # the sides of a game are not independent
-                return Selected(one.id, games.tolist(), len(scores), steps)
-        return None
+        first = [self._scores(one.evaluation.result) for one in candidates]
+        found = halve(first, self.episodes, lambda place, *keys: self._replay(candidates[place], *keys))
+        if found is None:
+            return None
+        place, scores, steps = found
+        games = scores.reshape(-1, self._sides).mean(1)  # the sides of a game are not independent
+        return Selected(candidates[place].id, games.tolist(), len(scores), steps)
 
     @property
     def _sides(self) -> int:

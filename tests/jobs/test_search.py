@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +20,13 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from evorl.analysis import sweeps
+from evorl.analysis.runs import read_json
 from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
 from evorl.ec.core import Individual
 from evorl.ec.space import Gene
-from evorl.jobs import search, search_loop
+from evorl.jobs import best_job, search, search_loop
+from evorl.training.experiment import Evaluation
 from evorl.util.errors import BadRequest
 from evorl.util.files import write_json
 
@@ -444,6 +447,43 @@ def test_the_end_counts_a_last_batch_in_which_a_job_failed(
     assert out.startswith(f"best: job {best}, fitness {best}: rl.gamma=")
     assert f"\n{jobs} of {jobs} jobs evaluated: " in out
     assert err == f"evorl: 1 of {jobs} jobs failed, and have no fitness:\n  {lost}: its fitness is no number\n"
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_the_luckiest_job_is_not_named_best(
+    hydra: Hydra, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, direction: str
+) -> None:
+    """Job 1 has 9 in its own four episodes, and 1 in any other; job 2 has 5 in all."""
+    sign = 1 if direction == "maximize" else -1
+    world = SimpleNamespace(evaluation_world=lambda: SimpleNamespace(sides=1), close=lambda: None)
+    experiment: Any = SimpleNamespace(eval=Evaluation(episodes=60), mdp=world)
+    own, later = {"0": 1.0, "1": 9.0, "2": 5.0, "3": 4.0}, {"0": 1.0, "1": 1.0, "2": 5.0, "3": 2.0}
+    asked_for: list[tuple[str, str, int]] = []
+
+    def replay(search: Any, job: str, policy: Any, purpose: str, episodes: int) -> tuple[Any, int]:
+        asked_for.append((job, purpose, episodes))
+        return np.full(episodes, later[job]), episodes  # as the search has it: more is better
+
+    learner: Any = SimpleNamespace()
+    monkeypatch.setattr(best_job, "_policy", lambda run, trust: best_job.Policy(experiment, learner))
+    monkeypatch.setattr(best_job, "_replay", replay)
+    numbers = count()
+    words = ("hydra.sweeper.evolver.population=4", "hydra.sweeper.jobs=4", f"hydra.sweeper.direction={direction}")
+    searched(hydra, tmp_path, "sga", *words, function=lambda _: sign * own[str(next(numbers))])
+    search = asked(hydra, "ec@hydra.sweeper.evolver=sga", "rl.gamma=interval(0.8,0.99)", LR, *words)
+    capsys.readouterr()
+    search_loop.print_outcome(search, tmp_path)
+    said = f"best: job 2, fitness {5 * sign} ({5 * sign} to {5 * sign}) in 62 held-out episodes, {5 * sign} in its own"
+    assert capsys.readouterr().out.startswith(said)
+    found = read_json(tmp_path / "best.json")
+    assert found is not None and found["candidates"] == ["1", "2", "3", "0"] and found["selected_by"] == "held-out"
+    assert (found["fitness"], found["first_fitness"], found["luck"]) == (5 * sign, 5 * sign, 0)
+    assert found["heldout"] == {"mean": 5 * sign, "low": 5 * sign, "high": 5 * sign, "confidence": 0.95, "episodes": 62}
+    assert asked_for == [
+        *((job, "select 0", 7) for job in "1230"), *((job, "select 1", 15) for job in "21"), ("2", "held out", 62),
+    ]  # fmt: skip
+    search_loop.print_outcome(search, tmp_path)  # nothing is played again
+    assert len(asked_for) == 7
 
 
 def test_where_no_objective_is_a_number_all_jobs_failed(

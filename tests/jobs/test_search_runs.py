@@ -56,11 +56,15 @@ def test_cartpole_is_searched(tmp_path: Path, name: str) -> None:
         assert row["genes"] == {f"rl.{key}": rl[key] for key in ("lr", "passes", "normalize_inputs")}
         result = json.loads((tmp_path / row["job"] / "result.json").read_bytes())
         assert row["objectives"] == {"fitness": result["fitness"]}
-    best = max(rows, key=lambda row: row["objectives"]["fitness"])
-    assert (
-        f"best: job {best['job']}, fitness {best['objectives']['fitness']:.4g}: rl.passes={best['genes']['rl.passes']}"
-        in out.getvalue()
-    )
+    standing = sorted(rows, key=lambda row: -row["objectives"]["fitness"])
+    best = json.loads((tmp_path / "best.json").read_bytes())
+    assert best["candidates"] == [row["job"] for row in standing[:2]]  # twice two episodes are for no more
+    named = next(row for row in rows if row["job"] == best["job"])
+    assert best["job"] in best["candidates"] and best["first_fitness"] == named["objectives"]["fitness"]
+    assert best["fitness"] == best["heldout"]["mean"] and best["heldout"]["episodes"] == 2
+    assert best["luck"] == pytest.approx(best["first_fitness"] - best["fitness"]) and best["selected_by"] == "held-out"
+    said = f"best: job {best['job']}, fitness {best['fitness']:.4g} ("
+    assert said in out.getvalue() and f"its own evaluation: rl.passes={named['genes']['rl.passes']}" in out.getvalue()
     assert f"6 of 6 jobs evaluated: python -m evorl.report {tmp_path}" in out.getvalue()
 
 

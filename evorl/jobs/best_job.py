@@ -1,0 +1,166 @@
+"""Names the best job of a search: the policies of the jobs of highest fitness are replayed on fresh episodes.
+
+The highest of many final evaluations is high by luck, too, as the highest fitness of a population is
+(`evorl.population.selection`). ``best.json`` in the directory of the sweep says which job was named and why.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorl.analysis.runs import read_json
+from evorl.cli import config
+from evorl.ec.core import objective_name, objective_weights
+from evorl.util.errors import BadRequest
+from evorl.util.files import write_json
+
+if TYPE_CHECKING:
+    from evorl.jobs.search import Search
+    from evorl.rl.core import Learner
+    from evorl.training.experiment import Experiment
+
+log = logging.getLogger("evorl")
+FILE = "best.json"
+"""In the directory of the sweep: the job that was named best."""
+
+
+class Policy(NamedTuple):
+    """The policy that a job's run keeps, and its experiment."""
+
+    experiment: Experiment
+    learner: Learner
+
+
+def name_best(search: Search, directory: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Name the best of a search's jobs (rows of population.jsonl that did not fail), and write ``best.json``.
+
+    Returns its content; None if the search has several objectives. What an earlier command found for the same
+    candidates is taken over.
+    """
+    if len(search.objectives) > 1:
+        return None
+    standing = sorted(rows, key=lambda row: -_first(row))
+    jobs = [row["job"] for row in standing]
+    known = read_json(directory / FILE) or {}
+    before = known.get("candidates") or [""]
+    if known.get("jobs") == len(jobs) and jobs[: len(before)] == before:
+        return known
+    with _policies(search, directory, standing) as policies:
+        found = _selected(search, standing, policies)
+    found |= {"candidates": jobs[: max(len(policies), 1)], "jobs": len(jobs)}
+    write_json(directory / FILE, found)
+    return found
+
+
+def _first(row: Mapping[str, Any]) -> float:
+    return float(next(iter(row["objectives"].values())))
+
+
+def _selected(search: Search, standing: Sequence[Mapping[str, Any]], policies: Sequence[Policy]) -> dict[str, Any]:
+    """What is known of the best job: by replays of the candidates, or by what the jobs themselves found."""
+    from evorl.population.selection import halve, with_interval
+
+    sign = 1 if search.keys.direction == "maximize" else -1
+    name = objective_name(search.evolution.objectives[0])
+    about = {"job": standing[0]["job"], "objective": name, name: sign * _first(standing[0]), "selected_by": "result"}
+    if not policies:
+        return about
+    counts = [max(int(row["results"].get("episodes") or 1), 1) for row in standing]
+    first = [np.full(count, _first(row)) for count, row, _ in zip(counts, standing, policies, strict=False)]
+
+    def replay(place: int, purpose: str, episodes: int) -> tuple[NDArray[np.float64], int]:
+        return _replay(search, standing[place]["job"], policies[place], purpose, episodes)
+
+    try:
+        found = halve(first, _budget(policies[0].experiment), replay)
+    except KeyError:  # an objective that no episode has, such as seconds
+        return about
+    if found is None:
+        return about
+    place, scores, steps = found
+    sides = policies[place].experiment.mdp.evaluation_world().sides
+    heldout = with_interval((sign * scores).reshape(-1, sides).mean(1).tolist(), len(scores))
+    row = standing[place]
+    return {
+        "job": row["job"], "objective": name, name: heldout["mean"], "selected_by": "held-out", "heldout": heldout,
+        f"first_{name}": sign * _first(row), "luck": _first(row) - sign * heldout["mean"], "selection_steps": steps,
+    }  # fmt: skip
+
+
+def _replay(search: Search, job: str, policy: Policy, purpose: str, episodes: int) -> tuple[NDArray[np.float64], int]:
+    """The objective of a job's policy in so many episodes [E], and their environment steps; -inf where it fails.
+
+    Raises KeyError for an objective that episodes do not have.
+    """
+    from evorl.mdp.core import WorldError
+    from evorl.population.evaluation import play_keyed_episodes
+    from evorl.population.results import numbers_of_episodes
+    from evorl.rl.core import NotFinite
+    from evorl.rl.evaluation import in_whole_games
+    from evorl.util.seed import Episodes
+
+    world = policy.experiment.mdp.evaluation_world()
+    keys = Episodes(search.seed, f"job {purpose}", evaluation=True)
+    try:
+        played = play_keyed_episodes(world, policy.learner, keys, in_whole_games(world, episodes))
+    except (NotFinite, WorldError) as error:
+        log.warning("job %s cannot be replayed: %s", job, error)
+        return np.array([-np.inf]), 0
+    numbers, steps = numbers_of_episodes(played, world.sides)
+    terms = objective_weights(search.objectives[0]).items()
+    return np.asarray(sum(weight * np.asarray(numbers[name], np.float64) for name, weight in terms)), steps
+
+
+def _budget(experiment: Experiment) -> int:
+    return experiment.eval.candidate_episodes or 2 * experiment.eval.episodes
+
+
+@contextmanager
+def _policies(search: Search, directory: Path, standing: Sequence[Mapping[str, Any]]) -> Iterator[list[Policy]]:
+    """The policies of the first jobs, as many as ``eval.candidates`` of the first one says; none if one is missing."""
+    from evorl.population.selection import candidates_within
+
+    trust = config.trusted_packages([f"trust={search.words['trust']}"], {}) if "trust" in search.words else ()
+    with ExitStack() as opened:
+        found, most = list[Policy](), 1
+        for row in standing:
+            if len(found) == most:
+                break
+            policy = _policy(directory / row["job"], trust)
+            if policy is None:
+                found = []
+                break
+            opened.callback(policy.experiment.mdp.close)
+            if not found:
+                evaluating = policy.experiment.eval
+                most = min(candidates_within(evaluating.candidates, _budget(policy.experiment)), len(standing))
+            found.append(policy)
+        yield found[:most]
+
+
+def _policy(run: Path, trust: Sequence[str]) -> Policy | None:
+    """The policy that a run keeps; None where there is none, as for a problem."""
+    import torch
+
+    from evorl.record import checkpoint
+    from evorl.training.train import spec
+
+    try:
+        experiment = config.experiment_of_run(run, trust)
+        newest = checkpoint.newest(run, rows=False)
+    except BadRequest:
+        return None
+    state = None if newest is None else newest[1]["run"]["learner"]
+    if state is None:
+        return None
+    torch.set_num_threads(experiment.rl.threads)
+    learner = experiment.rl.learner(spec(experiment.mdp.evaluation_world()), experiment.seed, torch.device("cpu"))
+    learner.load_policy(state)
+    return Policy(experiment, learner)
