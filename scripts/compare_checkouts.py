@@ -92,7 +92,7 @@ duel                 1500 mdp=duel mdp.ground.limit=10 'rl.gamma={{damage:0.99,w
 halfcheetah          1500 mdp=halfcheetah mdp.time_limit=100
 marvin               1500 mdp=marvin mdp.time_limit=100
 gymnasium            1500 mdp=gymnasium mdp.id=MountainCarContinuous-v0 mdp.frame_skip=2 mdp.time_limit=100
-gymnasium-vector     1500 mdp=gymnasium mdp.vector=true
+gymnasium-vector     1500 mdp=gymnasium mdp.id=CartPole-v1 mdp.vector=true
 atari                 256 {ATARI} rl.net.shared=true rl.minibatch=64
 atari-lstm            256 {ATARI} rl=a2c rl.net.lstm=8
 processes            1500 mdp=cartpole rl.members=3 cluster=processes cluster.workers=2 rl.normalize_inputs=true

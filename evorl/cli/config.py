@@ -14,7 +14,7 @@ import traceback
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,12 +24,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evorl import __version__
+from evorl.cli import foreign_choices
+from evorl.cli.hints import below, check_foreign
 from evorl.cli.hydra_internals import Hydra, open_composer
 from evorl.cli.overrides import (
     GROUPS,
     REFUSALS,
     TUNED,
-    check_foreign,
     check_group,
     check_left_out,
     explain_refusal,
@@ -42,7 +43,7 @@ from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, Failure, reason
 from evorl.util.names import check_directory, check_name
 from evorl.util.text import say
-from evorl.util.typed import documented, typed
+from evorl.util.typed import documented, shown, typed
 
 if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
@@ -55,6 +56,9 @@ CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / 
 
 IMPORTED = ("gymnasium", "ale_py")
 """Root modules that may register a world without ``trust``."""
+EXAMPLES = {"mdp.id": "mdp.id=LunarLander-v3, or of your own: mdp.id=my_envs.grid:GridWorld 'trust=[my_envs]'"}
+"""Words for keys that have no default."""
+DEVICES = ("auto", "cpu", "cuda")
 COMMAND_KEYS = ("resume", "init", "init_optimizer", "replay", "trust")
 """Top-level keys that are not fields of `Experiment`."""
 
@@ -70,7 +74,7 @@ def compose(hydra: Hydra, overrides: Sequence[str], name: str = "config", mode: 
     """Compose the config of one job, with Hydra's own node. Raises `BadRequest`."""
     given = parse(overrides)
     for one in given:
-        check_foreign(hydra, one)
+        check_foreign(hydra, one, given)
         check_group(hydra, one)
     try:
         composed = hydra.compose_config(name, list(overrides), mode, with_log_configuration=False)
@@ -110,7 +114,7 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         raise BadRequest(first_line(error), str(error.full_key or "")) from None
     if missing:
-        raise BadRequest(f"a value is needed: give {missing[0]}=...", missing[0])
+        raise BadRequest(f"a value is needed, such as {EXAMPLES.get(missing[0], f'{missing[0]}=...')}", missing[0])
     assert isinstance(data, dict)
     return {str(key): value for key, value in data.items()}
 
@@ -128,6 +132,7 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
             raise unknown_word(name, [*kinds, *COMMAND_KEYS])
     groups = {name: group_object(config.get(name), kinds[name], name, trust) for name in GROUPS if name != "ec"}
     groups["ec"] = _evolution(config.get("ec") or {}, trust)
+    check_device(config.get("device"))
     rest = {name: typed(value, kinds[name], name) for name, value in config.items() if name in kinds.keys() - groups}
     for root in groups["mdp"].imports():
         if root not in (*IMPORTED, *trust):
@@ -137,6 +142,12 @@ def experiment(config: Mapping[str, Any], trust: Sequence[str] = ()) -> Experime
     except BadRequest as error:
         raise error.under("mdp") from None
     return Experiment(**groups, **rest)
+
+
+def check_device(name: object) -> None:
+    """Raise `BadRequest` for another word for a GPU, with the one of evorl."""
+    if hint := foreign_choices.device(name):
+        raise BadRequest(f"expected one of {', '.join(DEVICES)}, got {shown(name)}{hint}", "device")
 
 
 def experiment_of_words(words: Sequence[str]) -> Experiment:
@@ -159,6 +170,10 @@ def group_object(node: Any, base: Any, group: str, trust: Sequence[str]) -> Any:
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise BadRequest(f"names no _target_; choose a file: {group}=NAME", group)
     kind = _import_class(node["_target_"], base, f"{group}._target_", trust)
+    names = {field.name for field in fields(kind)}
+    for name in node.keys() - names - {"_target_"}:
+        if hint := below(f"{group}.{name}", str(node[name]), lambda key: key.removeprefix(f"{group}.") in names):
+            raise BadRequest(f"unknown key{hint}", f"{group}.{name}")
     return typed({name: value for name, value in node.items() if name != "_target_"}, kind, group)
 
 
@@ -211,6 +226,8 @@ def parse_request(kind: type[T], words: Sequence[str]) -> T:
     kinds = typing.get_type_hints(kind)
     pairs = {key: (word, text) for word in words for key, _, text in [word.partition("=")]}
     values = {key: text if kinds.get(key) is str else parse([word])[0].value() for key, (word, text) in pairs.items()}
+    if "device" in kinds:
+        check_device(values.get("device"))
     return typed(values, kind)
 
 
@@ -278,6 +295,8 @@ def _evolution(node: Mapping[str, Any], trust: Sequence[str]) -> Any:
 def _import_class(path: str, base: type, key: str, trust: Sequence[str]) -> type:
     """Import the dataclass at a dotted path; it must be a subclass of ``base``."""
     root, (module, _, name) = path.partition(".")[0], path.rpartition(".")
+    if ":" in path:
+        raise BadRequest(f"a class has a dot before its name here: {path.replace(':', '.')}", key)
     if root not in ("evorl", *trust):
         raise BadRequest(f"{path} is outside evorl; to run its code add 'trust=[{root}]' to the command line", key)
     try:

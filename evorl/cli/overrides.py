@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, cast
+from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, RangeSweep, Sweep
 from hydra.errors import HydraException
@@ -20,16 +20,10 @@ from omegaconf import Container, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evorl.cli.descriptions import descriptions
-from evorl.cli.foreign_words import translate
-from evorl.cli.hydra_internals import (
-    ConfigDefault,
-    HasConfigLoader,
-    Hydra,
-    ObjectType,
-    parse_override,
-    repository_of,
-    split_key,
-)
+from evorl.cli.foreign_words import renamed
+from evorl.cli.groups import choices_below, files_of, options
+from evorl.cli.hints import below, in_place_of, value_of
+from evorl.cli.hydra_internals import HasConfigLoader, Hydra, parse_override, split_key
 from evorl.util.errors import BadRequest, abbreviates, nearest, one_edit
 from evorl.util.typed import shown, unknown
 
@@ -77,13 +71,6 @@ def check_group(hydra: Hydra, one: Override) -> None:
         raise BadRequest(f"takes one choice, got {format_value(value)}", group)
     for choice in value if isinstance(value, list) else [value]:
         _check_choice(hydra, one, choice)
-
-
-def check_foreign(hydra: Hydra, one: Override) -> None:
-    """Raise `BadRequest` for a key of another suite, with evorl's words for it."""
-    value = str(one.input_line).partition("=")[2]
-    if words := translate(one.key_or_group, value, _options(hydra, "mdp")):
-        raise BadRequest(f"unknown key; in evorl this is {words}", one.key_or_group)
 
 
 def check_left_out(one: Override) -> None:
@@ -170,17 +157,20 @@ def first_line(error: Exception) -> str:
 
 
 def _is_group(hydra: Hydra, one: Override) -> bool:
-    return one.key_or_group in FOLDERS or bool(_options(hydra, one.key_or_group))
+    return one.key_or_group in FOLDERS or bool(options(hydra, one.key_or_group))
 
 
 def _check_choice(hydra: Hydra, one: Override, choice: Any) -> None:
     group = one.key_or_group
     folder, _, name = f"{group}/{choice}".rpartition("/")
-    if name in (_options(hydra, folder) or _options(hydra, group)):
+    if name in (options(hydra, folder) or options(hydra, group)):
         return
-    there = _choices_below(hydra, group)
-    options = _options(hydra, folder) or _options(hydra, group)
-    close = nearest(str(choice), there) or nearest(name, options)
+    there = choices_below(hydra, group)
+    if inside := [one for one in there if one.startswith(f"{str(choice).rstrip('/')}/")]:
+        raise BadRequest(f"{choice} is a folder; in it are: {', '.join(inside)}{_plus_hint(one)}", group)
+    if words := in_place_of(hydra, group, str(choice)):
+        raise BadRequest(f"no choice {shown(choice)}; in evorl this is {words}", group)
+    close = nearest(str(choice), there) or nearest(name, options(hydra, folder) or options(hydra, group))
     if not close:  # folders are named and not listed
         shortly = dict.fromkeys(one.partition("/")[0] + "/..." if "/" in one else one for one in there)
         close = f"; there are: {', '.join(shortly) or 'none'}"
@@ -209,23 +199,6 @@ def _plus_hint(one: Override) -> str:
     return f"; choose with a plus: +{group}=NAME" if group in FOLDERS and not one.is_add() else ""
 
 
-def _choices_below(hydra: Hydra, group: str) -> list[str]:
-    """Every choice of a group; those in subfolders as folder/name."""
-    folders = _list_group(hydra, group, ObjectType.GROUP)
-    return [
-        *_options(hydra, group),
-        *(f"{folder}/{name}" for folder in folders for name in _choices_below(hydra, f"{group}/{folder}")),
-    ]
-
-
-def _options(hydra: Hydra, group: str) -> list[str]:
-    return _list_group(hydra, group, ObjectType.CONFIG) if group else []
-
-
-def _list_group(hydra: Hydra, group: str, kind: ObjectType) -> list[str]:
-    return repository_of(hydra).get_group_options(group, kind)
-
-
 # ------------------------------------------------------------------ keys and values
 
 
@@ -240,8 +213,12 @@ def check_group_key(hydra: Hydra, base: DictConfig, choices: Mapping[str, Any], 
     mine = f"{group}={choices.get(group)}"
     if homes := _choices_with(hydra, group, name):
         raise BadRequest(f"unknown key of {mine}; it belongs to {', '.join(homes)}", one.key_or_group)
-    others = {key for choice in _options(hydra, group) for key in _keys_of(hydra, group, choice)}
-    like = [] if "." in name or nearest(name, _keys(base, group)) else get_close_matches(name, others, 1, ALIKE)
+    if hint := below(one.key_or_group, value_of(one), lambda key: _has(base, key)):
+        raise BadRequest(f"unknown key{hint}", one.key_or_group)
+    others = {key for choice in options(hydra, group) for key in _keys_of(hydra, group, choice)}
+    like = [foreign for foreign in [str(renamed(name)).removeprefix(f"{group}.")] if foreign in others]
+    if not (like or "." in name or nearest(name, _keys(base, group))):
+        like = get_close_matches(name, others, 1, ALIKE)
     if like:
         homes = _choices_with(hydra, group, like[0])
         raise BadRequest(
@@ -251,28 +228,17 @@ def check_group_key(hydra: Hydra, base: DictConfig, choices: Mapping[str, Any], 
 
 def _choices_with(hydra: Hydra, group: str, key: str) -> list[str]:
     """The choices of a group that have a key."""
-    return [f"{group}={choice}" for choice in _options(hydra, group) if _has_key(hydra, group, choice, key)]
+    return [f"{group}={choice}" for choice in options(hydra, group) if _has_key(hydra, group, choice, key)]
 
 
 def _keys_of(hydra: Hydra, group: str, choice: str) -> set[str]:
     """The keys of a choice and of the files that it builds on, without nested keys."""
-    return {str(key) for config in _files_of(hydra, group, choice) for key in config} - {"_target_"}
+    return {str(key) for config in files_of(hydra, group, choice) for key in config} - {"_target_"}
 
 
 def _has_key(hydra: Hydra, group: str, choice: str, key: str) -> bool:
     """Whether a choice, or a file that it builds on, has a key."""
-    return any(_has(config, key) for config in _files_of(hydra, group, choice))
-
-
-def _files_of(hydra: Hydra, group: str, choice: str) -> Iterator[DictConfig]:
-    """The file of a choice, and those that it builds on."""
-    file = repository_of(hydra).load_config(f"{group}/{choice}")
-    if file is None:
-        return
-    yield cast(DictConfig, file.config)
-    for one in file.defaults_list or []:
-        if isinstance(one, ConfigDefault) and not one.is_self():
-            yield from _files_of(hydra, group, str(one.path))
+    return any(_has(config, key) for config in files_of(hydra, group, choice))
 
 
 def _check_key(base: DictConfig, one: Override, said: Said) -> None:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from evorl.analysis.runs import read_json
 from evorl.cli import config
 from evorl.ec.core import objective_name, objective_weights
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest
-from evorl.util.files import write_json
 
 if TYPE_CHECKING:
     from evorl.jobs.search import Search
@@ -48,14 +48,14 @@ def name_best(search: Search, directory: Path, rows: Sequence[Mapping[str, Any]]
         return None
     standing = sorted(rows, key=lambda row: -_first(row))
     jobs = [row["job"] for row in standing]
-    known = read_json(directory / FILE) or {}
+    known = read_json(directory, FILE) or {}
     before = known.get("candidates") or [""]
     if known.get("jobs") == len(jobs) and jobs[: len(before)] == before:
         return known
     with _policies(search, directory, standing) as policies:
         found = _selected(search, standing, policies)
     found |= {"candidates": jobs[: max(len(policies), 1)], "jobs": len(jobs)}
-    write_json(directory / FILE, found)
+    run_directory.write_json(directory, FILE, found)
     return found
 
 
@@ -106,10 +106,10 @@ def _replay(search: Search, job: str, policy: Policy, purpose: str, episodes: in
     from evorl.rl.evaluation import in_whole_games
     from evorl.util.seed import Episodes
 
-    world = policy.experiment.mdp.evaluation_world()
+    world, limit = policy.experiment.mdp.evaluation_world(), policy.experiment.eval.max_steps
     keys = Episodes(search.seed, f"job {purpose}", evaluation=True)
     try:
-        played = play_keyed_episodes(world, policy.learner, keys, in_whole_games(world, episodes))
+        played = play_keyed_episodes(world, policy.learner, keys, in_whole_games(world, episodes), limit)
     except (NotFinite, WorldError) as error:
         log.warning("job %s cannot be replayed: %s", job, error)
         return np.array([-np.inf]), 0

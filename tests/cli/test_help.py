@@ -48,7 +48,9 @@ def test_every_key_has_a_meaning(hydra: Hydra, word: str) -> None:
     assert all("\n" not in value + meaning for value, meaning in found.values())
 
 
-@pytest.mark.parametrize("words", [[], ["mdp=duel", "rl=a2c"], ["mdp=gymnasium", "+debug=tiny"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [[], ["mdp=duel", "rl=a2c"], ["mdp=gymnasium", "mdp.id=CartPole-v1", "+debug=tiny"]], ids=" ".join
+)
 def test_every_key_is_shown_as_it_can_be_written_again(hydra: Hydra, words: list[str]) -> None:
     composed, known = explained(hydra, *words)
     again = [f"{key}={value}" for key, value, _ in help.rows(composed, known) if value]

@@ -144,7 +144,7 @@ def test_a_normaliser_that_the_parent_lacks_begins_with_the_child() -> None:
 
 # ------------------------------------------------------------------ on the command line
 
-CARTPOLE = ("mdp=gymnasium", *TINY, *PPO)
+CARTPOLE = ("mdp=gymnasium", "mdp.id=CartPole-v1", *TINY, *PPO)
 ACROBOT = (*CARTPOLE, "mdp.id=Acrobot-v1")
 SWITCH = {"choices": [False, True]}
 AT_THE_DOOR = [

@@ -7,6 +7,7 @@ An id is a registered one (``CartPole-v1``), a registered one behind the module 
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,7 +42,11 @@ def environment_spec(id: str) -> Any:
         return gymnasium.registry[name]
     if module is not None and (spec := _class_spec(id, module, name)) is not None:
         return spec
-    raise BadRequest(f"{id} is not registered with gymnasium{nearest(name, gymnasium.registry)}", "id")
+    close = nearest(name, gymnasium.registry)
+    if not module_name and re.fullmatch(r"[A-Za-z_]\w*(\.\w+)*\.[A-Za-z_]\w*", id):  # as Python would import it
+        home, _, kind = id.rpartition(".")
+        close = f"; a class has a colon before its name: mdp.id={home}:{kind} 'trust=[{home.partition('.')[0]}]'"
+    raise BadRequest(f"{id} is not registered with gymnasium{close}", "id")
 
 
 def _import(id: str, module_name: str) -> ModuleType:
