@@ -25,6 +25,8 @@ usage: evorl run [mdp=WORLD] [rl=ALGORITHM] [KEY=VALUE ...]   train; evorl run -
 def main(words: Sequence[str] | None = None) -> int:
     """Run ``evorl`` with these arguments and return its exit code."""
     words = sys.argv[1:] if words is None else words
+    if words and words[0] in ("-sc", "--shell-completion"):
+        words = ["run", *words]
     ignore_write_errors()
     if words and words[0] in COMMANDS:
         _leave_at_once_on_signals()

@@ -34,6 +34,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from evorl import __version__
 from evorl.cli import config
+from evorl.cli.completion import complete
 from evorl.cli.foreign_words import translate
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
 from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, check_group_key, format_value, parse, require
@@ -66,6 +67,8 @@ def run(words: Sequence[str]) -> None:
     parser = get_args_parser()
     args = _arguments(parser, words)
     name = args.config_name or "config"
+    if args.shell_completion:
+        return complete(args, parser, _path(args), name)
     given = {one.key_or_group: one.value() for one in parse(args.overrides)}
     if given.get("resume") is not None:
         if given.get("replay") is not None:
@@ -366,4 +369,4 @@ def _as_key(option: str, words: Sequence[str]) -> str:
 
 def _wants_information(args: argparse.Namespace) -> bool:
     """Whether the command line asks for information and not for training."""
-    return bool(args.help or args.hydra_help or args.cfg or args.shell_completion or args.info is not None)
+    return bool(args.help or args.hydra_help or args.cfg or args.info is not None)
