@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import torch
 
     from evorl.ec.core import IndependentEvolution, Individual
-    from evorl.population.evaluation import EvaluationPlan
+    from evorl.population.evaluation_plan import EvaluationPlan
     from evorl.rl.core import Episode, Learner
     from evorl.rl.films import Film
     from evorl.training.experiment import Experiment
@@ -234,8 +234,8 @@ def _evaluate_point(one: Individual, how: EvaluationPlan, about: dict[str, Any],
     for name, number in objectives.items():
         say(f"  {name:28} {format_number(number):>10}")
     genes = how.space.values(one.genes)
-    for name, number in genes.items():
-        say(f"  {name:28} {format_value(number)}")
+    for name, value in genes.items():
+        say(f"  {name:28} {format_value(value)}")
     if request.json:
         print(json.dumps({**about, **objectives, "genes": genes}))
 

@@ -297,7 +297,7 @@ def test_whole_generations_are_weighed_heavier_than_seeds(monkeypatch: pytest.Mo
 def test_the_bare_loop_plays_what_an_evolution_plays(episodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     import play
 
-    monkeypatch.setattr("evorl.population.evaluation.SLOTS", 4)  # each policy has one row
+    monkeypatch.setattr("evorl.population.play_evaluator.SLOTS", 4)  # each policy has one row
     monkeypatch.setattr(play, "POPULATION", 4)
     monkeypatch.setattr(play, "GENERATIONS", 1)
     contest = play.contest(1, episodes, play.CARTPOLE)

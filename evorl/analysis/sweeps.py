@@ -136,7 +136,7 @@ def why_unfinished(directory: Path) -> str | None:
 
     A failure is not always recorded: the disk may be full, or the process killed.
     """
-    if read_json(directory / "result.json") is not None:
+    if read_json(directory, "result.json") is not None:
         return None
     return failure_reason(directory) or "it has no result"
 

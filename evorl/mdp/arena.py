@@ -12,11 +12,12 @@ import hashlib
 import logging
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from evorl.mdp import decision_arrays
+from evorl.mdp.battle_slots import Game, SlotState
 from evorl.mdp.core import (
     MDP,
     Arena,
@@ -78,33 +79,6 @@ class BattleWorld(World):
     def arena(self, slots: int, episodes: Episodes) -> Arena:
         mdp = self if self.delay_ms is None else Delayed(self, self.delay_ms)
         return BattleArena(mdp, slots, episodes, self.players)
-
-
-@dataclass
-class _Game:
-    """One battle at a time: its slots, and the number of the current episode."""
-
-    index: int
-    slots: range
-    number: int = 0
-    failures: int = 0  # of the current episode
-    pause: float = 0  # seconds before it starts again
-    battle: Battle | None = None
-
-
-@dataclass(slots=True)
-class _SlotState:
-    """State of one slot."""
-
-    answer: asyncio.Future[Array]
-    waits: bool = False  # has published a state, and no action has arrived
-    shown: bool = False  # has published a state in the current attempt at the episode
-    broken: bool = False  # the last attempt failed after a state was published, which is not reported yet
-    cost: int = 0
-    result: dict[str, float] | None = None
-    log: bytearray = field(default_factory=bytearray)  # the episode's actions so far
-    replay: list[Array] = field(default_factory=list)  # actions to replay, in reverse order
-    loaded: Array | None = None  # all of them, while the arena loads a state of the present episode
 
 
 class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
@@ -255,8 +229,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         self._failed.clear()
         self._failure = None
         self._leaving = False
-        self._slot_states = [_SlotState(self._loop.loop.create_future()) for _ in range(self.slots)]
-        self._games = [_Game(g, range(g * sides, (g + 1) * sides)) for g in range(self.slots // sides)]
+        self._slot_states = [SlotState(self._loop.loop.create_future()) for _ in range(self.slots)]
+        self._games = [Game(g, range(g * sides, (g + 1) * sides)) for g in range(self.slots // sides)]
         self._tasks = [self._loop.loop.create_task(self._play(game)) for game in self._games]
 
     def _end_games(self) -> None:
@@ -268,7 +242,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
 
     # -------------------------------------------------------------- playing
 
-    async def _play(self, game: _Game) -> None:
+    async def _play(self, game: Game) -> None:
         """Play episode after episode."""
         while True:
             try:
@@ -282,7 +256,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
                 for slot in game.slots:
                     self._slot_states[slot].shown, self._slot_states[slot].loaded = False, None
 
-    async def _play_episode(self, game: _Game) -> None:
+    async def _play_episode(self, game: Game) -> None:
         for slot in game.slots:
             self._slot_states[slot].log.clear()
         key = self._key(game)
@@ -324,7 +298,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             if step.terminated or step.truncated:
                 return self._finish_side(slot, entry, controller, step, length)
 
-    def _finish_side(self, slot: int, entry: _SlotState, controller: Controller, step: Step, length: int) -> None:
+    def _finish_side(self, slot: int, entry: SlotState, controller: Controller, step: Step, length: int) -> None:
         rows, truncated = self._rows, step.truncated and not step.terminated  # terminated wins over truncated
         rows.terminated[slot], rows.truncated[slot] = step.terminated, truncated
         if truncated:
@@ -334,7 +308,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
 
     # -------------------------------------------------------------- when a battle breaks
 
-    def _gives_up(self, game: _Game, error: BaseException) -> bool:
+    def _gives_up(self, game: Game, error: BaseException) -> bool:
         """Count a failure of the episode; return True if it has failed too often."""
         game.failures += 1
         if not self._replays_again(game):
@@ -352,7 +326,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         self._loop.loop.call_later(ALIKE_S, self._restarts.tell)
         return False
 
-    def _replays_again(self, game: _Game) -> bool:
+    def _replays_again(self, game: Game) -> bool:
         """Whether the game failed while a state is loaded; then it is replayed from its start once more."""
         entries = [self._slot_states[slot] for slot in game.slots]
         for entry in entries:
@@ -363,7 +337,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         self._newly_waiting[:] = [slot for slot in self._newly_waiting if slot not in game.slots]
         return True
 
-    async def _take_back(self, slot: int, entry: _SlotState) -> None:
+    async def _take_back(self, slot: int, entry: SlotState) -> None:
         """Report that the last decision of the broken episode failed, once the pending action has arrived."""
         if entry.waits:
             entry.answer = self._loop.loop.create_future()
@@ -408,7 +382,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         for slot in slots:
             self._slot_states[slot].cost, self._slot_states[slot].result = 0, None
 
-    def _key(self, game: _Game) -> int:
+    def _key(self, game: Game) -> int:
         return int(self._episodes(game.index, game.number))
 
 

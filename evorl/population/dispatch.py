@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from evorl.cluster.core import Future, Group
 from evorl.ec.core import Evaluation, Individual, Seeded, Seeding, pack
-from evorl.population.evaluation import Evaluator
+from evorl.population.evaluation_plan import Evaluator
 from evorl.population.results import TaskResult
 from evorl.util.types import StateDict
 

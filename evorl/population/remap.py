@@ -40,7 +40,7 @@ def remap_genes(state: StateDict, experiment: Experiment, evolver: Evolver, now:
     tasks = [state["flying"][str(number)] for number in range(len(state["flying"]))]
     evolver.load_state_dict(moved)
     flying = [move.individuals(task) for task in tasks if evolver.due >= set(task["id"])]
-    best = {name: move.evaluations(state[name]) for name in ("leader", "candidates") if name in state}
+    best: StateDict = {name: move.evaluations(state[name]) for name in ("leader", "candidates") if name in state}
     return {
         **state, "genes": experiment.ec.genes, "evolver": moved, **best,
         "flying": {str(number): task for number, task in enumerate(flying)},

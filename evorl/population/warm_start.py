@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from evorl.ec.core import Individual, failed, objectives, unpack_evaluations
 from evorl.ec.space import Space, Value
 from evorl.ops.pareto import best
-from evorl.population.evaluation import EvaluationPlan
+from evorl.population.evaluation_plan import EvaluationPlan
 from evorl.rl.core import inherited, optimizers
 from evorl.training.experiment import Experiment
 from evorl.training.train import Start

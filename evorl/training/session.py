@@ -226,9 +226,10 @@ class Session:
             self._interrupt(caught)
         if self.run.steps > before:  # a population's evaluation may have failed before its first step
             self._write(metrics)
-        for name, rows in (("population.jsonl", evaluated), ("jobs.jsonl", jobs)):
-            if rows:
-                self.recorder.write_rows(name, rows)
+        if evaluated:
+            self.recorder.write_rows("population.jsonl", evaluated)
+        if jobs:
+            self.recorder.write_rows("jobs.jsonl", jobs)
         if _due(self.eval_every, before, self.run.steps) or (self._over() and not caught):
             self._evaluate(caught)  # before saving, so that the checkpoint contains it
         if caught:

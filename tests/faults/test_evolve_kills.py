@@ -18,7 +18,7 @@ from cluster_victims import relatives, send
 from evolution_runs import CASES, QUICK, evaluated, journal
 from harness import fingerprint, go, start
 
-from evorl.population.evaluation import TrainEvaluator
+from evorl.population.train_evaluator import TrainEvaluator
 
 WORDS = {
     "es": (*CASES["es"][:-1], "ec.population=24", "checkpoint.every=4000", "budget.steps=60000"),

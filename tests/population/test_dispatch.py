@@ -23,8 +23,9 @@ from evorl.ec.openai_es import Centre, OpenAIES
 from evorl.evaluate import main
 from evorl.population import dispatch
 from evorl.population.dispatch import MEMORY, SeedDispatcher, SeedFollower
-from evorl.population.evaluation import PlayEvaluator, evaluation_plan
+from evorl.population.evaluation import evaluation_plan
 from evorl.population.loop import Population
+from evorl.population.play_evaluator import PlayEvaluator
 from evorl.population.results import to_evaluation
 
 

@@ -33,10 +33,11 @@ from evorl.ec.sga import SGA
 from evorl.ec.space import Space
 from evorl.mdp.core import Arena, Spec, WorldError
 from evorl.population import loop, results
-from evorl.population.evaluation import TrainEvaluator, evaluation_plan
+from evorl.population.evaluation import evaluation_plan
 from evorl.population.genes import with_values
 from evorl.population.loop import Population
 from evorl.population.results import IndividualResult
+from evorl.population.train_evaluator import TrainEvaluator
 from evorl.rl.core import Episode, Learned
 from evorl.rl.ppo import Learner
 from evorl.training.experiment import Experiment
@@ -573,7 +574,7 @@ def test_it_costs_the_steps_of_its_games(words: tuple[str, ...]) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(experiment.mdp.evaluation_world()), "arena", counting)
-        patch.setattr("evorl.population.evaluation.SLOTS", 1)  # one game after the other
+        patch.setattr("evorl.population.play_evaluator.SLOTS", 1)  # one game after the other
         one = Individual(0, np.empty(0), how.space.weights_of(0))
         answer = IndividualResult(*how.make(0).evaluate(pack([one])).each[0])
     assert answer.cost == sum(counted) == answer.result["length"].sum()

@@ -14,7 +14,9 @@ from rl_toys import Chain, GameWorld, Pushing
 from evorl.ec.core import Evaluation, Individual, pack_evaluations
 from evorl.ec.pbt import PBT
 from evorl.nets.policy import Net
-from evorl.population.evaluation import EvaluationPlan, TrainEvaluator, _inherit, _layout, evaluation_plan
+from evorl.population.evaluation import evaluation_plan
+from evorl.population.evaluation_plan import EvaluationPlan
+from evorl.population.train_evaluator import TrainEvaluator, _inherit, _layout
 from evorl.population.warm_start import initial_states
 from evorl.rl.ddpg import DDPG
 from evorl.rl.dqn import DQN

@@ -1,0 +1,156 @@
+"""Evaluates individuals by training a learner with their genes, then playing (``ec.lifetime=train``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from evorl.cluster.core import heartbeat
+from evorl.cluster.local import Local
+from evorl.ec.core import IndependentEvolution, Individual, unpack
+from evorl.ec.space import Gene, Space
+from evorl.mdp.core import StateDict
+from evorl.nets.flat import Layout
+from evorl.population.evaluation_plan import EvaluationPlan
+from evorl.population.genes import genes, with_values
+from evorl.population.play_evaluator import SLOTS, play_keyed_episodes
+from evorl.population.results import (
+    IndividualResult,
+    TaskResult,
+    failed_result,
+    fitness_episodes,
+    objective_names,
+    result_of_episodes,
+    with_seconds,
+)
+from evorl.rl.core import Acting, Episode, Learner, NotFinite, inherited, optimizers
+from evorl.rl.evaluation import (
+    in_whole_games,
+)
+from evorl.training.experiment import Experiment
+from evorl.training.train import Run, spec
+from evorl.util import seed as seeds
+from evorl.util.errors import BadRequest
+from evorl.util.types import with_whole_rows
+
+Array = NDArray[Any]
+
+
+def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
+    found = genes(evolution.genes, experiment)
+    world = spec(experiment.mdp)
+    experiment.rl.check_memory(world, evolution.train_steps, experiment.cluster.workers)
+
+    def begun(seed: int) -> Learner:
+        return experiment.rl.learner(world, seed, torch.device("cpu"))
+
+    layout = _layout(begun(0))
+
+    def fresh(number: int) -> NDArray[np.float32]:
+        policy = begun(seeds.key(experiment.seed, "weights", number) >> 33).state_dict()["policy"]
+        return layout.flatten(policy).numpy()
+
+    def learner(individual: Individual) -> Learner:
+        one = begun(experiment.seed)
+        _inherit(one, layout, individual.weights, individual.memory)
+        return one
+
+    def begin(state: StateDict) -> tuple[NDArray[np.float32], StateDict | None]:
+        one = begun(experiment.seed)
+        one.load_policy(state)
+        own = one.state_dict()
+        learned = {**inherited(own), **optimizers(state)}
+        return layout.flatten(own["policy"]).numpy(), {"steps": 0, "learner": learned}
+
+    space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
+    make = partial(TrainEvaluator, experiment, evolution, found)
+    return EvaluationPlan(space, make, evolution.together or 1, learner, objective_names(evolution), begin)
+
+
+class TrainEvaluator:
+    """Trains a learner from the individual's weights under its genes, then plays; returns the changed weights."""
+
+    def __init__(
+        self, experiment: Experiment, evolution: IndependentEvolution, found: tuple[Gene, ...], member: int
+    ) -> None:
+        self.experiment, self.evolution, self.space = experiment, evolution, Space(found)
+
+    def evaluate(self, packed: StateDict) -> TaskResult:
+        return TaskResult([answer for one in unpack(packed) for answer in with_seconds(self._evaluate, [one])])
+
+    def _evaluate(self, individuals: list[Individual]) -> list[IndividualResult]:
+        return [self._live(one) for one in individuals]
+
+    def _live(self, one: Individual) -> IndividualResult:
+        try:
+            own = with_values(self.experiment, self.space.values(one.genes))
+            own = replace(own, mdp=replace(own.mdp))  # a copy, since run.close() closes it
+            run = Run(replace(own, seed=seeds.key(own.seed, "life", one.id) >> 33, cluster=Local(), ec=None))
+        except BadRequest as error:
+            if not self.space.genes:  # without genes, every individual would fail
+                raise
+            return failed_result(self.evolution, str(error))
+        try:
+            return self._trained(run, one)
+        except NotFinite as error:
+            return failed_result(self.evolution, str(error), run.steps - (one.memory["steps"] if one.memory else 0))
+        finally:
+            run.close()
+
+    def _trained(self, run: Run, one: Individual) -> IndividualResult:
+        e = self.evolution
+        layout = _layout(run.learner)
+        run.steps = began = one.memory["steps"] if one.memory else 0  # a child's schedules continue its parent's
+        _inherit(run.learner, layout, one.weights, one.memory)
+        while run.steps < began + e.train_steps:
+            heartbeat()
+            run.iterate()
+        episodes = _play_fitness_episodes(run.experiment, run.learner, self.experiment.seed, e, one.id)
+        state = run.learner.state_dict()
+        left = {"policy"} if e.inherit_optimizer else {"policy", *optimizers(state)}
+        kept = {name: with_whole_rows(part) for name, part in state.items() if name not in left}
+        answer = result_of_episodes(e, episodes, run.experiment.mdp.evaluation_world().sides)
+        return answer._replace(
+            cost=answer.cost + run.steps - began,
+            weights=layout.flatten(state["policy"]).numpy(),
+            memory={"steps": run.steps, "learner": kept},
+        )
+
+
+def _layout(learner: Learner) -> Layout:
+    policy = learner.state_dict()["policy"]
+    return Layout(tuple(policy), tuple(x.shape for x in policy.values()))
+
+
+def _inherit(learner: Learner, layout: Layout, weights: Array | None, memory: Mapping[str, Any] | None) -> None:
+    """Load an individual's weights and the rest of its memory into a learner.
+
+    Parts that the memory lacks keep their initial state, but a target network begins as a copy. Episodes begin anew, so
+    running returns are not taken over.
+    """
+    assert weights is not None
+    known = {name: part for name, part in (memory["learner"] if memory else {}).items() if part is not None}
+    if "reward_scale" in known:
+        known["reward_scale"] = {**known["reward_scale"], "returns": None}
+    policy = layout.unflatten(torch.tensor(weights))
+    state = {**learner.state_dict(), **known, "policy": policy}
+    if "policy_target" in state and "policy_target" not in known:
+        state["policy_target"] = policy
+    learner.load_state_dict(state)
+
+
+def _play_fitness_episodes(
+    experiment: Experiment, learner: Acting, seed: int, evolution: IndependentEvolution, number: int
+) -> list[Episode]:
+    world = experiment.mdp.evaluation_world()
+    width = in_whole_games(world, min(evolution.episodes, SLOTS))
+    keys = fitness_episodes(seed, evolution, width // world.sides, [number])
+    return play_keyed_episodes(
+        world, learner, keys, in_whole_games(world, evolution.episodes), experiment.eval.max_steps
+    )
