@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import Alone, rows, train_in
+from harness import Alone, newest, rows, train_in
 
 from evorl.ec.core import Evaluation, IndependentEvolution
 from evorl.ec.sga import SGA
@@ -19,12 +20,13 @@ from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step
 from evorl.mdp.problem import Problem
 from evorl.nets.policy import Net
 from evorl.population.loop import Population
-from evorl.population.selection import Candidate, rounds, with_interval
+from evorl.population.selection import Candidate, Selection, rounds, with_interval
 from evorl.record.core import Record
 from evorl.rl.dqn import DQN
 from evorl.rl.ppo import PPO
 from evorl.training.experiment import Budget, Checkpoints, Experiment
 from evorl.training.experiment import Evaluation as Evaluating
+from evorl.training.session import Interrupted
 from evorl.util.seed import Episodes, generator
 
 
@@ -209,3 +211,22 @@ def test_candidates_carry_no_replay() -> None:
         assert work.result()["best"]["selected_by"] == "held-out"
     finally:
         work.close()
+
+
+def test_a_signal_during_the_replays_saves_and_the_resume_names_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = train_in(tmp_path / "whole", experiment())
+    real = Selection.of
+
+    def interrupted(self: Selection, candidates: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return real(self, candidates)
+
+    often = experiment(eval=Evaluating(every=20, episodes=30))
+    with monkeypatch.context() as patch:
+        patch.setattr(Selection, "of", interrupted)
+        with pytest.raises(Interrupted):
+            train_in(tmp_path / "run", often)
+    assert newest(tmp_path / "run")["run"]["steps"] == 20 and not (tmp_path / "run" / "result.json").exists()
+    assert train_in(tmp_path / "run", often)["best"] == whole["best"]
