@@ -157,9 +157,7 @@ class MaskedRows(VectorEnv[Any, Any, Any]):
 
     metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012 (as gymnasium declares it)
 
-    def __init__(
-        self, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.DISABLED, odd: bool = False
-    ) -> None:
+    def __init__(self, num_envs: int, mode: AutoresetMode = AutoresetMode.DISABLED, odd: bool = False) -> None:
         self.num_envs, self.odd = num_envs, odd
         self.metadata = {"autoreset_mode": autoreset_mode}
         self.single_observation_space = gym_spaces.Box(-1, 9, (1,), np.float32)
