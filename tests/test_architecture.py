@@ -205,6 +205,64 @@ def test_text_is_utf_8_in_any_locale(path: Path) -> None:
     assert [*locale_dependent(ast.parse(path.read_text(encoding="utf-8")))] == []
 
 
+FILES = {"read_text", "read_bytes", "write_text", "write_bytes", "unlink", "rmdir", "mkdir", "touch", "rename"}
+FILES |= {"rmtree", "copyfile", "copytree", "makedirs", "symlink_to", "hardlink_to", "symlink"}
+OF_OS = {"open", "remove", "replace", "link", "truncate", "mkfifo"}
+OTHERS = ("cluster", "mdp", "nets", "reproduction", "reproduce.py", "conf")
+"""Parts of evorl that know no run directories."""
+TOUCHING = {
+    # file: (what it may use, why)
+    "evorl/util/run_directory.py": (
+        {"os.open", "os.replace", "os.link", "rename", "mkdir", "unlink", "rmdir"},
+        "owns them",
+    ),
+    "evorl/util/streams.py": ({"os.open"}, "/dev/null"),
+    "evorl/cli/descriptions.py": ({"read_text"}, "conf/"),
+    "evorl/analysis/html_page.py": ({"read_text"}, "files of the package"),
+    "evorl/analysis/reproduced.py": ({"read_bytes"}, "a file that the command line names"),
+    "evorl/record/hardware.py": ({"read_text"}, "/sys"),
+    "evorl/record/provenance.py": ({"read_text"}, "/proc"),
+    "evorl/record/tensorboard.py": ({"open"}, "only new files (xb), which never stand for another"),
+    "evorl/record/video.py": ({"open", "os.replace", "unlink"}, "a new film, in a folder that its caller has checked"),
+    "evorl/record/wandb_artifacts.py": ({"rmtree"}, "the library's own folder, checked before"),
+    "evorl/record/wandb_report.py": ({"read_bytes"}, "pictures of a report"),
+    "evorl/jobs/job.py": ({"mkdir"}, "a new directory itself"),
+    "evorl/jobs/exported.py": ({"mkdir", "rename", "rmtree"}, "a new directory itself"),
+    "evorl/rl/data_parallel.py": ({"unlink"}, "the socket by which learners meet"),
+    "evorl/report.py": ({"mkdir", "read_bytes", "unlink"}, "the report's own directory"),
+}  # fmt: skip
+
+
+def touched(tree: ast.AST) -> Iterator[str]:
+    """Every call that reaches a file by its path."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id == "open":
+            yield "open"
+        if isinstance(node.func, ast.Attribute):
+            name, of_os = node.func.attr, isinstance(node.func.value, ast.Name) and node.func.value.id == "os"
+            modes = [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            if name == "open" and not of_os and modes and re.fullmatch("[rwax]b?", modes[0]):
+                yield "open"
+            if dotted(node.func).startswith("run_directory."):
+                continue
+            if name in FILES or (of_os and name in OF_OS):
+                yield f"os.{name}" if of_os and name in OF_OS else name
+
+
+@pytest.mark.parametrize("text", ["open(p)", "p.open('rb')", "p.read_bytes()", "os.open(p, 0)", "shutil.rmtree(p)"])
+def test_the_gate_sees_what_touches_files(text: str) -> None:
+    assert [*touched(ast.parse(text))]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_one_module_owns_the_files_of_run_directories(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    if name.split("/")[1] not in OTHERS:
+        assert {*touched(ast.parse(path.read_text()))} == TOUCHING.get(name, (set(), ""))[0]
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_stay_small(path: Path) -> None:
     text = path.read_text()

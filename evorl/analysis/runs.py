@@ -15,13 +15,19 @@ import numpy as np
 from evorl.analysis.statistics import Floats
 from evorl.record import failure
 from evorl.record.lock import is_locked
+from evorl.record.provenance import FILE_NAME as PROVENANCE
 from evorl.record.provenance import POLICY_ONLY
+from evorl.record.result import FILE_NAME as RESULT
+from evorl.record.result import read_result
 from evorl.util import run_directory
-from evorl.util.errors import BadRequest
+from evorl.util.errors import BadRequest, wrong_data
 from evorl.util.names import check_name, readable
 
 MOST = 1e150
 """Largest number that counts as finite: squares of it are finite, too."""
+MOST_STEPS = 1 << 53
+LONGEST_NAME = 200
+"""Most letters of the name of a metric or a key."""
 State = Literal["finished", "running", "interrupted", "failed", "not begun"]
 
 
@@ -56,6 +62,8 @@ class RunRecord:
     """Why the run failed."""
     damaged: int = 0
     """Number of complete lines of metrics.jsonl that are not valid."""
+    notes: Sequence[str] = ()
+    """What is damaged beside these lines, and left out."""
     steps: float = 0.0
     seconds: float = 0.0
 
@@ -89,7 +97,8 @@ def read_run(directory: Path) -> RunRecord:
     check_name(str(directory))
     lines, damaged = _read_lines(directory)
     series = _gather(lines)
-    result = read_json(directory, "result.json")
+    documents, notes = _read_documents(directory)
+    result = documents.get(RESULT)
     steps = max((float(line["step"]) for line in lines), default=0.0)
     if result is not None and _number(result.get("steps"), 0.0) < steps:
         result = None  # written by an earlier attempt: the run was resumed with a larger budget
@@ -100,11 +109,12 @@ def read_run(directory: Path) -> RunRecord:
     return RunRecord(
         directory=directory,
         home=None if home is None else Path(home),
-        config=flatten(_read_yaml(directory, ".hydra/config.yaml")),
+        config=_read_config(directory),
         choices=_choices(hydra),
         series=series,
         result=result,
-        provenance=read_json(directory, "provenance.json") or {},
+        provenance=documents.get(PROVENANCE, {}),
+        notes=notes,
         state=state,
         reason=reason,
         damaged=damaged,
@@ -118,12 +128,31 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
     runs, left_out = [], []
     for directory in directories:
         try:
-            runs.append(read_run(directory))
+            with wrong_data(lambda why, directory=directory: BadRequest(f"cannot read {directory}: {why}")):
+                runs.append(read_run(directory))
         except (BadRequest, OSError) as error:
             if directory == directories[-1] and not runs:
                 raise
             left_out.append(f"left out: {readable(str(directory))} ({str(error).replace(f'{directory}/', '')})")
+        else:
+            left_out += [f"left out: {note}" for note in runs[-1].notes]
     return runs, left_out
+
+
+def _read_documents(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return result and provenance of a run, by the names of their files, and a note on each that is damaged."""
+    found, notes = {}, []
+    for name in (RESULT, PROVENANCE):
+        try:
+            document = read_result(directory) if name == RESULT else run_directory.read_json(directory, name)
+            if document is not None and not isinstance(document, dict):
+                raise ValueError("it holds no keys")
+            found |= {} if document is None else {name: document}
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            notes.append(f"{directory / name} ({str(error).replace(f'{directory / name}: ', '')})")
+    return found, notes
 
 
 def _state(directory: Path, result: Mapping[str, Any] | None) -> tuple[State, str]:
@@ -175,7 +204,8 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     stamped = isinstance(found, dict) and is_number(found.get("step")) and is_number(found.get("time"))
-    return found if stamped else None
+    sound = stamped and 0 <= found["step"] <= MOST_STEPS and all(len(name) <= LONGEST_NAME for name in found)
+    return found if sound else None
 
 
 def _gather(lines: list[dict[str, Any]]) -> dict[str, Series]:
@@ -241,6 +271,14 @@ def _read_yaml(directory: Path, name: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise BadRequest(f"cannot read {directory / name}: not a mapping of keys")
     return found
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    """The flattened config of a run. Raises `BadRequest` for one that no run has."""
+    config = flatten(_read_yaml(directory, ".hydra/config.yaml"))
+    if not isinstance(config.get("seed"), int | None) or any(len(name) > LONGEST_NAME for name in config):
+        raise BadRequest(f"cannot read {directory / '.hydra' / 'config.yaml'}: it is no config of a run")
+    return config
 
 
 def _read_hydra(directory: Path) -> dict[str, Any]:

@@ -195,8 +195,8 @@ def job_outcome(job: Path) -> tuple[dict[str, float], str]:
         return {}, str(sweeps.why_unfinished(job))
     if not is_number(result.get("fitness")):
         return {}, "its fitness is no number"
-    found = {name.removesuffix("_mean"): x for name, x in result["eval"].items()}
-    found |= {name: result[name] for name in ("fitness", "steps", "seconds")}
+    found = {name.removesuffix("_mean"): x for name, x in result.get("eval", {}).items()}
+    found |= {name: result.get(name) for name in ("fitness", "steps", "seconds")}
     return {name: float(x) if is_number(x) else math.nan for name, x in found.items()}, ""
 
 

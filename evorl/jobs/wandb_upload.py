@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from evorl.analysis.reproduced import read_result
 from evorl.analysis.runs import RunRecord
 from evorl.cli import config
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 from evorl.util.text import printable, say
 
@@ -74,7 +74,7 @@ def send(asked: Asked, runs: Sequence[RunRecord], content: Mapping[str, bytes], 
     except NotSent as error:
         failed.append(str(error))
     else:
-        say(json.loads((out / wandb_report.FILE_NAME).read_bytes())["url"])
+        say(run_directory.read_json(out, wandb_report.FILE_NAME)["url"])
     if failed:
         lines = "".join(f"\n  {printable(reason)}" for reason in failed)
         say(f"evorl: W&B did not get everything; the same command goes on{lines}", sys.stderr)

@@ -348,6 +348,8 @@ def load(path: Path, rows: bool = True) -> StateDict:
 def _read_rows(run_dir: Path, place: str, known: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """Return `AppendedRows.whole` from its segments. Raises ValueError if they do not follow one another."""
     first, segments = found["first"], found["segments"]
+    if type(first) is not int:
+        raise TypeError(f"{first!r:.40} is no number of a row")
     rows: dict[str, Any] = {}
     for number, (begin, end, file) in enumerate(segments):  # one at a time in memory
         part = tensors.decode(_read_verified(run_dir, f"{place}/{file}", known[file]))

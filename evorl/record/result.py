@@ -24,13 +24,16 @@ class _Best(msgspec.Struct):
 
 
 class _Result(msgspec.Struct):
-    """What others rely on."""
+    """What others rely on, where it is there."""
 
-    steps: Steps
-    seconds: _Seconds
-    fitness: _Number
-    eval: dict[str, _Number]
+    steps: Steps = 0
+    seconds: _Seconds = 0.0
+    fitness: _Number = None
+    eval: dict[str, _Number] = {}
     best: _Best | None = None
+
+
+_NEEDED = {"steps", "seconds", "fitness", "eval"}
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
@@ -46,7 +49,10 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
 def sound_result(run_dir: Path) -> dict[str, Any] | None:
     """Return the result of a run; None, with a warning, for a damaged one, since the run's last steps make it again."""
     try:
-        return read_result(run_dir)
+        found = read_result(run_dir)
+        if found is not None and (missing := _NEEDED - found.keys()):
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        return found
     except (OSError, ValueError) as error:
         _log.warning("%s is damaged (%s), and is made again", run_dir / FILE_NAME, error)
         return None

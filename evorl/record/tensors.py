@@ -63,11 +63,17 @@ def decode(content: bytearray) -> dict[str, Array]:
 
 
 def to_torch(array: Array, dtype: str) -> torch.Tensor:
-    """Return a tensor that shares the memory of an array; ``dtype`` is torch's name ("bfloat16", ...)."""
+    """Return a tensor that shares the memory of an array; ``dtype`` is torch's name ("bfloat16", ...).
+
+    Raises ValueError for an array of another dtype.
+    """
     import torch
 
     tensor = torch.from_numpy(array)
-    return tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
+    tensor = tensor.view(torch.bfloat16) if dtype == "bfloat16" else tensor
+    if str(tensor.dtype) != f"torch.{dtype}":
+        raise ValueError(f"an array of {array.dtype} is no tensor of {dtype!s:.40}")
+    return tensor
 
 
 def _flat(name: str, value: Any) -> tuple[str, Array]:

@@ -274,10 +274,10 @@ def unlink(root: Path, name: str) -> None:
 
 
 def remove(root: Path, name: str) -> None:
-    """Remove a file, a link (not what it leads to), or a folder of files. Raises OSError if folders are in it."""
+    """Remove a file, a link (not what it leads to), or a folder with what is in it. Raises OSError."""
     if is_folder(root, name):
         for one in entries(root, name):
-            unlink(root, f"{name}/{one.name}")
+            (remove if one.kind == "folder" else unlink)(root, f"{name}/{one.name}")
         with _place(root, name) as (folder, last):
             os.rmdir(last, dir_fd=folder)
     elif exists_at_all(root, name):

@@ -72,6 +72,8 @@ def test_removing_takes_what_is_within_and_no_more(root: Path) -> None:
     (root / "folder").mkdir()
     (root / "folder" / "link").symlink_to(outside(root))
     (root / "folder" / "file").write_text("")
+    (root / "folder" / "deeper" / "still").mkdir(parents=True)
+    (root / "folder" / "deeper" / "link").symlink_to(outside(root).parent)
     for name in ("link", "folder", "nothing"):
         run_directory.remove(root, name)
     assert [*root.iterdir()] == [] and outside(root).read_text() == SECRET
