@@ -11,6 +11,7 @@ import random
 import resource
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +20,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from harness import QUICK, experiment_of, go
 
 from evorl import evaluate, report
+from evorl.analysis.jobs import read_job_log
+from evorl.analysis.population import read_population_log
+from evorl.analysis.terminal_tables import print_tables
+from evorl.cli import config
+from evorl.population.work import new_work
 from evorl.record import checkpoint
 from evorl.run import main as run
+from evorl.training.train import Start
 
 LIMIT_S = 10
 LIMIT_BYTES = 1 << 30
@@ -207,16 +215,61 @@ def seal(place: Path) -> None:
 # ------------------------------------------------------------------ opening
 
 
-def commands(place: Path, new: tuple[str, ...], more: str) -> dict[str, Callable[[], int]]:
-    """What opens a run. ``new``: the words of a run that may start from it; ``more``: those of a resume."""
-    made = place.parent
+LEARNER = ("mdp=cartpole", "rl=ppo", *QUICK, "rl.slots=4", "eval.episodes=1", "record.hardware=false")
+BASES = {
+    "learner": (*LEARNER, "budget.steps=400"),
+    "population": (
+        *(*LEARNER, "ec=pbt", "ec.population=3", "ec.asynchronous=true", "ec.train_steps=64", "ec.episodes=1"),
+        *("+ec.genes.rl.lr={low:1e-4,high:1e-2,log:true}", "mdp.limit=20", "budget.steps=800"),
+    ),
+}
+"""Runs whose copies are damaged."""
+
+
+def base_runs(place: Path) -> dict[str, Path]:
+    for name, words in BASES.items():
+        assert go(*words, f"hydra.run.dir={place / name}") == 0
+    return {name: place / name for name in BASES}
+
+
+def damaged(bases: dict[str, Path], place: Path, number: int) -> Mutation:
+    names = [*bases]
+    return Mutation(bases[names[number % len(names)]], place / "run", number)
+
+
+def commands(place: Path) -> dict[str, Callable[[], int]]:
+    """What opens a run, without what it does after: a report draws nothing, and a run that starts from it does not
+    train."""
+
+    def init() -> None:
+        new_work(experiment_of(*LEARNER), Start(place)).close()
+
+    def show() -> None:
+        found = report.read([str(place)])
+        for note in found.notes:
+            print(f"evorl: {note}", file=sys.stderr)
+        print_tables(found.runs, found.pending)
+        for one in found.runs:
+            read_population_log(one)
+            read_job_log(one)
+
     return {
-        "resume": lambda: run([f"resume={place}", more]),
-        "init": lambda: run([*new, f"init={place}", f"hydra.run.dir={made / 'init'}"]),
-        "replay": lambda: run([f"replay={place}", f"hydra.run.dir={made / 'replay'}"]),
+        "resume": lambda: run([f"resume={place}", "budget.steps=850"]),
+        "init": lambda: config.exit_code(init),
+        "replay": lambda: run([f"replay={place}", f"hydra.run.dir={place.parent / 'replay'}"]),
         "evaluate": lambda: evaluate.main([f"run={place}", "episodes=1"]),
+        "report": lambda: config.exit_code(show),
+    }
+
+
+def whole_commands(place: Path) -> dict[str, Callable[[], int]]:
+    """What opens a run, with all that it does."""
+    made = place.parent
+    whole = {
+        "init": lambda: run([*LEARNER, "budget.steps=64", f"init={place}", f"hydra.run.dir={made / 'init'}"]),
         "report": lambda: report.main([str(place), f"out={made / 'report'}", "csv=true"]),
     }
+    return {**commands(place), **whole}
 
 
 def check(mutation: Mutation, commands: dict[str, Callable[[], int]], capsys: pytest.CaptureFixture[str]) -> None:

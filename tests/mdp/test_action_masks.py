@@ -159,7 +159,7 @@ class MaskedRows(VectorEnv[Any, Any, Any]):
 
     def __init__(self, num_envs: int, mode: AutoresetMode = AutoresetMode.DISABLED, odd: bool = False) -> None:
         self.num_envs, self.odd = num_envs, odd
-        self.metadata = {"autoreset_mode": autoreset_mode}
+        self.metadata = {"autoreset_mode": mode}
         self.single_observation_space = gym_spaces.Box(-1, 9, (1,), np.float32)
         self.single_action_space = gym_spaces.Discrete(4)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, num_envs)
