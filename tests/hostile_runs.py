@@ -220,7 +220,7 @@ BASES = {
     "learner": (*LEARNER, "budget.steps=400"),
     "population": (
         *(*LEARNER, "ec=pbt", "ec.population=3", "ec.asynchronous=true", "ec.train_steps=64", "ec.episodes=1"),
-        *("+ec.genes.rl.lr={low:1e-4,high:1e-2,log:true}", "mdp.limit=20", "budget.steps=800"),
+        *("+ec.genes.rl.lr={low:1e-4,high:1e-2,log:true}", "mdp.time_limit=20", "budget.steps=800"),
     ),
 }
 """Runs whose copies are damaged."""
