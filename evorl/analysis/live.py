@@ -11,12 +11,14 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from socket import SHUT_RDWR, socket
+from threading import Lock, Thread
+from typing import Any
 
 from evorl.record.lock import is_locked
 from evorl.util.errors import BadRequest
@@ -31,6 +33,10 @@ WRITTEN = (
     *("metrics.jsonl", "population.jsonl", "jobs.jsonl", "result.json", "failure.json"),
     *("sweep.json", "search.json"),
 )
+IDLE_S = 10.0
+"""Seconds without a byte after which a connection is closed."""
+MOST = 32
+"""Connections at once. One more closes the oldest, so that idle ones keep nobody away."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -50,10 +56,29 @@ class LiveServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(24)
         self.page = b""
         self.version = 0
+        self._open: dict[socket, None] = {}  # connections, the oldest first
+        self._lock = Lock()
 
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.server_port}/{self.token}/"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = None
+            for oldest in [*self._open][:-MOST]:
+                del self._open[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(SHUT_RDWR)  # its thread then closes it
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that breaks is not news."""
 
     def show(self, page: bytes) -> None:
         """Serve this page from now on."""
@@ -63,6 +88,12 @@ class LiveServer(ThreadingHTTPServer):
 class _Answer(BaseHTTPRequestHandler):
     server: LiveServer
     server_version, sys_version = "evorl", ""
+    default_request_version = "HTTP/1.0"  # an answer in HTTP/0.9 would have no headers
+    timeout = IDLE_S
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a request that `BaseHTTPRequestHandler` itself refuses, with the headers of every other answer."""
+        self._answer(HTTPStatus(code), f"{HTTPStatus(code).phrase}.\n".encode())
 
     def do_GET(self) -> None:
         token, slash, name = self.path.removeprefix("/").partition("/")

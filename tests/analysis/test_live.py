@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,41 @@ def test_the_page_is_for_those_who_know_the_token() -> None:
         assert get(server.url.rstrip("/"))[1] == "<p>é"  # by a redirect
         assert get(server.url + "secret")[0] == 404
         assert server.server_address[0] == "127.0.0.1"
+
+
+def raw(server: live.LiveServer, request: bytes) -> str:
+    """The whole answer to bytes that may be no request."""
+    with socket.create_connection(("127.0.0.1", server.server_port), 10) as made:
+        made.sendall(request)
+        made.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: made.recv(1 << 16), b"")).decode()
+
+
+def test_answers_to_what_is_no_request_have_the_headers_too() -> None:
+    with live.serving(b"<p>") as server:
+        for request, status in (
+            (b"POST / HTTP/1.0\r\n\r\n", 501), (b"nonsense\r\n\r\n", 400), (b"GET / HTTP/9.9\r\n\r\n", 505),
+            (b"GET /" + b"x" * 70_000 + b" HTTP/1.0\r\n\r\n", 414), (b"GET /\r\n\r\n", 403),
+            (f"GET /{server.token}/\r\n\r\n".encode(), 403),
+        ):  # fmt: skip
+            answer = raw(server, request)
+            assert answer.startswith(f"HTTP/1.0 {status} ") and "<p>" not in answer
+            for name, value in live.HEADERS.items():
+                assert f"{name}: {value}\r\n" in answer
+
+
+def test_idle_connections_keep_nobody_away() -> None:
+    with live.serving(b"<p>") as server, ExitStack() as held:
+        for _ in range(live.MOST + 20):
+            held.enter_context(socket.create_connection(("127.0.0.1", server.server_port), 10))
+        assert get(server.url)[0] == 200
+        assert len(server._open) <= live.MOST
+
+
+def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live._Answer, "timeout", 0.01)
+    with live.serving(b"") as server, socket.create_connection(("127.0.0.1", server.server_port), 10) as idle:
+        assert idle.recv(1) == b""
 
 
 def test_two_servers_have_ports_and_tokens_of_their_own() -> None:
