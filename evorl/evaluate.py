@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from evorl.cli import config
 from evorl.cli.overrides import format_value
+from evorl.record import latest
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, nearest
 from evorl.util.names import check_names_directory
@@ -57,7 +58,7 @@ class Request:
     """The keys of the command line."""
 
     run: str
-    """A run directory; every command needs it."""
+    """A run directory, or latest for the one below runs/ that began last; every command needs it."""
     checkpoint: str = "latest"
     """latest, best, or a step that the run keeps."""
     individual: Natural | str | None = None
@@ -95,7 +96,7 @@ def evaluate(request: Request) -> None:
     from evorl.ec.core import IndependentEvolution
     from evorl.record.checkpoint import damage
 
-    run_dir = Path(request.run)
+    run_dir = Path(latest.named(request.run, "run"))
     target = None if request.export is None else _target(request.export)
     experiment = config.experiment_of_run(run_dir, request.trust)
     if request.video and not os.access(run_dir, os.W_OK | os.X_OK):
@@ -230,7 +231,7 @@ def _evaluate_point(one: Individual, how: EvaluationPlan, about: dict[str, Any],
         raise BadRequest("a problem has no policy to film", "video")
     answer = IndividualResult(*how.make(0).evaluate(pack([one])).each[0])
     objectives = dict(zip(how.objective_names, answer.objectives, strict=True))
-    say(f"{request.run}: individual {one.id}")
+    say(f"{latest.named(request.run)}: individual {one.id}")
     for name, number in objectives.items():
         say(f"  {name:28} {format_number(number):>10}")
     genes = how.space.values(one.genes)

@@ -5,7 +5,7 @@
     python -m evorl.report multirun/lr live=true
 
 RUN_DIR_OR_GLOB is a run, a folder of runs (of a sweep, say), or a pattern in quotes: 'runs/pong-*'; as many as you
-like.
+like. The word latest is the run below runs/ that began last.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from evorl.analysis.runs import RunRecord, find_runs, read_runs
 from evorl.analysis.sweeps import pending_jobs, searches
 from evorl.cli import config
 from evorl.jobs import wandb_upload
+from evorl.record import latest
 from evorl.util import files
 from evorl.util.errors import BadRequest, nearest, one_edit
 from evorl.util.names import check_names_directory
@@ -107,6 +108,7 @@ def parse(words: Sequence[str]) -> tuple[list[str], wandb_upload.Asked | None, R
     known = {field.name for field in fields(Request)}
     named = [word for word in words if word.partition("=")[0] not in known]
     request = config.parse_request(Request, [word for word in words if word not in named])
+    named = [latest.named(word) for word in named]
     if not request.out:
         raise BadRequest("needs a directory", key="out")
     if request.by == "":

@@ -2,7 +2,7 @@
 
     python -m evorl.run mdp=pong rl=ppo
     python -m evorl.run --multirun mdp=pong rl=ppo rl.lr=1e-3,3e-4 seed=1,2,3
-    python -m evorl.run resume=RUN_DIR
+    python -m evorl.run resume=RUN_DIR    (RUN_DIR may be latest: the run below runs/ that began last)
     python -m evorl.run init=RUN_DIR rl.lr=1e-4
 
 A run's directory is made once everything is checked and built; it is never overwritten.
@@ -37,10 +37,11 @@ from evorl.cli import config
 from evorl.cli.completion import complete
 from evorl.cli.foreign_words import translate
 from evorl.cli.hydra_internals import Hydra, get_args_parser, show_info
-from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, check_group_key, format_value, parse, require
+from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, check_group_key, format_value, parse, quote, require
 from evorl.jobs import job
 from evorl.jobs.identity import located
 from evorl.jobs.sweep import sweep
+from evorl.record import latest
 from evorl.record.result import set_aside, sound_result
 from evorl.util import command, run_directory
 from evorl.util.errors import BadRequest, nearest
@@ -69,6 +70,7 @@ def run(words: Sequence[str]) -> None:
     name = args.config_name or "config"
     if args.shell_completion:
         return complete(args, parser, _path(args), name)
+    args.overrides = [_with_latest(word) for word in args.overrides]
     given = {one.key_or_group: one.value() for one in parse(args.overrides)}
     if given.get("resume") is not None:
         if given.get("replay") is not None:
@@ -87,6 +89,14 @@ def run(words: Sequence[str]) -> None:
             return _single(config.compose(hydra, args.overrides, name))
     show_info(args, parser, _path(args), name)
     return None
+
+
+def _with_latest(word: str) -> str:
+    """A word of the command line, with the newest run in place of resume=latest, init=latest or replay=latest."""
+    key, equals, value = word.partition("=")
+    if equals and key in ("resume", "init", "replay") and (found := latest.named(value, key)) != value:
+        return f"{key}={quote(found)}"
+    return word
 
 
 def _path(args: argparse.Namespace) -> Path:

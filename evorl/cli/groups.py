@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from evorl.cli.hydra_internals import ConfigDefault, Hydra, ObjectType, repository_of
 
-_EXPLANATION = re.compile(r"[:;]| \((?!1\+1)|\. |\.$| with | whose | that | as in | for comparison")
+_EXPLANATION = re.compile(r"[:;]| \((?!1\+1)|\. |\.$|, with |, as | as in | that |, for ")
 
 
 def options(hydra: Hydra, group: str) -> list[str]:

@@ -8,9 +8,12 @@ from string import Template
 from omegaconf import DictConfig
 
 from evorl.cli.descriptions import Descriptions, descriptions
+from evorl.cli.groups import choices_below, folders, options, summary
 from evorl.cli.hydra_internals import Hydra
-from evorl.cli.overrides import format_value, require
+from evorl.cli.overrides import TUNED, format_value, require
 
+TOLD = ("mdp", "rl", "ec")
+"""Groups whose choices are told one by one."""
 _WIDTH = 16  # of the column of defaults; a longer default shifts its description
 
 
@@ -19,10 +22,24 @@ def help_page(hydra: Hydra, composed: DictConfig, words: Sequence[str], name: st
     found = [*rows(composed, descriptions(hydra, composed, words, name))]
     width = max(len(key) for key, _, _ in found)
     lines = [f"{key:{width}}  {value:{_WIDTH}}  {description}".rstrip() for key, value, description in found]
-    groups = hydra.format_config_groups(lambda group: not group.startswith("hydra"))
+    groups = "\n".join(line for group in folders(hydra, "") for line in _choices(hydra, group))
     return Template(composed.hydra.help.template).safe_substitute(
         APP_CONFIG_GROUPS=groups, CONFIG="\n".join([*lines, ""])
     )
+
+
+def _choices(hydra: Hydra, group: str) -> list[str]:
+    """The lines about a group: its choices, and a few words on each world, algorithm and evolution."""
+    names = options(hydra, group)
+    if group == "hydra":
+        return []
+    if group == TUNED:
+        return [f"{group}: {len(names)} pairs of world and algorithm, each taken by itself; ~{TUNED} leaves it out", ""]
+    inside = {folder: len(choices_below(hydra, f"{group}/{folder}")) for folder in folders(hydra, group)}
+    shown = [*names, *(f"{folder}/... ({count}: +{group}={folder} lists them)" for folder, count in inside.items())]
+    wide = max(map(len, names), default=0)
+    said = [f"  {name:{wide}}  {summary(hydra, group, name)}".rstrip() for name in names] if group in TOLD else []
+    return [f"{group}: {', '.join(shown)}", *said, ""]
 
 
 def rows(node: DictConfig, known: Descriptions, prefix: str = "") -> Iterator[tuple[str, str, str]]:

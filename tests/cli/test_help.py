@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from evorl import evaluate, report
 from evorl.analysis.runs import flatten
-from evorl.cli import config, help, overrides
+from evorl.cli import config, groups, help, overrides
 from evorl.cli.descriptions import Descriptions, descriptions
 from evorl.cli.hydra_internals import Hydra
 
@@ -116,3 +116,21 @@ def test_the_other_doors_list_their_keys_too(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit, match="0"):
         report.main(["--help"])
     assert re.search(r"^out +report +\w+", capsys.readouterr().out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("group", help.TOLD)
+def test_every_choice_is_told_in_a_few_words_of_its_file(hydra: Hydra, group: str) -> None:
+    lines = help.help_page(hydra, config.compose(hydra, [], mode=RunMode.MULTIRUN), [], "config").splitlines()
+    first = lines.index(f"{group}: {', '.join(groups.options(hydra, group))}") + 1
+    told = dict(line.split(None, 1) for line in lines[first : lines.index("", first)])
+    assert [*told] == groups.options(hydra, group)
+    for choice, words in told.items():
+        assert 1 <= len(words.split()) <= 12 and words.lower() in groups.comment(hydra, group, choice).lower()
+
+
+def test_long_lists_are_folded(hydra: Hydra) -> None:
+    page = help.help_page(hydra, config.compose(hydra, [], mode=RunMode.MULTIRUN), [], "config")
+    count = len([*(config.CONF / "experiment" / "marvin").rglob("*.yaml")])
+    assert f"marvin/... ({count}: +experiment=marvin lists them)" in page and "marvin/ours" not in page
+    pairs = len([*(config.CONF / "tuned").glob("*.yaml")])
+    assert f"tuned: {pairs} pairs" in page and "cartpole_ppo" not in page

@@ -1,0 +1,40 @@
+"""The word ``latest`` for the newest run, in every command that takes a run directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evorl.util.errors import BadRequest
+
+WORD = "latest"
+RUNS = Path("runs")
+"""Where runs lie that name no directory of their own. Jobs of sweeps lie elsewhere and have no part in this."""
+
+
+def named(name: str, key: str = "") -> str:
+    """Return the newest run directory below ``runs/`` for the word ``latest``, any other name as it is.
+
+    The newest is the one that began last; a resume makes no run newer. A directory called ``latest`` goes first.
+    Raises `BadRequest` at ``key`` if there is no run.
+    """
+    if name != WORD or Path(WORD).exists():
+        return name
+    runs = [config.parent.parent for config in RUNS.rglob(".hydra/config.yaml")]
+    if not runs:
+        raise BadRequest(f"there is no run below {RUNS}/ here", key)
+    return str(max(runs, key=_began))
+
+
+def _began(run: Path) -> tuple[str, int]:
+    """The second in which a run began, and the time of its first file for those of the same second."""
+    file = run / "provenance.json"
+    try:
+        kept: Any = msgspec.json.decode(file.read_bytes())
+        started = str(kept["started"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # damaged: no time, so it is the oldest
+        started = ""
+    lock = run / ".lock"
+    return started, lock.stat().st_mtime_ns if lock.exists() else 0
