@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from evorl.cli.hydra_internals import ConfigDefault, Hydra, ObjectType, repository_of
 
-_EXPLANATION = re.compile(r"[:;]| \((?!1\+1)|\. |\.$|, with |, as | as in | that |, for ")
+_EXPLANATION = re.compile(r"[:;]| \((?!1\+1)|\. |\.$|, with | over a |, as | as in | that |, for ")
 
 
 def options(hydra: Hydra, group: str) -> list[str]:
@@ -58,6 +58,7 @@ def summary(hydra: Hydra, group: str, choice: str) -> str:
     if colon and len(name.split()) == 1:  # the name of an algorithm, which the choice has as well
         text = rest
     text = _EXPLANATION.split(text, maxsplit=1)[0].strip().rstrip(",")
+    text = re.sub(r"^(The|A|An) ", "", text)
     return text[:1].upper() + text[1:] if " " in text and "=" not in text.split()[0] else text
 
 
