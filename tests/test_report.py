@@ -183,7 +183,11 @@ def test_the_page_stands_alone(reported: tuple[Path, Path]) -> None:
     assert re.findall(r'<figure class="chart" data-metric="([^"]*)"', text) == [
         "train/return", "eval/return_mean", "eval/win_mean", "loss/policy", "speed/steps_per_second",
     ]  # fmt: skip
-    assert links.tags.count("table") == 8
+    assert links.tags.count("table") == 9
+    headline = re.findall(r'<p class="headline">(.*?)</p>', text)
+    assert len(headline) == 1 and headline[0].startswith("Best: rl.lr=0.0") and "leads since step" in headline[0]
+    assert text.index('class="headline"') < text.index('class="best"') < text.index("<form")
+    assert "Config of run" in text and "No film yet: " in text
     assert "prefers-color-scheme:dark" in text and 'name="viewport"' in text
     for said in (
         "rl.lr=0.001 (n=3)",

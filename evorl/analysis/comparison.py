@@ -27,7 +27,7 @@ from evorl.analysis.notes import count
 from evorl.analysis.scores import Scores, title
 from evorl.analysis.statistics import Floats
 from evorl.analysis.tables import Row
-from evorl.util.numbers import format_number
+from evorl.util.numbers import format_number, short_texts
 
 LEVEL = 0.05
 MOST_NAMES = 3
@@ -102,7 +102,7 @@ def left_out(scores: Scores) -> list[str]:
     """Name the groups that are not compared, with the reason, and those of which some runs have no score."""
     told = []
     for group, values, lacking in zip(scores.groups, scores.values, scores.lacking, strict=True):
-        name = ", ".join(f"{key}={value}" for key, value in _names(group).items()) or "all runs"
+        name = ", ".join(f"{key}={short_texts([value])[0]}" for key, value in _names(group).items()) or "all runs"
         few = [world for world, several in zip(scores.worlds, values, strict=True) if len(several) < 2]
         some = f"{sum(lacking)} of its {count(sum(map(len, values)) + sum(lacking), 'run')}"
         if any(lacking) and scores.at != "end":
@@ -130,7 +130,11 @@ def _not_made(scores: Scores) -> list[str]:
 
 def comparison_text(rows: Sequence[Row]) -> list[dict[str, str]]:
     """The rows as text, with each interval in the cell of its number."""
-    return [{_heading(key, row): _cell(row, key) for key in row if not key.endswith((" low", " high"))} for row in rows]
+    shown = [
+        {_heading(key, row): _cell(row, key) for key in row if not key.endswith((" low", " high"))} for row in rows
+    ]
+    columns = {key: short_texts([row[key] for row in shown]) for key in shown[0]} if shown else {}
+    return [{key: columns[key][number] for key in row} for number, row in enumerate(shown)]
 
 
 def comparison_words(compared: Sequence[Comparison]) -> dict[str, str]:
@@ -204,7 +208,7 @@ def _columns(found: Mapping[str, Estimate]) -> Row:
 
 def _label(row: Row) -> str:
     keys = list(row)[: list(row).index("runs")]
-    return ", ".join(f"{key}={row[key]}" for key in keys) or "all runs"
+    return ", ".join(f"{key}={short_texts([row[key]])[0]}" for key in keys) or "all runs"
 
 
 def _percent(above: float) -> str:

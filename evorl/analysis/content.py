@@ -10,6 +10,7 @@ from functools import cached_property
 from evorl.analysis.comparison import Comparison, comparisons
 from evorl.analysis.found import Choices, Found
 from evorl.analysis.groups import Group, group_runs, runs_by_world
+from evorl.analysis.headline import Headline, headline
 from evorl.analysis.html_page import HEADINGS
 from evorl.analysis.importance import Importance, importance, lacking, wanted
 from evorl.analysis.jobs import JobLog, read_job_log
@@ -19,7 +20,7 @@ from evorl.analysis.population import PopulationLog, population_logs, read_searc
 from evorl.analysis.runs import RunRecord, is_number
 from evorl.analysis.scores import joint_scores, world_scores
 from evorl.analysis.sweep_figure import SweepFitness, sweep_fitness
-from evorl.analysis.sweeps import PendingJob, pending_by_world
+from evorl.analysis.sweeps import PendingJob, pending_by_world, seeks_lowest
 from evorl.record.layout import SECTIONS
 
 MAIN_METRICS = ("train/return", "eval/return_mean", "population/best")
@@ -46,6 +47,9 @@ class WorldReport:
     main: Mapping[str, Panel]
     others: Mapping[str, Sequence[Panel]]
     """Panels of the other metrics, by section."""
+    single: Mapping[str, Sequence[Panel]]
+    """Metrics of which every run has one value at most, by section: they are numbers and no curves."""
+    headline: Headline
     sweep: SweepFitness | None
     varied: Sequence[Group]
     """The runs by all keys that differ, of which the importance is computed; none without the libraries for it."""
@@ -95,14 +99,16 @@ def gather(found: Found, choices: Choices) -> Content:
     without = lacking() if any(map(wanted, varied.values())) else ""
     parts = []
     for number, (name, own) in enumerate(groups.items()):
-        main, others = _panels(own)
+        main, others, single = _panels(own)
+        compared = comparisons(name, world_scores(name, own, choices.target))
         stem = "" if len(members) == 1 else f"{stems[name] if unique else f'{stems[name]}_{number}'}."
         logs = searched.get(name, {}) | population_logs(own)
         work = {title: jobs for title, log in logs.items() if (jobs := read_job_log(log.run)) is not None}
         parts.append(
             WorldReport(
-                name=name, stem=stem, groups=own, main=main, others=others,
-                comparisons=comparisons(name, world_scores(name, own, choices.target)),
+                name=name, stem=stem, groups=own, main=main, others=others, single=single,
+                comparisons=compared,
+                headline=headline(own, compared, lowest=seeks_lowest(run for group in own for run in group.runs)),
                 sweep=sweep_fitness(varied[name]), varied=() if without else varied[name],
                 populations=logs, work=work, pending=apart[name],
             )
@@ -165,18 +171,26 @@ def _logs_of_searches(
     return found
 
 
-def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], dict[str, list[Panel]]]:
+def _panels(groups: Sequence[Group]) -> tuple[dict[str, Panel], dict[str, list[Panel]], dict[str, list[Panel]]]:
+    """The panels of main metrics, by file name; those of others, and those of single values, by section."""
     metrics = {name for group in groups for run in group.runs for name in run.series}
-    main = {name.replace("/", "_"): make_panel(groups, name) for name in MAIN_METRICS if name in metrics}
-    if MAIN_METRICS[0] in metrics:
-        main["train_return_by_time"] = make_panel(groups, MAIN_METRICS[0], "seconds")
-    others = sorted(
+    main: dict[str, Panel] = {}
+    others: dict[str, list[Panel]] = {}
+    single: dict[str, list[Panel]] = {}
+    rest = sorted(
         (name for name in metrics.difference(MAIN_METRICS) if not WITHOUT_PICTURE.match(name)), key=_panel_order
     )
-    sections: dict[str, list[Panel]] = {}
-    for name in others:
-        sections.setdefault(HEADINGS[_panel_order(name)[0]], []).append(make_panel(groups, name))
-    return main, sections
+    for name in [*(name for name in MAIN_METRICS if name in metrics), *rest]:
+        panel, heading = make_panel(groups, name), HEADINGS[_panel_order(name)[0]]
+        if panel.at_end_only:
+            single.setdefault(heading, []).append(panel)
+        elif name in MAIN_METRICS:
+            main[name.replace("/", "_")] = panel
+        else:
+            others.setdefault(heading, []).append(panel)
+    if "train_return" in main:
+        main["train_return_by_time"] = make_panel(groups, MAIN_METRICS[0], "seconds")
+    return main, others, single
 
 
 def _panel_order(metric: str) -> tuple[int, int, str]:

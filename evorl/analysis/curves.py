@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from evorl.analysis.figures import MIN_RUNS_SHADED
 from evorl.analysis.groups import Group
-from evorl.analysis.panels import Curve, Panel, make_panel
+from evorl.analysis.panels import MIN_RUNS_SHADED, Curve, Panel, make_panel
 from evorl.analysis.runs import Series
 from evorl.analysis.statistics import Floats
 from evorl.util.text import printable
@@ -74,7 +73,12 @@ def curves_json(
             axis: [_mean(curve, points.mean) for curve in shown.curves]
             for axis, shown in (("steps", panel), ("seconds", by_time))
         }
-        charts.append({"metric": printable(metric), "runs": runs, "means": means})
+        charts.append(
+            {
+                "metric": printable(metric), "quantity": panel.quantity, "limits": _short(np.array(panel.limits)),
+                "runs": runs, "means": means,
+            }
+        )  # fmt: skip
     return msgspec.json.encode(
         {
             "groups": [{"label": group.label, "n": len(group.runs)} for group in groups],

@@ -13,7 +13,6 @@ import numpy as np
 
 from evorl.analysis.panels import Curve, Panel
 from evorl.analysis.statistics import Band, Floats
-from evorl.ops.student_t import half_width
 from evorl.util.text import printable
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7
 INK, MUTED, RULE, PAPER = "#1f2328", "#636c76", "#e3e6ea", "#fefefe"
 DASHES = (("-", ""), ((0, (5, 2)), "╌ "), ((0, (1, 1.5)), "┈ "))
 """Line styles for groups beyond the colours, and the signs that mark them in front of a label."""
-
-MIN_RUNS_SHADED = 3
-"""Least number of runs for an interval: with two runs it is 13 times the standard error and covers the panel."""
 
 RAW_POINTS, MOST_POINTS, LEAST_POINTS = 8_000, 400, 60
 """Recorded values that a panel draws, and the most and the least of a run."""
@@ -82,9 +78,9 @@ def panel_figure(shown: Panel, *, direct: bool = True) -> Figure:
         figure = Figure(figsize=(5.6, max(3.4, gap * len(labels) / 72 + BELOW + ABOVE)) if direct else (4.6, 2.9))
         height = figure.get_figheight()
         axes = figure.subplots(
-            gridspec_kw={"left": 0.15, "right": 0.955, "bottom": BELOW / height, "top": 1 - ABOVE / height}
+            gridspec_kw={"left": 0.17, "right": 0.955, "bottom": BELOW / height, "top": 1 - ABOVE / height}
             if direct
-            else {"left": 0.15, "right": 0.955, "bottom": 0.17, "top": 0.88}
+            else {"left": 0.17, "right": 0.955, "bottom": 0.17, "top": 0.88}
         )
         draw_panel(axes, shown)
         if direct:
@@ -200,18 +196,15 @@ def style() -> Iterator[None]:
 
 
 def draw_panel(axes: Axes, shown: Panel) -> None:
-    """Draw one panel: curves, or dots if every run has only one value."""
+    """Draw the curves of one panel."""
     axes.set_title(shown.title, fontsize=TITLE_SIZE * min(1.0, TITLE_FITS / max(len(shown.title), 1)))
-    if shown.at_end_only:
-        _draw_dots(axes, shown)
-    else:
-        low, high = _limits(shown)
-        never_negative = all((y >= 0).all() for curve in shown.curves for _, y in curve.raw)
-        points = max(LEAST_POINTS, min(MOST_POINTS, RAW_POINTS // sum(len(curve.raw) for curve in shown.curves)))
-        for curve in shown.curves:
-            _draw_curve(axes, curve, (max(low, 0.0) if never_negative else low, high), points)
-        axes.set_ylim(low, high)
-        _format_axis(axes, shown)
+    low, high = shown.limits
+    room = 0.05 * ((high - low) or abs(high) or 1.0)
+    points = max(LEAST_POINTS, min(MOST_POINTS, RAW_POINTS // sum(len(curve.raw) for curve in shown.curves)))
+    for curve in shown.curves:
+        _draw_curve(axes, curve, shown.interval(curve), points)
+    axes.set_ylim(low - room, high + room)
+    _format_axis(axes, shown)
 
 
 def spread_labels(places: Sequence[float], gap: float) -> list[float]:
@@ -247,24 +240,25 @@ def dash_sign(rank: int) -> str:
     return DASHES[rank // len(COLOURS) % len(DASHES)][1]
 
 
-def _draw_curve(axes: Axes, curve: Curve, limits: tuple[float, float], points: int) -> None:
-    """Draw the runs and their mean: solid with its clipped interval where all runs have data, else dashed.
+def _draw_curve(axes: Axes, curve: Curve, interval: tuple[Floats, Floats] | None, points: int) -> None:
+    """Draw the runs and their mean: solid with its interval where all runs have data, else dashed.
 
     Of each run at most about ``points`` recorded values are drawn; a single value is a dot.
     """
     from matplotlib.collections import LineCollection
 
-    faint: dict[str, Any] = {"color": _colour(curve.rank), "alpha": 0.35, "zorder": 2}
+    alone = interval is None and len(curve.raw) > 1  # the runs stand for what an interval would show
+    faint: dict[str, Any] = {"color": _colour(curve.rank), "alpha": 0.6 if alone else 0.35, "zorder": 2}
     lines = [np.column_stack([x, y])[:: max(1, len(x) // points)] for x, y in curve.raw if len(x) > 1]
     if lines:  # one artist draws faster than a Line2D for each
-        axes.add_collection(LineCollection(lines, linewidth=0.7, **faint))
+        axes.add_collection(LineCollection(lines, linewidth=1.0 if alone else 0.7, **faint))
     dots = [(x[0], y[0]) for x, y in curve.raw if len(x) == 1]
     if dots:
         axes.plot(*np.transpose(dots), "o", markersize=3.5, markeredgewidth=0, **faint)
     shape, n = curve.band, len(curve.raw)
     full = np.where(shape.count == n, shape.mean, np.nan)
-    if n >= MIN_RUNS_SHADED:
-        low, high = np.clip(full - shape.half, *limits), np.clip(full + shape.half, *limits)
+    if interval is not None:
+        low, high = interval
         if len(shape.grid) == 1:
             axes.vlines(shape.grid, low, high, color=_colour(curve.rank), alpha=0.35, linewidth=1.2)
         axes.fill_between(shape.grid, low, high, color=_colour(curve.rank), alpha=0.16, linewidth=0)
@@ -288,33 +282,11 @@ def _incomplete_part(shape: Band, n: int) -> Floats:
     return np.where(touching, shape.mean, np.nan)
 
 
-def _draw_dots(axes: Axes, shown: Panel) -> None:
-    """Draw one row per group: a dot per run, the mean and its interval, which may exceed the axes."""
-    for row, curve in enumerate(shown.curves):
-        values = [float(y[0]) for _, y in curve.raw]
-        axes.plot(values, [row - 0.14] * len(values), "o", color=_colour(curve.rank), alpha=0.5, markersize=6, mew=0)
-        axes.plot(np.mean(values), row, "|", color=_colour(curve.rank), markersize=11, markeredgewidth=2)
-        axes.errorbar(np.mean(values), row, xerr=half_width(values), color=_colour(curve.rank), linewidth=1.4)
-    axes.set_ylim(len(shown.curves) - 0.5, -0.5)
-    axes.set_yticks([])
-    axes.set_xlim(_limits(shown))
-    axes.grid(axis="x")
-    axes.set_xlabel("one value per run")
-    axes.xaxis.set_major_formatter(_value)
-
-
-def _limits(shown: Panel) -> tuple[float, float]:
-    """Return the range of the recorded values; intervals, which may be far wider, are ignored."""
-    values = np.concatenate([y for curve in shown.curves for _, y in curve.raw])
-    low, high = float(values.min()), float(values.max())
-    room = 0.05 * ((high - low) or abs(high) or 1.0)
-    return low - room, high + room
-
-
 def _format_axis(axes: Axes, shown: Panel) -> None:
     readable_axis(axes.xaxis, 6)
     readable_axis(axes.yaxis, 5)
     axes.set_xlabel(shown.unit)
+    axes.set_ylabel(shown.quantity)
     axes.margins(x=0.01)
 
 
@@ -326,15 +298,15 @@ def readable_axis(axis: Axis, most: int) -> None:
     axis.set_major_formatter(_value)
 
 
-def log_axis(axes: Axes, values: Floats) -> None:
-    """Make the vertical axis logarithmic, with plain numbers as labels."""
+def log_axis(axes: Axes, values: Floats, axis: Axis) -> None:
+    """Make an axis logarithmic, with plain numbers as labels."""
     from matplotlib.ticker import LogLocator, NullLocator
 
-    axes.set_yscale("log")
+    (axes.set_xscale if axis is axes.xaxis else axes.set_yscale)("log")
     narrow = np.nanmax(values) < 100 * np.nanmin(values)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(lambda x, _: f"{x:g}")
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda x, _: f"{x:g}")
 
 
 def _value(x: float, _: Any) -> str:
@@ -351,17 +323,14 @@ def _wrap(label: str) -> str:
 def _label_lines(axes: Axes, shown: Panel, labels: Sequence[str], gap: float) -> None:
     """Write each label beside the end of its line and join them; labels are a ``gap`` (share of the height) apart."""
     low, high = axes.get_ylim()
-    if shown.at_end_only:
-        places = [1 - (row + 0.5) / len(labels) for row in range(len(labels))]
-    else:
-        places = spread_labels([(float(curve.band.mean[-1]) - low) / (high - low) for curve in shown.curves], gap)
+    places = spread_labels([(float(curve.band.mean[-1]) - low) / (high - low) for curve in shown.curves], gap)
     right = 0.98 * max(float(curve.band.grid[-1]) for curve in shown.curves)
     for curve, label, place in zip(shown.curves, labels, places, strict=True):
         colour = _colour(curve.rank)
         axes.annotate(
             label, (1.05, place), xycoords="axes fraction", va="center", color=colour, fontsize=8.5, linespacing=1.1
         )
-        if label and not shown.at_end_only and curve.band.grid[-1] >= right:  # others would look like data
+        if label and curve.band.grid[-1] >= right:  # others would look like data
             line = {"arrowstyle": "-", "color": colour, "linestyle": _dashes(curve.rank), "shrinkA": 0, "shrinkB": 0}
             end = (curve.band.grid[-1], curve.band.mean[-1])
             axes.annotate("", end, (1.045, place), textcoords="axes fraction", arrowprops=line)

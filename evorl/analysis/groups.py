@@ -61,8 +61,8 @@ def format_value(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    """Format a config value for a label: of a number six digits."""
-    return f"{value:g}" if isinstance(value, float) else format_value(value)
+    """Format a config value for a label: of a number four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else format_value(value)
 
 
 class _Missing:

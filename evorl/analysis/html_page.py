@@ -6,12 +6,14 @@ Curves are drawn in the browser by uPlot (``web/uPlot.iife.min.js``) and ``web/p
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape as html_escape
 from pathlib import Path
 
 from evorl.analysis.figures import COLOURS, INK, MUTED, PAPER, RULE, dash_sign
+from evorl.analysis.shown_run import ShownRun
 from evorl.analysis.tables import numeric_columns
 from evorl.record.layout import SECTIONS
 from evorl.util.text import printable
@@ -41,15 +43,21 @@ class Section:
 
     title: str
     """Empty if the page has only one world."""
+    headline: Sequence[str]
+    """Sentences that stand first."""
+    best: ShownRun | None
+    """The best run, below the headline."""
     legend: Sequence[tuple[int, str]]
     """Rank (index of the colour) and label of each group."""
     whole: Sequence[Picture]
     """Pictures in their own size, above the others."""
     parallel: tuple[str, bytes] | None
     """Description and data, as JSON (`evorl.analysis.sweep_figure`), of the parallel coordinates of a sweep."""
-    main: Sequence[Picture | Chart]
-    others: Mapping[str, Sequence[Picture | Chart]]
-    """Curves and pictures of the other metrics, by heading."""
+    main: Sequence[Chart]
+    others: Mapping[str, Sequence[Chart]]
+    """Curves of the other metrics, by heading."""
+    single: Mapping[str, Table]
+    """Metrics with one value per run, by heading."""
     curves: bytes
     """The data of the charts, as JSON (`evorl.analysis.curves`)."""
     tables: Mapping[str, Table]
@@ -99,13 +107,16 @@ def to_html(page: Page, *, live: bool = False) -> str:
 
     ``live``: it asks the server that it came from for newer content (`evorl.analysis.live`).
     """
+    alone = len(page.sections) == 1
     body = [
         f"<header><h1>{escape(page.title)}</h1><p>{escape(page.subtitle)}</p></header>",
+        *(_headline(section, named=not alone) for section in page.sections),
+        _best(page.sections[0].best) if alone else "",
         _list("notes", [escape(note) for note in page.notes]),
         _CONTROLS if any(section.curves for section in page.sections) else "",
         f'<p class="caption">{escape(page.caption)}</p>',
         *_tables(page.tables, page.words),
-        *(_section(section, f"s{number}-") for number, section in enumerate(page.sections)),
+        *(_section(section, f"s{number}-", alone) for number, section in enumerate(page.sections)),
         *(_details(title, title, table) for title, table in page.folded.items()),
     ]
     return (
@@ -173,30 +184,55 @@ def _details(title: str, summary: str, table: Table) -> str:
     return f'<details data-title="{escape(title)}"><summary>{escape(summary)}</summary>{_table(table)}</details>'
 
 
-def _section(section: Section, prefix: str) -> str:
+def _section(section: Section, prefix: str, alone: bool) -> str:
     learning, *rest = HEADINGS
     parts = [
         f"<h2>{escape(section.title)}</h2>" if section.title else "",
+        "" if alone else _best(section.best),
         _legend(section.legend),
         *(_whole(picture, f"{prefix}whole{number}-") for number, picture in enumerate(section.whole)),
         _parallel(*section.parallel) if section.parallel else "",
-        _metrics(learning, section.main, section.others.get(learning, ()), f"{prefix}main"),
+        _metrics(learning, section, section.main),
         _still(section.still) if section.still else "",
         *_tables(section.tables, section.words),
         *(_population(shown, f"{prefix}population{number}-") for number, shown in enumerate(section.populations)),
-        *(_metrics(title, (), section.others.get(title, ()), f"{prefix}other{n}") for n, title in enumerate(rest)),
+        *(_metrics(title, section) for title in rest),
         _data(section.curves, "curves") if section.curves else "",
     ]
     return '<section class="world">' + "\n".join(part for part in parts if part) + "</section>"
 
 
-def _metrics(heading: str, main: Sequence[Picture | Chart], others: Sequence[Picture | Chart], prefix: str) -> str:
-    """Return a section of metrics: the main ones large, the others small; empty if there are none."""
-    if not (main or others):
+def _metrics(heading: str, section: Section, main: Sequence[Chart] = ()) -> str:
+    """Return a section of metrics: the main ones large, the others small, then numbers; empty if there are none."""
+    others, single = section.others.get(heading, ()), section.single.get(heading, ())
+    if not (main or others or single):
         return ""
-    large = _pictures(main, f"{prefix}-main") if main else ""
-    small = _pictures(others, f"{prefix}-other", "pictures small") if others else ""
-    return f"<section><h3>{escape(heading)}</h3>{large}{small}</section>"
+    large = _charts(main, "pictures") if main else ""
+    small = _charts(others, "pictures small") if others else ""
+    return f"<section><h3>{escape(heading)}</h3>{large}{small}{_table(single) if single else ''}</section>"
+
+
+def _headline(section: Section, named: bool) -> str:
+    words = " ".join(section.headline)
+    return f'<p class="headline">{escape(f"{section.title}: {words}" if named else words)}</p>' if words else ""
+
+
+def _best(run: ShownRun | None) -> str:
+    """The film of the best run, and its config beside it."""
+    if run is None:
+        return ""
+    film, caption = "", f'<p class="caption">{escape(run.caption)}</p>' if run.caption else ""
+    if run.film is not None:
+        kind, content = run.film
+        source = f"data:{kind};base64,{b64encode(content).decode()}"
+        film = (
+            f'<img src="{source}" alt="film">'
+            if kind.startswith("image/")
+            else f'<video src="{source}" controls loop muted playsinline></video>'
+        )
+        film, caption = f'<figure class="film">{film}{caption}</figure>', ""
+    config = f'<div class="config"><h3>Config of run {escape(run.name)}</h3>{_table(run.config)}</div>'
+    return f'{caption}<div class="best">{film}{config}</div>'
 
 
 def _population(shown: PopulationSection, prefix: str) -> str:
@@ -232,19 +268,16 @@ def _whole(picture: Picture, prefix: str) -> str:
     return f'<figure class="whole" role="img" aria-label="{escape(words)}"{size}>{inline(svg, prefix)}</figure>'
 
 
-def _pictures(pictures: Sequence[Picture | Chart], name: str, kind: str = "pictures") -> str:
-    figures = (_figure(shown, f"{name}{number}-") for number, shown in enumerate(pictures))
-    return f'<div class="{kind}">{"".join(figures)}</div>'
+def _charts(charts: Sequence[Chart], kind: str) -> str:
+    return f'<div class="{kind}">{"".join(map(_chart, charts))}</div>'
 
 
-def _figure(shown: Picture | Chart, prefix: str) -> str:
-    if isinstance(shown, Chart):
-        return (
-            f'<figure class="chart" data-metric="{escape(shown.metric)}"><figcaption>{escape(shown.title)}</figcaption>'
-            "<div></div></figure>"
-        )
-    words, svg = shown
-    return f'<figure role="img" aria-label="{escape(words)}">{inline(svg, prefix)}</figure>'
+def _chart(shown: Chart) -> str:
+    metric, title = escape(shown.metric), escape(shown.title)
+    return (
+        f'<figure class="chart" data-metric="{metric}"><figcaption title="{title}">{title}</figcaption>'
+        "<div></div></figure>"
+    )
 
 
 def _legend(groups: Sequence[tuple[int, str]]) -> str:
@@ -268,7 +301,8 @@ def _table(rows: Table) -> str:
     head = "".join(_cell("th", key, key in right) for key in rows[0])
     body = ("".join(_cell("td", text, key in right) for key, text in row.items()) for row in rows)
     lines = "".join(f"<tr>{cells}</tr>" for cells in body)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>'
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+    return f'<div class="wide" tabindex="0">{table}</div><p class="hint">→ more columns: scroll</p>'
 
 
 def _cell(tag: str, text: str, right: bool) -> str:

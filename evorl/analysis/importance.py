@@ -20,7 +20,7 @@ from evorl.analysis.runs import is_number
 from evorl.analysis.sweeps import seeks_lowest
 from evorl.analysis.tables import Row, summary_metrics
 from evorl.util import command
-from evorl.util.numbers import format_number
+from evorl.util.numbers import format_number, short_texts
 
 LEAST_RUNS = 8
 TREES = 64
@@ -48,7 +48,7 @@ class Importance:
     @property
     def text(self) -> list[dict[str, str]]:
         return [
-            {key: "" if value is None else format_number(value) if is_number(value) else str(value)
+            {key: "" if value is None else format_number(value) if is_number(value) else short_texts([str(value)])[0]
              for key, value in row.items()}
             for row in self.rows
         ]  # fmt: skip

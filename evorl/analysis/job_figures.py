@@ -73,7 +73,7 @@ def _draw_sigma(axes: Axes, run: RunRecord) -> None:
         return
     _draw_steps(axes, series, COLOURS[0])
     if (series.values > 0).all() and series.values.max() > 10 * series.values.min():
-        log_axis(axes, series.values)
+        log_axis(axes, series.values, axes.yaxis)
     else:
         readable_axis(axes.yaxis, 5)
 

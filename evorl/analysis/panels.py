@@ -16,6 +16,8 @@ from evorl.util.text import printable
 
 Points = tuple[Floats, Floats]
 
+MIN_RUNS_SHADED = 5
+"""Least number of runs for an interval; fewer are drawn one by one, since it says little of them."""
 SMOOTHING = 1 / 40
 """Width of the moving mean, as a fraction of the horizontal range of the run."""
 
@@ -36,7 +38,8 @@ class Panel:
 
     metric: str
     title: str
-    """The metric and its unit."""
+    quantity: str
+    """Label of the vertical axis: the unit of the metric, or its name's last word."""
     unit: str
     """Label of the horizontal axis."""
     curves: Sequence[Curve]
@@ -45,6 +48,24 @@ class Panel:
     def at_end_only(self) -> bool:
         """Whether no run has more than one value, so that there is no curve to draw."""
         return all(len(x) == 1 for curve in self.curves for x, _ in curve.raw)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The lowest and the highest recorded value of any run."""
+        values = np.concatenate([y for curve in self.curves for _, y in curve.raw])
+        return float(values.min()), float(values.max())
+
+    def interval(self, curve: Curve) -> tuple[Floats, Floats] | None:
+        """The edges [G] of the shading around a curve; None with fewer runs than `MIN_RUNS_SHADED`.
+
+        It is Student's interval, cut off at the `limits`: what a metric can be is not known, but a mean of values that
+        all lie within some range does too. NaN where some runs have no value.
+        """
+        shape, n = curve.band, len(curve.raw)
+        if n < MIN_RUNS_SHADED:
+            return None
+        full = np.where(shape.count == n, shape.mean, np.nan)
+        return np.clip(full - shape.half, *self.limits), np.clip(full + shape.half, *self.limits)
 
 
 def make_panel(
@@ -66,12 +87,12 @@ def make_panel(
         for rank, (group, points) in enumerate(zip(groups, raw, strict=True))
         if points
     ]
-    return Panel(metric=metric, title=_title(metric), unit=unit, curves=curves)
+    return Panel(metric=metric, title=printable(metric), quantity=_quantity(metric), unit=unit, curves=curves)
 
 
-def _title(metric: str) -> str:
+def _quantity(metric: str) -> str:
     unit = METRICS[metric].unit if metric in METRICS else "-"
-    return printable(metric if unit == "-" or "," in unit else f"{metric} ({unit})")
+    return printable(metric.rpartition("/")[2]) if unit == "-" or "," in unit else unit
 
 
 def _points(series: Series, axis: Literal["steps", "seconds"], scale: float) -> Points:

@@ -46,6 +46,8 @@ def population_figures(log: PopulationLog) -> Iterator[tuple[str, str, Figure]]:
             yield "front", f"Pareto front of {', '.join(log.names)}, and its history", front_figure(log)
         if (grid := archive_figure(log)) is not None:
             yield "archive", f"the best {log.names[0]} of every cell of the archive", grid
+        if log.genes and log.is_search:
+            yield "keys", f"{log.ranked_by} of every job by each searched key", keys_figure(log)
         if log.genes:
             yield "genes", f"genes by environment steps, coloured by {log.ranked_by}", _genes_figure(log)
         if (found := find_lineage(log)) is not None:
@@ -146,11 +148,51 @@ def _draw_gene(axes: Axes, log: PopulationLog, name: str, scale: Normalize, line
     axes.set_title(name)
     readable_axis(axes.xaxis, 4)
     if logarithmic:
-        log_axis(axes, x)
+        log_axis(axes, x, axes.yaxis)
     else:
         readable_axis(axes.yaxis, 5)
     if ticks:
         axes.set_yticks(range(len(ticks)), ticks)
+
+
+# ------------------------------------------------------------------ fitness by key
+
+
+def keys_figure(log: PopulationLog) -> Figure:
+    """Draw a panel for each searched key: the fitness of every job over its value, the best one marked."""
+    from matplotlib.figure import Figure
+
+    names = list(log.genes)[:GENES]
+    columns = min(len(names), 3)
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(5.2 if columns == 1 else 3.4 * columns, 2.8 * lines), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False, sharey=True).ravel()
+    known = np.isfinite(log.fitness)
+    fitness = np.where(known, log.fitness, np.nan)
+    best = int(np.nanargmax(fitness)) if known.any() else None
+    for number, (axes, name) in enumerate(zip(grid, names, strict=False)):
+        x, ticks = _numbers(log.genes[name])
+        axes.plot(x[known], fitness[known], "o", color=COLOURS[0], markersize=4.5, mew=0, alpha=0.7, label="job")
+        if not known.all():
+            below = axes.get_xaxis_transform()
+            axes.plot(x[~known], np.full((~known).sum(), 0.03), "x", color=MUTED, transform=below, label="failed")
+        if best is not None:
+            axes.plot(x[best], fitness[best], "D", color=COLOURS[1], markersize=6, mew=0, zorder=3, label="best")
+        axes.set_xlabel(name)
+        if number % columns == 0:
+            axes.set_ylabel(log.ranked_by)
+        readable_axis(axes.yaxis, 5)
+        if ticks:
+            axes.set_xticks(range(len(ticks)), ticks)
+            axes.set_xlim(-0.5, len(ticks) - 0.5)
+        elif log.run.config.get(f"ec.genes.{name}.log"):
+            log_axis(axes, x, axes.xaxis)
+        else:
+            readable_axis(axes.xaxis, 4)
+    for axes in grid[len(names) :]:
+        axes.set_axis_off()
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8.5)
+    return figure
 
 
 def _numbers(values: Sequence[Any]) -> tuple[Floats, list[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from matplotlib.figure import Figure
 
 from evorl.analysis.content import Content, describe, describe_log
-from evorl.analysis.figures import MIN_RUNS_SHADED, metrics_figure, panel_figure, render
+from evorl.analysis.figures import metrics_figure, panel_figure, render
 from evorl.analysis.job_figures import distribution_figure, work_figures
 from evorl.analysis.jobs import JobLog
 from evorl.analysis.panels import Panel
@@ -21,7 +21,7 @@ Pictures = Sequence[tuple[str, str, Figure]]
 
 def shading(panels: Sequence[Panel]) -> str:
     """What the shading of these panels is, for the end of a subtitle; empty if there is none."""
-    shaded = any(len(curve.raw) >= MIN_RUNS_SHADED for one in panels if not one.at_end_only for curve in one.curves)
+    shaded = any(one.interval(curve) is not None for one in panels for curve in one.curves)
     return " · shaded: 95 % interval of the mean over runs (Student's t)" if shaded else ""
 
 

@@ -11,10 +11,10 @@ import evorl
 from evorl.analysis.comparison import comparison_words
 from evorl.analysis.content import Content, WorldReport, budget, seeds
 from evorl.analysis.curves import Points, curves_json, points_per_curve
-from evorl.analysis.figures import panel_figure, render_inset
+from evorl.analysis.figures import render_inset
 from evorl.analysis.groups import differences, format_value
 from evorl.analysis.hardware import hardware_rows
-from evorl.analysis.html_page import Chart, Page, Picture, PopulationSection, Section
+from evorl.analysis.html_page import Chart, Page, PopulationSection, Section
 from evorl.analysis.jobs import JobLog, work_rows
 from evorl.analysis.notes import count
 from evorl.analysis.panels import Panel
@@ -31,17 +31,19 @@ from evorl.analysis.report_tables import (
     world_words,
 )
 from evorl.analysis.runs import RunRecord, flatten
+from evorl.analysis.shown_run import shown_run
+from evorl.analysis.single_values import single_values
 from evorl.analysis.sweep_figure import parallel_json, sweep_figure
 from evorl.analysis.sweeps import short_names
 from evorl.analysis.tables import Row, format_rows
+from evorl.util.numbers import short_texts
 from evorl.util.text import printable
 
 CAPTION = (
     "Each thick line is the mean over the runs of a group, each smoothed by a moving mean over 1/40 of its length. "
     "It begins where all runs of the group have values and is dashed where only some of them do. "
-    "Shading: 95 % interval (Student's t), from three runs on. Thin lines: recorded values of each run. "
-    "Metrics with one value per run: a dot per run, and a bar for the mean and its interval. "
-    "Axes follow the runs, so an interval may reach beyond them."
+    "Thin lines: recorded values of each run. Shading, from five runs on: 95 % interval of the mean (Student's t), cut "
+    "off at the lowest and the highest recorded value. Metrics with one value per run are numbers."
 )
 CAPTION_OF_ONE = "Thick lines are moving means over 1/40 of the run, thin lines the recorded values."
 THINNED = " Curves show at most {points} of the recorded values of a run, evenly spaced; csv=true writes all of them."
@@ -75,7 +77,7 @@ def page_of(content: Content, drawn: Mapping[str, Mapping[str, Pictures]]) -> Pa
     counts += [count(len(parts), "world")] if several else []
     counts += [f"{count(len(pending), 'job')} to come"] if pending else []
     facts = [seeds(runs), budget(runs), *counts, where, time.strftime("%Y-%m-%d %H:%M"), f"evorl {evorl.__version__}"]
-    panels = [{shown.metric: shown for shown in _panels(part) if not shown.at_end_only} for part in parts]
+    panels = [{shown.metric: shown for shown in _panels(part)} for part in parts]
     points = points_per_curve([part.groups for part in parts], [list(known) for known in panels])
     thinned = any(len(series) > points.run for run in runs for series in run.series.values())
     return Page(
@@ -108,20 +110,22 @@ def _section(
     drawn: Mapping[str, Pictures],
     title: str,
 ) -> Section:
-    tables = world_tables(part)
+    tables, best = world_tables(part), part.headline.best
+    labels = [f"{group.label} (n={len(group.runs)})" for group in part.groups]
     if len(part.groups) == len(part.runs):
         del tables[GROUPS]  # it repeats the table of runs
     short = {printable(directory): name for directory, name in names.items()}
     tables[RUNS] = [dict(row) | {"run": short[row["run"]]} for row in tables[RUNS]]
     return Section(
         title=title,
-        legend=[(rank, f"{group.label} (n={len(group.runs)})") for rank, group in enumerate(part.groups)]
-        if len(part.runs) > 1
-        else [],
+        legend=list(enumerate(labels)) if len(part.runs) > 1 else [],
         whole=[(part.sweep.title, render_inset(sweep_figure(part.sweep)))] if part.sweep and part.sweep.is_map else [],
         parallel=(part.sweep.title, parallel_json(part.sweep)) if part.sweep else None,
-        main=[_shown(shown) for name, shown in part.main.items() if not name.endswith("_by_time")],
-        others={title: [_shown(shown) for shown in several] for title, several in part.others.items()},
+        headline=part.headline.sentences,
+        best=shown_run(best, names[best.directory], list(part.groups[0].values)) if best else None,
+        main=[_chart(shown) for name, shown in part.main.items() if not name.endswith("_by_time")],
+        others={title: [_chart(shown) for shown in several] for title, several in part.others.items()},
+        single={title: single_values(several, labels) for title, several in part.single.items()},
         curves=curves_json(part.groups, panels, names, points) if panels else b"",
         tables=tables,
         words=world_words(part),
@@ -139,10 +143,7 @@ def _still(part: WorldReport) -> list[str]:
     return [*sweep, *part.main, *(["metrics"] if part.others else [])]
 
 
-def _shown(panel: Panel) -> Chart | Picture:
-    """A chart of curves, or a picture of metrics with one value per run."""
-    if panel.at_end_only:
-        return f"{panel.title} by {panel.unit}", render_inset(panel_figure(panel, direct=False))
+def _chart(panel: Panel) -> Chart:
     return Chart(metric=panel.metric, title=panel.title)
 
 
@@ -169,9 +170,10 @@ def _title(runs: Sequence[RunRecord], parts: Sequence[WorldReport]) -> str:
 
 def _differences(runs: Sequence[RunRecord]) -> list[dict[str, str]]:
     _, names = short_names(runs)
+    texts = {key: short_texts([format_value(value) for value in column]) for key, column in differences(runs).items()}
     return [
-        {"key": key} | {names[run.directory]: format_value(value) for run, value in zip(runs, column, strict=True)}
-        for key, column in differences(runs).items()
+        {"key": key} | {names[run.directory]: text for run, text in zip(runs, column, strict=True)}
+        for key, column in texts.items()
     ]
 
 

@@ -16,7 +16,7 @@ from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import is_number
 from evorl.analysis.sweeps import seeks_lowest
 from evorl.analysis.tables import summary_metrics
-from evorl.util.numbers import format_number
+from evorl.util.numbers import format_number, short_texts
 from evorl.util.text import printable
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def _heat_map(shown: SweepFitness) -> Figure:
 
     across = 0 if len(_places(shown, 0)) >= len(_places(shown, 1)) else 1
     columns, rows = list(_places(shown, across)), list(_places(shown, 1 - across))
-    left = 0.45 + 0.075 * max(map(len, rows))
-    across_inches, longest = max(0.72 * len(columns), 2.6), max(map(len, columns))
+    left = 0.45 + 0.075 * max(map(len, short_texts(rows)))
+    across_inches, longest = max(0.72 * len(columns), 2.6), max(map(len, short_texts(columns)))
     slanted = 0.085 * longest > across_inches / len(columns)
     below = 0.55 + 0.06 * longest * slanted
     width, height = left + 0.15 + across_inches, 0.45 + below + max(0.42 * len(rows), 0.9)
@@ -138,8 +138,8 @@ def _heat_map(shown: SweepFitness) -> Figure:
     for row, tall, shade in zip(shown.values, shown.fitness, shades(shown.fitness), strict=True):
         _cell(axes, columns.index(format_value(row[across])), rows.index(format_value(row[1 - across])), tall, shade)
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(-0.5, len(rows) - 0.5))
-    axes.set_xticks(range(len(columns)), columns, rotation=45 if slanted else 0)
-    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xticks(range(len(columns)), short_texts(columns), rotation=45 if slanted else 0)
+    axes.set_yticks(range(len(rows)), short_texts(rows))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.grid(False)
@@ -227,7 +227,7 @@ def _key_scale(shown: SweepFitness, k: int) -> Scale:
     places = _places(shown, k)
     if len(places) <= ORDINAL:
         at = {name: rank / max(len(places) - 1, 1) for rank, name in enumerate(places)}
-        ticks, fan = at, 0.3 / len(places)
+        ticks, fan = dict(zip(short_texts(list(at)), at.values(), strict=True)), 0.3 / len(places)
     else:
         (at, ticks), fan = _numeric_scale(places), 0.0
     crossed = [

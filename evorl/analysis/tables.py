@@ -15,7 +15,7 @@ from evorl.analysis.groups import Group, format_value
 from evorl.analysis.runs import RunRecord, State, is_number
 from evorl.analysis.sweeps import PendingJob
 from evorl.ops.student_t import half_width
-from evorl.util.numbers import format_fixed, format_number
+from evorl.util.numbers import format_fixed, format_number, short_texts
 from evorl.util.text import printable
 
 Row = dict[str, Any]
@@ -107,7 +107,9 @@ def format_rows(rows: Sequence[Row]) -> list[dict[str, str]]:
     """Format the cells as text, without empty columns and columns that only the CSV has."""
     used = [key for key in rows[0] if any(row[key] not in (None, "") for row in rows)]
     shown = [key for key in used if not key.endswith((INTERVAL, *_CSV_ONLY)) and not _is_std_of_mean(key, rows[0])]
-    return [{_heading(key, rows[0], used): _cell(row, key) for key in shown} for row in rows]
+    columns = {key: [_cell(row, key) for row in rows] for key in shown}
+    texts = {key: column if key == "run" else short_texts(column) for key, column in columns.items()}
+    return [{_heading(key, rows[0], used): texts[key][number] for key in shown} for number in range(len(rows))]
 
 
 def terminal_columns(rows: Sequence[Row]) -> list[dict[str, str]]:

@@ -25,6 +25,11 @@ def line(name: str, *words: str) -> str:
     return shlex.join([python(), "-m", f"evorl.{name}", *words])
 
 
+def evaluate(*words: str) -> str:
+    """``evorl.evaluate`` with these words, in the Python that runs now."""
+    return shlex.join([python(), "-m", "evorl.evaluate", *words])
+
+
 def install(extra: str) -> str:
     """The command that installs an optional extra of evorl."""
     return f"pip install 'evorl-suite[{extra}]', or in a checkout .venv/bin/pip install -e '.[{extra}]'"

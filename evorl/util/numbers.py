@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
+_LONG = re.compile(r"-?\d+(\.\d+([eE][-+]?\d+)?|[eE][-+]?\d+)")
+
 
 def format_number(value: float, *, signed: bool = False) -> str:
     """Format with four significant digits and thin spaces between thousands: ``0.02573``, ``13.4``, ``1 250 000``.
@@ -12,6 +17,19 @@ def format_number(value: float, *, signed: bool = False) -> str:
     if not 1e4 <= abs(float(text)) < 1e15:
         return text
     return format_fixed(value, 0, signed=signed)
+
+
+def short_texts(texts: Sequence[str]) -> list[str]:
+    """Shorten numbers written as text to four digits, or as many as tell the unlike ones apart; others stay.
+
+    Whole numbers stay as they are: they are often names.
+    """
+    long = [_LONG.fullmatch(text) is not None for text in texts]
+    for digits in range(4, 17):
+        found = [f"{float(text):.{digits}g}" if one else text for text, one in zip(texts, long, strict=True)]
+        if len({*found}) == len({*texts}):
+            return found
+    return list(texts)
 
 
 def format_fixed(value: float, decimals: int, *, signed: bool = False) -> str:

@@ -23,7 +23,7 @@ from evorl.analysis.panels import make_panel
 from evorl.analysis.runs import RunRecord, Series
 
 
-def groups(rows: int = 1000, seeds: int = 3) -> list[Group]:
+def groups(rows: int = 1000, seeds: int = 5) -> list[Group]:
     rng = np.random.default_rng(0)
     runs = []
     for lr in (0.1, 0.2):
@@ -56,7 +56,7 @@ def test_values_of_a_run_are_recorded_ones() -> None:
 
 
 def test_metrics_of_the_same_rows_share_their_steps() -> None:
-    assert len(data(groups(), 50)["axes"]) == 6
+    assert len(data(groups(), 50)["axes"]) == 10
 
 
 @pytest.mark.parametrize("axis", ["steps", "seconds"])
@@ -71,8 +71,17 @@ def test_means_are_those_of_the_pictures(axis: Any) -> None:
         assert half[whole] == pytest.approx(curve.band.half[rows][whole], rel=1e-4) and np.isnan(half[~whole]).all()
 
 
+def test_fewer_than_five_runs_have_no_interval_and_the_limits_are_those_of_the_runs() -> None:
+    shown = groups(seeds=4)
+    for chart in data(shown, 50)["charts"]:
+        assert all("half" not in mean for means in chart["means"].values() for mean in means)
+        values = np.concatenate([run.series[chart["metric"]].values for group in shown for run in group.runs])
+        assert chart["limits"] == pytest.approx([values.min(), values.max()], rel=1e-4)
+        assert chart["quantity"] == ("reward" if chart["metric"] == "train/return" else "policy")
+
+
 def test_more_curves_have_fewer_points() -> None:
-    few = groups(10)
+    few = groups(10, seeds=3)
     assert points_per_curve([few], [["train/return", "missing"]]) == (MOST_POINTS, MOST_MEAN_POINTS)
     many = points_per_curve([few] * 200, [["train/return", "loss/policy"]] * 200)  # 2 groups of 3 runs each
     assert many == (320_000 // 2400, 160_000 // (6 * 800))

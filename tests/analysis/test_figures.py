@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
@@ -111,8 +112,8 @@ def test_no_joint_crosses_the_panel_from_a_curve_that_ended_early() -> None:
 
 
 def test_a_subtitle_says_what_shading_is_where_there_is_some() -> None:
-    assert "95 % interval" in shading([panel_of([[40] * 3])])
-    assert shading([panel_of([[40] * 2]), panel_of([[1] * 3])]) == ""  # two runs; and dots
+    assert "95 % interval" in shading([panel_of([[40] * 5])])
+    assert shading([panel_of([[40] * 4])]) == ""
 
 
 @pytest.mark.parametrize("panels", [1, 5])
@@ -182,36 +183,60 @@ def interval(axes: Axes) -> PolyCollection:
     return found
 
 
-def test_the_drawn_interval_is_the_one_computed_and_two_runs_have_none() -> None:
-    shown = panel_of([[40, 40, 30], [40, 40]])
+def test_the_drawn_interval_is_the_one_computed_and_four_runs_have_none() -> None:
+    shown = panel_of([[40, 40, 40, 40, 30], [40] * 4])
     axes = panel_figure(shown).axes[0]
     band = shown.curves[0].band
-    full = band.count == 3
+    full = band.count == 5
     corners = np.concatenate([path.vertices for path in interval(axes).get_paths()])
     assert corners[:, 0].max() == band.grid[full].max() == 30e5
-    low, high = axes.get_ylim()
+    low, high = shown.limits
     np.testing.assert_allclose(corners[:, 1].max(), min((band.mean + band.half)[full].max(), high))
     np.testing.assert_allclose(corners[:, 1].min(), max((band.mean - band.half)[full].min(), low))
 
 
+def test_few_runs_are_drawn_stronger_than_those_under_an_interval() -> None:
+    (axes,) = panel_figure(panel_of([[40] * 5, [40] * 4, [40]])).axes
+    runs = [one for one in axes.collections if isinstance(one, LineCollection)]
+    assert [len(one.get_segments()) for one in runs] == [5, 4, 1]
+    assert [one.get_alpha() for one in runs] == [0.35, 0.6, 0.35]  # a run alone is its own mean
+
+
+def test_axes_have_labels() -> None:
+    axes = [panel_figure(panel_of([[40]])).axes[0], *metrics_figure({"Learning": [panel_of([[40]])] * 2}).axes]
+    assert [(one.get_xlabel(), one.get_ylabel()) for one in axes] == [("environment steps", "reward")] * 3
+    assert make_panel([group_of("policy/clip_fraction")], "policy/clip_fraction").quantity == "fraction"
+    assert make_panel([group_of("train/score")], "train/score").quantity == "score"  # defined by the world
+
+
+def group_of(metric: str) -> Group:
+    (group,) = make_groups([[3]])
+    (run,) = group.runs
+    return Group({}, [replace(run, series={metric: run.series["train/return"]})])
+
+
 def test_a_single_value_beside_curves_is_a_dot_with_its_interval() -> None:
-    (axes,) = panel_figure(panel_of([[1, 1, 1], [5, 1]]), direct=False).axes
-    dots = [line for line in axes.lines if line.get_marker() == "o" and line.get_alpha() == 0.35]
-    assert [len(line.get_xdata()) for line in dots] == [3, 1]
+    (axes,) = panel_figure(panel_of([[1] * 5, [5, 1]]), direct=False).axes
+    dots = [line for line in axes.lines if line.get_marker() == "o" and line.get_alpha() is not None]
+    assert [len(line.get_xdata()) for line in dots] == [5, 1]
     (bar,) = axes.collections[0].get_segments()
     assert bar[0, 0] == bar[1, 0] == dots[0].get_xdata()[0] and bar[0, 1] < bar[1, 1]
 
 
 @pytest.mark.parametrize("shift", [0.0, -5.0])
-def test_wide_interval_neither_changes_the_limits_nor_leaves_the_valid_range(shift: float) -> None:
+def test_wide_interval_neither_changes_the_limits_nor_leaves_what_was_recorded(shift: float) -> None:
+    """Of 0, 0, 0, 0 and 10 it is 2 ± 5.6: below what any run had, and below 0 where nothing is negative."""
     x = np.arange(1.0, 41.0)
-    levels = [shift + np.full(40, level) for level in (0.0, 0.5, 10.0)]  # 3.5 ± 14
-    runs = [RunRecord(directory=Path(str(y[0])), config={}, series={"loss/value": Series(x, x, y)}) for y in levels]
+    levels = [shift + np.full(40, level) for level in (0.0, 0.0, 0.0, 0.0, 10.0)]
+    runs = [
+        RunRecord(directory=Path(str(i)), config={}, series={"loss/value": Series(x, x, y)})
+        for i, y in enumerate(levels)
+    ]
     axes = panel_figure(make_panel([Group({}, runs)], "loss/value")).axes[0]
     assert axes.get_ylim() == pytest.approx((shift - 0.5, shift + 10.5))
     corners = np.concatenate([path.vertices for path in interval(axes).get_paths()])
-    assert corners[:, 1].max() == pytest.approx(shift + 10.5)
-    assert corners[:, 1].min() == pytest.approx(0.0 if shift == 0 else shift - 0.5)
+    assert corners[:, 1].max() == pytest.approx(shift + 2 + 2.776445 * np.sqrt(20) / np.sqrt(5))
+    assert corners[:, 1].min() == pytest.approx(shift)
 
 
 @pytest.mark.parametrize(("x", "text"), [(0.25, "0.25"), (-15, "−15"), (25e3, "25k"), (1.5e9, "1.5G"), (1e30, "1e+30")])

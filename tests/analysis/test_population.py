@@ -352,8 +352,13 @@ def test_search_is_drawn_like_a_population(tmp_path: Path) -> None:
     assert found is not None and (found.ranked_by, found.size) == ("-1*fitness", 3)
     assert found.fitness.tolist()[:3] == [0.0, -1.0, -2.0] and math.isnan(found.fitness[3])  # less is better there
     drawn = kinds(found)
-    assert {*drawn} == {"fitness", "front", "genes", "family"}
+    assert {*drawn} == {"fitness", "front", "keys", "genes", "family"}
     assert drawn["genes"].axes[0].get_yscale() == "log"
+    (axes,) = drawn["keys"].axes
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_xscale()) == ("rl.lr", "-1*fitness", "log")
+    jobs, failed, best = ([[*map(float, xy)] for xy in one.get_xydata()] for one in axes.lines)
+    assert jobs == [[1e-2, 0.0], [1e-3, -1.0], [1e-4, -2.0]]
+    assert best == [[1e-2, 0.0]] and [x for x, _ in failed] == [1e-5]
     assert main([str(place), f"out={out}"]) == 0
     assert {f"population_{name}.png" for name in drawn} <= {path.name for path in out.iterdir()}
     with (out / "population.csv").open(newline="") as file:

@@ -3,6 +3,7 @@
 // In live mode it also asks the server for newer content.
 (() => {
   const GRID = 400; // most points of a chart's common horizontal grid
+  const FEW = 5; // runs from which on a group has an interval
   const TOLD = 8; // most curves that a hint tells of
   const state = {x: "steps", y: "linear", runs: true, hidden: new Set()};
   const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -15,13 +16,20 @@
 
   // ---------------------------------------------------------------- numbers
 
-  const number = v => {
+  const number = (v, digits = 4) => {
     if (v == null) return "–";
     const size = Math.abs(v);
     for (const [scale, sign] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
-      if (size >= scale * 10 && size < 1e13) return `${+(v / scale).toPrecision(4)}${sign}`.replace("-", "−");
-    return `${+v.toPrecision(4)}`.replace("-", "−");
+      if (size >= scale * 10 && size < 1e13) return `${+(v / scale).toPrecision(digits)}${sign}`.replace("-", "−");
+    return `${+v.toPrecision(digits)}`.replace("-", "−");
   };
+  // Labels of an axis: four digits, or as many as tell them apart.
+  function ticks(splits) {
+    const known = splits.filter(v => v != null);
+    let digits = 4;
+    while (digits < 12 && new Set(known.map(v => number(v, digits))).size < new Set(known).size) digits++;
+    return splits.map(v => v == null ? "" : number(v, digits));
+  }
   const unitOfTime = most => most < 300 ? [1, "seconds"] : most < 3 * 3600 ? [60, "minutes"] : [3600, "hours"];
 
   // Values of a curve (x ascending) on a grid: linear between its points, null outside of them.
@@ -69,7 +77,9 @@
       const full = whole ? y.map((v, i) => whole[i] === 1 ? v : null) : y;
       if (one.half) {
         const half = onGrid(grid, one.x, one.half);
-        const edge = sign => full.map((v, i) => v == null || half[i] == null ? null : v + sign * half[i]);
+        const [least, most] = chart.limits;
+        const edge = sign => full.map((v, i) =>
+          v == null || half[i] == null ? null : Math.min(most, Math.max(least, v + sign * half[i])));
         series.push({kind: "high", group: one.group, y: edge(1)}, {kind: "low", group: one.group, y: edge(-1)});
       }
       if (whole) series.push({kind: "part", group: one.group, y: y.map((v, i) => whole[i] === 1 ? null : v)});
@@ -78,11 +88,12 @@
     return [grid, series];
   }
 
-  function lineOf(one) {
+  // A run of a group without an interval stands for what that would show.
+  function lineOf(one, world) {
     const colour = css(`--c${one.group % 7}`);
     const dash = DASHES[Math.floor(one.group / 7) % DASHES.length];
     const style = {
-      run: {stroke: colour, width: 0.8, alpha: 0.35},
+      run: world.groups[one.group].n < FEW ? {stroke: colour, width: 1.1, alpha: 0.6} : {stroke: colour, width: 0.8, alpha: 0.35},
       mean: {stroke: colour, width: 2, dash},
       part: {stroke: colour, width: 1.2, dash: [3, 3]},
       low: {stroke: "transparent", width: 0, auto: false},
@@ -107,17 +118,18 @@
     const bands = series.flatMap((one, i) => one.kind !== "high" ? [] :
       [{series: [i + 1, i + 2], fill: `color-mix(in srgb, ${css(`--c${one.group % 7}`)} 16%, transparent)`}]);
     const axis = {stroke: css("--muted"), grid: {stroke: css("--rule"), width: 1}, ticks: {show: false}, font: "11px system-ui"};
-    const values = (_, splits) => splits.map(v => v == null ? "" : number(v));
+    const label = {labelSize: 16, labelGap: 0, labelFont: "11px system-ui"};
+    const values = (_, splits) => ticks(splits);
     item.plot = new uPlot({
       width: item.place.clientWidth || 300,
       height: item.place.clientHeight || 200,
       legend: {show: false},
       scales: {x: {time: false}, y: {distr: log ? 3 : 1}},
-      series: [{}, ...series.map(lineOf)],
+      series: [{}, ...series.map(one => lineOf(one, item.world))],
       bands,
       axes: [
-        {...axis, grid: {show: false}, size: 38, values, label: name && `time (${name})`, labelSize: name ? 16 : 0, labelFont: "11px system-ui"},
-        {...axis, size: 52, values},
+        {...axis, grid: {show: false}, size: 26, values, label: name ? `time (${name})` : "environment steps", ...label},
+        {...axis, size: 46, values, label: item.chart.quantity, ...label},
       ],
       cursor: {drag: {x: true, y: true, uni: 24}, points: {show: false}},
       hooks: {
@@ -191,6 +203,15 @@
     }
   }
 
+  // Tables that are wider than the page say so until they are scrolled to their end.
+  function watchTables() {
+    for (const wide of document.querySelectorAll(".wide")) {
+      const show = () => wide.classList.toggle("more", wide.scrollWidth - wide.clientWidth - wide.scrollLeft > 2);
+      wide.onscroll = show;
+      show();
+    }
+  }
+
   const keyOf = (node, name) => `${node.closest(".world")?.querySelector("h2")?.textContent ?? ""}\n${name}`;
 
   function drawAllParallel() {
@@ -225,6 +246,8 @@
       }
     }, {rootMargin: "300px"});
     for (const item of charts) observer.observe(item.place);
+    for (const one of document.querySelectorAll("details")) one.ontoggle = watchTables;
+    watchTables();
     drawAllParallel();
     const form = document.querySelector("form.controls");
     if (!form) return;
@@ -265,6 +288,7 @@
   addEventListener("resize", () => {
     if (innerWidth !== width) {
       redraw();
+      watchTables();
       drawAllParallel();
     }
     width = innerWidth;

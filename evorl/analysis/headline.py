@@ -1,0 +1,149 @@
+"""What a report says first of a world: who is best, by how much, and since when."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorl.analysis.comparison import VERDICT, Comparison
+from evorl.analysis.groups import Group, format_value
+from evorl.analysis.panels import Panel, make_panel
+from evorl.analysis.runs import RunRecord
+from evorl.analysis.statistics import half_width
+from evorl.analysis.tables import format_with_interval, summary_metrics
+from evorl.util.numbers import format_number
+
+SCORES = ("fitness", "train/return")
+"""What groups are ranked by: the first that a run has."""
+CURVES = ("eval/fitness_mean", "eval/return_mean", "population/best", "train/return")
+"""What tells since when a group leads: the first of which every ranked group has a curve."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Headline:
+    """The best run of a world, and sentences on its group."""
+
+    sentences: Sequence[str]
+    best: RunRecord | None
+    """The best run of the best group; None if no run has a score."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranked:
+    group: Group
+    scores: Sequence[tuple[float, RunRecord]]
+
+    @property
+    def values(self) -> list[float]:
+        return [score for score, _ in self.scores]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values))
+
+
+def headline(groups: Sequence[Group], compared: Sequence[Comparison], *, lowest: bool = False) -> Headline:
+    """Say which group has the best mean score, how far the next one is, and since when it leads.
+
+    ``lowest``: the lowest score is the best. The verdict on the difference is that of the comparison at the end.
+    """
+    measure, ranked = _rank(groups, lowest)
+    if not ranked:
+        return Headline(sentences=["No run has a score yet."], best=None)
+    first = ranked[0]
+    _, best = min(first.scores, key=lambda one: one[0] if lowest else -one[0])
+    told = [_standing(measure, ranked, compared, lowest)]
+    when = _lead(ranked, groups, lowest) if len(ranked) > 1 else _peak(best, lowest)
+    return Headline(sentences=[*told, *([when] if when else [])], best=best)
+
+
+def lead_since(panel: Panel, rank: int, *, lowest: bool = False) -> float | None:
+    """Where the curve of this group has been better than all others ever since; None if it is not at its end.
+
+    It is looked at up to the step that all of them have reached. A group counts from its first value on.
+    """
+    sign = -1.0 if lowest else 1.0
+    [own] = [curve.band for curve in panel.curves if curve.rank == rank]
+    grid = own.grid[own.grid <= min(curve.band.grid[-1] for curve in panel.curves)]
+    ahead = np.ones(len(grid), bool)
+    for curve in panel.curves:
+        if curve.rank != rank:
+            other = np.interp(grid, curve.band.grid, curve.band.mean, left=math.nan)
+            ahead &= ~(sign * (own.mean[: len(grid)] - other) <= 0)
+    if not ahead.any() or not ahead[-1]:
+        return None
+    behind = np.flatnonzero(~ahead)
+    return float(grid[behind[-1] + 1] if len(behind) else grid[0])
+
+
+def _rank(groups: Sequence[Group], lowest: bool) -> tuple[str, list[_Ranked]]:
+    """The groups that have scores, the best first, and what the scores are."""
+    for measure in SCORES:
+        scores = {group: [(m[measure], run) for run in group.runs if measure in (m := summary_metrics(run))]
+                  for group in groups}  # fmt: skip
+        found = [_Ranked(group, several) for group, several in scores.items() if several]
+        if found:
+            return measure, sorted(found, key=lambda one: one.mean if lowest else -one.mean)
+    return "", []
+
+
+def _standing(measure: str, ranked: Sequence[_Ranked], compared: Sequence[Comparison], lowest: bool) -> str:
+    first, n = ranked[0], len(ranked[0].values)
+    score = f"{measure} {_with_interval(first.values)}"
+    of = f", the mean of {n} runs" if n > 1 else ""
+    if len(ranked) == 1:
+        spread = f", from {format_number(min(first.values))} to {format_number(max(first.values))}" if n > 1 else ""
+        return f"{score[0].upper()}{score[1:]}{of}{spread}."
+    second = ranked[1]
+    gap = format_number(abs(first.mean - second.mean))
+    side = "below" if lowest else "above"
+    alone = " One run of each says little." if n == len(second.values) == 1 else ""
+    return (
+        f"Best: {first.group.label}, {score}{of}. It is {gap} {side} the next, {second.group.label} "
+        f"({format_number(second.mean)}){_verdict(first.group, second.group, compared)}.{alone}"
+    )
+
+
+def _verdict(first: Group, second: Group, compared: Sequence[Comparison]) -> str:
+    """What the comparison at the end of the runs says of the second, where it agrees on the first."""
+    for one in compared:
+        names = [{key: row[key] for key in list(row)[: list(row).index("runs")]} for row in one.rows]
+        own, other = ({key: format_value(value) for key, value in group.values.items()} for group in (first, second))
+        if one.scores.at == "end" and names and names[0] == own and other in names:
+            return f": {one.rows[names.index(other)][VERDICT]}"
+    return ""
+
+
+def _lead(ranked: Sequence[_Ranked], groups: Sequence[Group], lowest: bool) -> str:
+    names = [group for group in groups if any(one.group is group for one in ranked)]
+    for metric in CURVES:
+        if all(any(metric in run.series for run in group.runs) for group in names):
+            panel = make_panel(groups, metric)
+            if panel.at_end_only:
+                continue
+            rank = next(rank for rank, group in enumerate(groups) if group is ranked[0].group)
+            since, end = lead_since(panel, rank, lowest=lowest), max(run.steps for run in ranked[0].group.runs)
+            if since is None:
+                return f"By {metric} it does not lead at the end."
+            return f"By {metric} it leads since step {since:,.0f} of {end:,.0f}."
+    return ""
+
+
+def _peak(run: RunRecord, lowest: bool) -> str:
+    """When the best run had its best evaluation, of several."""
+    for metric in CURVES[:2]:
+        series = run.series.get(metric)
+        if series is not None and len(series) > 1:
+            at = int(np.argmin(series.values) if lowest else np.argmax(series.values))
+            value, step = format_number(float(series.values[at])), series.steps[at]
+            which = "lowest" if lowest else "highest"
+            return f"Its {which} {metric}, {value}, was at step {step:,.0f} of {run.steps:,.0f}."
+    return ""
+
+
+def _with_interval(values: Sequence[float]) -> str:
+    mean = float(np.mean(values))
+    return format_with_interval(mean, half_width(values)) if len(values) > 1 else format_number(mean)

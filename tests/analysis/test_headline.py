@@ -1,0 +1,89 @@
+"""What a report says first: the best group, the gap to the next, and since when it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorl.analysis.comparison import comparisons
+from evorl.analysis.groups import Group, group_runs
+from evorl.analysis.headline import headline, lead_since
+from evorl.analysis.panels import make_panel
+from evorl.analysis.runs import RunRecord, Series
+from evorl.analysis.scores import world_scores
+
+STEPS = np.arange(100.0, 1100.0, 100.0)
+
+
+def run(lr: float, seed: int, fitness: float | None, curve: Sequence[float] = (), steps: float = 1000) -> RunRecord:
+    x = STEPS[: len(curve)]
+    series = {"eval/return_mean": Series(x, x, np.array(curve, np.float64))} if len(curve) else {}
+    return RunRecord(
+        directory=Path(f"{lr}-{seed}"), config={"rl.lr": lr, "seed": seed}, series=series, steps=steps,
+        result=None if fitness is None else {"fitness": fitness},
+    )  # fmt: skip
+
+
+def said(runs: Sequence[RunRecord], lowest: bool = False) -> str:
+    groups = group_runs(runs)
+    compared = comparisons("pong", world_scores("pong", groups, None))
+    return " ".join(headline(groups, compared, lowest=lowest).sentences)
+
+
+def test_the_best_group_its_lead_and_since_when() -> None:
+    """Of 0.1 the mean is 20, of 0.2 it is 50; the curves cross between steps 300 and 400."""
+    low, high = [10, 10, 10, 10, 10], [0, 5, 9, 11, 12]
+    runs = [run(0.1, 1, 10, low), run(0.1, 2, 30, low), run(0.2, 1, 40, high), run(0.2, 2, 60, high)]
+    assert said(runs) == (
+        "Best: rl.lr=0.2, fitness 50 ± 130, the mean of 2 runs. It is 30 above the next, rl.lr=0.1 (20): too few runs "
+        "to tell. By eval/return_mean it leads since step 400 of 1,000."
+    )
+    assert headline(group_runs(runs), []).best is runs[3]
+
+
+def test_of_a_search_that_minimises_the_lowest_is_best() -> None:
+    runs = [run(0.1, 1, 10, [9, 8]), run(0.2, 1, 40, [7, 9])]
+    assert said(runs, lowest=True) == (
+        "Best: rl.lr=0.1, fitness 10. It is 30 below the next, rl.lr=0.2 (40). One run of each says little. "
+        "By eval/return_mean it leads since step 200 of 1,000."
+    )
+    assert headline(group_runs(runs), [], lowest=True).best is runs[0]
+
+
+def test_a_lead_at_the_end_of_the_runs_that_the_curves_do_not_show_is_told() -> None:
+    assert said([run(0.1, 1, 10, [9, 8]), run(0.2, 1, 40, [7, 7])]).endswith(
+        "By eval/return_mean it does not lead at the end."
+    )
+
+
+def test_one_group() -> None:
+    assert said([run(0.1, 1, 10), run(0.1, 2, 30)]) == "Fitness 20 ± 130, the mean of 2 runs, from 10 to 30."
+    assert said([run(0.1, 1, 30, [5, 31, 30])]) == (
+        "Fitness 30. Its highest eval/return_mean, 31, was at step 200 of 1,000."
+    )
+
+
+def test_without_a_score() -> None:
+    assert said([run(0.1, 1, None)]) == "No run has a score yet."
+    assert headline(group_runs([run(0.1, 1, None)]), []).best is None
+
+
+@pytest.mark.parametrize(
+    ("best", "other", "since"),
+    [
+        ([1, 2, 3], [0, 1, 2], 100),
+        ([0, 2, 3], [0, 1, 2], 200),  # equal is no lead
+        ([0, 1, 3], [1, 2, 2], 300),
+        ([3, 2, 1], [0, 1, 2], None),
+        ([1, 2, 3, 9, 9], [2, 3, 4], None),  # not where both are
+        ([0, 2, 0, 5], [1, 1, 1, 1], 400),  # a lead that was lost does not count
+    ],
+)
+def test_since_when_a_curve_leads(best: Sequence[float], other: Sequence[float], since: float | None) -> None:
+    groups = [Group({"rl.lr": lr}, [run(lr, 1, 1, curve)]) for lr, curve in ((0.1, other), (0.2, best))]
+    assert lead_since(make_panel(groups, "eval/return_mean"), 1) == since
+    mirrored = [Group({}, [run(0.1, 1, 1, [-y for y in curve])]) for curve in (other, best)]
+    assert lead_since(make_panel(mirrored, "eval/return_mean"), 1, lowest=True) == since
