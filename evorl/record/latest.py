@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
+from evorl.record.provenance import FILE_NAME
+from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 
 WORD = "latest"
@@ -30,11 +29,9 @@ def named(name: str, key: str = "") -> str:
 
 def _began(run: Path) -> tuple[str, int]:
     """The second in which a run began, and the time of its first file for those of the same second."""
-    file = run / "provenance.json"
     try:
-        kept: Any = msgspec.json.decode(file.read_bytes())
-        started = str(kept["started"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):  # damaged: no time, so it is the oldest
+        started = str(run_directory.read_json(run, FILE_NAME)["started"])
+    except (OSError, ValueError, KeyError, TypeError):  # damaged: no time, so it is the oldest
         started = ""
     lock = run / ".lock"
     return started, lock.stat().st_mtime_ns if lock.exists() else 0
