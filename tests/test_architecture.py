@@ -98,6 +98,7 @@ KEYED = {
         "secrets of the driver's signatures of broadcasts",
     ),
     "evorl/cluster/processes/launcher.py": ({"secrets", "secrets.token_hex"}, "a directory's name"),
+    "evorl/cluster/ray/private_files.py": ({"secrets", "secrets.token_hex"}, "Ray's token"),
     "evorl/analysis/live.py": (
         {"secrets", "secrets.token_urlsafe"},
         "the token of a page's address, which no result depends on",
@@ -217,7 +218,9 @@ TOUCHING = {
         "owns them",
     ),
     "evorl/util/streams.py": ({"os.open"}, "/dev/null"),
+    "evorl/util/memory.py": ({"read_text"}, "/proc and /sys"),
     "evorl/cli/descriptions.py": ({"read_text"}, "conf/"),
+    "evorl/cli/groups.py": ({"read_text"}, "conf/"),
     "evorl/analysis/html_page.py": ({"read_text"}, "files of the package"),
     "evorl/analysis/reproduced.py": ({"read_bytes"}, "a file that the command line names"),
     "evorl/record/hardware.py": ({"read_text"}, "/sys"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,11 +10,12 @@ from pathlib import Path
 
 from evorl.analysis.groups import IGNORED_GROUPS, format_value
 from evorl.analysis.runs import RunRecord
-from evorl.util import command
+from evorl.util import command, run_directory
 
 MOST_BYTES = 2_000_000
 """Largest film within a page; of a larger one the page names the file."""
 KINDS = {".mp4": "video/mp4", ".gif": "image/gif"}
+FOLDER = "videos"
 FIRST = ("mdp", "rl", "ec", "cluster")
 """Config groups whose chosen files stand first."""
 _NAME = re.compile(r"(\d+)(-\d+)?(-best|-median)?\.(mp4|gif)")
@@ -54,18 +53,16 @@ def newest_film(directory: Path) -> Path | None:
     """The film of the newest step in ``videos/``, that of the best episode first; None without films."""
     found = []
     with suppress(OSError):
-        for entry in os.scandir(directory / "videos"):
-            if (parts := _NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
+        for entry in run_directory.entries(directory, FOLDER):
+            if (parts := _NAME.fullmatch(entry.name)) and entry.kind == "file":
                 found.append((int(parts[1]), parts[3] == "-best", entry.name))
-    return directory / "videos" / max(found)[2] if found else None
+    return directory / FOLDER / max(found)[2] if found else None
 
 
 def _read(path: Path) -> tuple[str, bytes] | None:
-    """The media type and content of a file; None if it is too large, or no file that can be read."""
-    with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        facts = os.fstat(file.fileno())
-        if stat.S_ISREG(facts.st_mode) and facts.st_size <= MOST_BYTES:
-            return KINDS[path.suffix], file.read(MOST_BYTES)
+    """The media type and content of a film; None if it is too large, or no file that can be read."""
+    with suppress(OSError):
+        return KINDS[path.suffix], bytes(run_directory.read(path.parent.parent, f"{FOLDER}/{path.name}", MOST_BYTES))
     return None
 
 

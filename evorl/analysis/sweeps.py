@@ -90,28 +90,6 @@ def _weight_of_fitness(directory: Path) -> float:
     return -found if sought.get("direction") == "minimize" else found
 
 
-def seeks_lowest(runs: Iterable[RunRecord]) -> bool:
-    """Return whether all of these runs are jobs of searches for the lowest fitness, so that the lowest one is the best.
-
-    Such a search minimises the fitness or the return, or maximises an objective in which it has a negative weight.
-    """
-    homes = {run.directory.absolute().parent for run in runs}
-    return bool(homes) and all(_weight_of_fitness(home) < 0 for home in homes)
-
-
-def _weight_of_fitness(directory: Path) -> float:
-    """The weight of fitness and return in a search's first objective, negative if that is minimised; 0 if no search."""
-    sought = (read_json(directory / SEARCH_FILE) or {}).get("hydra.sweeper")
-    if not isinstance(sought, dict):
-        return 0.0
-    evolver = sought.get("evolver")
-    objectives = evolver.get("objectives") if isinstance(evolver, dict) else None
-    first = objectives[0] if isinstance(objectives, list) and objectives else "fitness"
-    weights = first if isinstance(first, dict) else {first: 1.0}
-    found = sum(float(x) for name, x in weights.items() if name in ("fitness", "return") and is_number(x))
-    return -found if sought.get("direction") == "minimize" else found
-
-
 def _sweeps_below(places: Iterable[Path]) -> Iterator[Path]:
     for place in places:
         for root, folders, files in os.walk(place):

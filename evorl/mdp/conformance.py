@@ -177,8 +177,7 @@ class _Playthrough:
             self.stacks[slot, n] = seen
 
     def _send(self) -> None:
-        spec, legal = self.arena.spec, self.now.legal
-        slots = sorted(self.waiting)
+        spec, legal, slots = self.arena.spec, self.now.legal, sorted(self.waiting)
         actions = [random_action(spec, None if legal is None else legal[slot], self._draw(slot)) for slot in slots]
         self.arena.send(np.array(slots, np.int64), np.stack(actions))
         self.waiting.clear()

@@ -2,7 +2,7 @@
 
 Three kinds of jobs run side by side (`evorl.population.critic_jobs`): individuals, which may be trained before they
 play, evaluations of the mean, and steps of the critic. This process alone appends to the replay, in the order of
-telling. The rule that says which job goes next is all in which the algorithms differ here:
+telling. The algorithms differ only in the job that goes next:
 
 - CEM-RL and P-CEM-RL with a serial critic finish all training of the critic for a generation on the replay as it was
   when the generation began. Results are told in a fixed order, so any number of workers gives the same bits.
@@ -79,8 +79,7 @@ class CriticPopulation:
     ) -> None:
         """``order``: the journal of a run to repeat; ``init``: the run to start from. Raises `BadRequest`."""
         self.experiment, self.evolution = experiment, evolution
-        self.hyper = cast(OffPolicyHyper, experiment.rl)
-        self.spec = spec(experiment.mdp)
+        self.hyper, self.spec = cast(OffPolicyHyper, experiment.rl), spec(experiment.mdp)
         check_replay(experiment, self.spec)
         with errors_under_ec():
             check_results(evolution.wanted(Space()), experiment.mdp)

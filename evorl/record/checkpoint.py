@@ -31,6 +31,7 @@ import numpy as np
 import evorl
 from evorl.record import tensors
 from evorl.record.segments import Segment, Segments
+from evorl.record.state_tree import insert, split
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, wrong_data
 from evorl.util.types import AppendedRows, StateDict, Steps
@@ -114,7 +115,7 @@ def write_ahead(segments: Segments, state: StateDict) -> None:
     Raises OSError (a full disk).
     """
     appended: dict[str, AppendedRows] = {}
-    _split(state, (), {}, appended)
+    split(state, (), {}, appended)
     segments.write_ahead(appended)
 
 
@@ -122,7 +123,7 @@ def _write(run_dir: Path, step: int, state: StateDict, segments: Segments) -> No
     temporary, target = f"{_HOME}/.{step}.partial", f"{_HOME}/{step}"
     arrays: dict[str, Any] = {}
     appended: dict[str, AppendedRows] = {}
-    rest = _split(state, (), arrays, appended)
+    rest = split(state, (), arrays, appended)
     torch = {
         name: str(array.dtype).removeprefix("torch.") for name, array in arrays.items() if tensors.is_tensor(array)
     }
@@ -165,37 +166,6 @@ def _manifest(step: int, entries: dict[str, tuple[int, str]]) -> bytes:
 def _with_checksum(content: dict[str, Any]) -> bytes:
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return (json.dumps({**content, "sha256": digest}, indent=2) + "\n").encode()
-
-
-def _split(node: Any, path: tuple[str, ...], arrays: dict[str, Any], appended: dict[str, AppendedRows]) -> Any:
-    """Return the state with null in place of arrays and rows, which go into ``arrays`` and ``appended`` by name."""
-    if isinstance(node, AppendedRows):
-        appended[_array_name(path)] = node
-        return None
-    if isinstance(node, np.ndarray) or tensors.is_tensor(node):
-        arrays[_array_name(path)] = node
-        return None
-    if isinstance(node, np.generic):
-        return node.item()
-    if isinstance(node, dict) and all(isinstance(key, str) for key in node):
-        return {key: _split(child, (*path, key), arrays, appended) for key, child in node.items()}
-    if isinstance(node, list):
-        return [_to_json(child, path) for child in node]
-    return _to_json(node, path)
-
-
-def _to_json(node: Any, path: tuple[str, ...]) -> Any:
-    """Return a JSON scalar or nested lists of scalars. Raises TypeError for anything else."""
-    if isinstance(node, list):
-        return [_to_json(child, path) for child in node]
-    if node is None or isinstance(node, bool | int | float | str):
-        return node
-    raise TypeError(f"{_array_name(path)}: a {type(node).__name__} cannot be saved")
-
-
-def _array_name(path: tuple[str, ...]) -> str:
-    """Return the keys joined by "/"; as in a JSON pointer, "~" and "/" within a key become "~0" and "~1"."""
-    return "/".join(word.replace("~", "~0").replace("/", "~1") for word in path)
 
 
 def _prune(run_dir: Path, step: int, keep: int, best: int | None) -> None:
@@ -338,10 +308,10 @@ def load(path: Path, rows: bool = True) -> StateDict:
             arrays[name] = tensors.to_torch(arrays[name], dtype)
         state: StateDict = document["state"]
         for name, array in arrays.items():
-            _insert(state, name, array)
+            insert(state, name, array)
         if rows:
             for name, found in document.get("rows", {}).items():
-                _insert(state, name, _read_rows(run_dir, place, known, found))
+                insert(state, name, _read_rows(run_dir, place, known, found))
         return state
 
 
@@ -398,10 +368,3 @@ def _read(run_dir: Path, name: str, most: int) -> bytearray:
         return run_directory.read(run_dir, name, most)
     except OSError as error:
         raise DamagedCheckpoint(f"{run_dir / name}: {error.strerror}") from None
-
-
-def _insert(state: StateDict, name: str, array: Any) -> None:
-    *parents, last = (word.replace("~1", "/").replace("~0", "~") for word in name.split("/"))
-    for word in parents:
-        state = state[word]
-    state[last] = array

@@ -38,7 +38,7 @@ def ensure_token() -> bool:
     drawn = path.with_name(f".auth_token.{secrets.token_hex(8)}")
     descriptor = os.open(drawn, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with open(descriptor, "w") as file:
+        with open(descriptor, "w", encoding="utf-8") as file:
             file.write(secrets.token_hex(32))  # as Ray does
         try:
             os.link(drawn, path)
