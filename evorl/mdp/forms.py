@@ -70,6 +70,8 @@ class Form:
         if self._bounds is None or not x.size or (not self._always and np.can_cast(x.dtype, self.dtype)):
             return False
         low, high = self._bounds
+        if x.ndim == 0:
+            return not low <= x.item() <= high
         return bool(x.min() < low or x.max() > high)
 
     def _mismatch(self, x: Array, batch: tuple[int, ...]) -> Mismatch:

@@ -195,14 +195,14 @@ def stamps(start: float, step: float) -> Callable[[int], Any]:
 TWO = gym_spaces.Box(-np.inf, np.inf, (2,), np.float64)
 
 
-@pytest.mark.parametrize("step", [1e-3, 0.02, 1.0, 20.0])
+@pytest.mark.parametrize("step", [1e-3, 0.02, 1.0, 10.0])
 def test_time_stamps_are_told_once(step: float, world: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forms, "_WARNED", set())
     for _ in range(2):
         seen(world(TWO, stamps(1.7e9, step)), 60)
     (told,) = [one for one in caplog.records if one.levelno >= logging.WARNING]
     assert f"{ID}: the input 'observation' has numbers that float32" in told.getMessage()
-    assert "(17000000" in told.getMessage()
+    assert "(170000" in told.getMessage()
     with pytest.raises(Nonconformity, match="the input 'observation' has numbers that float32"):
         evorl.mdp.check(world(TWO, stamps(1.7e9, step)), varied=False)
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import msgspec
@@ -278,11 +278,11 @@ def test_frame_skip_repeats_adds_and_stops_at_the_end() -> None:
 class Scales(gymnasium.Env[Any, Any]):
     """Multiplies the array of its action in place by 5; the reward is what it was given."""
 
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
     observation_space = gym_spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = gym_spaces.Box(-1, 1, (1,), np.float32)
 
     def __init__(self, render_mode: str | None = None) -> None:
-        self.metadata = {"render_modes": ["rgb_array"]}
         self.render_mode, self.total = render_mode, 0.0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -914,8 +914,6 @@ def test_a_wrong_observation_shape_is_refused_with_its_slot(monkeypatch: pytest.
 
     monkeypatch.setattr(Script, "step", short)
     arena = script()
-    play(arena, [0, 0])
-    play(arena, [0, 0])
     with pytest.raises(
         WorldError, match=r"slot 1, seed 20: the input 'observation' is declared float64 \[3\], and .* float64 \[2\]"
     ):

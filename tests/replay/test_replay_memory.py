@@ -54,7 +54,7 @@ def test_what_does_not_fit_is_refused_with_its_figures(monkeypatch: pytest.Monke
     with pytest.raises(BadRequest) as caught:
         hyper.check_memory(PICTURES, 10_000_000)
     text = str(caught.value)
-    assert text.startswith("rl.capacity: 1000000 transitions of picture (uint8 [4, 84, 84]) take 8 GB")
+    assert text.startswith("rl.capacity: 1000000 transitions of picture (uint8 [4, 84, 84]) take 7.99 GB")
     assert f"({needed} bytes)" in text and "the limit of its cgroup is 8 GB" in text and "\n" not in text
     assert not caplog.records
     limit(monkeypatch, 2 * needed - 1)
