@@ -31,7 +31,7 @@ def gigabytes(count: float) -> str:
 def _control_groups(root: Path) -> Iterator[Memory]:
     """Yield what is left below the limit of each control group that this process is in (versions 1 and 2)."""
     try:
-        lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:  # no Linux
         return
     for line in lines:
@@ -49,8 +49,8 @@ def _limits(base: Path, path: str, limit: str, usage: str, cache: str) -> Iterat
     own = base / path.strip("/")
     for group in (own, *(one for one in own.parents if one.is_relative_to(base))):
         try:
-            most = int((group / limit).read_text("utf-8"))  # "max" is no number
-            used = int((group / usage).read_text("utf-8")) - _cached(group, cache)
+            most = int((group / limit).read_text(encoding="utf-8"))  # "max" is no number
+            used = int((group / usage).read_text(encoding="utf-8")) - _cached(group, cache)
         except (OSError, ValueError):
             continue
         yield Memory(max(most - used, 0), f"the limit of its cgroup is {gigabytes(most)}")
@@ -58,7 +58,7 @@ def _limits(base: Path, path: str, limit: str, usage: str, cache: str) -> Iterat
 
 def _cached(group: Path, name: str) -> int:
     """Bytes of file cache that the kernel drops where memory is needed."""
-    for line in (group / "memory.stat").read_text("utf-8").splitlines():
+    for line in (group / "memory.stat").read_text(encoding="utf-8").splitlines():
         word, _, value = line.partition(" ")
         if word == name:
             return int(value)
