@@ -12,8 +12,8 @@ from evorl.analysis.comparison import VERDICT, Comparison
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.panels import Panel, make_panel
 from evorl.analysis.runs import RunRecord
-from evorl.analysis.statistics import half_width
 from evorl.analysis.tables import format_with_interval, summary_metrics
+from evorl.ops.student_t import half_width
 from evorl.util.numbers import format_number
 
 SCORES = ("fitness", "train/return")

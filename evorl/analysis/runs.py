@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -128,7 +129,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
     runs, left_out = [], []
     for directory in directories:
         try:
-            with wrong_data(lambda why, directory=directory: BadRequest(f"cannot read {directory}: {why}")):
+            with wrong_data(partial(_unreadable, directory)):
                 runs.append(read_run(directory))
         except (BadRequest, OSError) as error:
             if directory == directories[-1] and not runs:
@@ -139,9 +140,14 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
     return runs, left_out
 
 
+def _unreadable(directory: Path, why: str) -> BadRequest:
+    return BadRequest(f"cannot read {directory}: {why}")
+
+
 def _read_documents(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return result and provenance of a run, by the names of their files, and a note on each that is damaged."""
-    found, notes = {}, []
+    found: dict[str, dict[str, Any]] = {}
+    notes = []
     for name in (RESULT, PROVENANCE):
         try:
             document = read_result(directory) if name == RESULT else run_directory.read_json(directory, name)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from evorl.analysis.panels import Panel
-from evorl.analysis.statistics import half_width
 from evorl.analysis.tables import format_with_interval
+from evorl.ops.student_t import half_width
 from evorl.util.numbers import format_number
 
 MOST_COLUMNS = 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from hydra.core.override_parser.types import Override
 
@@ -20,7 +21,7 @@ def check_foreign(hydra: Hydra, one: Override, words: Sequence[Override]) -> Non
     """Raise `BadRequest` for a key of another suite, with evorl's words. ``words`` are all of the command line."""
     chosen = [str(each.value()) for each in words if each.key_or_group == "rl" and not each.is_sweep_override()]
     algorithm = chosen[-1] if chosen and chosen[-1] in options(hydra, "rl") else "ppo"
-    there = {f"rl.{key}" for file in files_of(hydra, "rl", algorithm) for key in file}
+    there = {f"rl.{key!s}" for file in files_of(hydra, "rl", algorithm) for key in file}
 
     def has(key: str) -> bool:
         return not key.startswith("rl.") or ".".join(key.split(".")[:2]) in there
@@ -53,7 +54,7 @@ def in_place_of(hydra: Hydra, group: str, name: str) -> str | None:
         return foreign_choices.algorithm(name) or (f"+experiment={name}" if _experiment(hydra, name) else None)
     if group != "mdp":
         return None
-    files = {choice: next(files_of(hydra, group, choice), {}) for choice in options(hydra, group)}
+    files: dict[str, Any] = {choice: next(files_of(hydra, group, choice), {}) for choice in options(hydra, group)}
     ids = {str(file.get("id")): choice for choice, file in files.items()}
     return foreign_choices.world(name, ids, lambda extra: needing(hydra, group, extra))
 

@@ -107,6 +107,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         self._rows = decision_arrays.empty_decisions(self.spec, slots)
         self._forms = decision_arrays.BattleForms(self.spec, _name(mdp))
         self._dtype, self._width = decision_arrays.action_format(self.spec.action)
+        self._action_bytes = np.dtype(self._dtype).itemsize * self._width
         self._newly_waiting: list[int] = []  # slots that began to wait since the last recv
         self._waiting_after_load: list[int] = []  # in flight when saved, and waiting before the load ended
         self._restarts = Restarts(_name(mdp), slots // self.sides)
@@ -224,11 +225,9 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         rows, sides = self._rows, self.sides
         rows.reward[:] = 0
         rows.terminated[:] = rows.truncated[:] = False
-        self._newly_waiting.clear()
-        self._waiting_after_load.clear()
-        self._failed.clear()
-        self._failure = None
-        self._leaving = False
+        for slots in (self._newly_waiting, self._waiting_after_load, self._failed):
+            slots.clear()
+        self._failure, self._leaving = None, False
         self._slot_states = [SlotState(self._loop.loop.create_future()) for _ in range(self.slots)]
         self._games = [Game(g, range(g * sides, (g + 1) * sides)) for g in range(self.slots // sides)]
         self._tasks = [self._loop.loop.create_task(self._play(game)) for game in self._games]
@@ -318,7 +317,8 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         try:
             if isinstance(error, Mismatch):
                 raise Mismatch(f"{_name(self._mdp)}, slot {game.slots[0]}, key {self._key(game)}: {error}")
-            game.pause = self._restarts.add(game.slots[0], self._key(game), game.failures, error)
+            stepped = any(len(self._slot_states[slot].log) > self._action_bytes for slot in game.slots)
+            game.pause = self._restarts.add(game.slots[0], self._key(game), game.failures, stepped, error)
         except WorldError as failure:
             self._failure = self._failure or failure
             self._loop.loop.stop()

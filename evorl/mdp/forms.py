@@ -164,8 +164,12 @@ class Resolution:
     def __init__(self, name: str) -> None:
         self._name = name
         self._seen = 0
-        self._last: Array = np.zeros(0)
-        self._low = self._high = self._changed = self._lost = self._last
+        nothing: Array = np.zeros(0)
+        self._last: Array = nothing
+        self._low: Array = nothing
+        self._high: Array = nothing
+        self._changed: Array = nothing
+        self._lost: Array = nothing
 
     def see(self, x: Array, world: str) -> None:
         """Look at the next value of a world. Raises `Mismatch` instead of a warning within `strict`."""

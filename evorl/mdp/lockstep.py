@@ -27,15 +27,19 @@ class Engine(Protocol):
     have no reward and no end.
     """
 
-    spec: Spec
     inputs: tuple[Array, ...]  # each [B, ...]
-    legal: Array | None  # bool [B, L]
     reward: Array  # float64 [B], or one number for all rows
     terminated: Array  # bool [B]
     truncated: Array  # bool [B], never together with terminated
     lengths: Array  # int64 [B]: environment steps since the reset
     cost: int  # environment steps of the last step
     broken: set[int]
+
+    @property
+    def spec(self) -> Spec: ...
+
+    @property
+    def legal(self) -> Array | None: ...  # bool [B, L]
 
     def step(self, actions: Array) -> None: ...
 

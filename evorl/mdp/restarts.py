@@ -10,7 +10,7 @@ from evorl.mdp.core import WorldError
 
 LOG = logging.getLogger("evorl")
 PAUSES_S = (0.0, 5.0)
-"""Seconds before an episode that has failed once, twice, ... starts again. One failure more stops the run."""
+"""Seconds before an episode that has failed once, twice, ... without a step starts again. One failure more ends it."""
 
 
 class _Failure(NamedTuple):
@@ -18,6 +18,7 @@ class _Failure(NamedTuple):
     seed: int
     error: str
     times: int  # that the episode has failed
+    pause: float
 
 
 class Restarts:
@@ -27,8 +28,10 @@ class Restarts:
         self._name, self._episodes = name, episodes
         self._untold: list[_Failure] = []
 
-    def add(self, slot: int, seed: int, failures: int, error: BaseException) -> float:
+    def add(self, slot: int, seed: int, failures: int, stepped: bool, error: BaseException) -> float:
         """Note that the episode of this seed has failed so often; return the seconds to wait before it starts again.
+
+        There is no need to wait for a world that is there: one that has ``stepped`` since the episode started.
 
         Raises `WorldError`, with the error's traceback, if it must not start again.
         """
@@ -38,17 +41,17 @@ class Restarts:
             raise WorldError(
                 f"{self._name} failed {failures} times in the episode of slot {slot} with seed {seed}:\n{trace}"
             ) from error
-        self._untold.append(_Failure(slot, seed, repr(error), failures))
-        return PAUSES_S[failures - 1]
+        pause = 0.0 if stepped else PAUSES_S[failures - 1]
+        self._untold.append(_Failure(slot, seed, repr(error), failures, pause))
+        return pause
 
     def tell(self) -> None:
         """Log what failed since the last call: one line for all that failed alike."""
-        alike: dict[tuple[str, int], list[_Failure]] = {}
+        alike: dict[tuple[str, int, float], list[_Failure]] = {}
         for one in self._untold:
-            alike.setdefault((one.error, one.times), []).append(one)
+            alike.setdefault((one.error, one.times, one.pause), []).append(one)
         self._untold.clear()
-        for (error, times), failures in alike.items():
-            pause = PAUSES_S[times - 1]
+        for (error, _, pause), failures in alike.items():
             LOG.warning("%s after %s%s", self._what(failures), error, f", in {pause:g} s" if pause else "")
 
     def _what(self, failures: list[_Failure]) -> str:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +330,17 @@ def test_a_broken_battle_is_named(fault: str, monkeypatch: pytest.MonkeyPatch) -
     patch(monkeypatch)
     with pytest.raises(Nonconformity, match=sentence):
         evorl.mdp.check(Walk(sides=2), decisions=10)
+
+
+def test_a_world_that_raises_now_and_then_is_refused() -> None:
+    acts = count()
+
+    def event(battle: WalkBattle, player: int, decision: int) -> None:
+        if next(acts) == 12:
+            raise OSError("the link broke")
+
+    with pytest.raises(Nonconformity, match=r"slot \d had to start its episode again: its world raised"):
+        evorl.mdp.check(Walk(event=event), decisions=10)
 
 
 def test_a_battle_that_leaves_tasks_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

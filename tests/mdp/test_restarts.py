@@ -120,10 +120,22 @@ def test_one_that_is_dead_ends_the_run_in_two_lines(begin: Callable[[], Arena], 
     assert len(lines) == 2 and "all 8 episodes" in lines[0] and lines[1].endswith("('no server'), in 5 s")
 
 
+def test_a_world_that_steps_is_not_waited_for(begin: Callable[[], Arena], server: Server) -> None:
+    """All slots step once, then fail in the next step, twice."""
+    with closing(begin()) as arena:
+        arena.recv()
+        for _ in range(2):
+            assert act(arena) == []
+            first = server.calls
+            server.away = lambda call, first=first: call < first + SLOTS
+            assert act(arena) == list(range(SLOTS))
+        assert server.pauses == []
+
+
 def test_what_differs_is_told_apart(caplog: Any) -> None:
     restarts = Restarts("Walk", 3)
     for slot, error in enumerate((OSError("a"), OSError("b"), OSError("a"))):
-        assert restarts.add(slot, 10 + slot, 1, error) == 0
+        assert restarts.add(slot, 10 + slot, 1, False, error) == 0
     restarts.tell()
     restarts.tell()
     assert [record.getMessage() for record in caplog.records] == [

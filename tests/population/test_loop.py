@@ -364,6 +364,7 @@ def test_an_objective_that_the_world_does_not_report(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize(
     ("fault", "seconds", "error", "line"),
     [

@@ -31,6 +31,7 @@ from evorl.rl.recorded_episodes import record_episodes
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("at_once")
 
 # ------------------------------------------------------------------ one state, one value
 

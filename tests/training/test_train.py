@@ -482,6 +482,7 @@ def test_a_number_that_is_none_ends_the_command_with_1(tmp_path: Path, capsys: p
 # ------------------------------------------------------------------ what fails
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_world_that_keeps_crashing_ends_the_run_with_its_cause(tmp_path: Path) -> None:
     found = experiment(mdp=Faulty(fault="crash", at=40), checkpoint=Checkpoints(every=BATCH))
     with pytest.raises(WorldError, match="the roof fell in at decision 40") as caught:

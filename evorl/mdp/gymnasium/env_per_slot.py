@@ -176,7 +176,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         """Count a failure of the episode. Raises `WorldError` for the third."""
         self.failures += 1
         self._remake = True
-        self._pause = self._restarts.add(self._number, self.seed, self.failures, error)
+        self._pause = self._restarts.add(self._number, self.seed, self.failures, self.length > 0, error)
 
     def _replace(self) -> None:
         with suppress(Exception):  # it may be broken
