@@ -201,6 +201,8 @@ def _individual(
     if isinstance(evolver, Seeding):  # the weights of the current generation follow from the centre
         present += [with_weights(evolver.centre, one.individual, evolution.population) for one in evolver.arrived]
     found = {str(one.id): one for one in present if one.weights is not None or not how.space.weights}
+    if "candidates" in run:  # missing in runs of older versions
+        found |= {str(one.individual.id): one.individual for one in unpack_evaluations(run["candidates"])}
     for leader in unpack_evaluations(run["leader"]):
         found["best"] = found[str(leader.individual.id)] = leader.individual
     if which not in found:

@@ -137,6 +137,8 @@ def test_every_individual_of_the_present_population_can_be_evaluated(
 ) -> None:
     for number in newest(runs / "pbt")["run"]["evolver"]["population"]["individuals"]["id"]:
         assert said(capsys, f"run={runs / 'pbt'}", f"individual={number}", "episodes=1")["individual"] == number
+    for number in json.loads((runs / "pbt" / "result.json").read_bytes())["best"]["candidates"]:
+        assert said(capsys, f"run={runs / 'pbt'}", f"individual={number}", "episodes=1")["individual"] == number
     newborn = newest(runs / "es")["run"]["evolver"]["population"]["individuals"]["id"][0]
     assert said(capsys, f"run={runs / 'es'}", f"individual={newborn}", "episodes=1")["individual"] == newborn
 
