@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from evorl.cluster.transport import authentication
 from evorl.cluster.transport.authentication import Authenticator, present_token, require_authentication
 
 TOKEN = bytes(range(16))
@@ -163,6 +165,69 @@ def test_a_worker_killed_before_the_reply_is_not_counted(server: Server) -> None
         dealer.close()
     server.accepts_a_worker()
     assert server.authenticator.refused == 0
+
+
+def resident() -> int:
+    """Return the resident memory of this process in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("start", ["a greeting", "a command", "an announced command"])
+def test_peers_without_a_token_cost_little_memory(server: Server, start: str) -> None:
+    """Each sends 20 MB, in one frame: before the handshake, or as its first command."""
+    flag = {"a greeting": b"\x02", "a command": b"\x06", "an announced command": b"\x06"}[start]
+    before, peak, peers = resident(), 0, []
+    for _ in range(5):
+        peers.append(server.plain(SILENT["a greeting"] + flag + (20 << 20).to_bytes(8)))
+        if start == "an announced command":
+            continue
+        peers[-1].setblocking(False)
+        for _ in range(20):
+            with suppress(OSError):  # it is disconnected, or its connection is full
+                peers[-1].send(bytes(1 << 20))
+            server.authenticator.process()
+            peak = max(peak, resident())
+    for one in peers:
+        one.close()
+    server.accepts_a_worker()
+    assert max(peak, resident()) - before < 10 << 20
+
+
+def test_a_peer_that_says_nothing_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authentication, "HANDSHAKE_S", 0.05)
+    server = Server(tmp_path / "authenticator")
+    try:
+        for content in SILENT.values():
+            with server.plain(content) as silent:
+                silent.settimeout(30)
+                while silent.recv(4096):  # ends with the connection
+                    pass
+    finally:
+        server.close()
+
+
+def test_connections_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest are closed; those before it stay, among them the one of a worker."""
+    monkeypatch.setattr(server.authenticator, "_most", 10)
+    dealer = server.dealer(TOKEN)
+    server.until(lambda: server.received() == 1)
+    held = [server.plain(b"") for _ in range(30)]
+    server.until(lambda: server.authenticator.refused == 21)
+    for one in held:
+        one.setblocking(False)
+    ended = 0
+    for one in held:
+        with suppress(BlockingIOError):
+            ended += one.recv(100) == b""
+    assert ended <= 21
+    dealer.send(b"hello")
+    server.until(lambda: server.received() == 2)
+    for one in held:
+        one.close()
+    dealer.close()
+    server.accepts_a_worker()
+    server.until(lambda: not server.authenticator._open)
+    assert server.authenticator.refused == 21
 
 
 def test_a_flood_of_connections_does_not_block(server: Server) -> None:

@@ -30,7 +30,7 @@ from evorl.cluster.core import Cluster, MemberError
 from evorl.cluster.local import Local
 from evorl.cluster.processes import Processes
 from evorl.cluster.transport.authentication import USER, present_token
-from evorl.cluster.transport.wire import MAX_FRAME, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
+from evorl.cluster.transport.wire import MAX_FRAME, PIECE, Bulk, Header, Kind, ProtocolError, check_outcomes, unpack
 from evorl.cluster.workers.group import RemoteGroup
 from evorl.cluster.workers.handle import Call, WorkerHandle
 from evorl.cluster.workers.pool import WorkerPool
@@ -72,17 +72,22 @@ PARSED = (Kind.HELLO, *[Kind.ANSWER] * 5, Kind.STORED, Kind.MISSING, Kind.RELAY_
 def forged(draw: random.Random, handle: WorkerHandle, kind: Kind, payload: bytes) -> list[bytes]:
     """Return a message with the header of the worker's next one and a hostile or truncated payload."""
     end = handle.connection
-    header = Header(kind, end.token, end.worker, end.life, end.received + 1, Bulk.NONE, 0)
+    header = Header(kind, end.token, end.worker, end.life, end.received + 1)
     nonsense = draw.choice([payload, b"\x93\x01", b"\xc1", payload + b"\xc1"])
     if kind != Kind.ANSWER or not (handle.ready and handle.in_flight) or draw.random() < 0.3:
-        return [header.pack(), nonsense, msgspec.msgpack.encode(None)]
+        return with_sizes(header, [nonsense, msgspec.msgpack.encode(None)])
     call = handle.sent[0]
     envelope = msgspec.msgpack.encode([(call.number, [None] * len(call.members))])
     if draw.random() < 0.2:  # announces arrays that do not exist
         header = header._replace(bulk=Bulk.SHARED, size=64)
         outcomes = [[(True, None)] * len(call.members)]
-        return [header.pack(), envelope, msgspec.msgpack.encode(outcomes), payload[:9]]
-    return [header.pack(), envelope, nonsense]
+        return with_sizes(header, [envelope, msgspec.msgpack.encode(outcomes), payload[:9]])
+    return with_sizes(header, [envelope, nonsense])
+
+
+def with_sizes(header: Header, frames: list[bytes]) -> list[bytes]:
+    """Return a message whose header has the right sizes of envelope and body."""
+    return [header._replace(envelope=len(frames[0]), body=len(frames[1])).pack(), *frames]
 
 
 def mutated_answer(draw: random.Random, handle: WorkerHandle, answer: list[bytes]) -> list[bytes]:
@@ -99,7 +104,7 @@ def mutated_answer(draw: random.Random, handle: WorkerHandle, answer: list[bytes
         at = draw.randrange(2)
         changed[at] = mutated(draw, changed[at : at + 1])[0]
         if not is_valid_answer(call, *changed, *bulk):
-            return [header.pack(), *changed, *bulk]
+            return with_sizes(header, [*changed, *bulk])
 
 
 def is_valid_answer(call: Call, envelope: bytes, body: bytes, bulk: bytes = b"") -> bool:
@@ -174,7 +179,8 @@ class Attack:
                 self._raw(self.pool.launcher.endpoint.removeprefix("ipc://"), content)
         for _ in range(min(self.each, self.count - self.sent)):
             message = self._message()
-            while not self._try(self.insider, message):
+            pieces = [one[at : at + PIECE] for one in message for at in range(0, len(one) or 1, PIECE)]
+            while not self._try(self.insider, pieces):  # a larger frame would end its connection
                 poll_driver()
             self.sent += 1
         for other in (*self.outsiders, *self.doubles):

@@ -23,9 +23,10 @@ from islands import Islands, worker_pool
 
 from evorl.cluster.core import Group
 from evorl.cluster.transport.authentication import present_token
-from evorl.cluster.transport.broadcast_relay import FAN_OUT, Broadcast, Relay, Route, branches, sign
+from evorl.cluster.transport.broadcast_relay import FAN_OUT, Broadcast, Relay, Route, branches, sign, signed_routes
+from evorl.cluster.transport.connection import digest
 from evorl.cluster.transport.curve import Credentials
-from evorl.cluster.transport.wire import Bulk, Header, Kind
+from evorl.cluster.transport.wire import PIECE, Bulk, Header, Kind
 from evorl.cluster.workers import broadcast, host_tree
 from evorl.cluster.workers.broadcast import MAX_STORED
 
@@ -268,14 +269,18 @@ def test_foreign_connections_to_a_relay_are_refused(spawn: Callable[..., Group])
     )
     context = zmq.Context()
     theirs = Credentials(handle.relay.key.encode(), keys.relay_public, keys.relay_secret)
-    header = Header(Kind.BROADCAST, token, 0, 0, 77, Bulk.FRAME, 8)
-    good = [header.pack(), msgspec.msgpack.encode((77, sign(handle.secret, 77, 77), [])), b"x" * 8]
-    unsealed = msgspec.msgpack.encode((77, sign(bytes(16), 77, 77), []))
+    envelope, unsealed = (
+        msgspec.msgpack.encode((77, seal(secret, 77, 77), [])) for secret in (handle.secret, bytes(16))
+    )
+    header = Header(Kind.BROADCAST, token, 0, 0, 77, Bulk.FRAME, 8, len(envelope))
+    good = [header.pack(), envelope, b"", b"x" * 8]
+    other = msgspec.msgpack.encode([77, b"", [1, 2, 3, 4]])
     hostile = [
-        [], good[:2], [*good, b""], [b"", *good[1:]], [good[0], b"\xc1", good[2]], [*good[:2], b"x" * 9],
+        [], good[:3], [*good, b""], [b"", *good[1:]], [good[0], b"\xc1", *good[2:]], [*good[:3], b"x" * 9],
         [header._replace(kind=Kind.CALL).pack(), *good[1:]], [header._replace(worker=1).pack(), *good[1:]],
         [header._replace(token=bytes(16)).pack(), *good[1:]], [header._replace(bulk=Bulk.HELD).pack(), *good[1:]],
-        [good[0], msgspec.msgpack.encode([77, b"", [1, 2, 3, 4]]), good[2]], [good[0], unsealed, good[2]],
+        [header._replace(envelope=len(other)).pack(), other, *good[2:]], [good[0], unsealed, *good[2:]],
+        [header._replace(kind=Kind.FOLLOW).pack(), *good[1:]], [*good[:3], b"evil" * 2],
     ]  # fmt: skip
     strangers: list[zmq.Socket[bytes]] = []
     try:
@@ -330,9 +335,21 @@ def make_relay() -> Iterator[Callable[..., Relay]]:
         context.destroy(linger=0)
 
 
+def seal(
+    secret: bytes,
+    send_number: int,
+    number: int,
+    kind: Kind = Kind.BROADCAST,
+    content: bytes = b"x" * 8,
+    routes: Sequence[Route] = (),
+) -> bytes:
+    """Return the driver's signature of the broadcast that `forward` sends, or of another one."""
+    return sign(secret, Broadcast(kind, number, send_number, [*routes], []), digest([content]))
+
+
 def forward(former: Relay, to: Relay, send_number: int, number: int, signature: bytes) -> None:
     while not former.new_counts()[1]:  # its former send may not be finished
-        former.forward(Broadcast(Kind.BROADCAST, number, send_number, [Route(to.address, signature)], b"x" * 8))
+        former.forward(Broadcast(Kind.BROADCAST, number, send_number, [Route(to.address, signature)], [b"x" * 8]))
 
 
 def forward_and_receive(former: Relay, to: Relay, send_number: int, number: int, signature: bytes) -> Broadcast | None:
@@ -348,33 +365,63 @@ def forward_and_receive(former: Relay, to: Relay, send_number: int, number: int,
 def test_each_broadcast_is_accepted_once_and_only_if_signed_by_the_driver(make_relay: Callable[..., Relay]) -> None:
     former, taker, other = make_relay(0), make_relay(1), make_relay(2)
     for send_number in (3, 4, 9):
-        taken = forward_and_receive(former, taker, send_number, 5, sign(taker.secret, send_number, 5))
-        assert taken is not None and (taken.number, taken.send_number, bytes(taken.content)) == (
+        taken = forward_and_receive(former, taker, send_number, 5, seal(taker.secret, send_number, 5))
+        assert taken is not None and (taken.number, taken.send_number, b"".join(taken.content)) == (
             5,
             send_number,
             b"x" * 8,
         )
-    assert forward_and_receive(former, taker, 9, 5, sign(taker.secret, 9, 5)) is None  # replayed
+    assert forward_and_receive(former, taker, 9, 5, seal(taker.secret, 9, 5)) is None  # replayed
     assert (
-        forward_and_receive(former, taker, 10, 5, sign(taker.secret, 9, 5)) is None
+        forward_and_receive(former, taker, 10, 5, seal(taker.secret, 9, 5)) is None
     )  # an old signature for a new send number
-    assert forward_and_receive(former, taker, 10, 6, sign(taker.secret, 10, 5)) is None  # for another broadcast
-    assert forward_and_receive(former, taker, 10, 5, sign(other.secret, 10, 5)) is None  # for another worker
+    assert forward_and_receive(former, taker, 10, 6, seal(taker.secret, 10, 5)) is None  # for another broadcast
+    assert forward_and_receive(former, taker, 10, 5, seal(other.secret, 10, 5)) is None  # for another worker
     assert (
-        forward_and_receive(former, taker, 10, 5, sign(taker.secret, 10, 5)) is not None
+        forward_and_receive(former, taker, 10, 5, seal(taker.secret, 10, 5)) is not None
     )  # all this did not block a valid one
     assert (
-        forward_and_receive(former, make_relay(1, life=1), 11, 5, sign(taker.secret, 11, 5)) is None
+        forward_and_receive(former, make_relay(1, life=1), 11, 5, seal(taker.secret, 11, 5)) is None
     )  # for the worker's former process
 
 
 def test_an_overtaken_broadcast_is_dropped_but_not_counted(make_relay: Callable[..., Relay]) -> None:
     """A relay on its path was only slow."""
     former, taker = make_relay(0), make_relay(1)
-    assert forward_and_receive(former, taker, 6, 5, sign(taker.secret, 6, 5)) is not None
-    forward(former, taker, 5, 5, sign(taker.secret, 5, 5))
-    taken = forward_and_receive(former, taker, 7, 5, sign(taker.secret, 7, 5))
+    assert forward_and_receive(former, taker, 6, 5, seal(taker.secret, 6, 5)) is not None
+    forward(former, taker, 5, 5, seal(taker.secret, 5, 5))
+    taken = forward_and_receive(former, taker, 7, 5, seal(taker.secret, 7, 5))
     assert taken is not None and taken.send_number == 7 and taker.new_counts()[0] == 0
     assert (
-        forward_and_receive(former, taker, 6, 5, sign(bytes(16), 6, 5)) is None
+        forward_and_receive(former, taker, 6, 5, seal(bytes(16), 6, 5)) is None
     )  # old and not signed by the driver: counted
+
+
+def test_a_signature_covers_kind_content_and_routes(make_relay: Callable[..., Relay]) -> None:
+    former, taker, other = make_relay(0), make_relay(1), make_relay(2)
+    onwards = [Route(other.address, bytes(32))]
+    for wrong in (
+        seal(taker.secret, 9, 5, Kind.FOLLOW), seal(taker.secret, 9, 5, content=b"y" * 8),
+        seal(taker.secret, 9, 5, content=b"x" * 9), seal(taker.secret, 9, 5, routes=onwards),
+    ):  # fmt: skip
+        assert forward_and_receive(former, taker, 9, 5, wrong) is None
+    assert forward_and_receive(former, taker, 9, 5, seal(taker.secret, 9, 5)) is not None
+
+
+@pytest.mark.parametrize("size", [8, PIECE, 3 * PIECE + 5])
+def test_a_broadcast_goes_down_the_tree_as_it_was_signed(make_relay: Callable[..., Relay], size: int) -> None:
+    """Through three relays one behind the other, of which the last gets the pieces that the first one cut."""
+    relays, content = [make_relay(worker) for worker in range(7)], bytes(range(256)) * (size // 256) + bytes(size % 256)
+    sent = Broadcast(Kind.FOLLOW, 0, 3, [], [content])
+    routes = signed_routes(sent, digest([content]), [(one.address, one.secret) for one in relays[1:]])
+    assert [route.relay for route in routes] == [one.address for one in relays[1:]]
+    relays[0].forward(sent._replace(routes=routes))
+    received, ends = set[int](), time.monotonic() + 10.0
+    while received != {1, 2, 3, 4, 5, 6}:
+        assert time.monotonic() < ends
+        for number, one in enumerate(relays[1:], 1):
+            if (taken := one.receive()) is not None:
+                assert b"".join(taken.content) == content and max(map(len, taken.content)) <= PIECE
+                one.forward(taken)
+                received.add(number)
+    assert [one.new_counts()[0] for one in relays] == [0] * 7

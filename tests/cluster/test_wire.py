@@ -19,7 +19,9 @@ from hypothesis.extra import numpy as hnp
 from evorl.cluster.transport.connection import Connection, Payload, bulk, dumps, loads
 from evorl.cluster.transport.wire import (
     HEADER,
+    MAX_BODY,
     MAX_BULK,
+    PIECE,
     Bulk,
     Header,
     Kind,
@@ -28,6 +30,7 @@ from evorl.cluster.transport.wire import (
     check_outcomes,
     unpack,
 )
+from evorl.cluster.transport.wire import cut as in_pieces
 
 TOKEN = bytes(range(16))
 DTYPES = ["bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8"]
@@ -142,7 +145,8 @@ def message(value: object = None, number: int = 1, **other: Any) -> list[bytes]:
     """Return a message that is valid except for the given fields."""
     payload = Payload(value)
     where, frames = payload.bulk(shared=False)
-    fields = {"kind": Kind.ANSWER, "token": TOKEN, "worker": 3, "life": 1, "bulk": where, "size": payload.size, **other}
+    fields = {"kind": Kind.ANSWER, "token": TOKEN, "worker": 3, "life": 1, "bulk": where, "size": payload.size}
+    fields |= {"envelope": 3, "body": len(payload.body), **other}
     return [Header(number=number, **fields).pack(), Packed([1, []]).body, payload.body, *map(bytes, frames)]
 
 
@@ -164,7 +168,10 @@ def test_the_message_of_these_tests_is_valid() -> None:
         message(number=2), message(number=(1 << 64) - 1),
         message(ARRAY, size=79), message(ARRAY, size=MAX_BULK), message(ARRAY, bulk=Bulk.NONE),
         message(bulk=Bulk.FRAME), message(ARRAY, bulk=Bulk.SHARED), message(size=MAX_BULK + 1),
-        *([struct.pack("<4sH", b"EVRL", other) + message()[0][6:], *message()[1:]] for other in (1, 2, 9)),
+        message(size=999), message(ARRAY, bulk=Bulk.NONE, size=0), message(ARRAY, size=0), message(envelope=2),
+        message(envelope=4), message(body=0), message(body=2), message(envelope=MAX_BODY + 1),
+        message(body=MAX_BODY + 1),
+        *([struct.pack("<4sH", b"EVRL", other) + message()[0][6:], *message()[1:]] for other in (1, 2, 7, 9)),
         [message()[0][:6] + b"\x00" + message()[0][7:], *message()[1:]],
         [message()[0][:6] + b"\xff" + message()[0][7:], *message()[1:]],
         [message()[0][:7] + b"\x09" + message()[0][8:], *message()[1:]],
@@ -189,6 +196,40 @@ def test_a_message_is_accepted_once_and_in_order() -> None:
     read(line, three)
     with pytest.raises(ProtocolError):
         read(line, two)
+
+
+# ------------------------------------------------------------------ pieces
+
+
+@pytest.mark.parametrize("size", [1, PIECE - 3, PIECE - 2, 3 * PIECE, 3 * PIECE + 1])
+def test_messages_are_cut_into_pieces_and_joined(size: int) -> None:
+    """A body of plain bytes, an envelope and an array of about ``size`` bytes."""
+    value, array = bytes(range(256)) * (size // 256) + bytes(size % 256), np.arange(size, dtype=np.uint8)
+    sender, receiver = Connection(TOKEN, 3, 1), Connection(TOKEN, 3, 1)
+    frames = [bytes(frame) for frame in in_pieces(sender.pack(Kind.CALL, [value], Payload([value, array])))]
+    assert max(map(len, frames)) <= PIECE
+    assert same(read(receiver, frames)[1], [[value], [value, array]])
+
+
+LARGE = in_pieces(message(np.arange(PIECE)))
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        LARGE[:-1], [*LARGE, b""], [*LARGE, b"x"], [*LARGE[:3], LARGE[3][:-1], bytes(LARGE[4]) + b"x", *LARGE[5:]],
+        [*LARGE[:3], b"", *LARGE[3:]], [*LARGE[:3], bytes(LARGE[3]) + bytes(LARGE[4]), *LARGE[5:]],
+        [LARGE[0], bytes(LARGE[1])[:1], bytes(LARGE[1])[1:], *LARGE[2:]],
+        [LARGE[0], bytes(LARGE[1]) + bytes(LARGE[2]), *LARGE[3:]], [LARGE[0], *LARGE[2:], LARGE[1]],
+    ],
+)  # fmt: skip
+def test_other_pieces_are_refused(frames: list[Any]) -> None:
+    with pytest.raises(ProtocolError):
+        read(Connection(TOKEN, 3, 1), frames)
+    read(Connection(TOKEN, 3, 1), [*LARGE])
+
+
+# ------------------------------------------------------------------ one form of each value
 
 
 def reference(start: int, dtype: Any, shape: Any, torch_dtype: Any = "") -> bytes:
@@ -227,6 +268,99 @@ def test_malformed_bodies_are_refused_without_allocating(body: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 50 * (len(body) + 10_000)
     finally:
         tracemalloc.stop()
+
+
+TIME = b"\xd6\xff\x00\x00\x00\x01"  # 1970-01-01T00:00:01
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        TIME, b"\xd7\xff" + bytes(8), b"\xc7\x0c\xff" + bytes(12), b"\x91" + TIME, b"\x81\xa1a" + TIME,
+        b"\x81" + TIME + b"\x01", b"\x92\x91\xc0\x81\x01\x92\xc0" + TIME,
+        b"\x82\xa1a\x01\xa1a\x02", b"\x91\x82\x01\xc0\x01\xc0", b"\x82\x01\xc0\xcb\x3f\xf0" + bytes(6) + b"\xc0",
+        b"\xcc\x01", b"\xcd\x00\xff", b"\xd0\x01", b"\xd9\x01a", b"\xc5\x00\x01a", b"\xdc\x00\x00", b"\xde\x00\x00",
+        b"\xca\x3f\x80\x00\x00",
+    ],
+    ids=lambda body: body[:12].hex(),
+)  # fmt: skip
+def test_bodies_that_nothing_is_packed_to_are_refused(body: bytes) -> None:
+    """Timestamps, repeated keys (1 and 1.0 are the same), and numbers and lengths in another form than the shortest."""
+    for other in (body, memoryview(body)):
+        with pytest.raises(ProtocolError):
+            unpack(other)
+
+
+def test_bytes_that_look_like_a_timestamp_are_not_one() -> None:
+    for value in (TIME, "\xd6\xff", [bytes(TIME), {"a": TIME * 3}], [-1, 0xD6FF]):
+        assert unpack(Packed(value).body) == value
+
+
+@pytest.mark.parametrize(
+    ("references", "size"),
+    [
+        ([(0, "|u1", (64,), ""), (0, "|u1", (64,), "")], 64), ([(0, "|u1", (64,), "")] * 3000, 64),
+        ([(0, "|u1", (128,), ""), (64, "|u1", (64,), "")], 128), ([(64, "|u1", (64,), ""), (0, "|u1", (64,), "")], 128),
+        ([(0, "|u1", (1,), ""), (1, "|u1", (1,), "")], 64), ([(64, "|u1", (64,), "")], 128),
+        ([(0, "|u1", (64,), "")], 128), ([], 64), ([(0, "|u1", (0,), "")], 64), ([(64, "|u1", (0,), "")], 64),
+    ],
+)  # fmt: skip
+def test_arrays_fill_the_bulk_in_order(references: list[Any], size: int) -> None:
+    """No byte belongs to two arrays, or to none but for alignment; so arrays take no more memory than the message."""
+    body = msgspec.msgpack.encode([msgspec.Raw(reference(*one)) for one in references])
+    with pytest.raises(ProtocolError):
+        unpack(body, bytes(size))
+
+
+def test_bools_are_0_or_1() -> None:
+    for dtype in ("", "bool"):
+        body = reference(0, "|b1", (3,), dtype)
+        assert unpack(body, b"\0\1\0" + bytes(61)).tolist() == [False, True, False]
+        for byte in (2, 0x78, 0xFF):
+            with pytest.raises(ProtocolError):
+                unpack(body, bytes([1, byte, 0]) + bytes(61))
+
+
+def test_states_have_no_other_bytes() -> None:
+    content = dumps([np.arange(3), "x"])
+    assert same(loads(content + bytes(63)), [np.arange(3), "x"])  # an array of them in a bulk is aligned
+    for other in (content[:-1], content + bytes(64), content + b"\1", b"", content[:15]):
+        with pytest.raises(ProtocolError):
+            loads(other)
+
+
+def test_references_have_one_form() -> None:
+    inner = b"\x94\xcc\x00\xa3|u1\x91\x01\xa0"  # the start 0 in two bytes
+    with pytest.raises(ProtocolError):
+        unpack(msgspec.msgpack.encode(msgspec.msgpack.Ext(1, inner)), bytes(64))
+
+
+RECORDED = {  # bodies that former versions took, found by a fuzzer, and their bulks
+    "a repeated key": (
+        "9c01ffcf8000000000000000d38000000000000000cb3ff8000000000000df0000000200000000c0c3a2c3a9c4037261779080", 0
+    ),
+    "a timestamp": (
+        "95c70a019400a33c6938920003a0d7ff9400a33c663890a0c709019440a37c62319105a0c7120194cc80a33c6634920302a7666c6f6174"
+        "333281a16181a16291c70a0194ccc0a33c69389109a0", 264
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "whole"), RECORDED.values(), ids=RECORDED)
+def test_recorded_bodies_are_refused(body: str, whole: int) -> None:
+    with pytest.raises(ProtocolError):
+        unpack(bytes.fromhex(body), bytes(whole))
+
+
+def test_a_recorded_header_of_a_bulk_that_is_nowhere_is_refused() -> None:
+    former = bytes.fromhex(
+        "4556524c07000400000102030405060708090a0b0c0d0e0f00000000000000000200000000000000ffffffff00000000"
+    )
+    with pytest.raises(ProtocolError, match="48 bytes"):
+        Header.unpack(former)
+    for size in (1, 0xFFFFFFFF):
+        with pytest.raises(ProtocolError, match="at place 0"):
+            Header.unpack(Header(Kind.ANSWER, TOKEN, 0, 0, 2, Bulk.NONE, size, 3, 1).pack())
 
 
 def test_bodies_of_another_form_are_refused() -> None:

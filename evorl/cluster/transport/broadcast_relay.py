@@ -15,7 +15,6 @@ from __future__ import annotations
 import hmac
 import secrets
 import socket as sockets
-import struct
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -31,8 +30,9 @@ from evorl.cluster.transport.authentication import (
     present_token,
     require_authentication,
 )
+from evorl.cluster.transport.connection import digest
 from evorl.cluster.transport.curve import Credentials
-from evorl.cluster.transport.wire import MAX_FRAME, Bulk, Header, Kind, ProtocolError, unpack
+from evorl.cluster.transport.wire import PLACE, Bulk, Header, Kind, ProtocolError, cut, grouped, unpack
 
 FAN_OUT = 4  # copies that one process sends; with three or four the last host of a large tree gets its copy soonest
 MAX_QUEUED = 2  # unread broadcasts of each sender; more wait at the sender
@@ -40,7 +40,7 @@ SECRET_BYTES = 16
 BROADCASTS = (Kind.BROADCAST, Kind.FOLLOW)  # what goes down the tree
 
 REMEMBERED_SENDS = 64  # last send numbers; a broadcast older than all of them counts as replayed, not as slow
-HELD = struct.Struct("<II")  # the process that stores a broadcast, and its file descriptor
+HELD = PLACE  # the process that stores a broadcast, and its file descriptor
 LINGER_MS = 2000  # for a broadcast being sent when its socket is closed
 
 
@@ -66,9 +66,21 @@ class Route(NamedTuple):
     signature: bytes
 
 
-def sign(secret: bytes, send_number: int, broadcast: int) -> bytes:
-    """Return the driver's signature (HMAC) of a broadcast and its send number, for the worker with this secret."""
-    return hmac.digest(secret, b"%d %d" % (send_number, broadcast), "sha256")
+class Broadcast(NamedTuple):
+    """What a worker is to store and to forward."""
+
+    kind: Kind  # one of `BROADCASTS`
+    number: int  # of the stored arrays; 0 for a piece of the feed
+    send_number: int  # rises with each broadcast that the driver sends
+    routes: list[Route]
+    content: Sequence[Any]  # the arrays in pieces, in order: bytes or frames
+
+
+def sign(secret: bytes, broadcast: Broadcast, content: bytes) -> bytes:
+    """Return the driver's signature (HMAC) of a broadcast for the worker with this secret; ``content``: its digest."""
+    kind, number, send_number, routes, _ = broadcast
+    signed = msgspec.msgpack.encode((int(kind), number, send_number, routes, content))
+    return hmac.digest(secret, signed, "sha256")
 
 
 def branches(places: Sequence[T]) -> list[tuple[T, Sequence[T]]]:
@@ -80,14 +92,16 @@ def branches(places: Sequence[T]) -> list[tuple[T, Sequence[T]]]:
     return [(share[0], share[1:]) for share in shares]
 
 
-class Broadcast(NamedTuple):
-    """What a worker is to store and to forward."""
+def signed_routes(broadcast: Broadcast, content: bytes, receivers: Sequence[tuple[RelayAddress, bytes]]) -> list[Route]:
+    """Return the routes to these receivers, each an address and a secret, in the order of `branches`.
 
-    kind: Kind  # one of `BROADCASTS`
-    number: int  # of the stored arrays; 0 for a piece of the feed
-    send_number: int  # rises with each broadcast that the driver sends
-    routes: list[Route]
-    content: Any  # bytes, or a frame
+    A signature covers the routes behind its receiver, too, so those are made first.
+    """
+    routes = []
+    for (relay, secret), beyond in branches(receivers):
+        behind = signed_routes(broadcast, content, beyond)
+        routes += [Route(relay, sign(secret, broadcast._replace(routes=behind), content)), *behind]
+    return routes
 
 
 class Relay:
@@ -109,7 +123,7 @@ class Relay:
         self.secret = secrets.token_bytes(SECRET_BYTES)
         self._send_numbers = {kind: deque([0], REMEMBERED_SENDS) for kind in BROADCASTS}  # the last that were received
         self.socket = context.socket(zmq.PULL)
-        self.socket.linger, self.socket.rcvhwm, self.socket.maxmsgsize = 0, MAX_QUEUED, MAX_FRAME
+        self.socket.linger, self.socket.rcvhwm = 0, MAX_QUEUED
         require_authentication(self.socket)
         if keys is not None:
             self.socket.curve_server = True
@@ -151,33 +165,36 @@ class Relay:
                     return broadcast
 
     def _parse(self, frames: list[zmq.Frame]) -> Broadcast:
-        if len(frames) != 3:
-            raise ProtocolError(f"{len(frames)} frames")
         header = Header.unpack(frames[0].bytes)
         if (header.token, header.worker, header.life) != (self._token, *self._name):
             raise ProtocolError("not for this worker")
         if header.kind not in BROADCASTS:
             raise ProtocolError(f"a relay does not send {header.kind.name}")
-        if header.bulk != Bulk.FRAME or header.size != len(frames[2].buffer):
+        if header.bulk != Bulk.FRAME or header.body:
             raise ProtocolError("incomplete")
-        number, signature, routes = unpack(frames[1].bytes, form=tuple[int, bytes, list[Route]])
-        if not hmac.compare_digest(signature, sign(self.secret, header.number, number)):
+        envelope, _, content = grouped(header, frames[1:])
+        joined = b"".join(frame.buffer for frame in envelope)
+        number, signature, routes = unpack(joined, form=tuple[int, bytes, list[Route]])
+        broadcast = Broadcast(header.kind, number, header.number, routes, [frame.buffer for frame in content])
+        if not hmac.compare_digest(signature, sign(self.secret, broadcast, digest(broadcast.content))):
             raise ProtocolError("not signed by the driver")
         former = self._send_numbers[header.kind]
         if header.number in former or header.number < min(former):
             raise ProtocolError("replayed")
-        return Broadcast(header.kind, number, header.number, routes, frames[2])
+        return broadcast
 
     def forward(self, broadcast: Broadcast) -> None:
         """Send a broadcast to the next hosts; skip those that cannot accept it at once, which the driver detects."""
         nexts = branches(broadcast.routes)
         for former in {*self._next_sockets} - {route.relay for route, _ in nexts}:
             self._next_sockets.pop(former).close(LINGER_MS)
-        size = len(memoryview(broadcast.content))
+        size = sum(map(len, broadcast.content))
+        pieces = cut([b"", *broadcast.content])[1:]
         for (relay, signature), beyond in nexts:
-            number = broadcast.send_number
-            header = Header(broadcast.kind, self._token, relay.worker, relay.life, number, Bulk.FRAME, size)
-            frames = [header.pack(), msgspec.msgpack.encode((broadcast.number, signature, beyond)), broadcast.content]
+            envelope = msgspec.msgpack.encode((broadcast.number, signature, beyond))
+            own = self._token, relay.worker, relay.life, broadcast.send_number
+            header = Header(broadcast.kind, *own, Bulk.FRAME, size, len(envelope)).pack()
+            frames = [*cut([header, envelope, b""]), *pieces]
             try:
                 self._socket_to(relay).send_multipart(frames, zmq.NOBLOCK, copy=False)
             except zmq.ZMQError:

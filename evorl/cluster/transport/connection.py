@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Iterable, Iterator
 from copy import copy
@@ -10,11 +11,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
-from evorl.cluster.transport.wire import MAX_BODY, Bulk, Header, Kind, Packed, ProtocolError, unpack
+from evorl.cluster.transport.wire import ALIGN, PLACE, Bulk, Header, Kind, Packed, ProtocolError, grouped, unpack
 
 MIN_SHARED_BYTES = 1 << 15  # smaller bulks are cheaper inside the message
+LENGTHS = struct.Struct("<QQ")  # bytes of a body and of its bulk
 BATCH_BYTES = 1 << 16  # approximate limit of the bodies in one message
-PLACE = struct.Struct("<II")  # the sender's file descriptor of a block, and the block's number
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class Payload:
         """
         self._pool = pool
         self.block: int | None = None
+        self._digest: bytes | None = None
         self._write(value, reusable)
 
     def rewrite(self, value: object) -> None:
@@ -55,6 +57,12 @@ class Payload:
         bare.body = Packed(None).body
         return bare
 
+    def digest(self) -> bytes:
+        """Return a digest of the arrays, for the driver's signature."""
+        if self._digest is None:
+            self._digest = digest([self._bulk])
+        return self._digest
+
     def _has_arrays(self, packed: Packed) -> bool:
         return self.size == packed.size and packed.equals(memoryview(self._bulk))
 
@@ -62,7 +70,7 @@ class Payload:
         packed, pool = Packed(value), self._pool
         self.body, self.size = packed.body, packed.size
         self._bulk: bytes | memoryview = b""
-        self._place = b""
+        self._place, self._digest = b"", None
         if packed.size and (pool is None or packed.size < MIN_SHARED_BYTES):
             self._bulk = packed.bulk()
         elif pool is not None and (same := next((p for p in reusable if p._has_arrays(packed)), None)) is not None:
@@ -107,6 +115,14 @@ def _joined(payloads: list[Payload]) -> Payload:
     return joined
 
 
+def digest(pieces: Iterable[Any]) -> bytes:
+    """Return a digest of the pieces of a bulk."""
+    found = hashlib.blake2b(digest_size=32)
+    for piece in pieces:
+        found.update(piece)
+    return found.digest()
+
+
 def receiver_name(worker: int, life: int) -> bytes:
     """Return the identity of a worker's receiver at the driver's socket."""
     return b"%d.%d.receiver" % (worker, life)
@@ -129,25 +145,25 @@ class Connection:
         """
         self.sent += 1
         where, bulk = (Bulk.HELD, [place]) if place else payload.bulk(shared)
-        header = Header(kind, self.token, self.worker, self.life, self.sent, where, payload.size)
-        return [header.pack(), Packed(envelope).body, payload.body, *bulk]
+        head, body = Packed(envelope).body, payload.body
+        own = self.token, self.worker, self.life, self.sent
+        return [Header(kind, *own, where, payload.size, len(head), len(body)).pack(), head, body, *bulk]
 
     def check(self, frames: list[bytes]) -> Header:
         """Return the header of the next message; call `accept` when the message has been read.
 
-        Raises `ProtocolError` if it is not the next message of this connection.
+        The frames of a cut message become one for each part. Raises `ProtocolError` if it is not the next message of
+        this connection.
         """
-        if not 3 <= len(frames) <= 4 or max(len(frames[1]), len(frames[2])) > MAX_BODY:
-            raise ProtocolError(f"{len(frames)} frames of {[len(frame) for frame in frames]} bytes")
+        if not frames:
+            raise ProtocolError("no frames")
         header = Header.unpack(frames[0])
         if (header.token, header.worker, header.life) != (self.token, self.worker, self.life):
             raise ProtocolError("a message of another group or of a former process")
         if header.number != self.received + 1:
             raise ProtocolError(f"message {header.number} after {self.received}")
-        if (header.bulk != Bulk.NONE) != (len(frames) == 4):
-            raise ProtocolError("the bulk is not at the place that the header names")
-        if header.bulk == Bulk.FRAME and len(frames[3]) != header.size:
-            raise ProtocolError(f"a bulk of {len(frames[3])} bytes, but {header.size} were announced")
+        if [*map(len, frames[1:])] != header.parts():
+            frames[1:] = [b"".join(group) for group in grouped(header, frames[1:])]
         return header
 
     def accept(self, header: Header) -> None:
@@ -176,10 +192,16 @@ def bulk(header: Header, frames: list[bytes], reader: Reader | None) -> tuple[An
 def dumps(value: Any) -> bytes:
     """Serialize plain data and arrays into one string of bytes."""
     packed = Packed(value)
-    return len(packed.body).to_bytes(8, "little") + packed.body + bytes(packed.bulk())
+    return LENGTHS.pack(len(packed.body), packed.size) + packed.body + bytes(packed.bulk())
 
 
 def loads(content: bytes | memoryview) -> Any:
-    """Deserialize the output of `dumps`. Raises `ProtocolError`."""
-    length = 8 + int.from_bytes(content[:8], "little")
-    return unpack(content[8:length], content[length:])
+    """Deserialize the output of `dumps`, or what an array in a bulk is aligned to. Raises `ProtocolError`."""
+    if len(content) < LENGTHS.size:
+        raise ProtocolError(f"{len(content)} bytes")
+    body, bulk = LENGTHS.unpack_from(content)
+    start = LENGTHS.size + body
+    end = start + bulk
+    if not 0 <= len(content) - end < ALIGN or any(content[end:]):
+        raise ProtocolError(f"{len(content)} bytes for a body of {body} and arrays of {bulk}")
+    return unpack(content[LENGTHS.size : start], content[start:end])

@@ -7,6 +7,14 @@ a further frame or in shared memory. Reading a message never executes or imports
 `ProtocolError`.
 
     header: magic 4 | version 2 | kind 1 | where the bulk is 1 | token 16 | worker 4 | life 4 | number 8 | bulk bytes 8
+            | envelope bytes 4 | body bytes 4
+
+Envelope, body and bulk are one frame each. To a socket that takes connections they are sent in pieces of `PIECE` bytes
+(`cut`, `join`), because such a socket buffers one frame of a peer before it knows the peer.
+
+Every value has one form. What msgpack could say otherwise is refused: other extensions (timestamps), repeated keys,
+numbers and lengths in more bytes than they need. The arrays lie in the bulk in the order of their references, each at
+the next multiple of `ALIGN`, and fill it; so no byte is read twice.
 
 ``token`` is drawn for each group and secret to its processes. ``life`` counts the processes that have run as this
 worker. ``number`` increases by one with each message of a sender, so that replayed and lost messages are detected.
@@ -17,8 +25,11 @@ from __future__ import annotations
 import math
 import struct
 import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
 from enum import IntEnum
-from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import msgspec
@@ -30,14 +41,19 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MAGIC, VERSION = b"EVRL", 7
-HEADER = struct.Struct("<4sHBB16sIIQQ")
+MAGIC, VERSION = b"EVRL", 8
+HEADER = struct.Struct("<4sHBB16sIIQQII")
 REFERENCE = 1  # code of the only msgpack extension: an array in the bulk
 ALIGN = 64  # bytes: alignment of arrays in a bulk
 MAX_BODY = 1 << 28  # bytes
 MAX_BULK = 1 << 40  # bytes
-MAX_FRAME = 1 << 32  # bytes
+PIECE = 1 << 16  # bytes
+MAX_FRAME = PIECE + 1024  # bytes that a socket which takes connections accepts: a piece, and what encryption adds
 MAX_DIMENSIONS = 32
+PLACE = struct.Struct("<II")  # of a bulk in shared memory: see `Bulk`
+TIMESTAMPS = b"\xd6\xff", b"\xd7\xff", b"\xc7\x0c\xff"  # how those of msgpack begin
+_EMPTY = memoryview(b"")
+_REFERENCES = msgspec.msgpack.Decoder(tuple[int, str, tuple[int, ...], str])
 _DTYPES = {
     np.dtype(name).str: np.dtype(name)
     for name in ("bool", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8")
@@ -77,8 +93,8 @@ class Bulk(IntEnum):
 
     NONE = 0
     FRAME = 1  # in the message's last frame
-    SHARED = 2  # in the sender's shared memory, at the place that the last frame names
-    HELD = 3  # in the shared memory of another worker on the receiver's host
+    SHARED = 2  # in the sender's shared memory; the last frame names its file descriptor, and the block's number
+    HELD = 3  # in that of another worker on the receiver's host; the last frame names the process, and its descriptor
 
 
 class Header(NamedTuple):
@@ -89,26 +105,59 @@ class Header(NamedTuple):
     number: int
     bulk: Bulk = Bulk.NONE
     size: int = 0  # bytes of the bulk
+    envelope: int = 0  # bytes
+    body: int = 0  # bytes
 
     def pack(self) -> bytes:
-        return HEADER.pack(
-            MAGIC, VERSION, self.kind, self.bulk, self.token, self.worker, self.life, self.number, self.size
-        )
+        kind, token, worker, life, number, bulk, *sizes = self
+        return HEADER.pack(MAGIC, VERSION, kind, bulk, token, worker, life, number, *sizes)
 
     @classmethod
     def unpack(cls, frame: bytes) -> Header:
         """Parse a header. Raises `ProtocolError`."""
         if len(frame) != HEADER.size:
             raise ProtocolError(f"a header of {len(frame)} bytes")
-        magic, version, kind, bulk, token, worker, life, number, size = HEADER.unpack(frame)
+        magic, version, kind, bulk, token, worker, life, number, size, envelope, body = HEADER.unpack(frame)
         if magic != MAGIC or version != VERSION:
             raise ProtocolError(f"magic {magic!r}, version {version}; expected {MAGIC!r}, version {VERSION}")
-        if size > MAX_BULK:
-            raise ProtocolError(f"a bulk of {size} bytes")
+        if size > MAX_BULK or max(envelope, body) > MAX_BODY or (size == 0) != (bulk == Bulk.NONE):
+            raise ProtocolError(f"a bulk of {size} bytes at place {bulk}, an envelope of {envelope}, a body of {body}")
         try:
-            return cls(Kind(kind), token, worker, life, number, Bulk(bulk), size)
+            return cls(Kind(kind), token, worker, life, number, Bulk(bulk), size, envelope, body)
         except ValueError as error:
             raise ProtocolError(str(error)) from None
+
+    def parts(self) -> list[int]:
+        """Return the bytes of each part that follows the header: envelope, body and, if there is one, bulk."""
+        sizes = [self.envelope, self.body]
+        if self.bulk != Bulk.NONE:
+            sizes.append(self.size if self.bulk == Bulk.FRAME else PLACE.size)
+        return sizes
+
+
+def cut(frames: list[Any]) -> list[Any]:
+    """Cut the parts of a message, which follow its header, into pieces for a socket that takes connections."""
+    if max(map(len, frames)) <= PIECE:
+        return frames
+    pieces = [frames[0]]
+    for part in map(memoryview, frames[1:]):
+        pieces += [part[at : at + PIECE] for at in range(0, len(part) or 1, PIECE)]
+    return pieces
+
+
+def grouped(header: Header, frames: Sequence[Any]) -> list[Sequence[Any]]:
+    """Return the frames of each part of a message; ``frames`` follow the header. Raises `ProtocolError`."""
+    groups, at = list[Sequence[Any]](), 0
+    for size in header.parts():
+        whole = at < len(frames) and len(frames[at]) == size
+        group = frames[at : at + (1 if whole else -(-size // PIECE))]
+        if not whole and [*map(len, group)] != [*[PIECE] * (len(group) - 1), size - PIECE * (len(group) - 1)]:
+            raise ProtocolError(f"frames of {[len(one) for one in frames]} bytes for parts of {header.parts()}")
+        groups.append(group)
+        at += len(group)
+    if at != len(frames):
+        raise ProtocolError(f"{len(frames) - at} frames too many")
+    return groups
 
 
 class Packed:
@@ -172,39 +221,95 @@ def unpack(body: bytes | memoryview, bulk: Any = b"", copy: bool = True, form: A
     Arrays are copies with ``copy``, else views of the bulk; tensors of a read-only bulk are always copies. Tuples are
     decoded as lists unless ``form`` has tuples.
     """
+    decoders = _decoders.__dict__
+    decoder = decoders.get(form)
+    if decoder is None:
+        decoder = decoders[form] = _Decoder(form)
     try:
-        decoder = _decoder(form, memoryview(bulk).cast("B"), copy) if len(bulk) else _without_bulk(form)
-        return decoder.decode(body)
+        return decoder.decode(body, bulk, copy)
     except ProtocolError:
         raise
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise ProtocolError(f"{type(error).__name__}: {error}") from None
 
 
-def _decoder(form: Any, bulk: memoryview, copy: bool) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(form, ext_hook=partial(_decode_array, bulk, copy))
+class _Decoder:
+    """Decodes bodies of one form, one after the other."""
+
+    def __init__(self, form: Any) -> None:
+        self._decoder = msgspec.msgpack.Decoder(form, ext_hook=self._array)
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=self._reference)
+        self._bulk, self._copy = _EMPTY, True
+        self._end = 0  # bytes of the bulk that references have named
+        self._references = deque[msgspec.msgpack.Ext]()
+        self._any = "typing.Any" in str(form)  # else its types leave no place for a time
+
+    def decode(self, body: bytes | memoryview, bulk: Any, copy: bool) -> Any:
+        self._references.clear()
+        if not len(bulk):
+            value = self._decoder.decode(body)
+        else:
+            self._bulk, self._copy, self._end = memoryview(bulk).cast("B"), copy, 0
+            try:
+                value = self._decoder.decode(body)
+                if self._end != len(self._bulk):
+                    raise ProtocolError(f"arrays of {self._end} bytes in a bulk of {len(self._bulk)}")
+            finally:
+                self._bulk, self._end = _EMPTY, 0
+        # a value has one form, so what another form was decoded to becomes other bytes
+        again = self._encoder.encode(value)
+        if again != body or (self._any and _may_have_time(again) and _has_time(value)):
+            raise ProtocolError("not the form in which this value is sent")
+        return value
+
+    def _array(self, code: int, data: memoryview) -> Any:
+        """Return the array of a reference. Raises `ProtocolError`."""
+        if code != REFERENCE:
+            raise ProtocolError(f"unknown msgpack extension {code}")
+        self._references.append(msgspec.msgpack.Ext(code, bytes(data)))
+        array, self._end = _array_at(self._end, self._bulk, self._copy, data)
+        return array
+
+    def _reference(self, value: Any) -> Any:
+        """Return the reference of the next decoded array."""
+        return self._references.popleft()
 
 
-@cache
-def _without_bulk(form: Any) -> msgspec.msgpack.Decoder[Any]:
-    return _decoder(form, memoryview(b""), True)
+_decoders = threading.local()  # by form, of each thread
 
 
-def _decode_array(bulk: memoryview, copy: bool, code: int, data: memoryview) -> Any:
-    """Return the array of a reference. Raises `ProtocolError`."""
-    if code != REFERENCE:
-        raise ProtocolError(f"unknown msgpack extension {code}")
-    start, name, shape, torch_dtype = msgspec.msgpack.decode(data, type=tuple[int, str, tuple[int, ...], str])
+def _array_at(start: int, bulk: memoryview, copy: bool, data: memoryview) -> tuple[Any, int]:
+    """Return the array that a reference names at ``start``, and where the next one is. Raises `ProtocolError`."""
+    named, name, shape, torch_dtype = reference = _REFERENCES.decode(data)
     dtype = _DTYPES.get(name)
     if dtype is None or len(shape) > MAX_DIMENSIONS or min(shape, default=0) < 0:
         raise ProtocolError(f"an array of {name!r} and shape {shape}")
     count = math.prod(shape)
-    if not 0 <= start <= start + count * dtype.itemsize <= len(bulk):
-        raise ProtocolError(f"{shape} of {name} at {start} is not within {len(bulk)} bytes")
+    size = count * dtype.itemsize
+    if named != start or start + size > len(bulk):
+        raise ProtocolError(f"{shape} of {name} at {named} is not at {start} within {len(bulk)} bytes")
+    if msgspec.msgpack.encode(reference) != data:
+        raise ProtocolError("not the form of a reference")
     view = np.frombuffer(bulk, dtype, count, start) if count else np.empty(0, dtype)
+    if dtype == np.bool_ and view.tobytes().translate(None, b"\0\1"):
+        raise ProtocolError("a bool that is neither 0 nor 1")
     as_view = not copy and not (torch_dtype and bulk.readonly)  # torch does not support read-only memory
     array = (view if as_view else view.copy()).reshape(shape)
-    return _to_tensor(array, torch_dtype) if torch_dtype else array
+    return _to_tensor(array, torch_dtype) if torch_dtype else array, -(-(start + size) // ALIGN) * ALIGN
+
+
+def _may_have_time(body: bytes) -> bool:
+    """Return whether a body could have a msgpack timestamp; fast."""
+    return b"\xff" in body and any(one in body for one in TIMESTAMPS)
+
+
+def _has_time(value: Any) -> bool:
+    """Return whether a value has a msgpack timestamp, of which msgspec makes a time."""
+    if isinstance(value, dict):
+        return any(_has_time(one) for pair in value.items() for one in pair)
+    if isinstance(value, list | tuple):
+        return any(_has_time(one) for one in value)
+    return isinstance(value, datetime)
 
 
 def check_outcomes(outcomes: list[tuple[bool, Any]], count: int) -> None:

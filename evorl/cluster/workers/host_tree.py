@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
 
-from evorl.cluster.transport.broadcast_relay import Route, branches, sign
+from evorl.cluster.transport.broadcast_relay import Broadcast, branches, signed_routes
 from evorl.cluster.transport.connection import Payload
 from evorl.cluster.transport.wire import Kind
 from evorl.cluster.workers.handle import WorkerHandle
@@ -75,12 +75,13 @@ class HostTree:
     def send(self, kind: Kind, number: int, hosts: Mapping[str, WorkerHandle], payload: Payload) -> tuple[int, Paths]:
         """Send a payload to the receivers of these hosts. Return the number of this send, and the way to each host."""
         send_number, paths = next(self._numbers), dict[str, str | None]()
+        broadcast = Broadcast(kind, number, send_number, [], [])
         alone = {*self._direct_only, *(host for host, handle in hosts.items() if not handle.relay.endpoint)}
         tree = branches([host for host in hosts if host not in alone])
         for host, beyond in [*tree, *((host, ()) for host in hosts if host in alone)]:
             _record_paths(paths, None, host, beyond)
-            handles = [hosts[further] for further in beyond]
-            routes = [Route(handle.relay, sign(handle.secret, send_number, number)) for handle in handles]
+            receivers = [(hosts[further].relay, hosts[further].secret) for further in beyond]
+            routes = signed_routes(broadcast, payload.digest(), receivers) if receivers else []
             self._send(hosts[host], kind, (number, send_number, routes), payload)
         return send_number, paths
 

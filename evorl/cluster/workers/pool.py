@@ -62,7 +62,7 @@ class WorkerPool:
         self.heartbeats = HeartbeatMonitor(launcher, self.handles, deadline_s)
         self.socket = DriverSocket(launcher)
         try:
-            self.socket.open(self._token)
+            self.socket.open(self._token, 2 * workers)  # each may have a receiver
             for handle in self.handles:
                 launcher.start(self._token, handle.number, handle.life)
             self._wait_until_ready()

@@ -20,7 +20,7 @@ from evorl.cluster.core import FeedReader
 from evorl.cluster.transport.broadcast_relay import NO_RELAY, Broadcast, Relay, Route
 from evorl.cluster.transport.connection import Connection, Payload, loads
 from evorl.cluster.transport.shared_memory import BlockPool
-from evorl.cluster.transport.wire import Bulk, Kind, ProtocolError, unpack
+from evorl.cluster.transport.wire import Bulk, Kind, ProtocolError, cut, unpack
 
 
 class Receiver:
@@ -92,7 +92,7 @@ class Receiver:
             envelope = unpack(frames[1])
             if header.kind in (Kind.BROADCAST, Kind.FOLLOW) and header.bulk == Bulk.FRAME:
                 number, send_number, routes = msgspec.convert(envelope, tuple[int, int, list[Route]])
-                self._take(Broadcast(header.kind, number, send_number, routes, frames[3]))
+                self._take(Broadcast(header.kind, number, send_number, routes, [frames[3]]))
             elif header.kind == Kind.LOCATE:
                 self._locate(*msgspec.convert(envelope, tuple[int, int]))
             else:
@@ -100,19 +100,21 @@ class Receiver:
 
     def _take(self, broadcast: Broadcast) -> None:
         """Forward a broadcast, and store it for this host."""
-        content = memoryview(broadcast.content)
         if self.relay is not None:
             self.relay.forward(broadcast)
         if broadcast.kind == Kind.FOLLOW:
-            self._follow(broadcast.send_number, content)
+            self._follow(broadcast.send_number, b"".join(broadcast.content))
         else:
             while self.released:
                 self._block_pool.release(self.released.popleft())
             number, block = self._block_pool.acquire()
-            block.view(len(content))[:] = content
+            view, at = block.view(sum(map(len, broadcast.content))), 0
+            for piece in broadcast.content:
+                view[at : at + len(piece)] = piece
+                at += len(piece)
             self._send(Kind.STORED, [broadcast.number, block.fd, number])
 
-    def _follow(self, send_number: int, content: memoryview) -> None:
+    def _follow(self, send_number: int, content: bytes) -> None:
         """Store a piece of the feed if it is the next one; tell the driver what the copy holds."""
         found = loads(content)
         if not isinstance(found, list) or len(found) != 3:
@@ -136,4 +138,4 @@ class Receiver:
             self._send(Kind.LOCATED, [pid, fd, True])
 
     def _send(self, kind: Kind, envelope: Any) -> None:
-        self.socket.send_multipart(self.connection.pack(kind, envelope, Payload(None)))
+        self.socket.send_multipart(cut(self.connection.pack(kind, envelope, Payload(None))))

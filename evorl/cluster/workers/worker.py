@@ -18,7 +18,7 @@ from evorl.cluster.transport.connection import Connection, Payload, bulk, dumps,
 from evorl.cluster.transport.curve import Credentials
 from evorl.cluster.transport.host import host_id
 from evorl.cluster.transport.shared_memory import BlockPool, Reader
-from evorl.cluster.transport.wire import Bulk, Header, Kind, ProtocolError, unpack
+from evorl.cluster.transport.wire import Bulk, Header, Kind, ProtocolError, cut, unpack
 from evorl.cluster.workers.receiver import Receiver
 
 DRIVER_CHECK_MS = 1000  # interval of an idle worker's checks whether the driver is alive
@@ -220,7 +220,7 @@ class Worker:
             self._send(Kind.ANSWER, envelopes, payload)
 
     def _send(self, kind: Kind, envelope: Any, payload: Payload) -> None:
-        self.socket.send_multipart(self.connection.pack(kind, envelope, payload))
+        self.socket.send_multipart(cut(self.connection.pack(kind, envelope, payload)))
         self.last_sent = time.monotonic()
 
     def close(self) -> None:
