@@ -23,6 +23,8 @@ class Processes(Cluster):
 
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
         from evorl.cluster.processes.launcher import ProcessLauncher
+        from evorl.cluster.workers.descriptors import require_descriptors
         from evorl.cluster.workers.group import RemoteGroup
 
-        return RemoteGroup(ProcessLauncher(make, used_workers(self.workers, size)), size, self.deadline_s, plain)
+        require_descriptors(workers := used_workers(self.workers, size))
+        return RemoteGroup(ProcessLauncher(make, workers), size, self.deadline_s, plain)

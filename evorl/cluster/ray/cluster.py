@@ -28,6 +28,8 @@ class Ray(RayOptions, Cluster):
 
     def spawn(self, make: Make, size: int, plain: Sequence[type[Exception]] = ()) -> Group:
         from evorl.cluster.ray.launcher import ActorLauncher
+        from evorl.cluster.workers.descriptors import require_descriptors
         from evorl.cluster.workers.group import RemoteGroup
 
-        return RemoteGroup(ActorLauncher(make, used_workers(self.workers, size), self), size, self.deadline_s, plain)
+        require_descriptors(workers := used_workers(self.workers, size))
+        return RemoteGroup(ActorLauncher(make, workers, self), size, self.deadline_s, plain)
