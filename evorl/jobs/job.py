@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -19,7 +20,7 @@ from evorl.record.provenance import POLICY_ONLY
 from evorl.util import run_directory, yaml_text
 from evorl.util.errors import BadRequest
 from evorl.util.text import say
-from evorl.util.typed import typed
+from evorl.util.typed import shown, typed
 
 if TYPE_CHECKING:
     from evorl.record.provenance import Source
@@ -250,11 +251,20 @@ def explain_misfit(composed: DictConfig, source: str | None) -> Iterator[None]:
 
 def choices(directory: Path, key: str = "resume") -> dict[str, Any]:
     """Return the config file that a run chose in each group. Raises `BadRequest` at ``key``."""
-    hydra = config.read_run_config(directory, key, "hydra")
+    hydra, path = config.read_run_config(directory, key, "hydra"), directory / ".hydra" / "hydra.yaml"
     try:
-        return dict(hydra["hydra"]["runtime"]["choices"])
+        found = dict(hydra["hydra"]["runtime"]["choices"])
     except (KeyError, TypeError, ValueError):
-        raise BadRequest(f"{directory / '.hydra' / 'hydra.yaml'} is damaged: it has no choices", key) from None
+        raise BadRequest(f"{path} is damaged: it has no choices", key) from None
+    for group, choice in found.items():  # each names a file below conf/, which a later command reads
+        if not all(map(_is_below, [group, *(choice if isinstance(choice, list) else [choice])])):
+            raise BadRequest(f"{path} is damaged: {shown(choice)} is no choice of {shown(group)}", key)
+    return found
+
+
+def _is_below(name: object) -> bool:
+    """Return whether a name of a config file or folder leads to nothing outside the folder that it is in."""
+    return all(re.fullmatch(r"[\w@][\w@.\-]*", part) for part in str(name).split("/"))
 
 
 def write_choices(directory: Path, choices: Mapping[str, Any]) -> None:
