@@ -160,15 +160,16 @@ def _resume(directory: Path, args: argparse.Namespace) -> None:
     if args.multirun or _wants_information(args):
         raise BadRequest("goes on with one run, alone on the command line", "resume")
     job.check_resumable(directory)
-    past = config.read_run_config(directory, "resume")
-    now, choices = _amended_config(past, directory, args, "resume goes on with", genes=True)
-    say(f"evorl {__version__}: resume {directory}")
-    experiment = config.experiment(now, config.trusted_packages(args.overrides, {}))
-    if now["budget"] == past["budget"] and (result := sound_result(directory)) is not None:
-        if _genes(now) != _genes(past):
-            raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
-        return _finished(directory, result, experiment)
-    _refuse_less(directory, now["budget"]["steps"], past["budget"]["steps"])
+    with config.config_of(directory, "resume"):
+        past = config.read_run_config(directory, "resume")
+        now, choices = _amended_config(past, directory, args, "resume goes on with", genes=True)
+        say(f"evorl {__version__}: resume {directory}")
+        experiment = config.experiment(now, config.trusted_packages(args.overrides, {}))
+        if now["budget"] == past["budget"] and (result := sound_result(directory)) is not None:
+            if _genes(now) != _genes(past):
+                raise BadRequest(f"{directory} has ended; other genes need a larger budget.steps", GENES)
+            return _finished(directory, result, experiment)
+        _refuse_less(directory, now["budget"]["steps"], past["budget"]["steps"])
 
     def amend() -> None:
         set_aside(directory)  # from a smaller budget; with the new config it would count as this run's
@@ -221,19 +222,24 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     """
     if args.multirun or _wants_information(args):
         raise BadRequest("repeats one run, alone on the command line", "replay")
-    past = config.read_run_config(directory, "replay")
-    places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]
-    others = [word for word in args.overrides if word not in places]
-    given = argparse.Namespace(**{**vars(args), "overrides": others})
-    trust = config.trusted_packages(others, {})
-    ec = config.experiment(_amended_config(past, directory, given, "replay repeats")[0], trust).ec
-    if ec is None or not ec.follows_arrival:
-        raise BadRequest(f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay")
-    if _older_configs(directory):
-        raise BadRequest(f"the genes of {directory} were changed on the way; a replay has one set of them", "replay")
-    past["budget"] = {"steps": _end(directory), "seconds": None, "fitness": None}
-    now, choices = _amended_config(past, directory, given, "replay repeats")
-    experiment = config.experiment(now, trust)
+    with config.config_of(directory, "replay"):
+        past = config.read_run_config(directory, "replay")
+        places = [word for word in args.overrides if word.lstrip("+").startswith("hydra.")]
+        others = [word for word in args.overrides if word not in places]
+        given = argparse.Namespace(**{**vars(args), "overrides": others})
+        trust = config.trusted_packages(others, {})
+        ec = config.experiment(_amended_config(past, directory, given, "replay repeats")[0], trust).ec
+        if ec is None or not ec.follows_arrival:
+            raise BadRequest(
+                f"{directory} is no asynchronous evolution; its command alone gives its bits again", "replay"
+            )
+        if _older_configs(directory):
+            raise BadRequest(
+                f"the genes of {directory} were changed on the way; a replay has one set of them", "replay"
+            )
+        past["budget"] = {"steps": _end(directory), "seconds": None, "fitness": None}
+        now, choices = _amended_config(past, directory, given, "replay repeats")
+        experiment = config.experiment(now, trust)
     files = [f"{group}={format_value(choices[group])}" for group in GROUPS]
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,8 +128,7 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
     runs, left_out = [], []
     for directory in directories:
         try:
-            with wrong_data(partial(_unreadable, directory)):
-                runs.append(read_run(directory))
+            runs.append(_read_whole(directory))
         except (BadRequest, OSError) as error:
             if directory == directories[-1] and not runs:
                 raise
@@ -140,14 +138,15 @@ def read_runs(directories: Sequence[Path]) -> tuple[list[RunRecord], list[str]]:
     return runs, left_out
 
 
-def _unreadable(directory: Path, why: str) -> BadRequest:
-    return BadRequest(f"cannot read {directory}: {why}")
+def _read_whole(directory: Path) -> RunRecord:
+    """Read a run. Raises `BadRequest`, whatever is wrong with it."""
+    with wrong_data(lambda why: BadRequest(f"cannot read {directory}: {why}")):
+        return read_run(directory)
 
 
 def _read_documents(directory: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Return result and provenance of a run, by the names of their files, and a note on each that is damaged."""
-    found: dict[str, dict[str, Any]] = {}
-    notes = []
+    found, notes = dict[str, dict[str, Any]](), list[str]()
     for name in (RESULT, PROVENANCE):
         try:
             document = read_result(directory) if name == RESULT else run_directory.read_json(directory, name)

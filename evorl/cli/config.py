@@ -12,8 +12,8 @@ import signal
 import sys
 import traceback
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
@@ -40,7 +40,7 @@ from evorl.cli.overrides import (
     unknown_word,
 )
 from evorl.util import command, run_directory
-from evorl.util.errors import BadRequest, Failure, reason
+from evorl.util.errors import BadRequest, Failure, reason, wrong_data
 from evorl.util.names import check_directory, check_name
 from evorl.util.text import say
 from evorl.util.typed import documented, shown, typed
@@ -215,7 +215,18 @@ def read_run_config(directory: Path, key: str, name: str = "config") -> dict[str
 
 def experiment_of_run(directory: Path, trust: Sequence[str] = ()) -> Experiment:
     """Return the experiment of a run directory. Raises `BadRequest`."""
-    return experiment(read_run_config(directory, "run"), trust)
+    with config_of(directory, "run"):
+        return experiment(read_run_config(directory, "run"), trust)
+
+
+@contextmanager
+def config_of(directory: Path, key: str) -> Iterator[None]:
+    """Raise `BadRequest` at ``key`` where the body finds that the config of a run is none, since a key lacks, say."""
+    with wrong_data(lambda why: BadRequest(f"{directory / '.hydra'} holds no config of a run: {why}", key)):
+        try:
+            yield
+        except OmegaConfBaseException as error:
+            raise BadRequest(first_line(error), str(error.full_key or "")) from None
 
 
 def parse_request(kind: type[T], words: Sequence[str]) -> T:

@@ -357,7 +357,9 @@ def _folder(root: Path, name: str) -> Iterator[int]:
 
 
 def _explained(error: OSError, path: Path, folder: int, last: str, kind: str = "regular file") -> OSError:
-    """The error of a link, or of what is of another kind, as `Unsafe`; others with the whole path."""
+    """The error of a link, of another kind of file, or of what is denied, as `Unsafe`; others with the whole path."""
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return Unsafe(path, os.strerror(error.errno))
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR):
         with suppress(OSError):
             mode = os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode
