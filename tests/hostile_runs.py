@@ -220,7 +220,7 @@ BASES = {
     "learner": (*LEARNER, "budget.steps=400"),
     "population": (
         *(*LEARNER, "ec=pbt", "ec.population=3", "ec.asynchronous=true", "ec.train_steps=64", "ec.episodes=1"),
-        *("+ec.genes.rl.lr={low:1e-4,high:1e-2,log:true}", "mdp.time_limit=20", "budget.steps=800"),
+        *("+ec.genes.rl.lr={low:1e-4,high:1e-2,log:true}", "mdp.time_limit=20", "budget.steps=400"),
     ),
 }
 """Runs whose copies are damaged."""
@@ -238,8 +238,8 @@ def damaged(bases: dict[str, Path], place: Path, number: int) -> Mutation:
 
 
 def commands(place: Path) -> dict[str, Callable[[], int]]:
-    """What opens a run, without what it does after: a report draws nothing, and a run that starts from it does not
-    train."""
+    """What opens a run, with little of what it does after: a report draws nothing, a run that starts from it does not
+    train, and a replay soon ends."""
 
     def init() -> None:
         new_work(experiment_of(*LEARNER), Start(place)).close()
@@ -254,9 +254,9 @@ def commands(place: Path) -> dict[str, Callable[[], int]]:
             read_job_log(one)
 
     return {
-        "resume": lambda: run([f"resume={place}", "budget.steps=850"]),
+        "resume": lambda: run([f"resume={place}", "budget.steps=500"]),
         "init": lambda: config.exit_code(init),
-        "replay": lambda: run([f"replay={place}", f"hydra.run.dir={place.parent / 'replay'}"]),
+        "replay": lambda: run([f"replay={place}", "budget.steps=80", f"hydra.run.dir={place.parent / 'replay'}"]),
         "evaluate": lambda: evaluate.main([f"run={place}", "episodes=1"]),
         "report": lambda: config.exit_code(show),
     }
@@ -267,6 +267,7 @@ def whole_commands(place: Path) -> dict[str, Callable[[], int]]:
     made = place.parent
     whole = {
         "init": lambda: run([*LEARNER, "budget.steps=64", f"init={place}", f"hydra.run.dir={made / 'init'}"]),
+        "replay": lambda: run([f"replay={place}", f"hydra.run.dir={made / 'replay'}"]),
         "report": lambda: report.main([str(place), f"out={made / 'report'}", "csv=true"]),
     }
     return {**commands(place), **whole}
