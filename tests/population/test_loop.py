@@ -609,7 +609,7 @@ def test_no_game_is_played_for_nothing(episodes: int, games: int) -> None:
     Pair.asked.clear()
     packed = pack([Individual(n, np.empty(0), how.space.weights_of(n)) for n in range(2)])
     found = [IndividualResult(*one) for one in how.make(0).evaluate(packed).each]
-    assert [len(one.result["length"]) for one in found] == [episodes] * 2
+    assert [len(one.result["length"]) for one in found] == [2 * games] * 2  # both sides count, also of the last game
     assert [one.cost for one in found] == [games * 2] * 2
     assert Pair.asked == [2 * 2 * min(games, 64)]  # of two individuals, both sides of each game, not more than 256
 
