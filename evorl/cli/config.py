@@ -311,7 +311,7 @@ def _import_class(path: str, base: type, key: str, trust: Sequence[str]) -> type
     if root not in ("evorl", *trust):
         raise BadRequest(f"{path} is outside evorl; to run its code add 'trust=[{root}]' to the command line", key)
     if not module or not all(part.isidentifier() for part in path.split(".")):
-        raise BadRequest(f"{shown(path)} is no MODULE.CLASS", key)
+        raise BadRequest(f"{path} is no MODULE.CLASS", key)
     try:
         found = getattr(import_module(module), name, None)
     except ModuleNotFoundError as error:

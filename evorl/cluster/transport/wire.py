@@ -140,7 +140,8 @@ def cut(frames: list[Any]) -> list[Any]:
     if max(map(len, frames)) <= PIECE:
         return frames
     pieces = [frames[0]]
-    for part in map(memoryview, frames[1:]):
+    for frame in frames[1:]:
+        part = memoryview(frame)
         pieces += [part[at : at + PIECE] for at in range(0, len(part) or 1, PIECE)]
     return pieces
 
