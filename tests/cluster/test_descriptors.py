@@ -10,7 +10,7 @@ import pytest
 
 from evorl.cluster.processes import Processes
 from evorl.cluster.transport.authentication import SPARE_CONNECTIONS
-from evorl.cluster.workers.descriptors import EACH, RESERVE, require_descriptors
+from evorl.cluster.workers.descriptors import EACH, PLENTY, RESERVE, require_descriptors
 from evorl.util.errors import BadRequest
 
 NOW = 40  # open files
@@ -30,11 +30,16 @@ def needed(workers: int) -> int:
     return NOW + EACH * workers + SPARE_CONNECTIONS + RESERVE
 
 
-def test_the_soft_limit_is_raised_as_far_as_needed(limits: list[int]) -> None:
-    require_descriptors(200)
-    assert needed(200) < 1024 and limits == [1024, 4096]
-    require_descriptors(500)
-    assert limits == [needed(500), 4096]
+def test_the_soft_limit_is_raised(limits: list[int]) -> None:
+    require_descriptors(2)
+    assert limits == [4096, 4096]
+    limits[:] = [1024, 1 << 20]
+    require_descriptors(2)
+    assert limits == [PLENTY, 1 << 20]
+    require_descriptors(50_000)
+    assert limits == [needed(50_000), 1 << 20]
+    require_descriptors(2)
+    assert limits == [needed(50_000), 1 << 20]
 
 
 def test_more_than_the_hard_limit_is_refused_with_the_number(limits: list[int]) -> None:

@@ -9,11 +9,14 @@ from evorl.cluster.transport.authentication import SPARE_CONNECTIONS
 from evorl.util.errors import BadRequest
 
 EACH = 4  # files of one worker: its connections, and the blocks of memory shared with it
+PLENTY = 1 << 16  # open files, so that a burst of foreign connections does not use them up before it is cut
 RESERVE = 64  # files of everything else that the run is going to open: metrics, checkpoints, libraries
 
 
 def require_descriptors(workers: int) -> None:
-    """Raise the soft limit of open files if so many workers need it. Raises `BadRequest` if the hard limit is too low.
+    """Raise the soft limit of open files to `PLENTY`, or to what so many workers need.
+
+    Raises `BadRequest` if the hard limit is too low.
 
     A run that lacks descriptors later could neither save nor say so: ZeroMQ ends a process that cannot accept.
     """
@@ -25,5 +28,6 @@ def require_descriptors(workers: int) -> None:
             "have the limit raised",
             "cluster.workers",
         )
-    if needed > soft != resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    wanted = max(needed, PLENTY) if hard == resource.RLIM_INFINITY else min(max(needed, PLENTY), hard)
+    if wanted > soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
