@@ -32,7 +32,7 @@ def test_a_damaged_directory_costs_a_line(
 
 
 def test_steps_that_are_no_number_are_damage(
-    bases: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bases: dict[str, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They compare with no budget, so such a run would never end; the checkpoint before goes on."""
     place = Path(shutil.copytree(bases["learner"], tmp_path / "run"))
@@ -42,8 +42,7 @@ def test_steps_that_are_no_number_are_damage(
     (newest / "state.json").write_text(json.dumps(state))
     seal(newest)
     assert go(f"resume={place}", "budget.steps=600") == 0
-    out, err = capsys.readouterr()
-    assert f"checkpoint {newest.name} is damaged" in out + err and "falling back to the previous one" in out + err
+    assert f"checkpoint {newest.name} is damaged" in caplog.text and "falling back to the previous one" in caplog.text
     assert json.loads((place / "result.json").read_bytes())["steps"] >= 600
 
 
