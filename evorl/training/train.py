@@ -157,6 +157,8 @@ class Run:
         self.updates, self.episodes = state["updates"], state["episodes"]
         self.best = None if state["best"] is None else (state["best"][0], state["best"][1])
         self.window = {name: deque(numbers, maxlen=self.window_size) for name, numbers in state["window"].items()}
+        if not all(isinstance(x, int | float) for numbers in self.window.values() for x in numbers):
+            raise TypeError("the last episodes have what is no number")
         self.learner.load_state_dict(state["learner"])
         self.source.load_state_dict(state["source"])
         self.group.restore([state["actors"][str(i)] for i in range(self.group.size)])
