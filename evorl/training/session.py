@@ -22,10 +22,13 @@ from evorl.record.terminal import Terminal, print_summary
 from evorl.rl.core import Metrics
 from evorl.rl.evaluation import in_whole_games, progress_shown
 from evorl.training.experiment import Experiment
-from evorl.util import command, run_directory
+from evorl.util import command, descriptors, run_directory
+from evorl.util.errors import Failure
 from evorl.util.types import StateDict, Steps
 
 log = logging.getLogger("evorl")
+RESERVE = 16
+"""Descriptors that a checkpoint and the end of a run take."""
 
 
 class Interrupted(Exception):
@@ -234,6 +237,8 @@ class Session:
             self._evaluate(caught)  # before saving, so that the checkpoint contains it
         if caught:
             self._interrupt(caught)
+        if descriptors.left() < RESERVE:
+            self._end_without_descriptors()
         if _due(self.save_every, before, self.run.steps) or self._evaluated_now():
             self._save_if_possible()
         elif self.writes_ahead and (self.save_every or self.eval_every):
@@ -243,6 +248,17 @@ class Session:
         self._save()
         self.recorder.close()  # here, so that no sink reports a failure
         raise Interrupted(caught[0], self.run.steps, self.directory)
+
+    def _end_without_descriptors(self) -> NoReturn:
+        """Save and raise `Failure` while there are descriptors for it: later, the process could not even say why."""
+        left = descriptors.left()
+        self._save()
+        self.recorder.close()
+        again = command.run(f"resume={self.directory}")
+        raise Failure(
+            f"{left} of the open files that are allowed (ulimit -n) are left; saved at step {self.run.steps}; raise "
+            f"the limit, then resume with: {again}"
+        )
 
     def _over(self) -> bool:
         budget, steps = self.run.experiment.budget, self.run.steps

@@ -433,6 +433,25 @@ def test_a_signal_ends_an_evaluation_at_once(last: bool, tmp_path: Path, monkeyp
     assert rows(run)[-1]["step"] == rows(whole)[-1]["step"]
 
 
+def test_a_run_that_lacks_descriptors_saves_and_says_so(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, asked = tmp_path / "run", [0]
+
+    def few() -> int:
+        asked[0] += 1
+        return 40 if asked[0] < 3 else 9
+
+    monkeypatch.setattr("evorl.util.descriptors.left", few)
+    assert go(*words_of("cartpole"), f"budget.steps={N}", f"hydra.run.dir={run}") == 1
+    monkeypatch.undo()
+    said, step = capsys.readouterr().err, newest(run)["run"]["steps"]
+    assert said.startswith("evorl: 9 of the open files") and f"saved at step {step}" in said and said.count("\n") == 1
+    assert 0 < step < N
+    assert go(f"resume={run}") == 0
+    assert fingerprint(run) == fingerprint(finished)
+
+
 def test_stopped_at_its_very_end_it_is_evaluated_and_saved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

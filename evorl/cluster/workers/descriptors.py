@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import resource
 
 from evorl.cluster.transport.authentication import SPARE_CONNECTIONS
+from evorl.util.descriptors import used
 from evorl.util.errors import BadRequest
 
 EACH = 4  # files of one worker: its connections, and the blocks of memory shared with it
@@ -21,7 +21,7 @@ def require_descriptors(workers: int) -> None:
     A run that lacks descriptors later could neither save nor say so: ZeroMQ ends a process that cannot accept.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(os.listdir("/proc/self/fd")) + EACH * workers + SPARE_CONNECTIONS + RESERVE
+    needed = used() + EACH * workers + SPARE_CONNECTIONS + RESERVE
     if needed > hard != resource.RLIM_INFINITY:
         raise BadRequest(
             f"{workers} workers take {needed} open files, and {hard} are allowed (ulimit -Hn); take fewer workers, or "
