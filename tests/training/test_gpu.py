@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 BRIEF = ("record.tensorboard=false", "eval.episodes=1", "eval.every=0")
 REPLAY = (*BRIEF, "rl.warm_up=64")
-PICTURES = ("mdp=atari", "mdp.game=pong", "mdp.time_limit=50", "record.tensorboard=false", "eval.episodes=1")
+PICTURES = ("mdp=atari", "mdp.game=pong", "mdp.time_limit=50", *BRIEF)
 VTRACE = ("rl=vtrace", "rl.slots=4", "rl.fill_in=8", "rl.batch=4")
 RUNS = {
     "ppo": ("mdp=pendulum", *QUICK),
