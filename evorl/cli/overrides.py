@@ -120,7 +120,7 @@ def require(config: DictConfig, key: str, said: Said = dict) -> Any:
         parent = ".".join(names[:depth])
         if not OmegaConf.is_dict(node):
             raise BadRequest(f"{parent} is a value; it has no keys", key)
-        if name not in node:
+        if name not in list(node):  # `in` alone is False for a value that is missing (???)
             raise _unknown_key(config, node, parent, name, said, whole=len(names) == 1)
         node = node._get_node(name)  # unresolved: a missing value or an interpolation is fine here
     return node if OmegaConf.is_config(node) else node._value()

@@ -197,9 +197,9 @@ def test_unlike_budgets_of_groups_are_told_unless_labels_say_so() -> None:
     assert told not in warnings(group_runs(alike, ["rl.lr"]))
 
 
-def test_a_label_has_six_digits_of_a_number() -> None:
+def test_a_label_has_four_digits_of_a_number() -> None:
     several = group_runs(runs(*(PPO | {"rl.lr": lr} for lr in (0.00010994937351286617, 0.00010994937361, 0.1))))
-    assert [group.label for group in several] == ["rl.lr=0.000109949 #1", "rl.lr=0.000109949 #2", "rl.lr=0.1"]
+    assert [group.label for group in several] == ["rl.lr=0.0001099 #1", "rl.lr=0.0001099 #2", "rl.lr=0.1"]
 
 
 def test_groups_by_what_no_config_holds() -> None:

@@ -25,4 +25,5 @@ def words_of(path: Path) -> list[str]:
     if group == overrides.TUNED:  # a pair of world and algorithm takes its file by itself
         world, _, algorithm = choice.rpartition("_")
         return [f"mdp={world}", f"rl={algorithm}"]
-    return [f"{'+' if group in overrides.FOLDERS else ''}{group}={choice}"] if group else []
+    needed = ["mdp.id=CartPole-v1"] if (group, choice) == ("mdp", "gymnasium") else []
+    return [f"{'+' if group in overrides.FOLDERS else ''}{group}={choice}", *needed] if group else []

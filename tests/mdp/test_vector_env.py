@@ -369,14 +369,17 @@ def test_walks_conform(mode: AutoresetMode) -> None:
 
 
 def test_the_cartpole_of_gymnasium_conforms() -> None:
-    world = Gymnasium(vector=True)
+    world = Gymnasium(id="CartPole-v1", vector=True)
     world.ready()
     evorl.mdp.check(world)
 
 
 def test_the_rows_of_cartpole_follow_the_equations_of_cartpole() -> None:
     """Each step from where a row stands, as our simulator makes it (theirs rounds the last bit another way)."""
-    vector, ours = Gymnasium(vector=True, time_limit=30).arena(6, Episodes(0)), Gymnasium()
+    vector, ours = (
+        Gymnasium(id="CartPole-v1", vector=True, time_limit=30).arena(6, Episodes(0)),
+        Gymnasium(id="CartPole-v1"),
+    )
     state = ours.arena(6, Episodes(0)).state_dict()
     rng, ends = np.random.default_rng(0), []
     for _ in range(120):

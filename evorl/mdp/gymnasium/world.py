@@ -41,7 +41,7 @@ class Gymnasium(World):
     Each repeat of a frame skip counts as a step: in costs, episode lengths and time limits.
     """
 
-    id: str = "CartPole-v1"
+    id: str
     """Registered id; ``module:id`` imports the module first; ``module:Class`` makes a class that is not registered."""
     kwargs: dict[str, Scalar] = field(default_factory=dict)
     """Keyword arguments of the environment."""
