@@ -110,9 +110,8 @@ def run_to_end(built: BuiltRun, opened: Callable[[], AbstractContextManager[Open
     """Run until the budget is spent, then close the run; return the content of result.json.
 
     ``opened`` opens and locks the run directory; a run with a checkpoint, which it has loaded into ``built``, continues
-    from it exactly. Raises
-    `Interrupted` (after a clean save), `NotFinite` and `WorldError` (the last checkpoint stays), and OSError if the
-    final checkpoint or the result cannot be written.
+    from it exactly. Raises `Interrupted` (after a clean save), `Failure` if open files run out (likewise), `NotFinite`
+    and `WorldError` (the last checkpoint stays), and OSError if the final checkpoint or the result cannot be written.
     """
     try:
         with opened() as (directory, state):
