@@ -38,7 +38,7 @@ from evorl.mdp.decision_arrays import read_state, write_final_state, write_state
 from evorl.mdp.delay import Delayed
 from evorl.mdp.event_loop import PausingLoop, run_all
 from evorl.mdp.forms import Mismatch
-from evorl.mdp.restarts import Restarts
+from evorl.mdp.restarts import PAUSES_S, Restarts
 from evorl.util.errors import BadRequest
 from evorl.util.seed import Episodes
 from evorl.util.types import NonNegative
@@ -159,14 +159,16 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
     def state_dict(self) -> StateDict:
         states = list(enumerate(self._slot_states))
         broken = np.array([each.broken for _, each in states], np.bool_)
-        logs = [np.frombuffer(bytes(entry.log), self._dtype).reshape(-1, self._width) for entry in self._slot_states]
+        logs = [entry.actions(self._dtype, self._width) for entry in self._slot_states]
         return {
             "episode": np.array([game.number for game in self._games], np.int64),
             "failures": np.array([game.failures for game in self._games], np.int64),
             "waits": np.array([each.waits and s not in self._newly_waiting for s, each in states], np.bool_),
             "broken": broken,
             "seen": decision_arrays.save_states(self._rows, np.flatnonzero(broken)),
-            "digest": np.array([self._digest(slot) for slot in range(self.slots)], np.int64),
+            "digest": np.array(
+                [self._digest(slot) if each.waits and not each.broken else 0 for slot, each in states], np.int64
+            ),
             "lengths": np.array([len(log) for log in logs], np.int64),
             "actions": np.concatenate(logs),
         }
@@ -181,12 +183,11 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         for game, number, failures in zip(self._games, state["episode"], state["failures"], strict=True):
             game.number, game.failures = int(number), int(failures)
         logs = np.split(state["actions"], np.cumsum(state["lengths"])[:-1])
-        for entry, log in zip(self._slot_states, logs, strict=True):
-            entry.loaded = log[::-1]
-            entry.replay = list(entry.loaded.copy())  # a battle may write into its action
         self._load_broken(state, waits)
-        for slot in np.flatnonzero(~waits).tolist():
-            self._slot_states[slot].shown = True  # its last decision is in flight
+        for entry, log, waited in zip(self._slot_states, logs, waits.tolist(), strict=True):
+            entry.loaded = log
+            entry.replay_again()
+            entry.shown = entry.in_flight = not waited
         slots = np.flatnonzero(waits).tolist()
         if slots:
             self._run(lambda: sum(self._slot_states[slot].waits for slot in slots), len(slots))
@@ -309,16 +310,23 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
 
     def _gives_up(self, game: Game, error: BaseException) -> bool:
         """Count a failure of the episode; return True if it has failed too often."""
-        game.failures += 1
-        if not self._replays_again(game):
-            for entry in (self._slot_states[slot] for slot in game.slots):
-                entry.broken, entry.shown = entry.broken or entry.shown, False
-                entry.replay.clear()
+        entries = [self._slot_states[slot] for slot in game.slots]
+        stepped = any(len(entry.log) > self._action_bytes for entry in entries)
+        if self._replays_again(game, entries):
+            game.replays += 1
+            failures = game.replays
+            for entry in entries:
+                entry.replay_again()
+            self._newly_waiting[:] = [slot for slot in self._newly_waiting if slot not in game.slots]
+        else:
+            game.failures += 1
+            failures = game.failures
+            for entry in entries:
+                entry.break_off()
         try:
             if isinstance(error, Mismatch):
                 raise Mismatch(f"{_name(self._mdp)}, slot {game.slots[0]}, key {self._key(game)}: {error}")
-            stepped = any(len(self._slot_states[slot].log) > self._action_bytes for slot in game.slots)
-            game.pause = self._restarts.add(game.slots[0], self._key(game), game.failures, stepped, error)
+            game.pause = self._restarts.add(game.slots[0], self._key(game), failures, stepped, error)
         except WorldError as failure:
             self._failure = self._failure or failure
             self._loop.loop.stop()
@@ -326,16 +334,15 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
         self._loop.loop.call_later(ALIKE_S, self._restarts.tell)
         return False
 
-    def _replays_again(self, game: Game) -> bool:
-        """Whether the game failed while a state is loaded; then it is replayed from its start once more."""
-        entries = [self._slot_states[slot] for slot in game.slots]
-        for entry in entries:
-            if entry.loaded is None:
-                return False
-            entry.replay = list(entry.loaded.copy())
-            entry.waits = entry.waits and entry.broken
-        self._newly_waiting[:] = [slot for slot in self._newly_waiting if slot not in game.slots]
-        return True
+    def _replays_again(self, game: Game, entries: list[SlotState]) -> bool:
+        """Whether the game failed while a state is loaded, and is replayed from its start once more.
+
+        What fails in every replay, after all that had an outcome when the state was saved, is a decision in flight.
+        """
+        if any(entry.loaded is None for entry in entries):
+            return False
+        replayed = all(entry.waits or (entry.in_flight and not entry.replay) for entry in entries)
+        return not replayed or game.replays < len(PAUSES_S)
 
     async def _take_back(self, slot: int, entry: SlotState) -> None:
         """Report that the last decision of the broken episode failed, once the pending action has arrived."""
@@ -350,10 +357,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
     # -------------------------------------------------------------- exact resume
 
     def _digest(self, slot: int) -> int:
-        """Return a hash of the slot's published state; 0 for a broken attempt, which a replay cannot repeat."""
-        entry = self._slot_states[slot]
-        if not entry.waits or entry.broken:
-            return 0
+        """Return a hash of the slot's published state."""
         digest = hashlib.blake2b(digest_size=7)
         for value in read_state(self._rows, slot).inputs:
             digest.update(value.tobytes())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from evorl.mdp.core import Array, Battle
 
@@ -16,6 +19,7 @@ class Game:
     slots: range
     number: int = 0
     failures: int = 0  # of the current episode
+    replays: int = 0  # that failed while a state was loaded
     pause: float = 0  # seconds before it starts again
     battle: Battle | None = None
 
@@ -33,3 +37,21 @@ class SlotState:
     log: bytearray = field(default_factory=bytearray)  # the episode's actions so far
     replay: list[Array] = field(default_factory=list)  # actions to replay, in reverse order
     loaded: Array | None = None  # all of them, while the arena loads a state of the present episode
+    in_flight: bool = False  # the last of ``loaded`` had no outcome yet when the state was saved
+
+    def actions(self, dtype: Any, width: int) -> Array:
+        """Return the episode's actions so far [T, K], with those that are still to be replayed."""
+        log = np.frombuffer(bytes(self.log), dtype).reshape(-1, width)
+        return np.concatenate([log, *(action[None] for action in reversed(self.replay))])
+
+    def replay_again(self) -> None:
+        assert self.loaded is not None
+        self.replay = list(self.loaded[::-1].copy())  # a copy: a battle may write into its action
+        self.waits = self.waits and self.broken
+        self.log.clear()
+
+    def break_off(self) -> None:
+        """Forget the attempt at the episode, but not that its last decision failed."""
+        self.broken, self.shown, self.loaded = self.broken or self.shown, False, None
+        self.replay.clear()
+        self.log.clear()

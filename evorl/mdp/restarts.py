@@ -48,14 +48,15 @@ class Restarts:
     def tell(self) -> None:
         """Log what failed since the last call: one line for all that failed alike."""
         alike: dict[tuple[str, int, float], list[_Failure]] = {}
-        for one in self._untold:
-            alike.setdefault((one.error, one.times, one.pause), []).append(one)
+        for failure in self._untold:
+            alike.setdefault((failure.error, failure.times, failure.pause), []).append(failure)
         self._untold.clear()
         for (error, _, pause), failures in alike.items():
             LOG.warning("%s after %s%s", self._what(failures), error, f", in {pause:g} s" if pause else "")
 
     def _what(self, failures: list[_Failure]) -> str:
-        if len(failures) == 1:
+        slots = {failure.slot for failure in failures}
+        if len(slots) == 1:
             return f"{self._name}, slot {failures[0].slot}, seed {failures[0].seed}: starting the episode again"
-        some = "all" if len(failures) == self._episodes else f"{len(failures)} of"
+        some = "all" if len(slots) == self._episodes else f"{len(slots)} of"
         return f"{self._name}, {some} {self._episodes} episodes: starting them again"

@@ -681,6 +681,78 @@ def test_a_decision_in_flight_that_fails_after_a_load_is_taken_back() -> None:
         assert now.slots.tolist() == now.failed == [1] and not now.reward[1].any()
 
 
+def test_a_decision_in_flight_that_always_fails_is_taken_back_in_a_load(log: pytest.LogCaptureFixture) -> None:
+    """Slot 1 dies of its fifth action, which is in flight when the state is saved, and lives after other ones."""
+    deadly: list[float] = []
+    slow = True
+
+    async def event(battle: WalkBattle, player: int, decision: int) -> None:
+        if battle.seed == int(EPISODES(1, 0)) and decision == 4:
+            place = battle.controllers[0].place
+            deadly.extend([] if deadly else [place])
+            if place == deadly[0]:
+                await asyncio.sleep(0.01 * slow)
+                raise Broken
+
+    world = Walk(longest=99, event=event)
+    with closing(world.arena(2, EPISODES)) as arena, closing(world.arena(2, EPISODES)) as fresh:
+        driver = Driver(arena)
+        driver.play(5)
+        driver.send()
+        assert driver.recv().slots.tolist() == [0]
+        state, heads = arena.state_dict(), [list(rows) for rows in driver.seen]
+        slow = False
+        fresh.load_state_dict(state)
+        other = Driver(fresh)
+        while other.waiting != {0, 1}:
+            now = other.recv()
+            assert now.failed == [slot for slot in now.slots.tolist() if slot == 1]
+        while driver.waiting != {0, 1}:
+            driver.recv()
+        other.seen, other.failed = [heads[0], [*heads[1], other.seen[1][-1]]], [[], [5]]
+        assert driver.play(20) == other.play(20) and driver.failed == other.failed
+        assert state_equal(arena.state_dict(), fresh.state_dict())
+
+
+def test_a_game_that_waits_to_start_again_takes_no_action_when_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first action of slot 1 fails twice. The state is saved in the pause after that."""
+    monkeypatch.setattr("evorl.mdp.restarts.PAUSES_S", (0.0, 0.05))
+    _, event = breaks(1, 2, decision=0)
+    world = Walk(longest=99, event=event)
+    with closing(world.arena(2, EPISODES)) as arena, closing(world.arena(2, EPISODES)) as fresh:
+        driver = Driver(arena)
+        driver.recv()
+        for slots in ([0, 1], [0]):
+            driver.send()
+            assert driver.recv().slots.tolist() == slots
+        fresh.load_state_dict(arena.state_dict())
+        other = Driver(fresh)
+        while other.waiting != {0, 1}:
+            other.recv()
+        assert other.failed == [[], [0]] and other.seen[1][0] == driver.seen[1][0]
+
+
+def test_a_replay_that_goes_on_is_saved_whole() -> None:
+    """Slot 1 was in flight when the state was saved, and its replay takes long in the arena that loads it."""
+    slow = [False]
+
+    async def event(battle: WalkBattle, player: int, decision: int) -> None:
+        if battle.seed == int(EPISODES(1, 0)) and (slow[0] or decision == 3):
+            await asyncio.sleep(0.01)
+
+    world = Walk(longest=99, event=event)
+    with closing(world.arena(2, EPISODES)) as arena, closing(world.arena(2, EPISODES)) as fresh:
+        driver = Driver(arena)
+        driver.play(4)
+        driver.send()
+        assert driver.recv().slots.tolist() == [0]
+        state = arena.state_dict()
+        slow[0] = True
+        fresh.load_state_dict(state)
+        assert fresh.recv().slots.tolist() == [0]
+        assert state_equal(fresh.state_dict(), state)
+
+
 def test_a_running_arena_can_load_an_earlier_state() -> None:
     with closing(Walk().arena(3, EPISODES)) as arena:
         driver = Driver(arena)

@@ -142,3 +142,12 @@ def test_what_differs_is_told_apart(caplog: Any) -> None:
         "Walk, 2 of 3 episodes: starting them again after OSError('a')",
         "Walk, slot 1, seed 11: starting the episode again after OSError('b')",
     ]
+
+
+def test_an_episode_that_fails_again_and_again_is_one_episode(caplog: Any) -> None:
+    restarts = Restarts("Walk", 2)
+    for _ in range(2):  # a replay of it, and then its next decision
+        restarts.add(1, 11, 1, True, OSError("a"))
+    restarts.tell()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "Walk, slot 1, seed 11: starting the episode again after OSError('a')"
