@@ -23,7 +23,7 @@ from evorl.nets.statistics import Moments
 from evorl.rl.actor import Actor
 from evorl.rl.dqn import DQN
 from evorl.rl.evaluation import EvaluationNoise, play_episodes, play_slots
-from evorl.rl.films import frames
+from evorl.rl.films import film
 from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
@@ -264,8 +264,8 @@ def test_a_film_shows_an_episode_once() -> None:
         def arena(self, slots: int, episodes: Any) -> Games:
             return Drawn(self.game, slots, episodes)
 
-    def film(game: type[Game]) -> list[int]:
-        return [int(picture[0, 0, 0]) for picture in frames(learner_of(game), Drawable(game=game), 0, 2, 3)]
+    def pictures(game: type[Game]) -> list[int]:
+        return [int(picture[0, 0, 0]) for picture in film(learner_of(game), Drawable(game=game), 0, 2, 3).frames]
 
-    whole = film(Wandering)
-    assert film(failing(Wandering, 0.3)) == whole == list(range(len(whole))) and failures
+    whole = pictures(Wandering)
+    assert pictures(failing(Wandering, 0.3)) == whole == list(range(len(whole))) and failures
