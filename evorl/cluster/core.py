@@ -224,6 +224,11 @@ class Cluster(ABC):
         return 1
 
     @property
+    def workers_here(self) -> int:
+        """Number of these that are known to be on this machine."""
+        return self.workers
+
+    @property
     def begins(self) -> str:
         """A message to print before a slow `spawn`; empty if it is fast."""
         return ""

@@ -18,9 +18,7 @@ from evorl.ec.core import Individual
 from evorl.ec.space import Space
 from evorl.mdp.core import StateDict
 from evorl.nets.statistics import Moments
-from evorl.population.results import (
-    TaskResult,
-)
+from evorl.population.results import TaskResult
 from evorl.rl.core import Learner
 
 
@@ -50,3 +48,5 @@ class EvaluationPlan:
     KeyError if they do not fit."""
     moments: Callable[[], Moments | None] = lambda: None
     """Makes empty input statistics for the population to share; returns None if it shares none."""
+    check_memory: Callable[[int], None] = lambda copies: None
+    """Raises `BadRequest` where the replays of so many evaluators at once do not fit into this machine's memory."""

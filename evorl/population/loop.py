@@ -71,6 +71,8 @@ class Population:
         if isinstance(self.evolver, Seeding):  # the search and its workers begin at the best individual
             self.warm_start.release()
         self.slots = evolution.slots or evolution.population
+        self.tasks = -(-self.slots // self.plan.together)  # at once; the last may be short
+        self.plan.check_memory(min(self.tasks, experiment.cluster.workers_here))
         self.ranks_by_fitness = ranks_by_fitness(
             evolution.objectives
         )  # whether fitness ranks individuals in output for people
@@ -96,8 +98,7 @@ class Population:
     def _new_dispatcher(self) -> Dispatcher:
         """Choose how individuals are sent: as seeds if the evolver allows it and workers are other processes."""
         e, evolution, space = self.experiment, self.evolution, self.plan.space
-        tasks = -(-self.slots // self.plan.together)  # the last task may be short
-        spawn = partial(e.cluster.spawn, size=tasks, plain=(BadRequest, WorldError))
+        spawn = partial(e.cluster.spawn, size=self.tasks, plain=(BadRequest, WorldError))
         travels = isinstance(self.evolver, Seeding) and evolution.lifetime == "play" and self.plan.learner is not None
         if not travels or evolution.asynchronous or e.cluster.in_process:
             self.group = spawn(self.plan.make)
@@ -107,7 +108,7 @@ class Population:
         self.evolver.whole = False
         make = partial(SeedFollower, self.plan.make, partial(evolution.centre, space, e.seed))
         self.group = spawn(
-            make, size=min(tasks, e.cluster.workers)
+            make, size=min(self.tasks, e.cluster.workers)
         )  # one member per process, which keeps the parameters
         return SeedDispatcher(self.group, self.evolver, evolution.population)
 

@@ -30,9 +30,7 @@ from evorl.population.results import (
     with_seconds,
 )
 from evorl.rl.core import Acting, Episode, Learner, NotFinite, inherited, optimizers
-from evorl.rl.evaluation import (
-    in_whole_games,
-)
+from evorl.rl.evaluation import in_whole_games
 from evorl.training.experiment import Experiment
 from evorl.training.train import Run, spec
 from evorl.util import seed as seeds
@@ -45,7 +43,6 @@ Array = NDArray[Any]
 def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> EvaluationPlan:
     found = genes(evolution.genes, experiment)
     world = spec(experiment.mdp)
-    experiment.rl.check_memory(world, evolution.train_steps, experiment.cluster.workers)
 
     def begun(seed: int) -> Learner:
         return experiment.rl.learner(world, seed, torch.device("cpu"))
@@ -70,7 +67,10 @@ def train_plan(experiment: Experiment, evolution: IndependentEvolution) -> Evalu
 
     space = Space(found, sum(layout.sizes), fresh, tuple(layout.sizes))
     make = partial(TrainEvaluator, experiment, evolution, found)
-    return EvaluationPlan(space, make, evolution.together or 1, learner, objective_names(evolution), begin)
+    check = partial(experiment.rl.check_memory, world, evolution.train_steps)
+    return EvaluationPlan(
+        space, make, evolution.together or 1, learner, objective_names(evolution), begin, check_memory=check
+    )
 
 
 class TrainEvaluator:

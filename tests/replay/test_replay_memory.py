@@ -8,8 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from harness import experiment_of
 
+from evorl.cluster.local import Local
+from evorl.cluster.processes import Processes
+from evorl.cluster.ray.cluster import Ray
+from evorl.ec.core import IndependentEvolution
 from evorl.mdp.core import Box, Discrete, Input, Spec
+from evorl.population.evaluation import evaluation_plan
+from evorl.population.loop import Population
 from evorl.replay import memory
 from evorl.replay.mixture import Parts
 from evorl.replay.parts.queue import QueueKeys
@@ -97,3 +104,19 @@ def test_a_replay_of_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
     limit(monkeypatch, exact - 1)
     with pytest.raises(BadRequest, match=r"^rl\.replay\.uniform\.capacity: 400 rollouts of picture"):
         hyper.check_memory(PICTURES, 10**7)
+
+
+def test_what_learners_of_a_population_need_counts_where_they_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No replay fits. So the run is refused, but its individuals can be evaluated."""
+    words = ("mdp=pendulum", "rl=sac", "ec=pbt", "ec.population=10", "ec.train_steps=5000")
+    experiment = experiment_of(*words, "cluster=processes", "cluster.workers=16")
+    assert isinstance(experiment.ec, IndependentEvolution)
+    limit(monkeypatch, 100_000)
+    evaluation_plan(experiment, experiment.ec)
+    with pytest.raises(BadRequest, match=r"rl\.capacity: 10 replays at once, each of 5000 transitions"):
+        Population(experiment, experiment.ec)
+
+
+def test_workers_on_other_machines_take_nothing_here() -> None:
+    clusters = (Local(), Processes(workers=3), Ray(workers=3), Ray(workers=3, address="auto"))
+    assert [one.workers_here for one in clusters] == [1, 3, 3, 1]

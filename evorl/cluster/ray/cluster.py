@@ -21,6 +21,10 @@ class Ray(RayOptions, Cluster):
     in_process: ClassVar[bool] = False
 
     @property
+    def workers_here(self) -> int:
+        return self.workers if self.address is None else 1
+
+    @property
     def begins(self) -> str:
         if self.address is None:
             return "members go to a Ray on this machine; to start one takes some seconds"
