@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ from harness import Alone
 from rl_toys import Broken, Game, Games, GameWorld, Pushing, Wandering, episodes
 
 from evorl.mdp.arena import BattleWorld
-from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step, World
+from evorl.mdp.core import Array, Discrete, Input, Spec, State, Step, World, WorldError
 from evorl.mdp.gymnasium import Gymnasium
 from evorl.nets.policy import Net
 from evorl.nets.statistics import Moments
@@ -269,3 +269,43 @@ def test_a_film_shows_an_episode_once() -> None:
 
     whole = pictures(Wandering)
     assert pictures(failing(Wandering, 0.3)) == whole == list(range(len(whole))) and failures
+
+
+class Numbered(gymnasium.Env[Any, Any]):
+    """Ten steps; pictures are filled with the number of steps so far. Each of ``fails`` raises once where drawn."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 30}
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    fails: ClassVar[list[int]] = []
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        if self.render_mode and self.fails[:1] == [self.t]:
+            raise RuntimeError(f"lost at {self.fails.pop(0)}")
+        return np.zeros(1, np.float32), 1.0, self.t == 10, False, {}
+
+    def render(self) -> Any:
+        return np.full((1, 1, 3), self.t, np.uint8)
+
+
+def test_a_film_goes_on_where_the_environment_that_draws_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Numbered-v0", gymnasium.envs.registration.EnvSpec("Numbered-v0", Numbered))
+    world, learner = Gymnasium(id="Numbered-v0"), PPO(net=Net(hidden=(4,)))
+
+    def pictures(*fails: int) -> list[int]:
+        monkeypatch.setattr(Numbered, "fails", [*fails])
+        with closing(world.arena(1, episodes())) as arena:
+            policy = learner.learner(arena.spec, 0, torch.device("cpu"))
+        return [int(picture[0, 0, 0]) for picture in film(policy, world, 0, 0, 1).frames]
+
+    assert pictures(3, 2, 7) == pictures() == list(range(11))
+    with pytest.raises(WorldError, match=r"Numbered-v0 failed 3 times in the film of seed .*lost at 3"):
+        pictures(5, 4, 3)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
+from itertools import count
 from typing import Any
 
 import numpy as np
 
-from evorl.mdp.core import Array
+from evorl.mdp.core import Array, WorldError
 from evorl.mdp.gymnasium.action_log import copied
+from evorl.mdp.restarts import PAUSES_S
 from evorl.util import command
 from evorl.util.errors import BadRequest
 
@@ -31,7 +33,24 @@ class Camera:
         self._played: list[Any] = []
 
     def follow(self, seed: int, actions: Sequence[Any]) -> Array:
-        """Return the picture after an episode's actions so far; plays only the actions added since the last call."""
+        """Return the picture after an episode's actions so far; plays only the actions added since the last call.
+
+        Where the environment fails, a new one plays them from the start. Raises `WorldError` when three have failed.
+        """
+        for attempt in count(1):
+            try:
+                self._play(seed, actions)
+                break
+            except Exception as error:
+                name = self.env.unwrapped.spec.id
+                if attempt > len(PAUSES_S):
+                    raise WorldError(f"{name} failed {attempt} times in the film of seed {seed}: {error!r}") from error
+                with suppress(Exception):  # it may be broken
+                    self.env.close()
+                self.env, self._seed, self._played = self._make(render_mode="rgb_array"), -1, []
+        return self._draw()
+
+    def _play(self, seed: int, actions: Sequence[Any]) -> None:
         done = len(self._played)
         if seed != self._seed or not _equal(actions[:done], self._played):
             self._begin(seed)
@@ -41,7 +60,6 @@ class Camera:
             if any(over):  # the episode may end before all repeats of its last action
                 break
         self._played = list(actions)
-        return self._draw()
 
     def show(self, state: Array) -> Array:
         """Return the picture of a classic control task's state [D]; the last torque is not drawn."""
