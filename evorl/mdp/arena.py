@@ -294,7 +294,7 @@ class BattleArena(EpisodeEndHook, FrameHook, StepLimit):
             length += step.cost
             if limit is not None and length >= limit and not step.over:
                 step = step._replace(truncated=True)
-                self.cut += 1
+                self.cut += ((slot, self._games[slot].number),)
             if step.terminated or step.truncated:
                 return self._finish_side(slot, entry, controller, step, length)
 

@@ -268,8 +268,8 @@ class StepLimit:
 
     step_limit: int | None = None
     """Environment steps after which an episode is truncated; None for no limit. Set it before the first `recv`."""
-    cut = 0
-    """Episodes truncated by ``step_limit`` so far."""
+    cut: tuple[tuple[int, int], ...] = ()
+    """Slot and number of each episode that was truncated by ``step_limit``."""
 
 
 class FrameHook:

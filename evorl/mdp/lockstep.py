@@ -140,7 +140,7 @@ class Lockstep(EpisodeEndHook, StepLimit, StoppableSlots, StepsTogether):
         late = (engine.lengths >= limit) & ~(engine.terminated | engine.truncated)
         if late.any():
             engine.truncated[late] = True
-            self.cut += int(late.sum())
+            self.cut += tuple((slot, int(self._episode[slot])) for slot in late.nonzero()[0].tolist())
 
     def _end(self, ended: Array) -> None:
         self._notify_episode_end()

@@ -82,12 +82,13 @@ def play_episodes(
     slots = slots_of(world, episodes)
     arena = limited_arena(world, slots, seeds.Episodes(seed, "evaluate", evaluation=True), max_steps)
     try:
-        noise = EvaluationNoise(arena, seed, deterministic)
-        done = play_slots(arena, learner, noise, episodes_per_slot(episodes, slots))
-        if isinstance(arena, StepLimit) and arena.cut:
+        noise, numbers = EvaluationNoise(arena, seed, deterministic), episodes_per_slot(episodes, slots)
+        done = play_slots(arena, learner, noise, numbers)
+        cut = [number < numbers[slot] for slot, number in arena.cut] if isinstance(arena, StepLimit) else []
+        if any(cut):
             log.warning(
                 "%d of %d evaluation episodes had no end and were truncated after %s steps (eval.max_steps)",
-                arena.cut, episodes, f"{max_steps:,}",
+                sum(cut), episodes, f"{max_steps:,}",
             )  # fmt: skip
     finally:
         arena.close()

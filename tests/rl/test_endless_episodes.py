@@ -92,6 +92,13 @@ def test_a_battle_without_an_end_is_truncated_with_its_result() -> None:
     assert [(one.length, one.results) for one in played] == [(50.0, {"score": 50.0})] * 3
 
 
+def test_episodes_that_follow_those_of_an_evaluation_are_not_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """The first of the 64 slots plays two of 65 episodes, and the others play on meanwhile."""
+    world = Faulty(length=10**9)
+    assert len(play_episodes(learner_of(world), world, 0, 65, 5, deterministic=True)) == 65
+    assert [one.message.partition(" had")[0] for one in caplog.records] == ["65 of 65 evaluation episodes"]
+
+
 @pytest.mark.parametrize("limit", [10, 70])
 def test_a_limit_of_the_world_comes_first(limit: int, endless: World, caplog: pytest.LogCaptureFixture) -> None:
     world = Gymnasium(id="endless_env:Endless", time_limit=limit)
