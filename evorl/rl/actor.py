@@ -180,6 +180,7 @@ class Actor:
         self.player = Player(arena, learner)
         self.seed, self.member, self.batch = seed, member, batch
         self.store = Columns(batch)
+        self.replayed = batch.terminated is not None or batch.policy is not None
         self.together = isinstance(arena, StepsTogether)
         self.tied = arena.slots if self.together else arena.sides  # adjacent slots step together
         self.ended = EndedGames(arena.sides)
@@ -235,8 +236,7 @@ class Actor:
 
     def _last_decision(self, noise: Tensor) -> Decision | None:
         """The decision whose value a batch is bootstrapped with; a replay needs none."""
-        replayed = self.batch.terminated is not None or self.batch.policy is not None
-        return None if replayed else self.player.decide(torch.zeros_like(noise[0]))
+        return None if self.replayed else self.player.decide(torch.zeros_like(noise[0]))
 
     def _noise(self, iteration: int, horizon: int, slots: int) -> Tensor:
         generator = seeds.generator(self.seed, "act", self.member, iteration)
@@ -277,7 +277,7 @@ class Actor:
         decision = player.decide(noise)
         first = np.zeros_like(closed)
         first[rows] = ~closed[rows]
-        self.store.put_last(first, player, decision)
+        self.store.put_last(first, player, None if self.replayed else decision)
         closed[rows] = spare[rows] = True
         player.send(rows, decision)
         self.decisions[rows] += 1

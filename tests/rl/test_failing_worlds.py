@@ -28,6 +28,7 @@ from evorl.rl.observation_statistics import ObservationStatistics
 from evorl.rl.policy_gradient import PolicyGradient
 from evorl.rl.ppo import PPO
 from evorl.rl.recorded_episodes import record_episodes
+from evorl.rl.vtrace import VTrace
 from evorl.util.seed import generator
 
 torch.set_num_threads(1)
@@ -181,6 +182,18 @@ def test_a_replay_has_the_same_fixed_point(
     read = replay.read(np.arange(replay.count), replay.count, np.array([0.9]), steps)
     np.testing.assert_allclose(read.reward + read.discount * value, value, rtol=1e-5)
     assert not replay.terminated.any() and "simulator lost" in caplog.text
+
+
+def test_a_rollout_keeps_nothing_of_an_earlier_batch(world_of: Callable[[Simulator], World], caplog: Any) -> None:
+    """No value is asked for at its end. A number that stayed there would be another one after a resume."""
+    hyper = VTrace(slots=3, horizon=8, net=Net(hidden=(4,)))
+    with closing(world_of(every_tenth()).arena(3, episodes())) as arena:
+        learner = hyper.learner(arena.spec, 0, torch.device("cpu"))
+        actor = Actor(arena, learner, 0, 0, hyper.storage(arena.spec, 3))
+        for iteration in range(2):
+            actor.collect(iteration)
+            assert actor.batch.value[:-1].all() and not actor.batch.value[-1].any()
+    assert "simulator lost" in caplog.text
 
 
 # ------------------------------------------------------------------ evaluations
