@@ -157,6 +157,7 @@ class _Reel:
     def rewind(self) -> None:
         """Forget the pictures since the last `cut`: the game starts again."""
         self._taken, self._steps, self._offered = [], 0, 0
+        self._final, self._ended = None, False
 
     def pass_steps(self, cost: int) -> None:
         self._steps, self._offered = self._steps + cost, 0
