@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from evorl.analysis.runs import flatten, home_of
 from evorl.cli.config import read_run_config
 from evorl.jobs import job
@@ -21,8 +23,6 @@ from evorl.util.errors import BadRequest
 
 PATHS = ("init", "replay")
 """Keys of a run's config that hold the absolute path of another run."""
-PERIODS = ("eval", "checkpoint")
-"""Keys that hold a period, as ``every``."""
 _ABSENT = "nothing"
 
 
@@ -33,10 +33,15 @@ class OtherRun(BadRequest):
 def check_same_config(directory: Path, data: Mapping[str, Any], key: str) -> dict[str, Any]:
     """Return the config with which a job goes on. Raises `OtherRun` if the run in its directory has another one.
 
-    A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them.
+    A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them. Keys of
+    these groups that its version did not have are at their defaults, as in a resume.
     """
     begun = read_run_config(directory, key)
-    data = {**data, **{name: begun[name] for name in PERIODS if begun.get(name) == {**data[name], "every": None}}}
+    for name, defaults in _periodic().items():
+        if isinstance(there := begun.get(name), Mapping):
+            begun[name] = {**defaults, **there}
+            if begun[name] == {**data[name], "every": None}:
+                data = {**data, name: begun[name]}
     past, now = flatten(begun), flatten(job.round_trip(data))
     for name in dict.fromkeys([*now, *past]):
         there, here = (tree.get(name, _ABSENT) for tree in (past, now))
@@ -44,6 +49,13 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str) -> dic
             continue  # the group is named after the directory of a sweep
         raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", name)
     return data
+
+
+def _periodic() -> dict[str, dict[str, Any]]:
+    """The groups that hold a period, as ``every``, with their defaults."""
+    from evorl.training.experiment import Checkpoints, Evaluation
+
+    return {"eval": msgspec.to_builtins(Evaluation()), "checkpoint": msgspec.to_builtins(Checkpoints())}
 
 
 def same_source(directory: Path, there: Any, here: Any) -> bool:

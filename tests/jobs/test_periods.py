@@ -72,6 +72,8 @@ def test_a_job_that_an_older_version_began_keeps_its_own(tmp_path: Path) -> None
     settings = config.read_run_config(run, "resume")
     for name in ("eval", "checkpoint"):
         settings[name]["every"] = None
+    for name in ("max_steps", "candidates", "candidate_episodes"):
+        del settings["eval"][name]  # it did not have them yet
     (run / ".hydra" / "config.yaml").write_bytes(job.config_yaml(settings))
     (run / "result.json").unlink()
     assert go(*words) == 0
