@@ -244,7 +244,7 @@ def _replay(directory: Path, hydra: Hydra, args: argparse.Namespace, name: str) 
     composed = config.compose(hydra, [*files, f"seed={now['seed']}", *places], name)
     HydraConfig.instance().set_config(composed)
     say(f"evorl {__version__}: replay {directory}")
-    now["replay"] = str(directory.absolute())
+    now = located(directory, now) | {"replay": str(directory.absolute())}
     _begin(composed, others, now, experiment, places)
 
 

@@ -68,14 +68,18 @@ def same_source(directory: Path, there: Any, here: Any) -> bool:
 
 
 def located(directory: Path, data: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's config with the present paths of the runs that it starts from and repeats, if they were moved with it."""
-    found = dict(data)
+    """A run's config with the present paths of the runs that it starts from and repeats, if they were moved with it.
+
+    Of two runs, the one with the checkpoint that this run started from counts, else the one at the path in the config.
+    """
+    config, source = dict(data), source_of(directory)
     for name in PATHS:
-        if isinstance(path := data.get(name), str) and not job.is_run(Path(path)):
-            along = _moved_along(directory, path)
-            if along is not None and job.is_run(along):
-                found[name] = str(along)
-    return found
+        if isinstance(path := data.get(name), str):
+            runs = [one for one in (Path(path), _moved_along(directory, path)) if one is not None and job.is_run(one)]
+            if name == "init" and source is not None and source.digest is not None:
+                runs.sort(key=lambda one: not _holds(one, source.step, source.digest))
+            config[name] = str(runs[0]) if runs else path
+    return config
 
 
 def _moved_along(directory: Path, path: str) -> Path | None:
@@ -86,5 +90,5 @@ def _moved_along(directory: Path, path: str) -> Path | None:
     return Path(os.path.normpath(os.path.join(directory.absolute(), os.path.relpath(path, home))))
 
 
-def _holds(run: Path, step: int, digest: str) -> bool:
+def _holds(run: Path, step: int, digest: str | None) -> bool:
     return checkpoint.digest(run, step) == digest

@@ -142,7 +142,11 @@ def _new_work(data: Mapping[str, Any], experiment: Experiment, before: Path | st
     if begins is None:
         return work, None
     step = int(begins.past["steps"])
-    return work, Source(step, checkpoint.digest(begins.directory, step))
+    source = Source(step, checkpoint.digest(begins.directory, step))
+    if known is not None and known.digest not in (None, source.digest):
+        work.close()
+        raise BadRequest(f"{begins.directory} is another run than the one that {before} started from", "init")
+    return work, source
 
 
 @contextmanager

@@ -137,6 +137,40 @@ def test_runs_that_a_moved_run_names_are_found_beside_it(tmp_path: Path) -> None
     assert located(run, {"init": str(there), "replay": None}) == {"init": str(there), "replay": None}
 
 
+def test_of_two_runs_the_one_with_the_checkpoint_counts(tmp_path: Path) -> None:
+    """A copied project beside its original: the run at the old path may have gone on, or be another one."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    run, base = run_at(new / "1", str(old / "1")), run_at(new / "base", str(old / "base"))
+    other = run_at(old / "base", str(old / "base"))
+    for place, steps in ((base, 64), (other, 65)):
+        checkpoint.save(place, 64, {"run": {"steps": steps}}, 1)
+    data = {"init": str(other), "replay": None}
+    assert located(run, data) == data, "a run of an earlier version, which noted no checksum"
+    write_provenance(run, 1, [], Source(64, checkpoint.digest(base, 64)))
+    assert located(run, data) == {"init": str(base), "replay": None}
+
+
+def test_a_run_without_a_checkpoint_does_not_begin_from_another_run(
+    grid: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = renamed(grid, tmp_path)
+    run, base = project / "grid" / "0", project / "base"
+    shutil.rmtree(run / "checkpoints")
+    (run / "result.json").unlink()
+    shutil.rmtree(base / "checkpoints")
+    found = checkpoint.newest(grid / "base")
+    assert found is not None
+    state = found[1]
+    checkpoint.save(base, state["run"]["steps"], {**state, "judged": None}, 1)  # of the same step
+    away = grid.rename(grid.with_name("away"))
+    try:
+        assert go(f"resume={run}") == 2
+    finally:
+        away.rename(grid)
+    said = f"evorl: init: {base} is another run than the one that {run} started from\n"
+    assert capsys.readouterr().err == said
+
+
 def test_the_first_job_of_a_search_says_what_all_of_them_start_from(tmp_path: Path) -> None:
     assert not _same_source(tmp_path / "s", "base")
     run_at(tmp_path / "s" / "0", "/old/s/0", init="/old/base")

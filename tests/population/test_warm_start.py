@@ -276,14 +276,17 @@ def test_workers_of_a_resumed_search_by_seed_play_nothing_in_vain(
 def test_a_run_is_repeated_from_what_it_began_with(
     sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where the other run went on meanwhile; where it no longer holds that state, the repetition is refused."""
-    source, one = tmp_path / "source", tmp_path / "one"
+    """Also where the other run went on meanwhile, and where both were moved; where it no longer holds that state, the
+    repetition is refused."""
+    source, one = tmp_path / "before" / "source", tmp_path / "before" / "one"
     shutil.copytree(sources / "plain", source)
     step = newest(source)["run"]["steps"]
     words = (*CART, "ec=pbt", "ec.train_steps=128", LR, "budget.steps=1500")
     assert go(*QUICK, *words, f"init={source}", f"hydra.run.dir={one}") == 0
     assert go(f"resume={source}", f"budget.steps={step + 1}") == 0
     assert newest(source)["run"]["steps"] > step
+    (tmp_path / "before").rename(tmp_path / "after")
+    source, one = tmp_path / "after" / "source", tmp_path / "after" / "one"
     assert go(f"replay={one}", f"hydra.run.dir={tmp_path / 'again'}") == 0
     assert journal(tmp_path / "again") == journal(one)
     shutil.rmtree(source / "checkpoints" / str(step))
