@@ -10,6 +10,7 @@ from pathlib import Path
 import evorl
 from evorl.analysis.runs import RunRecord, State, is_number, read_json
 from evorl.record import failure
+from evorl.record.result import has_result
 from evorl.util import run_directory
 from evorl.util.text import printable
 
@@ -134,9 +135,9 @@ def failure_reason(directory: Path) -> str | None:
 def why_unfinished(directory: Path) -> str | None:
     """Return why a job that was run has not finished; None if it has, which its result alone shows.
 
-    A failure is not always recorded: the disk may be full, or the process killed.
+    A failure is not always recorded: the disk may be full, or the process killed. A damaged result is none.
     """
-    if read_json(directory, "result.json") is not None:
+    if has_result(directory):
         return None
     return failure_reason(directory) or "it has no result"
 

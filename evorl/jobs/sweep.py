@@ -33,7 +33,7 @@ from evorl.cli.overrides import FOLDERS, GROUPS, TUNED, parse, quote
 from evorl.cluster.local import Local
 from evorl.jobs import job, launchers
 from evorl.jobs.identity import OtherRun, check_same_config
-from evorl.record.result import sound_result
+from evorl.record.result import set_aside, sound_result
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest, reason
 from evorl.util.text import printable, say
@@ -97,7 +97,7 @@ def _outcome(composed: DictConfig, directory: Path) -> float:
         return math.nan if result["fitness"] is None else float(result["fitness"])
     say(f"{directory} goes on")
     experiment = config.experiment(data, config.trusted_packages(words, data))
-    return job.resume_run(directory, data, experiment, lambda: None)
+    return job.resume_run(directory, data, experiment, lambda: set_aside(directory))  # a damaged result
 
 
 def _wait_for_old_workers(directory: Path) -> None:

@@ -46,16 +46,29 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
     return dict(found)
 
 
+def has_result(run_dir: Path) -> bool:
+    """Return whether a run has ended, as its result shows; a damaged one does not count."""
+    try:
+        return _read_whole(run_dir) is not None
+    except (OSError, ValueError):
+        return False
+
+
 def sound_result(run_dir: Path) -> dict[str, Any] | None:
     """Return the result of a run; None, with a warning, for a damaged one, since the run's last steps make it again."""
     try:
-        found = read_result(run_dir)
-        if found is not None and (missing := _NEEDED - found.keys()):
-            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        return found
+        return _read_whole(run_dir)
     except (OSError, ValueError) as error:
         _log.warning("%s is damaged (%s), and is made again", run_dir / FILE_NAME, error)
         return None
+
+
+def _read_whole(run_dir: Path) -> dict[str, Any] | None:
+    """Return the result of a run; None if it has none. Raises OSError, and ValueError if it lacks a key as well."""
+    found = read_result(run_dir)
+    if found is not None and (missing := _NEEDED - found.keys()):
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    return found
 
 
 def set_aside(run_dir: Path) -> None:

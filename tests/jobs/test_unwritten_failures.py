@@ -13,12 +13,9 @@ from sweeping import Sweep
 from evorl.analysis.sweeps import started_jobs, why_unfinished
 from evorl.jobs.search_loop import job_outcome
 from evorl.jobs.sweep import _print_outcome
+from evorl.record import failure
 from evorl.reproduction import parts
-from evorl.util import files
-
-
-def full(*_: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
+from evorl.util import files, run_directory
 
 
 def test_a_sweep_whose_failures_could_not_be_written_has_failed(
@@ -26,7 +23,14 @@ def test_a_sweep_whose_failures_could_not_be_written_has_failed(
 ) -> None:
     sweep = Sweep(tmp_path, "+mdp.poisonous=[1,2]", "mdp.dose=1,2", "budget.steps=64")
     sweep.poison.touch()
-    monkeypatch.setattr("evorl.record.failure.write_json", full)
+    written = run_directory.write_json
+
+    def full(directory: Path, name: str, value: Any) -> None:
+        if name == failure.FILE_NAME:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written(directory, name, value)
+
+    monkeypatch.setattr(run_directory, "write_json", full)
     code, said = sweep.run()
     assert (code, sweep.reasons()) == (1, {})
     assert said.splitlines()[-3:] == [
@@ -39,25 +43,31 @@ def test_a_sweep_whose_failures_could_not_be_written_has_failed(
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Path:
-    """Jobs that finished, left nothing, were cut off before their config, failed, and have a torn result."""
-    for name in ("done", "nothing", "x/begun/.hydra", "failed", "torn/.hydra"):
+    """Jobs that finished, left nothing, were cut off before their config, failed, and have a torn result, or one
+    that lacks what a result has."""
+    for name in ("done", "nothing", "x/begun/.hydra", "failed", "torn/.hydra", "empty/.hydra"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "done" / ".hydra").mkdir()
     files.write_json(tmp_path / "done" / "result.json", {"fitness": 1.0, "eval": {}, "steps": 1, "seconds": 1})
     files.write_json(tmp_path / "done" / "failure.json", {"reason": "of an earlier attempt"})
     files.write_json(tmp_path / "failed" / "failure.json", {"reason": "why"})
     (tmp_path / "torn" / "result.json").write_text('{"fitness": 1')
+    (tmp_path / "empty" / "result.json").write_text("{}")
     (tmp_path / ".lock").touch()
     return tmp_path
 
 
 REASONS = {"done": None, "nothing": "it has no result", "x/begun": "it has no result", "failed": "why"}
-REASONS |= {"torn": "it has no result"}
+REASONS |= {"torn": "it has no result", "empty": "it has no result"}
 
 
 def test_a_result_alone_is_success(jobs: Path) -> None:
     assert {name: why_unfinished(jobs / name) for name in REASONS} == REASONS
-    assert {name: job_outcome(jobs / name)[1] or None for name in REASONS} == REASONS
+    outcomes = {name: job_outcome(jobs / name)[1] or None for name in REASONS}
+    assert outcomes.pop("torn", "").startswith("its result is damaged: ")
+    assert outcomes == {name: why for name, why in REASONS.items() if name != "torn"} | {
+        "empty": "its fitness is no number"
+    }
     assert started_jobs(jobs) == sorted(REASONS)
 
 
@@ -65,7 +75,7 @@ def test_the_end_of_a_sweep_counts_results(jobs: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as left:
         _print_outcome(jobs, dict.fromkeys(REASONS, "seed=1"))
     out, err = capsys.readouterr()
-    assert left.value.code == 1 and "1 of 5 jobs have finished" in out and "4 of 5 jobs failed" in err
+    assert left.value.code == 1 and "1 of 6 jobs have finished" in out and "5 of 6 jobs failed" in err
     assert "  x/begun seed=1: it has no result" in err
     _print_outcome(jobs, {"done": ""})
 
