@@ -225,7 +225,7 @@ TOUCHING = {
     "evorl/analysis/reproduced.py": ({"read_bytes"}, "a file that the command line names"),
     "evorl/record/hardware.py": ({"read_text"}, "/sys"),
     "evorl/record/provenance.py": ({"read_text"}, "/proc"),
-    "evorl/record/tensorboard.py": ({"open"}, "only new files (xb), which never stand for another"),
+    "evorl/record/tensorboard.py": ({"open"}, "new files alone (xb)"),
     "evorl/record/video.py": ({"open", "os.replace", "unlink"}, "a new film, in a folder that its caller has checked"),
     "evorl/record/wandb_artifacts.py": ({"rmtree"}, "the library's own folder, checked before"),
     "evorl/record/wandb_report.py": ({"read_bytes"}, "pictures of a report"),

@@ -9,14 +9,17 @@ hyper-parameters of the run (`evorl.record.tensorboard_layout`).
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evorl.record.metrics_tail import Row, follow_rows, parse_row
+from evorl.util import run_directory
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.event_pb2 import Event
@@ -75,49 +78,50 @@ def beginning(directory: Path, kept: int) -> Beginning:
 
     All rows of that step are written again, since TensorBoard discards whole steps.
     """
-    start, written = _newest_content(directory, kept)
-    at, found = start, Beginning(start, 0)
-    with (directory / "metrics.jsonl").open("rb") as file:
-        file.seek(start)
-        for line in file:
+    start, file_before = _newest_file(directory, kept)
+    at, begins = start, Beginning(start, 0)
+    with ExitStack() as opened:
+        records: Iterator[int] = iter(())
+        if file_before:
+            records = islice(
+                _records(opened.enter_context(run_directory.opened(directory, file_before))), _HEADER, None
+            )
+        rows = opened.enter_context(run_directory.opened(directory, "metrics.jsonl"))
+        for line, end in run_directory.follow_lines(rows, start):
             if at >= kept:
                 break
             with suppress(ValueError):
-                if (step := parse_row(line).step) != found.purge or at == start:
-                    found = Beginning(at, step)
-                if not written:
+                if (step := parse_row(line).step) != begins.purge or at == start:
+                    begins = Beginning(at, step)
+                if next(records, None) is None:
                     break
-                written -= 1
-            at += len(line)
-    return found
+            at = end
+    return begins
 
 
-def _newest_content(directory: Path, kept: int) -> tuple[int, int]:
-    """Return the byte of ``metrics.jsonl`` at which the newest event file begins, and its number of rows.
+def _newest_file(directory: Path, kept: int) -> tuple[int, str]:
+    """Return the byte of ``metrics.jsonl`` at which the newest event file begins, and its name.
 
-    Files that begin beyond the bytes kept are of rows that are gone. (0, 0) without a file, or with one of an earlier
+    Files that begin beyond the bytes kept are of rows that are gone. (0, "") without a file, or with one of an earlier
     version, which does not say where it begins.
     """
-    for path in reversed(_event_files(directory)):
-        *_, offset = path.name.split(".")
-        if path.name.count(".") != _DOTS or not offset.isdecimal():
-            return 0, 0
+    for name in reversed(_event_files(directory)):
+        *_, offset = name.split(".")
+        if name.count(".") != _DOTS or not offset.isdecimal():
+            return 0, ""
         if int(offset) < max(kept, 1):
-            return int(offset), max(_count_records(path) - _HEADER, 0)
-    return 0, 0
+            return int(offset), name
+    return 0, ""
 
 
-def _count_records(path: Path) -> int:
-    """Return the number of whole records: length, its checksum (12 bytes), the event, and its checksum (4 bytes)."""
-    count, size = 0, path.stat().st_size
-    with path.open("rb") as file:
-        while len(head := file.read(12)) == 12:
-            end = file.tell() + int.from_bytes(head[:8], "little") + 4
-            if end > size:
-                break
-            file.seek(end)
-            count += 1
-    return count
+def _records(file: int) -> Iterator[int]:
+    """Yield the end of each whole record: length, its checksum (12 bytes), the event, and its checksum (4 bytes)."""
+    end, size = 0, os.fstat(file).st_size
+    while len(head := os.pread(file, 12, end)) == 12:
+        end += 12 + int.from_bytes(head[:8], "little") + 4
+        if end > size:
+            return
+        yield end
 
 
 def write_events(
@@ -164,16 +168,17 @@ def _event(row: Row, began: float) -> Event:
     return Event(wall_time=began + row.time, step=row.step, summary=Summary(value=values))
 
 
-def _event_files(directory: Path) -> list[Path]:
-    """Return the event files of a run, in the order in which TensorBoard reads them: by name."""
-    return sorted(directory.glob(f"{_PREFIX}.*"))
+def _event_files(directory: Path) -> list[str]:
+    """Return the names of a run's event files, in the order in which TensorBoard reads them."""
+    found = run_directory.entries(directory)
+    return [one.name for one in found if one.kind == "file" and one.name.startswith(f"{_PREFIX}.")]
 
 
 def _file_name(directory: Path, offset: int) -> str:
     """Return a name after all others, also if the clock was set back. Without a host name: runs may be published."""
     seconds, nanoseconds = divmod(time.time_ns(), 10**9)
     name = f"{_PREFIX}.{seconds:010d}.{nanoseconds:09d}.{offset}"
-    newest = [path.name for path in _event_files(directory)[-1:]]
+    newest = _event_files(directory)[-1:]
     if newest >= [name] and (later := newest[0].split(".")[3]).isdecimal():
         name = f"{_PREFIX}.{int(later) + 1:010d}.{0:09d}.{offset}"
     return name

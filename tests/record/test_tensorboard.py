@@ -109,6 +109,23 @@ def test_after_several_kills_every_row_is_there_once_and_is_written_again_only_i
     assert begins == [0, *[sum(lines[:2])] * 2, *[sum(lines[:4])] * 2]
 
 
+def test_only_regular_files_count_and_a_sparse_one_is_read_as_far_as_there_are_rows(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    with Recorder(run, Record(tensorboard=False), {}, None) as recorder:
+        for step in (10, 20, 30):
+            recorder.write(step, {"train/return": step})
+        kept = recorder.state_dict()["offset"]
+    (tmp_path / "outside").write_bytes(bytes(16 * 7))  # seven records: all rows, and what stands before them
+    name = run / "events.out.tfevents.0000000001.000000000.0"
+    name.symlink_to(tmp_path / "outside")
+    assert tensorboard.beginning(run, kept) == (0, 10)
+    name.unlink()
+    with name.open("wb") as sparse:
+        sparse.truncate(1 << 40)
+    assert tensorboard.beginning(run, kept).purge == 30
+
+
 def test_switched_on_at_a_resume_it_has_all_earlier_rows(tmp_path: Path) -> None:
     write(tmp_path, MORE, write(tmp_path, ROWS, on=False))
     assert events(tmp_path) == WHOLE
