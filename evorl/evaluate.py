@@ -110,7 +110,7 @@ def evaluate(request: Request) -> None:
         if how.learner is None and target is not None:
             raise BadRequest("a problem has no policy", "export")
         if how.learner is None:
-            _evaluate_point(one, how, {"run": run_dir.name, "step": step, "individual": one.id}, request)
+            _evaluate_point(one, how, run_dir, step, request)
             return
         policy, who = how.learner(one).state_dict(), {"individual": one.id}
     elif request.individual is not None:
@@ -224,7 +224,7 @@ def _unknown(which: str, ids: Sequence[int], seeds: Sequence[str]) -> str:
     return f"{which!r} {why} that this checkpoint holds: {', '.join(names)}{more}{meant}"
 
 
-def _evaluate_point(one: Individual, how: EvaluationPlan, about: dict[str, Any], request: Request) -> None:
+def _evaluate_point(one: Individual, how: EvaluationPlan, run_dir: Path, step: int, request: Request) -> None:
     """Evaluate an individual of a problem; it has no policy."""
     from evorl.ec.core import pack
     from evorl.population.results import IndividualResult
@@ -233,13 +233,14 @@ def _evaluate_point(one: Individual, how: EvaluationPlan, about: dict[str, Any],
         raise BadRequest("a problem has no policy to film", "video")
     answer = IndividualResult(*how.make(0).evaluate(pack([one])).each[0])
     objectives = dict(zip(how.objective_names, answer.objectives, strict=True))
-    say(f"{latest.named(request.run)}: individual {one.id}")
+    say(f"{run_dir}: individual {one.id}")
     for name, number in objectives.items():
         say(f"  {name:28} {format_number(number):>10}")
     genes = how.space.values(one.genes)
     for name, value in genes.items():
         say(f"  {name:28} {format_value(value)}")
     if request.json:
+        about = {"run": run_dir.name, "step": step, "individual": one.id}
         print(json.dumps({**about, **objectives, "genes": genes}))
 
 

@@ -149,8 +149,8 @@ def _print_next(directory: Path, experiment: Experiment, words: Sequence[str]) -
 
     film = [] if isinstance(experiment.mdp, Problem) else ["video=true"]  # a problem has no policy
     trust = [f"trust=[{','.join(trusted)}]"] if (trusted := config.trusted_packages(words, {})) else []
-    print(f"next: {command.line('evaluate', f'run={directory}', *film, *trust)}")
-    print(f"      {command.line('report', str(directory))}", flush=True)
+    say(f"next: {command.evaluate(f'run={directory}', *film, *trust)}")
+    say(f"      {command.line('report', str(directory))}")
 
 
 # ------------------------------------------------------------------ an existing run

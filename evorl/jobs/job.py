@@ -90,7 +90,7 @@ def start_run(
         _announce(experiment.rl.begins)
         if data["replay"] is None:
             for notice in _notices(experiment, words):
-                print(notice, flush=True)
+                say(notice)
         result = run_to_end(BuiltRun(lambda: run), lambda: _started(choose(), data, experiment, source))
         return float(result["fitness"])
 

@@ -132,7 +132,7 @@ def sweep(hydra: Hydra, words: Sequence[str], name: str) -> None:
     jobs = asked.keys.jobs if asked else len(planned)
     print(f"evorl {__version__}: {jobs} job{'s' * (jobs != 1)}", flush=True)
     for line in uneven_tuning(_choices(one.composed) for one in planned):
-        print(line, flush=True)
+        say(line)
     place = Path(base.hydra.sweep.dir).absolute()
     if asked:
         asked.check(place, [one.experiment for one in planned])

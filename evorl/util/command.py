@@ -27,7 +27,7 @@ def line(name: str, *words: str) -> str:
 
 def evaluate(*words: str) -> str:
     """``evorl.evaluate`` with these words, in the Python that runs now."""
-    return shlex.join([python(), "-m", "evorl.evaluate", *words])
+    return line("evaluate", *words)
 
 
 def install(extra: str) -> str:
