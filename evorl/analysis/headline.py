@@ -12,6 +12,7 @@ from evorl.analysis.comparison import VERDICT, Comparison
 from evorl.analysis.groups import Group, format_value
 from evorl.analysis.panels import Panel, make_panel
 from evorl.analysis.runs import RunRecord
+from evorl.analysis.sweeps import heldout_score, read_best
 from evorl.analysis.tables import format_with_interval, summary_metrics
 from evorl.ops.student_t import half_width
 from evorl.util.numbers import format_number
@@ -49,7 +50,10 @@ def headline(groups: Sequence[Group], compared: Sequence[Comparison], *, lowest:
     """Say which group has the best mean score, how far the next one is, and since when it leads.
 
     ``lowest``: the lowest score is the best. The verdict on the difference is that of the comparison at the end.
+    Of the jobs of a search, the best is the job that the search named by replays: the best score is luck, too.
     """
+    if (named := _named(groups)) is not None:
+        return named
     measure, ranked = _rank(groups, lowest)
     if not ranked:
         return Headline(sentences=["No run has a score yet."], best=None)
@@ -58,6 +62,20 @@ def headline(groups: Sequence[Group], compared: Sequence[Comparison], *, lowest:
     told = [_standing(measure, ranked, compared, lowest)]
     when = _lead(ranked, groups, lowest) if len(ranked) > 1 else _peak(best, lowest)
     return Headline(sentences=[*told, *([when] if when else [])], best=best)
+
+
+def _named(groups: Sequence[Group]) -> Headline | None:
+    """The headline of a search that named one of these runs by replays; None for other runs."""
+    places = {run.directory.absolute(): (group, run) for group in groups for run in group.runs}
+    homes = {place.parent for place in places}
+    best = read_best(homes.pop()) if len(homes) == 1 else None
+    if best is None or best.get("heldout") is None:
+        return None
+    for place, (group, run) in places.items():
+        if place.name == best["job"]:
+            which = f"job {best['job']}, {group.label}" if len(groups) > 1 else f"job {best['job']}"
+            return Headline(sentences=[f"Best: {which}, {heldout_score(best)}."], best=run)
+    return None
 
 
 def lead_since(panel: Panel, rank: int, *, lowest: bool = False) -> float | None:

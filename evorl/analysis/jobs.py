@@ -15,10 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.analysis.runs import RunRecord, is_number
+from evorl.analysis.runs import RunRecord, further_lines, is_number
 from evorl.analysis.statistics import Floats
 from evorl.analysis.tables import Row
-from evorl.util import run_directory
 from evorl.util.types import Steps
 
 ACTIVITIES = (
@@ -143,10 +142,8 @@ def _time_since(now: Floats, began: Floats) -> Floats:
 
 def read_job_log(run: RunRecord) -> JobLog | None:
     """Read the jobs of a run; None if there are none. An incomplete last line is ignored."""
-    if not run_directory.exists(run.directory, "jobs.jsonl"):
-        return None
     decoder = msgspec.json.Decoder(LoggedJob)
-    found = [_decode(decoder, text) for text in run_directory.lines(run.directory, "jobs.jsonl") if text.strip()]
+    found = [_decode(decoder, text) for text in further_lines(run.directory, "jobs.jsonl")]
     jobs = [job for job in found if job is not None]
     return JobLog(run=run, jobs=jobs, damaged=len(found) - len(jobs)) if jobs else None
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorl.analysis.groups import Group
-from evorl.analysis.runs import RunRecord, flatten, is_number, read_json
+from evorl.analysis.runs import RunRecord, flatten, further_lines, is_number, read_json
 from evorl.analysis.statistics import Floats
 from evorl.analysis.sweeps import SEARCH_FILE, seeks_lowest
 from evorl.analysis.tables import Row, summary_metrics
@@ -149,18 +149,20 @@ def read_population_log(run: RunRecord) -> PopulationLog | None:
 def read_search_log(directory: Path) -> PopulationLog | None:
     """Read the log of a search over jobs; None if it is empty."""
     settings = read_json(directory, SEARCH_FILE) or {}
-    evolver = settings.get("hydra.sweeper", {}).get("evolver", {})
-    genes = {name.lstrip("+"): gene for name, gene in settings.get("genes", {}).items()}
+    evolver = _keys(_keys(settings.get("hydra.sweeper")).get("evolver"))
+    genes = {name.lstrip("+"): gene for name, gene in _keys(settings.get("genes")).items()}
     config = flatten({"ec": {**evolver, "genes": genes}})
     return _read_log(RunRecord(directory=directory, config=config), is_search=True)
 
 
+def _keys(value: Any) -> dict[str, Any]:
+    """The keys of a value of a document, which may be damaged: none if it is no mapping."""
+    return value if isinstance(value, dict) else {}
+
+
 def _read_log(run: RunRecord, is_search: bool) -> PopulationLog | None:
-    if not run_directory.exists(run.directory, "population.jsonl"):
-        return None
     decoder = msgspec.json.Decoder(LoggedIndividual)
-    complete = run_directory.lines(run.directory, "population.jsonl")
-    found = [_decode(decoder, text) for text in complete if text.strip()]
+    found = [_decode(decoder, text) for text in further_lines(run.directory, "population.jsonl")]
     lines = [line for line in found if line is not None]
     return (
         PopulationLog(run=run, individuals=lines, is_search=is_search, damaged=len(found) - len(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ MOST = 1e150
 MOST_STEPS = 1 << 53
 LONGEST_NAME = 200
 """Most letters of the name of a metric or a key."""
+_log = logging.getLogger("evorl")
 State = Literal["finished", "running", "interrupted", "failed", "not begun"]
 
 
@@ -242,6 +244,17 @@ def _numbers(column: Sequence[Any]) -> Floats:
 def _in_order(table: Floats) -> Floats:
     """The columns of a table by its first row, the numbers of lines."""
     return np.asarray(table[:, np.argsort(table[0], kind="stable")])
+
+
+def further_lines(directory: Path, name: str) -> Iterator[bytes]:
+    """Yield the lines that hold anything of another file of a run, if it has one; none, and a warning, if it cannot be
+    read: the report goes on without it."""
+    try:
+        yield from (line for line in run_directory.lines(directory, name) if line.strip())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        _log.warning("left out: %s", error)
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any] | None:

@@ -6,18 +6,25 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 import evorl
 from evorl.analysis.runs import RunRecord, State, is_number, read_json
 from evorl.record import failure
 from evorl.record.result import has_result
 from evorl.util import run_directory
+from evorl.util.numbers import format_number
 from evorl.util.text import printable
 
 INDEX_FILE = "sweep.json"
 """Index of a sweep: the overrides of each job, by its directory."""
 SEARCH_FILE = "search.json"
 """Settings of a search: a sweep whose jobs are proposed by an evolver."""
+
+BEST_FILE = "best.json"
+"""The job that a search named best, and why (`evorl.jobs.best_job`)."""
 
 
 def is_sweep(directory: Path) -> bool:
@@ -67,6 +74,44 @@ def searches(places: Iterable[Path]) -> list[Path]:
     """Return the searches (`SEARCH_FILE`) at or below the given places, without duplicates."""
     found = [one for one in _sweeps_below(places) if run_directory.exists(one, SEARCH_FILE)]
     return list({one.resolve(): one for one in found}.values())
+
+
+class _Heldout(msgspec.Struct):
+    mean: float
+    low: float | None
+    high: float | None
+    episodes: int
+
+
+class _Best(msgspec.Struct):
+    """What others rely on."""
+
+    job: str
+    objective: str
+    selected_by: str
+    jobs: int
+    candidates: list[str]
+    heldout: _Heldout | None = None
+
+
+def read_best(directory: Path) -> dict[str, Any] | None:
+    """Return what a search wrote of its best job; None if it has named none, or if the file is damaged."""
+    found = read_json(directory, BEST_FILE)
+    try:
+        best = msgspec.convert(found, _Best)
+    except ValueError:  # msgspec's errors are ValueErrors
+        return None
+    return found if best.heldout is None or (found and is_number(found.get(f"first_{best.objective}"))) else None
+
+
+def heldout_score(best: Mapping[str, Any]) -> str:
+    """Say how good the best job of a search (`read_best`) is in episodes that had no part in choosing it."""
+    heldout, name = best["heldout"], best["objective"]
+    text = f"{name} {format_number(heldout['mean'])}"
+    if heldout["low"] is not None and heldout["high"] is not None:
+        text += f" ({format_number(heldout['low'])} to {format_number(heldout['high'])})"
+    first = format_number(best[f"first_{name}"])
+    return f"{text} in {heldout['episodes']} held-out episodes, {first} in its own evaluation"
 
 
 def seeks_lowest(runs: Iterable[RunRecord]) -> bool:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from evorl.analysis.runs import read_json
+from evorl.analysis.sweeps import BEST_FILE, read_best
 from evorl.cli import config
 from evorl.ec.core import objective_name, objective_weights
+from evorl.jobs.job import is_run
 from evorl.util import run_directory
 from evorl.util.errors import BadRequest
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from evorl.training.experiment import Experiment
 
 log = logging.getLogger("evorl")
-FILE = "best.json"
-"""In the directory of the sweep: the job that was named best."""
 
 
 class Policy(NamedTuple):
@@ -48,14 +47,17 @@ def name_best(search: Search, directory: Path, rows: Sequence[Mapping[str, Any]]
         return None
     standing = sorted(rows, key=lambda row: -_first(row))
     jobs = [row["job"] for row in standing]
-    known = read_json(directory, FILE) or {}
-    before = known.get("candidates") or [""]
-    if known.get("jobs") == len(jobs) and jobs[: len(before)] == before:
+    known = read_best(directory)
+    if (
+        known is not None
+        and known["jobs"] == len(jobs)
+        and known["job"] in known["candidates"] == jobs[: len(known["candidates"])]
+    ):
         return known
     with _policies(search, directory, standing) as policies:
         found = _selected(search, standing, policies)
     found |= {"candidates": jobs[: max(len(policies), 1)], "jobs": len(jobs)}
-    run_directory.write_json(directory, FILE, found)
+    run_directory.write_json(directory, BEST_FILE, found)
     return found
 
 
@@ -146,21 +148,24 @@ def _policies(search: Search, directory: Path, standing: Sequence[Mapping[str, A
 
 
 def _policy(run: Path, trust: Sequence[str]) -> Policy | None:
-    """The policy that a run keeps; None where there is none, as for a problem."""
+    """The policy that a run keeps; None where there is none, as for a problem, or a damaged one."""
     import torch
 
     from evorl.record import checkpoint
     from evorl.training.train import spec
 
+    if not is_run(run):
+        return None
     try:
         experiment = config.experiment_of_run(run, trust)
-        newest = checkpoint.newest(run, rows=False)
-    except BadRequest:
+        path, state = checkpoint.run_state(run)
+        if state["learner"] is None:
+            return None
+        torch.set_num_threads(experiment.rl.threads)
+        learner = experiment.rl.learner(spec(experiment.mdp.evaluation_world()), experiment.seed, torch.device("cpu"))
+        with checkpoint.damage(path):
+            learner.load_policy(state["learner"])
+    except BadRequest as error:
+        log.warning("job %s cannot be replayed: %s", run.name, error)
         return None
-    state = None if newest is None else newest[1]["run"]["learner"]
-    if state is None:
-        return None
-    torch.set_num_threads(experiment.rl.threads)
-    learner = experiment.rl.learner(spec(experiment.mdp.evaluation_world()), experiment.seed, torch.device("cpu"))
-    learner.load_policy(state)
     return Policy(experiment, learner)

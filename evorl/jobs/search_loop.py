@@ -44,9 +44,7 @@ def run_search(base: DictConfig, hydra: HydraContext, launcher: Launcher) -> lis
     search, directory = read_search(base, hydra), Path(base.hydra.sweep.dir).absolute()
     search.check_place(directory)
     if (damaged := _read(directory)[1]) is not None:
-        print(
-            f"evorl: line {damaged} of {directory / TOLD} is damaged: the jobs from there on are told again", flush=True
-        )
+        say(f"evorl: line {damaged} of {directory / TOLD} is damaged: the jobs from there on are told again")
     state = SearchState(search, directory)
     run_directory.write_json(directory, sweeps.SEARCH_FILE, search.identity())
     run_directory.replace(directory, "multirun.yaml", OmegaConf.to_yaml(base).encode())  # as Hydra's own sweeper does
@@ -288,11 +286,6 @@ def print_outcome(search: Search, directory: Path) -> None:
 
 def _worth(best: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """Say how good the best job is, and how that is known."""
-    heldout, name = best.get("heldout"), best["objective"]
-    if heldout is None:
+    if best.get("heldout") is None:
         return f"fitness {format_number(row['results']['fitness'])}"
-    text = f"{name} {format_number(heldout['mean'])}"
-    if heldout["low"] is not None:
-        text += f" ({format_number(heldout['low'])} to {format_number(heldout['high'])})"
-    first = format_number(best[f"first_{name}"])
-    return f"{text} in {heldout['episodes']} held-out episodes, {first} in its own evaluation"
+    return sweeps.heldout_score(best)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from evorl.analysis.headline import headline, lead_since
 from evorl.analysis.panels import make_panel
 from evorl.analysis.runs import RunRecord, Series
 from evorl.analysis.scores import world_scores
+from evorl.util.files import write_json
 
 STEPS = np.arange(100.0, 1100.0, 100.0)
 
@@ -51,6 +53,23 @@ def test_of_a_search_that_minimises_the_lowest_is_best() -> None:
         "By eval/return_mean it leads since step 200 of 1,000."
     )
     assert headline(group_runs(runs), [], lowest=True).best is runs[0]
+
+
+def test_of_a_search_the_job_that_it_named_is_best_and_not_the_luckiest(tmp_path: Path) -> None:
+    heldout = {"mean": 18, "low": 16, "high": 20, "confidence": 0.95, "episodes": 60}
+    best = {
+        "job": "1", "objective": "fitness", "fitness": 18, "first_fitness": 21, "luck": 3, "selected_by": "held-out",
+        "jobs": 2, "candidates": ["0", "1"], "heldout": heldout,
+    }  # fmt: skip
+    runs = [replace(run(lr, 1, score), directory=tmp_path / job) for lr, score, job in ((1, 40, "0"), (2, 21, "1"))]
+    write_json(tmp_path / "best.json", best)
+    assert said(runs) == (
+        "Best: job 1, rl.lr=2, fitness 18 (16 to 20) in 60 held-out episodes, 21 in its own evaluation."
+    )
+    assert headline(group_runs(runs), []).best is runs[1]
+    for other in ({"job": "7"}, {"heldout": None}, {"heldout": 3}, {"first_fitness": "x"}, {"candidates": 3}):
+        write_json(tmp_path / "best.json", best | other)
+        assert said(runs).startswith("Best: rl.lr=1, fitness 40."), other
 
 
 def test_a_lead_at_the_end_of_the_runs_that_the_curves_do_not_show_is_told() -> None:

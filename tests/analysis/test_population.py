@@ -32,6 +32,7 @@ from evorl.analysis.population_figures import population_figures
 from evorl.analysis.runs import RunRecord
 from evorl.record.terminal import TABLE_COLUMNS, TABLE_ROWS, individuals_table
 from evorl.report import main
+from evorl.util.files import write_json
 
 CONFIG = {"ec.population": 3, "ec.genes.rl.lr.log": True}
 
@@ -402,3 +403,18 @@ def test_table_of_individuals_is_limited() -> None:
     ]
     assert next(found.columns[1].cells) == "1.235" and next(found.columns[2].cells) == r"goes \[on]"
     assert len(individuals_table([{str(n): n for n in range(30)}]).columns) == TABLE_COLUMNS
+
+
+def test_a_damaged_search_or_file_does_not_stop_a_report(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = tmp_path / "search"
+    run = write(place, [line(0)])
+    for damaged in ({"hydra.sweeper": 3, "genes": []}, {"hydra.sweeper": {"evolver": [1]}}, []):
+        write_json(place / "search.json", damaged)
+        log = read_search_log(place)
+        assert log is not None and len(log.individuals) == 1
+    assert not caplog.messages
+    file = place / "population.jsonl"
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    assert read_search_log(place) is None and read_population_log(run) is None
+    assert [message.partition(":")[0] for message in caplog.messages] == ["left out", "left out"]

@@ -20,7 +20,6 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from evorl.analysis import sweeps
-from evorl.analysis.runs import read_json
 from evorl.cli import config
 from evorl.cli.hydra_internals import Hydra
 from evorl.ec.core import Individual
@@ -475,7 +474,7 @@ def test_the_luckiest_job_is_not_named_best(
     search_loop.print_outcome(search, tmp_path)
     said = f"best: job 2, fitness {5 * sign} ({5 * sign} to {5 * sign}) in 62 held-out episodes, {5 * sign} in its own"
     assert capsys.readouterr().out.startswith(said)
-    found = read_json(tmp_path / "best.json")
+    found = sweeps.read_best(tmp_path)
     assert found is not None and found["candidates"] == ["1", "2", "3", "0"] and found["selected_by"] == "held-out"
     assert (found["fitness"], found["first_fitness"], found["luck"]) == (5 * sign, 5 * sign, 0)
     assert found["heldout"] == {"mean": 5 * sign, "low": 5 * sign, "high": 5 * sign, "confidence": 0.95, "episodes": 62}
@@ -484,6 +483,12 @@ def test_the_luckiest_job_is_not_named_best(
     ]  # fmt: skip
     search_loop.print_outcome(search, tmp_path)  # nothing is played again
     assert len(asked_for) == 7
+    capsys.readouterr()
+    for damaged in (found | {"candidates": 4}, {"jobs": 4, "candidates": ["1"]}, found | {"job": "99"}, []):
+        write_json(tmp_path / "best.json", damaged)
+        search_loop.print_outcome(search, tmp_path)
+        assert capsys.readouterr().out.startswith(said)
+    assert len(asked_for) == 5 * 7
 
 
 def test_where_no_objective_is_a_number_all_jobs_failed(
