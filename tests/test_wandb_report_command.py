@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from evorl.analysis.reproduced import read_result
+from evorl.analysis.runs import read_runs
+from evorl.jobs import wandb_upload
 from evorl.record import wandb as sink
 from evorl.report import main
 from tests.harness import ROOT
@@ -219,6 +221,17 @@ def test_a_server_that_is_gone_after_the_first_run(
     said = capsys.readouterr().err
     assert "the same command goes on\n" in said and "\n  the server is out of reach (connection refused)\n" in said
     assert (f"{sweep / '0'}: refused" in said) == (first == "does not")
+
+
+def test_a_damaged_run_does_not_stop_the_others(sweep: Path, monkeypatch) -> None:
+    arrived: list[str] = []
+    monkeypatch.setattr(sink, "upload", lambda directory, *_, ok: arrived.append(directory.name))
+    runs, _ = read_runs([sweep / "0", sweep / "1"])
+    with (sweep / "0" / ".hydra" / "config.yaml").open("a") as file:
+        file.write("record: 3\n")
+    said = [wandb_upload._upload(run) for run in runs]
+    assert said[0].startswith(f"wandb: {sweep / '0' / '.hydra'} holds no config of a run: ") and said[1] == ""
+    assert arrived == ["1"]
 
 
 # ------------------------------------------------------------------ with one

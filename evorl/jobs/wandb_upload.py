@@ -98,10 +98,13 @@ def _upload(run: RunRecord) -> str:
 
     if run.state == "running":
         return ""
-    whole = config.read_run_config(run.directory, "wandb")
-    record = {"project": DEFAULT_PROJECT, **(whole.get("record") or {})}
     try:
-        upload(run.directory, record, whole, ok=run.state == "finished")
+        with config.config_of(run.directory, "wandb"):
+            whole = config.read_run_config(run.directory, "wandb")
+            record = {"project": DEFAULT_PROJECT, **(whole.get("record") or {})}
+            upload(run.directory, record, whole, ok=run.state == "finished")
+    except BadRequest as error:  # a damaged run does not stop the others
+        return str(error)
     except NotSent as error:
         return f"{run.directory}: {error}"
     return ""
