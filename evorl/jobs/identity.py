@@ -36,19 +36,19 @@ def check_same_config(directory: Path, data: Mapping[str, Any], key: str) -> dic
     A run that an older version began has null for the periods of evaluations and checkpoints, and keeps them. Keys of
     these groups that its version did not have are at their defaults, as in a resume.
     """
-    begun = read_run_config(directory, key)
+    begun, asked = read_run_config(directory, key), dict(data)
     for name, defaults in _periodic().items():
         if isinstance(there := begun.get(name), Mapping):
             begun[name] = {**defaults, **there}
-            if begun[name] == {**data[name], "every": None}:
-                data = {**data, name: begun[name]}
-    past, now = flatten(begun), flatten(job.round_trip(data))
+            if begun[name] == {**asked[name], "every": None}:
+                asked[name] = begun[name]
+    past, now = flatten(begun), flatten(job.round_trip(asked))
     for name in dict.fromkeys([*now, *past]):
         there, here = (tree.get(name, _ABSENT) for tree in (past, now))
         if there == here or name == "record.group" or (name in PATHS and same_source(directory, there, here)):
             continue  # the group is named after the directory of a sweep
         raise OtherRun(f"job {directory.name} was begun with {there} in {directory}, and is {here} now", name)
-    return data
+    return asked
 
 
 def _periodic() -> dict[str, dict[str, Any]]:
