@@ -207,7 +207,7 @@ def test_a_peer_that_says_nothing_is_disconnected(tmp_path: Path, monkeypatch: p
 
 
 def test_connections_are_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest are closed; those before it stay, among them the one of a worker."""
+    """Those of peers that are not known yet are closed, the oldest first; the one of a worker stays."""
     monkeypatch.setattr(server.authenticator, "_most", 10)
     dealer = server.dealer(TOKEN)
     server.until(lambda: server.received() == 1)

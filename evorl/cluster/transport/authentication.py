@@ -64,9 +64,9 @@ class Authenticator:
     """Accepts peers with the group's token, or with one of its ``keys``; messages of other peers are never read.
 
     ``refused`` counts connections with a wrong token or key, or with an invalid handshake, and those that were one too
-    many, which are closed. A peer that disconnects
-    during the handshake is not counted, because a killed worker does the same. ZeroMQ does not report which connection
-    completed its handshake, so a connection counts only if no peer was accepted between its start and its end.
+    many, which are closed. A peer that disconnects during the handshake is not counted, since a killed worker does the
+    same. ZeroMQ does not report which connection completed its handshake, so a connection counts only if no peer was
+    accepted between its start and its end.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Authenticator:
             self._requests.send_multipart([version, number, *reply, b""])
         self._read_events()
         if len(self._open) > self._most:
-            self._close_newest()
+            self._close_excess()
 
     def _read_events(self) -> None:
         for _ in range(MAX_EVENTS_PER_CALL):
@@ -118,15 +118,18 @@ class Authenticator:
             event = parse_monitor_message(self._events.recv_multipart())
             self._handle_event(event["event"], event["value"])
 
-    def _close_newest(self) -> None:
-        """Close the connections beyond the limit.
+    def _close_excess(self) -> None:
+        """Close the connections beyond the limit: the oldest whose peers are not known yet, then the newest.
 
+        So connections that say nothing do not keep out a peer that does, whose handshake takes milliseconds.
         ZeroMQ owns them, and may close one at any time, after which its file descriptor is another file's. It says so
         before it does. So each is duplicated first, and shut down only if ZeroMQ has not said so until then.
         """
-        excess = [*self._open.items()][self._most :]
+        waiting = [one for one in self._open if one in self._unauthenticated]
+        known = [one for one in self._open if one not in self._unauthenticated]
+        excess = [*waiting, *reversed(known)][: len(self._open) - self._most]
         copies = []
-        for connection, number in excess:
+        for connection, number in [(one, self._open[one]) for one in excess]:
             with suppress(OSError):  # no descriptor is left, or it is no socket any more
                 copies.append((number, connection, sockets.socket(fileno=os.dup(connection))))
         self._read_events()
