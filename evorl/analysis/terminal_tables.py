@@ -51,7 +51,8 @@ def _print(title: str, rows: Sequence[Mapping[str, str]], stream: TextIO, keys_l
     else:
         print("\n".join([title, *_lines(shown)]), file=stream)
     more = [f"... and {left} more"] if left > 0 else []
-    more += [f"... and {keys_left} more keys that differ; the tables of evorl.report have all"] if keys_left else []
+    keys = f"{keys_left} more key{'s' * (keys_left != 1)}"
+    more += [f"... and {keys}, by which the runs differ: table.md and the page have all"] if keys_left else []
     print("".join(f"{line}\n" for line in more), file=stream)
 
 

@@ -109,7 +109,7 @@ def _notices(experiment: Experiment, words: Sequence[str]) -> Iterator[str]:
     rl, ec, steps = experiment.rl, experiment.ec, experiment.budget.steps or experiment.mdp.budget
     if not experiment.mdp.limited:
         yield (
-            f"this world has no limit of steps: evaluations truncate episodes after {experiment.eval.max_steps:,} "
+            f"this world declares no limit of steps: evaluations truncate episodes after {experiment.eval.max_steps:,} "
             "(eval.max_steps); mdp.time_limit=N truncates all episodes"
         )
     warm_up = rl.warm_up if isinstance(rl, ReplayHyper) else 0

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from evorl.mdp.core import Array, Decisions, Spec, WorldError, heads
+from evorl.util.errors import Failure
 
 LOG = logging.getLogger("evorl")
 _KINDS = {"f": "fiub", "i": "iub", "u": "iub", "b": "biu"}
 """Kind of a declared dtype -> the kinds of data that it takes."""
 
 
-class Mismatch(WorldError):
+class Mismatch(WorldError, Failure):
     """Data of a world does not have its declared form. The message is one line."""
 
 

@@ -27,6 +27,7 @@ from evorl.ec.core import Individual, pack, unpack
 from evorl.ec.shared_critic import MEAN, TRAINED, SharedCriticEvolution, SharedCriticEvolver
 from evorl.ec.space import Space
 from evorl.mdp.core import StateDict, WorldError
+from evorl.mdp.forms import Mismatch
 from evorl.population.critic_jobs import (
     CRITIC,
     RANDOM,
@@ -89,7 +90,7 @@ class CriticPopulation:
         self.slots = evolution.slots or evolution.population
         here = device(experiment.device) if experiment.cluster.in_process else torch.device("cpu")
         make = JobWorkers(experiment, self.spec, experiment.seed, here)
-        self.group = experiment.cluster.spawn(make, self.slots + number, (BadRequest, NotFinite, WorldError))
+        self.group = experiment.cluster.spawn(make, self.slots + number, (BadRequest, NotFinite, Mismatch, WorldError))
         torch.set_num_threads(experiment.rl.threads)
         try:
             self.replay = SharedReplay(self.spec, replay_shape(self.hyper))
@@ -153,7 +154,6 @@ class CriticPopulation:
             answer, now = job.future.result(), time.monotonic()
         self.in_flight.remove(job)
         worked, before = [Worked(*one) for one in answer["worked"]], self.steps
-        dated = self.clocks.here(worked, now)
         if job.kind == CRITIC:
             self._finish_critic(job, answer)
         lives = zip(job.individuals, answer.get("lives", ()), strict=True)
@@ -162,7 +162,7 @@ class CriticPopulation:
             self.seconds.add(job.kind, one)
         self.metrics |= answer["metrics"]
         worker = self.processes.setdefault(worked[0].worker, len(self.processes))
-        entries = job_rows(job, dated, worker, self.began, self.steps, rows)
+        entries = job_rows(job, self.clocks.here(worked, now), worker, self.began, self.steps, rows)
         self._done += len(entries)
         metrics: Metrics = {}
         if self.steps > before:

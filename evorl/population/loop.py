@@ -29,6 +29,7 @@ from evorl.ec.core import (
 )
 from evorl.ec.space import Value
 from evorl.mdp.core import StateDict, WorldError
+from evorl.mdp.forms import Mismatch
 from evorl.nets.compiled import require_compiler
 from evorl.population.dispatch import Dispatcher, SeedDispatcher, SeedFollower, Task, WeightDispatcher
 from evorl.population.evaluation import evaluation_plan
@@ -98,7 +99,7 @@ class Population:
     def _new_dispatcher(self) -> Dispatcher:
         """Choose how individuals are sent: as seeds if the evolver allows it and workers are other processes."""
         e, evolution, space = self.experiment, self.evolution, self.plan.space
-        spawn = partial(e.cluster.spawn, size=self.tasks, plain=(BadRequest, WorldError))
+        spawn = partial(e.cluster.spawn, size=self.tasks, plain=(BadRequest, Mismatch, WorldError))
         travels = isinstance(self.evolver, Seeding) and evolution.lifetime == "play" and self.plan.learner is not None
         if not travels or evolution.asynchronous or e.cluster.in_process:
             self.group = spawn(self.plan.make)

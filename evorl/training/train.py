@@ -65,7 +65,7 @@ class Run:
             if hyper.learners > 1:  # they are forked first, too
                 self.leader = Leader(make, devices, hyper.threads)
                 self._open.callback(self.leader.close)
-            self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, WorldError))
+            self.group = experiment.cluster.spawn(member, hyper.members, (BadRequest, NotFinite, Mismatch, WorldError))
             self._open.callback(self.group.close)
             torch.set_num_threads(hyper.threads)
             self.learner = make(devices[0])

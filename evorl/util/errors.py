@@ -64,10 +64,12 @@ _WRONG = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, A
 def nearest(word: str, choices: Iterable[str], said: Callable[[], Mapping[str, str]] = dict) -> str:
     """``"; did you mean X?"`` for the choice nearest to a wrong word, or an empty string.
 
-    In this order: a choice one letter away, one that it abbreviates or spells out, one whose description in ``said``
-    contains it, or the most similar one.
+    In this order: a choice that differs in upper and lower case alone, one a letter away, one that it abbreviates or
+    spells out, one whose description in ``said`` contains it, or the most similar one.
     """
     choices = list(choices)
+    if alike := [one for one in choices if one.casefold() == word.casefold()]:
+        return f"; did you mean {alike[0]}?"
     close = [one for one in choices if one_edit(word, one)] or [one for one in choices if abbreviates(one, word)]
     found = difflib.get_close_matches(word, close, 1, 0) or _meant(word, said())
     found = found or difflib.get_close_matches(word, choices, 1, 0.5)

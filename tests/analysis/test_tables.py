@@ -94,7 +94,7 @@ def test_a_terminal_has_few_of_many_keys(capsys: pytest.CaptureFixture[str]) -> 
     configs = [{f"rl.key_{k}": n * k for k in range(1, 20)} for n in (1, 2)]
     print_tables([RunRecord(directory=Path(str(n)), config=config) for n, config in enumerate(configs)])
     shown = capsys.readouterr().out
-    assert shown.count("rl.key_") == MAX_KEYS and "... and 13 more keys that differ;" in shown
+    assert shown.count("rl.key_") == MAX_KEYS and "... and 13 more keys, by which the runs differ:" in shown
 
 
 def test_a_run_that_has_not_ended_is_described_by_its_steps() -> None:

@@ -116,7 +116,7 @@ def test_every_run_ends(kind: str, endless: World, tmp_path: Path, capsys: pytes
     result = json.loads((tmp_path / "run" / "result.json").read_bytes())
     assert result["eval"]["return_mean"] == result["eval"]["length_mean"] == 20
     out = capsys.readouterr().out
-    notice = "this world has no limit of steps: evaluations truncate episodes after 20 (eval.max_steps)"
+    notice = "this world declares no limit of steps: evaluations truncate episodes after 20 (eval.max_steps)"
     assert out.count(notice) == 1
     if kind != "learner":
         lines = (tmp_path / "run" / "population.jsonl").read_text("utf-8").splitlines()

@@ -56,7 +56,7 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         self._make, self._number, self._restarts = make, number, restarts
         self._frame_skip, self._new_env_per_episode = frame_skip, new_env_per_episode
         self._remake = False  # before the next reset
-        self._pause = 0.0  # seconds, likewise
+        self._not_before = 0.0  # time of that reset: slots that failed together wait together
         self._parts = spaces.observation(self.env.observation_space)
         space = self.env.observation_space
         self._plain = space.shape if isinstance(space, gymnasium.spaces.Box) and space.dtype.kind == "f" else None
@@ -134,10 +134,9 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
             self.seed, self.failures = seed, 0
         self.broken, self.stopped, self.length = False, False, 0
         while True:
-            if self._pause:
+            if (pause := self._not_before - time.monotonic()) > 0:
                 self._restarts.tell()
-                time.sleep(self._pause)
-                self._pause = 0.0
+                time.sleep(pause)
             try:
                 if self._remake or self._new_env_per_episode:
                     self._replace()
@@ -176,7 +175,8 @@ class SlotEnv(gymnasium.Wrapper[Seen, Any, Any, Any]):
         """Count a failure of the episode. Raises `WorldError` for the third."""
         self.failures += 1
         self._remake = True
-        self._pause = self._restarts.add(self._number, self.seed, self.failures, self.length > 0, error)
+        pause = self._restarts.add(self._number, self.seed, self.failures, self.length > 0, error)
+        self._not_before = time.monotonic() + pause if pause else 0.0
 
     def _replace(self) -> None:
         with suppress(Exception):  # it may be broken
