@@ -48,13 +48,14 @@ def shuffled() -> Iterator[pytest.MonkeyPatch]:
 
 
 def stopped(patch: pytest.MonkeyPatch, tasks: int) -> None:
-    """As by Ctrl-C within a task."""
+    """As by Ctrl-C at the end of a task; within one, more may be in flight than the journal has asked for."""
     iterate, told = Population.iterate, count(1)
 
     def interrupted(self: Population) -> Progress:
+        progress = iterate(self)
         if next(told) == tasks:
             signal.raise_signal(signal.SIGINT)
-        return iterate(self)
+        return progress
 
     patch.setattr(Population, "iterate", interrupted)
 

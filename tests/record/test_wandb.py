@@ -140,10 +140,12 @@ def test_job_type(tmp_path: Path, ec: Any, expected: str) -> None:
 
 def test_the_result_is_the_summary(tmp_path: Path, library: Path) -> None:
     with run(tmp_path / "run"):
-        result = {"steps": 3, "fitness": None, "eval": {"return_mean": 1.5}, "best": {"words": "no number", "step": 2}}
+        best = {"fitness": 1.5, "step": 2, "words": "no number"}
+        result = {"steps": 3, "seconds": 0.5, "fitness": None, "eval": {"return_mean": 1.5}, "best": best}
         (tmp_path / "run" / "result.json").write_text(json.dumps(result))
     assert notes(library)[-1]["summary"] == {
-        "result/steps": 3, "result/fitness": None, "result/eval/return_mean": 1.5, "result/best/step": 2
+        "result/steps": 3, "result/seconds": 0.5, "result/fitness": None, "result/eval/return_mean": 1.5,
+        "result/best/fitness": 1.5, "result/best/step": 2,
     }  # fmt: skip
 
 

@@ -45,7 +45,8 @@ def train(directory: Path, steps: range, resume: StateDict | None = None, **reco
             recorder.write(step, {"train/return": step / 2})
         state = recorder.state_dict()
         save(directory, steps[-1])
-        result = {"steps": steps[-1], "fitness": 1.5, "best": {"fitness": 1.5, "step": steps[-1]}}
+        best = {"fitness": 1.5, "step": steps[-1]}
+        result = {"steps": steps[-1], "seconds": 1.0, "fitness": 1.5, "eval": {}, "best": best}
         (directory / "result.json").write_text(json.dumps(result))
     return state
 
@@ -196,7 +197,7 @@ def test_a_server_that_is_away_for_a_while(tmp_path: Path, server: Server) -> No
         recorder.write(2, {"train/return": 1.0})
         save(directory, 2)
         threading.Timer(5.0, server.start).start()
-        (directory / "result.json").write_text('{"steps": 2}')
+        (directory / "result.json").write_text('{"steps": 2, "seconds": 1, "fitness": 0, "eval": {}}')
     check_arrived_once(server, directory)
 
 
@@ -211,7 +212,7 @@ def test_a_server_that_dies_half_way_gets_the_rest_later(
         for step in range(2, 6):
             recorder.write(step, {"train/return": step / 2})
         save(directory, 5)
-        (directory / "result.json").write_text('{"steps": 5}')
+        (directory / "result.json").write_text('{"steps": 5, "seconds": 1, "fitness": 0, "eval": {}}')
     assert "W&B is not done yet" in caplog.text
     monkeypatch.setattr(sink, "_INIT_TIMEOUT_S", 3.0)
     record = {"project": "p", "group": "a-sweep", "tags": ["x", "y"], "artifacts": True}

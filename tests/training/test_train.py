@@ -277,7 +277,7 @@ def test_a_process_takes_the_experiments_threads_where_it_begins_to_work() -> No
     e = experiment(rl=replace(SMALL, threads=before + 1))
     works: list[Callable[[], Any]] = [
         lambda: Run(e), lambda: Sampler(e.mdp, e.rl, 0, torch.device("cpu"), 0), lambda: Population(e, SGA()),
-        lambda: evaluation_plan(e, SGA()).make(0), lambda: evaluate._learner(e, state, torch.device("cpu")),
+        lambda: evaluation_plan(e, SGA()).make(0), lambda: evaluate._learner(e, state, torch.device("cpu"), Path()),
     ]  # fmt: skip
     try:
         run = Run(e)
