@@ -238,7 +238,7 @@ def draw_sampling(found: Runs) -> Figure:
                     one.plot(
                         grid, band[:, 0], dashes, color=COLOURS[names[1]], lw=1, label=f"both ({names[1]}): {name}"
                     )
-        log_axis(one, np.concatenate(middles))
+        log_axis(one, np.concatenate(middles), one.yaxis)
     return legends(drawn)
 
 
