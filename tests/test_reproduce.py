@@ -314,7 +314,7 @@ def test_a_smaller_size_does_not_replace_a_larger_one(tmp_path: Path, monkeypatc
 
 
 def test_a_result_elsewhere_names_its_own_policies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "_run", lambda command: 0)
+    monkeypatch.setattr(parts.Sweep, "carry_out", lambda *given: True)
     words = "evorl.evaluate run=benchmarks/test/results/policies/a"
     one = replace(
         TABLE, about=f"To play: `{words}`.", analyse=lambda found: Analysis(header=["n"], rows=[["0"]], notes=[words])

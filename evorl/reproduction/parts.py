@@ -118,7 +118,7 @@ def runs_of(runs: Path, parts: Sequence[Part]) -> list[RunRecord]:
 
 def measured_of(runs: Path, parts: Sequence[Part]) -> dict[str, Any]:
     """The answers of all measurements that were made, by name."""
-    kept = {one.name: read_json(runs, one.place(runs).name) for one in parts if isinstance(one, Measurement)}
+    kept = {one.name: read_json(runs, f"{one.name}.json") for one in parts if isinstance(one, Measurement)}
     return {name: one["found"] for name, one in kept.items() if one is not None}
 
 
