@@ -82,12 +82,13 @@ def planned(*folders: str) -> list[Planned]:
         ),
     ],
 )
-def test_directories_that_cannot_be_are_refused(subdir: str, folders: list[str], line: str) -> None:
+def test_directories_that_cannot_be_are_refused(subdir: str, folders: list[str], line: str, tmp_path: Path) -> None:
     base = OmegaConf.create({"hydra": {"sweep": {"subdir": subdir}}})
     with pytest.raises(BadRequest, match=re.escape(line)) as refused:
-        _check_folders(base, planned(*folders))
+        _check_folders(base, tmp_path, planned(*folders))
     assert refused.value.key == "hydra.sweep.subdir"
-    _check_folders(OmegaConf.create({"hydra": {"sweep": {"subdir": "${x}"}}}), planned("3/x", "3/y", "a" * 255))
+    fine = OmegaConf.create({"hydra": {"sweep": {"subdir": "${x}"}}})
+    _check_folders(fine, tmp_path, planned("3/x", "3/y", "a" * 255))
 
 
 def test_the_jobs_of_a_search_resolve_their_own_words() -> None:
