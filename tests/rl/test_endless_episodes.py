@@ -139,5 +139,5 @@ def test_a_sample_of_a_long_episode_takes_the_bytes_of_its_actions(endless: Worl
     with closing(endless.arena(1, Episodes(0))) as arena:
         for _ in range(5000):
             arena.send(arena.recv().slots, torch.zeros(1, 1).numpy())
-        log = arena._engine._log  # type: ignore[attr-defined]
+        log = arena._engine._log
         assert len(log) == 5000 and log._rows.nbytes <= 4 * 2 * 5000 + 4 * 64

@@ -202,7 +202,7 @@ def test_a_rollout_keeps_nothing_of_an_earlier_batch(world_of: Callable[[Simulat
 def failing(game: type[Game], rate: float = 0.05) -> type[Game]:
     """The game, which fails at some of the tries to act; each slot has its own."""
 
-    class Failing(game):  # type: ignore[valid-type, misc]
+    class Failing(game):
         def begin(self, slot: int, key: int) -> None:
             super().begin(slot, key)
             self.tries = getattr(self, "tries", 0)
