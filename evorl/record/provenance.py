@@ -16,7 +16,7 @@ import evorl
 from evorl.util import run_directory
 
 _PACKAGES = (
-    *("torch", "numpy", "gymnasium", "hydra-core", "omegaconf", "ray", "pyzmq", "msgspec", "safetensors"),
+    *("torch", "numpy", "gymnasium", "hydra-core", "omegaconf", "ray", "pyzmq", "msgspec"),
     *("mujoco", "ale-py", "box2d", "wandb", "tensorboard"),
 )
 POLICY_ONLY = "evaluation.json"

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 NEEDED = (
-    *("hydra", "omegaconf", "torch", "ray", "zmq", "gymnasium", "wandb", "numpy", "safetensors", "msgspec", "yaml"),
+    *("hydra", "omegaconf", "torch", "ray", "zmq", "gymnasium", "wandb", "numpy", "msgspec", "yaml"),
     *("rich", "tensorboard", "matplotlib", "psutil", "wandb_workspaces"),
 )
 """Modules of the packages that evorl depends on."""
