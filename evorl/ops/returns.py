@@ -35,30 +35,6 @@ def gae(reward: Tensor, value: Tensor, next_value: Tensor, done: Tensor, gamma: 
 
 
 @torch.no_grad()
-def n_step_returns(reward: Tensor, next_value: Tensor, done: Tensor, gamma: Discount, n: int | None = None) -> Tensor:
-    """Up to n discounted rewards, then the value of the state they led to, shaped as ``reward``.
-
-    G_t = r_t + γ r_{t+1} + ... + γ^(m-1) r_{t+m-1} + γ^m V(s_{t+m}), where m is n, or less where the episode or the
-    fragment ends sooner. Without n, to that end (Mnih et al. 2016, arXiv 1602.01783, algorithm S3).
-    Raises ValueError for n < 1.
-    """
-    _check(reward, done, next_value=next_value)
-    if n is not None and n < 1:
-        raise ValueError(f"n must be at least 1, got {n}")
-    cut = done.clone()
-    cut[-1] = True
-    one_step = reward + gamma * next_value
-    decay = gamma * _goes_on(cut, reward)
-    known = torch.where(_align(cut, reward), one_step, reward)
-    if n is None:
-        return _accumulate(known, decay)
-    returns = one_step
-    for _ in range(min(n, len(reward)) - 1):
-        returns = known + decay * returns.roll(-1, 0)  # what rolls over to the last row has no weight there
-    return returns
-
-
-@torch.no_grad()
 def vtrace(
     log_ratio: Tensor,
     reward: Tensor,

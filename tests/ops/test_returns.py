@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from evorl.ops.returns import gae, n_step_returns, vtrace
+from evorl.ops.returns import gae, vtrace
 
 torch.set_num_threads(1)
 
@@ -122,6 +122,12 @@ def by_definition(f: Fragment, at: Callable[[list[list], int], float]) -> Tensor
     return out
 
 
+def n_step_returns(f: Fragment, gamma: float) -> Tensor:
+    """Discounted rewards to the end of the episode or fragment, and the value of the state that followed
+    (Mnih et al. 2016, arXiv 1602.01783, algorithm S3)."""
+    return by_definition(f, lambda x, t: k_step(x[0], x[2], gamma, t, length(x[3], t)))
+
+
 def close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
 
@@ -133,15 +139,6 @@ def close(actual: Tensor, expected: Tensor) -> None:
 @given(fragments, fractions, fractions)
 def test_gae_is_its_definition(f: Fragment, gamma: float, lam: float) -> None:
     close(gae(*f.trace, gamma, lam), by_definition(f, lambda x, t: gae_at(x, gamma, lam, t)))
-
-
-@shapes
-@given(fragments, fractions, st.none() | st.integers(1, 25))
-def test_n_step_returns_are_their_definition(f: Fragment, gamma: float, n: int | None) -> None:
-    def at(x: list[list], t: int) -> float:
-        return k_step(x[0], x[2], gamma, t, min(n or len(x[0]), length(x[3], t)))
-
-    close(n_step_returns(f.reward, f.next_value, f.done, gamma, n), by_definition(f, at))
 
 
 @shapes
@@ -181,12 +178,13 @@ def test_vtrace_without_clips_is_the_importance_weighted_return(f: Fragment, gam
 @shapes
 @given(fragments, fractions)
 def test_gae_with_lambda_1_is_the_return_less_the_value(f: Fragment, gamma: float) -> None:
-    close(gae(*f.trace, gamma, 1.0), n_step_returns(f.reward, f.next_value, f.done, gamma) - f.value)
+    close(gae(*f.trace, gamma, 1.0), n_step_returns(f, gamma) - f.value)
 
 
 def monte_carlo(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
     """The sum of the rewards to the episode's or the fragment's end, with nothing for what follows."""
-    return n_step_returns(reward, torch.zeros_like(reward), done, gamma)
+    nothing = torch.zeros_like(reward)
+    return gae(reward, nothing, nothing, done, gamma, 1.0)
 
 
 @shapes
@@ -208,14 +206,8 @@ def test_gae_with_lambda_0_is_the_temporal_difference(f: Fragment, gamma: float)
 
 @shapes
 @given(fragments, fractions)
-def test_one_step_return_is_reward_and_next_value(f: Fragment, gamma: float) -> None:
-    close(n_step_returns(f.reward, f.next_value, f.done, gamma, 1), f.reward + gamma * f.next_value)
-
-
-@shapes
-@given(fragments, fractions)
 def test_vtrace_on_policy_is_the_n_step_return(f: Fragment, gamma: float) -> None:
-    returns = n_step_returns(f.reward, f.next_value, f.done, gamma)
+    returns = n_step_returns(f, gamma)
     targets, advantage = vtrace(torch.zeros_like(f.log_ratio), *f.trace, gamma)
     close(targets, returns)
     close(advantage, returns - f.value)
@@ -233,8 +225,6 @@ def test_vtrace_on_policy_with_lambda_is_the_critics_target_of_gae(f: Fragment, 
 Operation = Callable[[Fragment, "float | Tensor"], Tensor]
 operations: dict[str, Operation] = {
     "gae": lambda f, gamma: gae(*f.trace, gamma, 0.95),
-    "n_step": lambda f, gamma: n_step_returns(f.reward, f.next_value, f.done, gamma),
-    "3_step": lambda f, gamma: n_step_returns(f.reward, f.next_value, f.done, gamma, 3),
     "vtrace": lambda f, gamma: torch.stack(vtrace(f.log_ratio, *f.trace, gamma)),
 }
 every_operation = pytest.mark.parametrize("operation", operations.values(), ids=operations)
@@ -322,10 +312,4 @@ def test_a_wrong_shape_is_told_with_the_sizes_expected() -> None:
     with pytest.raises(ValueError, match=r"^log_ratio has shape \[4, 3\], expected \[T, B\], T = 5, B = 3"):
         vtrace(f.log_ratio[1:], *f.trace, 0.9)
     with pytest.raises(ValueError, match=r"^done has shape \[5, 3, 1\], expected \[T, B\], T = 5, B = 3"):
-        n_step_returns(f.reward, f.next_value, f.done.unsqueeze(-1), 0.9)
-
-
-def test_n_below_one_is_refused() -> None:
-    f = fragment(0, 5, 3)
-    with pytest.raises(ValueError, match="n must be at least 1"):
-        n_step_returns(f.reward, f.next_value, f.done, 0.9, 0)
+        gae(f.reward, f.value, f.next_value, f.done.unsqueeze(-1), 0.9, 0.9)
