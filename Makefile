@@ -21,20 +21,23 @@ GIVEN := $(foreach name,$(if $(MAKEOVERRIDES),$(.VARIABLES)),$(if $(filter comma
 STRAY := $(foreach name,$(filter-out $(READ),$(GIVEN)),$(name)=$($(name)))
 $(if $(STRAY),$(error evorl's own words go into ARGS: make $(or $(MAKECMDGOALS),train) ARGS="$(strip $(STRAY) $(ARGS))"))
 
-.PHONY: help train test tests setup check learn faults compiler browser peers speed picture
+.PHONY: help train test tests test-all setup check learn faults compiler browser peers speed picture
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 train: $(VENV)/.core ## train; ARGS="mdp=cartpole rl=ppo seed=2" chooses what (else mdp=pong rl=ppo)
 	@$(PY) -m evorl.run $(or $(ARGS),mdp=pong rl=ppo)
 
 # mypy has one core's work to do, so the tests begin beside it
-test: $(VENV)/.all ## set up, then every check of a landing
+test: $(VENV)/.all ## set up, then ruff, mypy, import-linter and the fast tests
 	@$(MAKE) --no-print-directory --jobs 2 check tests
 
-tests: $(VENV)/.all compiler
+tests: $(VENV)/.all
+	@$(PY) -m pytest -n 2 -m "not slow and not learn and not fault and not gpu" $(ARGS)
+
+test-all: $(VENV)/.all compiler check ## the checks of make test, with the slow tests
 	@$(PY) -m pytest -n 2 -m "not learn and not fault and not gpu" $(ARGS)
 
 setup: $(VENV)/.all ## make .venv with every extra that the tests use

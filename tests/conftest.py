@@ -24,6 +24,23 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+@pytest.hookimpl(tryfirst=True)  # before those that -m leaves out are gone
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """``slow_cases(*ids)`` marks these cases of a test as slow, and ``slow_cases(but=ids)`` all others."""
+    missing: dict[str, set[str]] = {}
+    for item in items:
+        for mark in item.iter_markers("slow_cases"):
+            assert isinstance(item, pytest.Function)
+            case, test = item.callspec.id, item.nodeid.partition("[")[0]
+            names = mark.kwargs.get("but", mark.args)
+            if (case in names) != ("but" in mark.kwargs):
+                item.add_marker("slow")
+            missing.setdefault(test, set(names)).discard(case)
+    whole_files = not any("::" in arg for arg in config.args)
+    if whole_files and (gone := {test: names for test, names in missing.items() if names}):
+        raise pytest.UsageError(f"slow_cases names cases that do not exist: {gone}")
+
+
 def pytest_collection_finish() -> None:
     """What is imported by now stays for all tests: the garbage collector need not look through it again and again."""
     gc.collect()

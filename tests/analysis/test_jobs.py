@@ -155,6 +155,7 @@ def many(workers: int, jobs: int, length: float = 1.0) -> list[LoggedJob]:
     return made
 
 
+@pytest.mark.slow_cases(but=("jobs0", "jobs3"))
 @pytest.mark.parametrize("jobs", [
     TWO, TWO[:1], [job(0, "evolved", 0, 1.0, 1.0, 1.0)], many(3, 40), many(4, 5000), many(30, 300, 100.0),
 ])  # fmt: skip
@@ -205,6 +206,7 @@ def test_the_distribution_is_drawn_where_individuals_are_trained() -> None:
 # ------------------------------------------------------------------ a run
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_that_was_resumed(tmp_path: Path) -> None:
     words = (
         *("mdp=pendulum", "mdp.time_limit=50", "rl=td3", "ec=acem_rl", "rl.net.hidden=[8]", "rl.batch=16"),

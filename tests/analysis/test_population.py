@@ -281,6 +281,7 @@ def test_an_archive_of_one_descriptor_is_a_line_and_of_more_than_two_its_best(co
         assert np.ma.filled(figure.axes[0].collections[0].get_array(), -1)[0].tolist() == [2.0, 3.0, -1.0, -1.0]
 
 
+@pytest.mark.slow
 def test_large_populations_are_drawn_fast_and_small() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(25_000, 2))
@@ -369,6 +370,7 @@ def test_search_is_drawn_like_a_population(tmp_path: Path) -> None:
     assert "Search: 3 of the 3 individuals of the front" in page and "Each individual is one job" in page
 
 
+@pytest.mark.slow
 def test_several_searches_are_distinguished_and_shown_with_their_world(tmp_path: Path) -> None:
     write_search(tmp_path / "a" / "sweep", ["Pong", "Duel", "Pong"])
     write_search(tmp_path / "b" / "sweep", ["Pong", "Pong"])

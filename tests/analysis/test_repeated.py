@@ -59,6 +59,7 @@ def test_equal_runs_do_not_differ() -> None:
     assert difference(same, same).p == 1
 
 
+@pytest.mark.slow
 def test_one_in_a_hundred_sets_without_a_difference_differs() -> None:
     rng = np.random.default_rng(1)
     tries = 600

@@ -54,6 +54,7 @@ def test_the_audit_hook_detects_unpickling_in_a_worker(tmp_path: Path) -> None:
     assert "pickle.find_class ('collections', 'OrderedDict')" in done.stderr
 
 
+@pytest.mark.slow_cases(but=("words1",))
 @pytest.mark.parametrize("words", [("rl.members=2",), ("rl.members=2", "rl.asynchronous=true")])
 def test_a_run_on_workers_unpickles_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
     quick = [*WORLDS["pong"], *QUICK, "budget.steps=3000", "cluster=processes", "cluster.workers=2", *words]

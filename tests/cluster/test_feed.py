@@ -402,6 +402,7 @@ def test_members_that_are_made_again_read_the_same_copy(spawn: Callable[..., tup
         assert keeper_of(group, "a") is keeper and len({inode for one in group.all("memory") for inode in one}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [30, pytest.param(500, marks=pytest.mark.fault)])
 def test_random_kills_change_no_answer(spawn: Callable[..., tuple[Group, Log]], rounds: int) -> None:
     (group, log), draw = spawn(piece=200_000), random.Random(rounds)

@@ -338,6 +338,7 @@ def quiet(tmp_path: Path) -> dict[str, Any]:
     return fingerprint(tmp_path / "quiet")
 
 
+@pytest.mark.slow
 def test_a_run_under_attack_is_unchanged_bit_for_bit(quiet: dict[str, Any], attacked: Any, tmp_path: Path) -> None:
     run_under_attack(attacked(5_000, 150), tmp_path)
     assert fingerprint(tmp_path / "attacked") == quiet

@@ -86,6 +86,7 @@ def test_each_host_gets_one_copy_and_few_hosts_from_the_driver(spawn: Callable[.
     assert driver == FAN_OUT * size and workers == (len(HOSTS) - FAN_OUT) * size
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("long_timeout")
 def test_stored_arrays_are_not_sent_again(spawn: Callable[..., Group]) -> None:
     group = spawn()

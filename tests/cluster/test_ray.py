@@ -324,6 +324,7 @@ def listening(pid: int) -> set[IPv4Address | IPv6Address]:
     return {getattr(one, "ipv4_mapped", None) or one for one in found}
 
 
+@pytest.mark.slow
 def test_a_run_starts_its_own_ray_which_asks_for_its_token_and_leaves_nothing(tmp_path: Path) -> None:
     run = start(*QUICK, *WORLDS["pong"], "cluster=ray", "hydra.run.dir=run", "budget.steps=1000000", cwd=tmp_path)
     ends = time.monotonic() + 90

@@ -71,6 +71,7 @@ def counter(directory: Path, name: str) -> float:
     return max(row.get(name, 0) for row in rows(directory))
 
 
+@pytest.mark.slow_cases(but=("wraps",))
 @pytest.mark.parametrize("case", CAPACITIES)
 def test_runs_over_hosts_equal_runs_in_one_process(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     there = spread(tmp_path / "there", CAPACITIES[case], WHOLE)
@@ -120,6 +121,7 @@ def test_kills_on_another_host_change_nothing(
     assert bits(there) == bits(alone(case))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CAPACITIES)
 def test_a_run_goes_on_over_other_hosts(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     """With jobs in flight, on workers that know nothing of the replay yet."""

@@ -28,6 +28,7 @@ LEAST = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_cases("map_elites-11")
 @pytest.mark.parametrize(("name", "code"), EXAMPLES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(EXAMPLES)])
 def test_an_example_finds_what_it_should(name: str, code: str) -> None:
     names: dict[str, Any] = {}

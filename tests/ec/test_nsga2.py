@@ -36,6 +36,7 @@ def members(f: list[tuple[float, ...]], space: Space = BOX) -> list[Evaluation]:
     ]
 
 
+@pytest.mark.slow_cases(but=("0", "1"))
 @pytest.mark.parametrize("seed", range(10))
 def test_zdt1_as_the_field_solves_it(seed: int) -> None:
     problem = Problem(id="zdt1", dimensions=30)
@@ -47,6 +48,7 @@ def test_zdt1_as_the_field_solves_it(seed: int) -> None:
     assert hypervolume(objectives(evolver.population), [-1.1, -1.1]) >= 0.868
 
 
+@pytest.mark.slow_cases(but=("changes1",))
 @pytest.mark.parametrize("changes", [{"offspring": 1}, {"asynchronous": True}, {"offspring": 1, "asynchronous": True}])
 def test_steady_state_and_asynchronous_forms_find_the_front_too(changes: dict[str, object]) -> None:
     problem = Problem(id="zdt1", dimensions=6)

@@ -111,6 +111,7 @@ def front(kind: Evolution, problem: Problem, generations: int, seed: int) -> np.
     return objectives(evolver.population)
 
 
+@pytest.mark.slow_cases(but=("0",))
 @pytest.mark.parametrize("seed", range(3))
 def test_dtlz2_evenly(seed: int) -> None:
     """The sphere's share of the box, 0.745 where the front is met at every direction; NSGA-II's is less."""

@@ -223,6 +223,7 @@ def test_a_gene_is_multiplied_by_either_factor() -> None:
     assert [choice.value(perturbed(choice, 1.0, f, f > 1)) for f in (0.8, 1.2)] == ["a", "c"]
 
 
+@pytest.mark.slow_cases(but=("3",))
 @pytest.mark.parametrize("count", [2, 3, 4, 5])
 def test_steps_between_choices_favour_none(count: int) -> None:
     """Also from beyond the last one, where a step past it was brought back to the bound."""
@@ -237,6 +238,7 @@ def test_steps_between_choices_favour_none(count: int) -> None:
 GENES = (LR, Gene("x", -1.0, 2.0), Gene("n", 1, 9, integer=True), Gene("c", choices=(1, 2, 3)), Gene("fixed", 4, 4))
 
 
+@pytest.mark.slow
 def test_explored_genes_stay_within_their_bounds_over_a_million_draws() -> None:
     space, hyper = Space(GENES * 50), PBT()
     draw = np.random.default_rng(0)

@@ -27,6 +27,7 @@ class Flaky:
         return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "every", "lasts"),
     [("segfaults", 1, failure_policy.RECENT_DEATHS - 1), ("segfaults", 15, 200), ("is killed", 1, 20)],

@@ -39,6 +39,7 @@ def kill_supervisor(it: Run, draw: random.Random) -> int:
     return kill_one(it.supervisors(), draw)
 
 
+@pytest.mark.slow
 def test_workers_and_supervisors_are_killed_and_stopped_and_no_bit_changes(
     run: Callable[..., Run], tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def kill_driver_and_supervisor(it: Run) -> None:
     send(signal.SIGKILL, {it.driver.pid, min(it.supervisors())})
 
 
+@pytest.mark.slow
 def test_a_killed_driver_leaves_nothing(run: Callable[..., Run]) -> None:
     kills = (kill_driver, kill_group, kill_driver_and_supervisor)
     for it, kill in [(run(*settings("pong", 10**9)), kill) for kill in kills]:

@@ -82,6 +82,7 @@ STACKS = {  # where it happened, innermost call first; of exceptions, their trac
 }
 
 
+@pytest.mark.slow_cases(but=("segfaults", "exits"))
 @pytest.mark.parametrize("way", ENDS)
 def test_who_dies_again_and_again_ends_the_group_and_is_named(way: str, spawn: Spawn) -> None:
     group = spawn(way, "add", times=10)
@@ -126,6 +127,7 @@ def test_a_stream_goes_on_where_a_death_broke_it(spawn: Spawn) -> None:
 # ------------------------------------------------------------------ deadlines
 
 
+@pytest.mark.slow
 def test_who_is_slow_but_lives_is_left_alone(spawn: Spawn) -> None:
     """Each takes half of the deadline, all of a worker together much more than it, again and again."""
     group = spawn(workers=1)
@@ -144,6 +146,7 @@ def test_a_driver_that_was_busy_kills_nobody_who_has_answered(spawn: Spawn) -> N
     assert group.pool.replaced == 0
 
 
+@pytest.mark.slow
 def test_a_busy_driver_still_finds_who_hangs(spawn: Spawn) -> None:
     """Work of the driver's own between two looks is no excuse for a worker."""
     group = spawn("is stopped", "add", times=1)

@@ -64,6 +64,7 @@ def forks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Callable[[], int]]
     return arm
 
 
+@pytest.mark.slow_cases(but=("-the supervisor's worker",))
 @pytest.mark.parametrize(
     "number", [1, 2, 3], ids=["the driver's supervisor", "the supervisor's supervisor", "the supervisor's worker"]
 )
@@ -184,6 +185,7 @@ def test_who_becomes_another_program_meanwhile_is_looked_at_again(monkeypatch: p
     assert found is None and carries(os.getpid(), (b"x",)) is False
 
 
+@pytest.mark.slow_cases(but=("killed-", "stopped-the workers"))
 @pytest.mark.parametrize(
     "victims", [[], [0], [1], [2, 3]], ids=["", "a supervisor", "the other supervisor", "the workers"]
 )

@@ -23,6 +23,8 @@ from harness import fingerprint, go, newest, start
 from evorl.population import critic_jobs
 from evorl.record import checkpoint
 
+pytestmark = pytest.mark.slow
+
 CASES = {**SYNCHRONOUS, **{name: words for name, words in ASYNCHRONOUS.items() if name != "p_cem_rl"}}
 CLUSTER = (*WORKERS, "cluster.deadline_s=5")
 

@@ -40,6 +40,7 @@ def killed(group: Any, chance: random.Random) -> int:
     return len(hit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [60, pytest.param(600, marks=pytest.mark.fault)])
 def test_every_fragment_comes_once(count: int) -> None:
     make = partial(Sampler, WORLD, HYPER, 0, CPU)

@@ -472,6 +472,7 @@ def test_an_ordinary_environment_that_plays_something_else_draws_nothing(kind: t
     arena.close()
 
 
+@pytest.mark.slow_cases(but=("Own-0",))
 @pytest.mark.parametrize(("kind", "films"), [(Twin, 1), (Painted, 1), (Cousin, 0), (Own, 0)])
 def test_the_film_of_a_run(kind: type, films: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
@@ -541,6 +542,7 @@ WALK = ("mdp=gymnasium", f"mdp.id={id_of(Walk)}")
 RIGID = ("mdp=gymnasium", f"mdp.id={id_of(Rigid)}")
 
 
+@pytest.mark.slow_cases(but=("-cartpole",))
 @pytest.mark.parametrize("words", [CARTPOLE, WALK, RIGID], ids=["cartpole", "disabled", "next step"])
 @pytest.mark.parametrize("more", [(), ("rl.net.lstm=8", "rl.members=2", "rl.slots=4")], ids=["", "lstm"])
 def test_n_and_n_more_is_2n(words: tuple[str, ...], more: tuple[str, ...], tmp_path: Path) -> None:

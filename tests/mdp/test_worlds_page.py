@@ -45,6 +45,7 @@ def test_first_world_is_short() -> None:
     assert sum(bool(line.strip()) for line in body.splitlines()) <= 31
 
 
+@pytest.mark.slow
 def test_commands_run(folder: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     for line in COMMANDS:

@@ -171,5 +171,6 @@ def digest() -> str:
     return total.hexdigest()
 
 
+@pytest.mark.slow
 def test_a_fresh_process_gives_the_same_bits(elsewhere: Callable[[str], str]) -> None:
     assert elsewhere("digest()") == digest()

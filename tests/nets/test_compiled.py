@@ -59,6 +59,7 @@ def three_steps(replay: object) -> list[Tensor]:
     return [*found, *given]
 
 
+@pytest.mark.slow
 @NEEDS_COMPILER
 @pytest.mark.learn
 def test_code_does_what_the_replay_does_and_is_made_once(
@@ -120,6 +121,7 @@ def test_a_record_that_writes_in_place_has_a_text_of_its_own() -> None:
     assert text(True) != text(False)
 
 
+@pytest.mark.slow
 @NEEDS_COMPILER
 def test_what_is_missing_is_said(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_compiler(torch.device("cpu"))
@@ -140,6 +142,7 @@ def test_what_is_missing_is_said(kept: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.learn
+@pytest.mark.slow
 @NEEDS_COMPILER
 def test_a_compiler_that_fails_says_so_and_leaves_no_library(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[[str], str]

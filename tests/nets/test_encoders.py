@@ -95,6 +95,7 @@ def test_every_convolution_gets_a_gradient(kind: Encoder) -> None:
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in policy.encoders.parameters())
 
 
+@pytest.mark.slow
 def test_a_run_learns_with_the_resnet_and_resumes_to_the_bit(tmp_path: Path) -> None:
     small = ("mdp.size=36", "rl.slots=2", "rl.horizon=8", "rl.minibatch=16", "rl.passes=1", "checkpoint.every=0")
     asked = (*QUICK, "mdp=atari", "rl.net.encoder=impala", "rl.net.lstm=8", "mdp.time_limit=60", *small)

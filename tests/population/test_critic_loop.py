@@ -37,6 +37,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path
     return made
 
 
+@pytest.mark.slow
 def test_rows_written_ahead_of_checkpoints_change_no_bit(
     alone: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +47,7 @@ def test_rows_written_ahead_of_checkpoints_change_no_bit(
     assert bits(ahead) == bits(alone("asynchronous", "aes_rl"))
 
 
+@pytest.mark.slow
 def test_keys_that_are_said_to_have_no_effect_have_none(alone: Callable[[str, str], Path], tmp_path: Path) -> None:
     others = {
         "members": 2, "slots": 3, "horizon": 7, "rounds": 2, "samples_per_step": 3, "asynchronous": "true",
@@ -61,6 +63,7 @@ LONG = ("cem_rl, told", "p_cem_rl, sac", "p_cem_rl, together", "acem_rl", "one_p
 """Those of make faults."""
 
 
+@pytest.mark.slow_cases(but=("synchronous-cem_rl", "asynchronous-aes_rl"))
 @pytest.mark.parametrize(
     ("kind", "case"),
     [
@@ -85,6 +88,7 @@ def test_n_and_n_more_is_2n(kind: str, case: str, alone: Callable[[str, str], Pa
     assert one == two
 
 
+@pytest.mark.slow_cases(but=("synchronous-p_cem_rl",))
 @pytest.mark.parametrize(("kind", "case"), [("synchronous", "p_cem_rl"), ("asynchronous", "aes_rl")])
 def test_a_signal_ends_the_job_at_work_at_once(
     kind: str, case: str, alone: Callable[[str, str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,6 +103,7 @@ def test_a_signal_ends_the_job_at_work_at_once(
     assert bits(run) == bits(alone(kind, case))
 
 
+@pytest.mark.slow_cases(but=("cem_rl",))
 @pytest.mark.parametrize("case", SYNCHRONOUS)
 def test_workers_change_nothing(case: str, alone: Callable[[str, str], Path], tmp_path: Path) -> None:
     there = evolved(tmp_path / "there", *SYNCHRONOUS[case], *WORKERS)
@@ -106,6 +111,7 @@ def test_workers_change_nothing(case: str, alone: Callable[[str, str], Path], tm
     assert bits(there) == bits(alone("synchronous", case))
 
 
+@pytest.mark.slow_cases(but=("3",))
 @pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_workers_gives_the_same_bits(
     workers: int, alone: Callable[[str, str], Path], tmp_path: Path
@@ -115,6 +121,7 @@ def test_any_number_of_workers_gives_the_same_bits(
     assert bits(there) == bits(alone("synchronous", "p_cem_rl"))
 
 
+@pytest.mark.slow
 def test_with_one_slot_on_one_worker_the_order_is_that_of_one_process(tmp_path: Path) -> None:
     """Where a job of the critic takes all that is due, none is sent while an individual is at work: the worker does
     all jobs in the order in which they were given out. Shorter jobs go first in one process, but wait here."""
@@ -125,6 +132,7 @@ def test_with_one_slot_on_one_worker_the_order_is_that_of_one_process(tmp_path: 
     assert bits(there) == bits(here)
 
 
+@pytest.mark.slow_cases(but=("aes_rl",))
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.fault] * (case in LONG)) for case in ASYNCHRONOUS]
 )
@@ -242,6 +250,7 @@ def test_further_critics_begin_with_weights_of_their_own() -> None:
 TRAINS = ["cem_rl", "p_cem_rl", "aes_rl", "aes_rl, bounded"]
 
 
+@pytest.mark.slow_cases(but=("cem_rl", "aes_rl"))
 @pytest.mark.parametrize("case", TRAINS)
 def test_individuals_follow_the_versions_of_a_critic_that_learns(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -250,6 +259,7 @@ def test_individuals_follow_the_versions_of_a_critic_that_learns(
     check_critics(lambda: evolved(tmp_path / "run", *words), monkeypatch)
 
 
+@pytest.mark.slow_cases("aes_rl, bounded-_send_individuals-self.trained % len(self.critics)--1")
 @pytest.mark.parametrize(
     ("case", "function", "old", "new"),
     [

@@ -218,6 +218,7 @@ def test_members_begin_with_the_parameters_of_a_driver_with_more_threads(caplog:
     assert not caplog.records
 
 
+@pytest.mark.slow
 def test_resumed_members_are_sent_all_once_and_evaluate_side_by_side(
     alone: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

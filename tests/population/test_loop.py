@@ -62,6 +62,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return made
 
 
+@pytest.mark.slow_cases(but=("es", "pbt", "problem", "steady"))
 @pytest.mark.parametrize("case", [*CASES, *ASYNCHRONOUS])
 def test_n_and_n_more_is_2n(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     """In one process an asynchronous run's order is that of asking, so it repeats as well."""
@@ -77,6 +78,7 @@ def test_n_and_n_more_is_2n(case: str, alone: Callable[[str], Path], tmp_path: P
     assert fingerprint(halves, aside=[stopped]) == fingerprint(whole, aside=[stopped])
 
 
+@pytest.mark.slow_cases(but=("es-normal",))
 @pytest.mark.parametrize("case", ["es-normal", "rounds", "steady", "pbt"])
 def test_a_signal_ends_the_evaluation_of_an_individual_at_once(
     case: str, alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -93,6 +95,7 @@ def test_a_signal_ends_the_evaluation_of_an_individual_at_once(
     assert fingerprint(run) == fingerprint(alone(case))
 
 
+@pytest.mark.slow
 def test_a_signal_does_not_wait_for_individuals_on_workers(
     alone: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +116,7 @@ def test_a_signal_does_not_wait_for_individuals_on_workers(
     assert evaluated(run) == evaluated(alone("rounds"))
 
 
+@pytest.mark.slow_cases(but=("es", "problem"))
 @pytest.mark.parametrize("case", CASES)
 def test_workers_change_nothing(case: str, alone: Callable[[str], Path], tmp_path: Path) -> None:
     for workers in (1, 3):
@@ -152,6 +156,7 @@ def test_no_evolver_is_forgotten() -> None:
     assert named | {*OTHERS} == {path.stem for path in (ROOT / "conf" / "ec").glob("*.yaml")} - {"none"}
 
 
+@pytest.mark.slow_cases(but=("cma_es", "map_elites"))
 @pytest.mark.parametrize("name", OTHERS)
 def test_workers_change_nothing_for_any_evolver(name: str, tmp_path: Path) -> None:
     words = ("mdp=cartpole", f"ec={name}", *OTHERS[name], "ec.together=1", "budget.steps=700")
@@ -162,6 +167,7 @@ def test_workers_change_nothing_for_any_evolver(name: str, tmp_path: Path) -> No
     assert evaluated(tmp_path / "there") == evaluated(tmp_path / "alone")
 
 
+@pytest.mark.slow_cases(but=("es-cluster=local",))
 @pytest.mark.parametrize("where", [("cluster=local",), ("cluster=processes", "cluster.workers=2")], ids=" ".join)
 @pytest.mark.parametrize("case", ["es", "es-normal"])
 def test_a_search_by_seed_goes_on_wherever_it_is_resumed(
@@ -174,6 +180,7 @@ def test_a_search_by_seed_goes_on_wherever_it_is_resumed(
     assert evaluated(tmp_path / "halves") == evaluated(alone(case))
 
 
+@pytest.mark.slow_cases(but=("cem",))
 @pytest.mark.parametrize("case", ASYNCHRONOUS)
 def test_an_asynchronous_run_is_repeated_from_its_journal(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -233,6 +240,7 @@ def test_equals_are_evaluated_on_the_same_episodes_or_each_on_its_own(lifetime: 
 # ------------------------------------------------------------------ genes
 
 
+@pytest.mark.slow
 def test_what_the_learner_uses_is_its_genome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checked inside the update, for every individual: the hyper-parameters, and the rate that the optimiser takes."""
     used: dict[int, set[tuple[float, ...]]] = {}

@@ -84,6 +84,7 @@ def having(found: list[dict[str, Any]], name: str) -> list[int]:
 CPU = experiment(device="cpu")
 
 
+@pytest.mark.slow
 @NEEDS_COMPILER
 @pytest.mark.learn
 def test_a_compiled_run_learns_the_same_and_goes_on_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
