@@ -35,7 +35,9 @@ from evorl.util.seed import generator
 
 ROOT = Path(__file__).parent.parent
 # rl.compile is for whoever has a compiler, and refused elsewhere, which is tested everywhere
-NEEDS_COMPILER = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++, which `make test-all` installs as root")
+NEEDS_COMPILER = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="no g++, which `make test-all` installs as root"
+)
 QUICK = (
     *("record.tensorboard=false", "eval.episodes=2", "eval.every=0", "checkpoint.every=300"),
     *("rl.slots=8", "rl.horizon=16", "rl.minibatch=64", "rl.passes=2", "rl.net.hidden=[16]"),

@@ -55,6 +55,7 @@ def within(genes: dict[str, Any]) -> bool:
     return 1e-4 <= genes["rl.lr"] <= 1e-3 and 0.1 <= genes["rl.clip"] <= 0.3 and genes["rl.gamma"] in (0.9, 0.95)
 
 
+@pytest.mark.slow_cases(but=("sga", "cem-asynchronous"))
 @pytest.mark.parametrize("run", SEARCHES, indirect=True)
 def test_a_population_goes_on_with_other_genes(run: Path) -> None:
     past = journal(run)
@@ -180,6 +181,7 @@ def test_what_cannot_go_on_so_is_refused(case: str, begun: Path, capsys: pytest.
     assert sorted((file, file.stat().st_mtime_ns) for file in (begun / name).rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_strategy_that_travels_by_seed_goes_on_with_other_genes(tmp_path: Path) -> None:
     """Its workers follow: the same individuals as in one process, which is given them whole."""
     words = (*QUICK, "mdp=pong", "mdp.rounds=1", "ec=openai_es", "+ec.genes.mdp.bat_speed=[2,6]", "budget.steps=1500")

@@ -72,6 +72,7 @@ def repeated(first: Path, again: Path) -> None:
     assert state(again) == state(first)
 
 
+@pytest.mark.slow_cases(but=("together",))
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_its_clock_ended(case: str, shuffled: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ticking(shuffled)
@@ -84,6 +85,7 @@ def test_a_run_that_its_clock_ended(case: str, shuffled: pytest.MonkeyPatch, tmp
     assert ends[0]["best"] == ends[1]["best"] and ends[0]["eval"] == ends[1]["eval"]
 
 
+@pytest.mark.slow_cases(but=("together-False",))
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_that_was_stopped(case: str, resumed: bool, shuffled: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -96,6 +98,7 @@ def test_a_run_that_was_stopped(case: str, resumed: bool, shuffled: pytest.Monke
     repeated(first, tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_with_those_that_failed(shuffled: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They cost no step, and are told all the same."""
     real = loop.to_evaluation
@@ -113,6 +116,7 @@ def test_a_run_that_ended_with_those_that_failed(shuffled: pytest.MonkeyPatch, t
         repeated(first, tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_a_repetition_is_stopped_and_goes_on_beyond(shuffled: pytest.MonkeyPatch, tmp_path: Path) -> None:
     first, again = tmp_path / "first", tmp_path / "again"
     assert go(*QUICK, *CASES["pbt"][:-1], "budget.steps=2000", f"hydra.run.dir={first}") == 0
@@ -128,6 +132,7 @@ def test_a_repetition_is_stopped_and_goes_on_beyond(shuffled: pytest.MonkeyPatch
     assert journal(again) == journal(first) and state(again) == state(first)
 
 
+@pytest.mark.slow
 def test_a_repetition_has_another_budget_where_it_is_given_one(tmp_path: Path) -> None:
     first = tmp_path / "first"
     assert go(*QUICK, *CASES["pbt"], f"hydra.run.dir={first}") == 0
@@ -154,6 +159,7 @@ DAMAGED = {
 }
 
 
+@pytest.mark.slow_cases(but=("no text", "without an id"))
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_a_damaged_line_is_told_before_anything_is_written(
     damage: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -198,6 +204,7 @@ def test_another_runs_journal(whole: Path, tmp_path: Path, capsys: pytest.Captur
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_what_comes_to_something_else_is_no_repetition(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

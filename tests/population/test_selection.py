@@ -145,6 +145,7 @@ def test_a_function_has_no_luck(tmp_path: Path) -> None:
     assert result["fitness"] == max(one["results"]["fitness"] for one in journal(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_stopping_and_evaluating_more_often_name_the_same_individual(tmp_path: Path) -> None:
     whole = train_in(tmp_path / "whole", experiment(budget=Budget(steps=80)))
     train_in(tmp_path / "halves", experiment(budget=Budget(steps=40)))

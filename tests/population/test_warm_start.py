@@ -68,6 +68,7 @@ def policy(source: Path) -> np.ndarray:
     )
 
 
+@pytest.mark.slow_cases(but=("one-nsga2", "one-one_plus_one", "seeds-pso", "seeds-sga"))
 @pytest.mark.parametrize("evolver", ["sga", "nsga2", "random", "one_plus_one", "pso", "cso", "map_elites"])
 @pytest.mark.parametrize("source", ["one", "seeds"])
 def test_everybody_begins_with_the_policy(evolver: str, source: str, sources: Path) -> None:
@@ -230,6 +231,7 @@ def alone(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
     return made
 
 
+@pytest.mark.slow_cases(but=("random", "es"))
 @pytest.mark.parametrize("case", RESUMED)
 def test_a_resumed_run_needs_its_origin_no_more(
     case: str, sources: Path, alone: Callable[[str], Path], tmp_path: Path
