@@ -69,6 +69,7 @@ def flips(path: Path, number: int) -> None:
         file.write_bytes(whole)
 
 
+@pytest.mark.slow
 def test_every_bit_flip_is_found(tmp_path: Path) -> None:
     flips(checkpoint.save(tmp_path, 1, state(1), keep=1), 400)
 
@@ -188,6 +189,7 @@ def crashes(tmp_path: Path, keep: int, torn: bool, names_too: bool) -> int:
     raise AssertionError("a save never ends")
 
 
+@pytest.mark.slow_cases(but=("True-True-1", "False-False-2"))
 @pytest.mark.parametrize("keep", [1, 2])
 @pytest.mark.parametrize(("torn", "names_too"), [(False, False), (True, False), (True, True)])
 def test_a_crash_after_any_operation_leaves_old_or_new(tmp_path: Path, keep: int, torn: bool, names_too: bool) -> None:
@@ -227,6 +229,7 @@ def kills(run_dir: Path, number: int) -> None:
             reached = step
 
 
+@pytest.mark.slow
 def test_kill_leaves_a_complete_newest(tmp_path: Path) -> None:
     kills(tmp_path, 6)
 

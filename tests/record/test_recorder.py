@@ -241,6 +241,7 @@ recorder.close()
 """
 
 
+@pytest.mark.slow
 def test_kill_and_resume_leaves_no_gap_and_no_duplicate(tmp_path: Path) -> None:
     steps = 3000
     rng = np.random.default_rng(0)

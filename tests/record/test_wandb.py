@@ -208,6 +208,7 @@ def test_child_that_dies_causes_one_warning(tmp_path: Path, library: Path, monke
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["import", "init", "log", "finish"])
 def test_child_that_hangs_delays_close_a_bounded_time_and_exits(
     tmp_path: Path, library: Path, monkeypatch, caplog, where: str

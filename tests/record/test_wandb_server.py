@@ -80,6 +80,7 @@ def check_arrived_once(server: Server, directory: Path) -> None:
     assert not server.unknown
 
 
+@pytest.mark.slow
 def test_a_run_arrives_and_goes_on_under_its_id(tmp_path: Path, server: Server) -> None:
     directory = tmp_path / "run"
     state = train(directory, range(1, 4))

@@ -126,6 +126,7 @@ def check_apart() -> None:
     assert (first != second).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_mutation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (check, args), function, old, new = MUTATIONS[name]

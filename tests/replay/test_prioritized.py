@@ -159,6 +159,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_mutation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_mutation(monkeypatch, *MUTATIONS[name])

@@ -106,6 +106,7 @@ def same_state(found: Sequences, s: int, i: int, state: Any) -> None:
         np.testing.assert_array_equal(x[s, i], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -161,6 +161,7 @@ ELITE = VTrace(
 )  # fmt: skip
 
 
+@pytest.mark.slow_cases(but=("dqn",))
 @pytest.mark.parametrize("hyper", [RAINBOW, ELITE], ids=["dqn", "vtrace"])
 def test_learners_take_the_steps_of_those_with_whole_stacks(hyper: Any) -> None:
     """On a game whose episodes are lives, and are cut; the ring wraps, and each goes on from a state in between."""
@@ -189,6 +190,7 @@ def test_learners_take_the_steps_of_those_with_whole_stacks(hyper: Any) -> None:
             assert one.gradient_steps == first.gradient_steps and torch.equal(one.theta, first.theta)
 
 
+@pytest.mark.slow
 def test_a_run_with_compressed_frames_resumes_to_the_bit(tmp_path: Path) -> None:
     """From checkpoints, after the ring has wrapped."""
     asked = (
@@ -267,6 +269,7 @@ MUTATIONS: dict[str, tuple[str, tuple[Any, ...], Any, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_mutation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from test_storage import check_ring

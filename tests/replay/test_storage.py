@@ -187,6 +187,7 @@ def test_a_shorter_length_reads_what_it_was_then() -> None:
     compare(replay, twin, replay.oldest(len(twin.all)), len(twin.all), 3)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -299,6 +300,7 @@ MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_mutation_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check, args, function, old, new = MUTATIONS[name]

@@ -79,11 +79,13 @@ def check_case(case: str) -> None:
         assert torch.allclose(several[name], tensor, rtol=1e-4, atol=1e-5), name
 
 
+@pytest.mark.slow_cases(but=("ppo", "vtrace", "dqn", "sac"))
 @pytest.mark.parametrize("case", CASES)
 def test_several_learners_take_the_steps_of_one(case: str) -> None:
     check_case(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "function", "old", "new"),
     [
@@ -138,6 +140,7 @@ def test_a_state_does_not_depend_on_the_number_of_learners() -> None:
     check_moves()
 
 
+@pytest.mark.slow
 def test_the_moves_notice_learners_that_begin_with_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     check_mutation(monkeypatch, check_moves, (), Leader.take_step, "if self.stale:", "if False:")
 

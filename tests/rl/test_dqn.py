@@ -378,6 +378,7 @@ CHAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_cases(but=("",))
 @pytest.mark.parametrize("more", [{}, RAINBOW | {"support": (0.0, 10.0), "atoms": 21}], ids=["", "rainbow"])
 def test_a_chain_that_pays_at_its_far_end(more: dict[str, Any]) -> None:
     """Always right gives 11; a fair coin about 2; always left 1.5."""

@@ -13,6 +13,8 @@ from evorl.ops import value_distributions
 from evorl.replay.prioritized import Priorities
 from evorl.rl import dqn, replay_learner
 
+pytestmark = pytest.mark.slow
+
 STEPS = oracles.check_steps
 EPSILON = oracles.check_epsilon
 LADDER = oracles.test_slots_have_epsilons_of_their_own

@@ -110,6 +110,7 @@ def test_a_film_ends(endless: World) -> None:
     assert len([*film(learner_of(endless), endless, 0, 0, 1, 12).frames]) == 13
 
 
+@pytest.mark.slow_cases("train")
 @pytest.mark.parametrize("kind", RUNS)
 def test_every_run_ends(kind: str, endless: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert go(*WORDS, *RUNS[kind], f"hydra.run.dir={tmp_path / 'run'}") == 0

@@ -102,6 +102,7 @@ def test_the_stochastic_policy_follows_its_probabilities() -> None:
         assert abs(drawn.count(action) / 640 - p) < 5 * (p * (1 - p) / 640) ** 0.5
 
 
+@pytest.mark.slow_cases(but=("Pushing-6",))
 @pytest.mark.parametrize("lstm", [0, 6])
 @pytest.mark.parametrize("game", [Wandering, Pushing])
 def test_the_same_bits_whatever_else_happens(game: type[Game], lstm: int) -> None:
@@ -120,6 +121,7 @@ def test_the_same_bits_whatever_else_happens(game: type[Game], lstm: int) -> Non
     assert evaluate_policy(learner, world, 4, 12) != first
 
 
+@pytest.mark.slow_cases(but=("6-True",))
 @pytest.mark.parametrize("deterministic", [True, False])
 @pytest.mark.parametrize("lstm", [0, 6])
 def test_the_order_of_arrivals_does_not_matter(lstm: int, deterministic: bool) -> None:

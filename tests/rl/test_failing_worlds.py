@@ -139,6 +139,7 @@ def world_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     del gymnasium.registry["evorl-test/OneState-v0"]
 
 
+@pytest.mark.slow_cases(but=("environments-4-every_tenth", "battles-0-every_tenth", "environments-0-tempting"))
 @pytest.mark.parametrize("simulator", [every_tenth, tempting])
 @pytest.mark.parametrize("lstm", [0, 4])
 def test_the_value_of_the_only_state_is_a_fixed_point(

@@ -206,6 +206,7 @@ def test_states_go_on_exactly() -> None:
     assert torch.equal(learner.theta, twin.theta) and torch.equal(learner.theta_target, twin.theta_target)
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     hyper = Impact(slots=16, horizon=10, batch=16, lr=1e-2, net=Net(hidden=(16,)), entropy_coef=0.05)
     learner, actor = playing(hyper, Chain)

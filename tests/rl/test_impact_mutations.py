@@ -11,6 +11,8 @@ from mutating import check_mutation
 from evorl.ops import losses
 from evorl.rl import impact
 
+pytestmark = pytest.mark.slow
+
 STEPS, STANDS = oracles.test_gradient_steps_equal_the_oracle, oracles.test_the_target_stands_still_until_it_is_due
 LEARNER = impact.Learner
 MUTATIONS: dict[str, tuple[Any, tuple[Any, ...], Any, str, str]] = {

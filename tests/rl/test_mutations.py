@@ -12,6 +12,8 @@ from mutating import check_mutation
 from evorl.replay.storage import Replay, Storage
 from evorl.rl import ddpg, off_policy, recorded_episodes, sac, separate_updates, td3
 
+pytestmark = pytest.mark.slow
+
 PAPER, CRITIC, ACTOR = (
     oracles.test_it_takes_the_steps_of_the_paper,
     oracles.test_critics_learn_alone_with_a_given_target_policy,

@@ -96,6 +96,7 @@ MUTATIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_that_can_fail(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check_mutation(monkeypatch, check_alone, (), *MUTATIONS[name])

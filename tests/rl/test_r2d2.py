@@ -273,6 +273,7 @@ REMEMBER: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_cue_is_remembered() -> None:
     """Without memory it is right half the time at best."""
     hyper = R2D2(**REMEMBER, length=9, burn_in=4, net=Net(hidden=(16,), activation="relu", lstm=12))
@@ -280,6 +281,7 @@ def test_a_cue_is_remembered() -> None:
     assert evaluate_policy(learner, GameWorld(game=Memory), 0, 64)["eval/return_mean"] >= 0.95
 
 
+@pytest.mark.slow
 def test_a_network_without_a_core_does_not_remember_it() -> None:
     hyper = DQN(**REMEMBER, net=Net(hidden=(16,), activation="relu"))
     learner, _ = collected_from(Memory, hyper, 18)

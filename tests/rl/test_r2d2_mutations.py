@@ -12,6 +12,8 @@ from evorl.ops import rescaling
 from evorl.replay import sequences
 from evorl.rl import columns, dqn, r2d2
 
+pytestmark = pytest.mark.slow
+
 STEPS = oracles.check_steps
 STORED = oracles.check_stored_states
 PRIORITIES = oracles.check_priorities
