@@ -17,6 +17,8 @@ from reproducing import drawn
 
 from evorl.analysis.runs import RunRecord, Series
 
+pytestmark = pytest.mark.slow
+
 
 def run(steps: list[float], returns: list[float], **config: Any) -> RunRecord:
     series = Series(np.array(steps), np.array(steps), np.array(returns))

@@ -194,6 +194,7 @@ def test_resume_of_a_finished_run_tells_how_it_ended_and_how_to_go_on(finished: 
     assert nothing_written(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
@@ -226,6 +227,7 @@ def test_a_finished_run_prints_its_next_commands(tmp_path: Path) -> None:
     assert next_commands(evorl("resume=my run", "budget.steps=600", cwd=tmp_path).stdout) == [film, tables]
 
 
+@pytest.mark.slow
 def test_the_next_commands_of_a_problem_and_of_a_package_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import gymnasium.envs.classic_control as c\nclass Pole(c.CartPoleEnv):\n    pass\n", encoding="utf-8"
@@ -244,6 +246,7 @@ def next_commands(printed: str) -> list[list[str]]:
     return [shlex.split(line[6:]) for line in (first, second)]
 
 
+@pytest.mark.slow
 def test_results_of_as_many_steps_are_all_kept(tmp_path: Path) -> None:
     words = ("budget.seconds=1000", "budget.seconds=2000", "budget.steps=1024")
     assert evorl(*TINY, "hydra.run.dir=run", cwd=tmp_path).returncode == 0
@@ -272,6 +275,7 @@ def test_what_a_resume_refuses(finished: Path, tmp_path: Path, words: list[str],
     assert done.returncode == 2 and done.stderr.startswith(line) and done.stderr.count("\n") == 1, done.stderr
 
 
+@pytest.mark.slow
 def test_a_larger_budget_goes_on_from_where_it_was_moved_to(tmp_path: Path) -> None:
     assert evorl(*TINY, "hydra.run.dir=old", cwd=tmp_path).returncode == 0
     (tmp_path / "old").rename(tmp_path / "new")
@@ -365,6 +369,7 @@ def test_a_signal_ends_a_sweep(tmp_path: Path) -> None:
     assert not (tmp_path / "here" / "1").exists()
 
 
+@pytest.mark.slow
 def test_the_first_line_comes_within_two_seconds(tmp_path: Path) -> None:
     """On a machine with other work to do: the quickest of three."""
 
@@ -382,6 +387,7 @@ def test_the_first_line_comes_within_two_seconds(tmp_path: Path) -> None:
     assert min(wait() for _ in range(3)) < 2
 
 
+@pytest.mark.slow
 def test_directories_of_runs_that_start_at_the_same_time(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib, concurrent.futures as f\n"
@@ -421,6 +427,7 @@ HUNG_UP = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", HUNG_UP.values(), ids=HUNG_UP)
 @pytest.mark.parametrize(
     "words", [(), pytest.param(("--multirun", "seed=1,2"), marks=pytest.mark.fault)], ids=["run", "sweep"]
@@ -460,6 +467,7 @@ def test_a_refusal_that_nobody_reads_has_its_exit_code(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path, env=environment()).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ["evaluate", "report"])
 def test_the_other_commands_end_quietly_too(finished: Path, tmp_path: Path, entry: str) -> None:
     word = f"run={finished}" if entry == "evaluate" else str(finished)
@@ -479,6 +487,7 @@ def test_a_python_without_what_evorl_needs_is_told_in_one_line(tmp_path: Path, e
     assert "make setup" in done.stderr and "source .venv/bin/activate" in done.stderr
 
 
+@pytest.mark.slow_cases(but=("torch",))
 @pytest.mark.parametrize("module", ["torch", "numpy", "zmq"])
 def test_a_package_that_is_missing_is_told_with_how_to_install_it(tmp_path: Path, module: str) -> None:
     (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError(name={module!r})")

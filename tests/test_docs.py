@@ -67,6 +67,7 @@ def shortened(line: str) -> list[str]:
     return [*words, *SMALL, *([] if "budget.steps" in given else [f"budget.steps={TINY['budget.steps']}"])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if ours(page) and page.name != "worlds.md"], ids=lambda page: page.name
 )

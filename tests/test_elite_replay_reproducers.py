@@ -12,6 +12,8 @@ import pytest
 
 from evorl.analysis.runs import RunRecord, Series
 
+pytestmark = pytest.mark.slow
+
 NOFRAMESKIP = "atari_noframeskip"
 
 

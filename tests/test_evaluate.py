@@ -79,6 +79,7 @@ def learner_of(run: Path) -> tuple[Learner, World]:
 # ------------------------------------------------------------------ the same bits
 
 
+@pytest.mark.slow_cases(but=("cartpole", "duel-lstm"))
 @pytest.mark.parametrize("case", CASES)
 def test_every_checkpoint_is_evaluated_as_the_run_evaluated_it(case: str, runs: Path, evaluate: Any) -> None:
     run = runs / case
@@ -256,6 +257,7 @@ def test_the_numbers_of_best_and_median_episodes() -> None:
     assert chosen(("best",), played(3, 9, fitness=[1.0, 0.0])) == {"best": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["halfcheetah", "bipedalwalker"])
 def test_a_film_of_an_environment_that_others_draw(world: str, tmp_path: Path, capsys: Any) -> None:
     """MuJoCo draws with the library EGL; where that is missing it is said, and nothing is written."""

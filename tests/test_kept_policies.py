@@ -13,6 +13,8 @@ from test_evaluate import evaluate  # noqa: F401
 from evorl.record import provenance
 from evorl.reproduction.papers import PROGRAMS
 
+pytestmark = pytest.mark.slow
+
 POLICIES = sorted(PROGRAMS.glob("*/results/policies/*"))
 
 

@@ -19,6 +19,8 @@ from test_report import write_run
 from evorl.analysis.sweeps import write_index
 from evorl.report import main
 
+pytestmark = pytest.mark.slow
+
 REPORT = [sys.executable, "-m", "evorl.report"]
 
 

@@ -135,6 +135,7 @@ def test_both_ends_of_a_front_are_evaluated_again_and_filmed(tmp_path: Path) -> 
         assert (one["seed"], one["return_mean"]) == (other["seed"], other["return_mean"])
 
 
+@pytest.mark.slow
 def test_the_best_member_of_a_search_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from benchmarks.lamarckian import pbt
     from evorl.reproduction.table import Policy
@@ -274,6 +275,7 @@ def test_a_lead_is_that_of_the_same_rounds() -> None:
 # ------------------------------------------------------------------ each program's own work, made tiny
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_how_busy_workers_are_is_told_of_a_run(asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     import busy
@@ -284,6 +286,7 @@ def test_how_busy_workers_are_is_told_of_a_run(asynchronous: bool, monkeypatch: 
     assert 0 < found["busy"] <= 1 and found["seconds"] > 0 and found["variation"] > 0
 
 
+@pytest.mark.slow
 def test_whole_generations_are_weighed_heavier_than_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     import bytes as program
 
@@ -293,6 +296,7 @@ def test_whole_generations_are_weighed_heavier_than_seeds(monkeypatch: pytest.Mo
     assert seeds[1] < 20_000 and whole[1] > 40 * 4 * size  # the policies of float32 alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("episodes", [1, 3])
 def test_the_bare_loop_plays_what_an_evolution_plays(episodes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     import play
@@ -304,6 +308,7 @@ def test_the_bare_loop_plays_what_an_evolution_plays(episodes: int, monkeypatch:
     assert all(contest[name](0) > 0 for name in ("one task", "bare"))  # it compares the steps itself
 
 
+@pytest.mark.slow
 def test_a_generation_of_ours_beside_evotorch(monkeypatch: pytest.MonkeyPatch) -> None:
     import cartpole
 
@@ -323,6 +328,7 @@ def test_a_generation_of_ours_beside_evotorch(monkeypatch: pytest.MonkeyPatch) -
         populations[0].close()
 
 
+@pytest.mark.slow
 def test_zdt1_is_solved_by_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     import zdt1
 
@@ -331,6 +337,7 @@ def test_zdt1_is_solved_by_generations(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seconds > 0 and values.shape == (zdt1.POPULATION, 2)
 
 
+@pytest.mark.slow
 def test_every_evolver_is_on_the_page_of_problems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import problems
 
@@ -361,6 +368,7 @@ def test_a_search_without_generations_tells_of_whole_evaluations(monkeypatch: py
     assert {one.passes for one in found} <= {1, 2, 4, 8, 16}
 
 
+@pytest.mark.slow
 def test_curves_of_sampling_are_read_from_runs(tmp_path: Path) -> None:
     place = tmp_path / "pendulum-ours" / "0"
     done = evorl("run", "mdp=pendulum", "+debug=tiny", "budget.steps=512", f"hydra.run.dir={place}", cwd=tmp_path)

@@ -44,6 +44,7 @@ def renamed(project: Path, place: Path) -> Path:
     return place / "renamed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "begun"), [("init=base", True), ("init={0}/base", False)])
 def test_a_sweep_of_a_renamed_project_goes_on(
     grid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, begun: bool

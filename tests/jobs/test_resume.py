@@ -103,6 +103,9 @@ def copied(run: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run, tmp_path / "copy"))
 
 
+@pytest.mark.slow_cases(
+    but=("pong", "duel-lstm", "a2c", "sac", "vtrace", "vtrace-parts", "impact", "dqn-rainbow", "r2d2", "asynchronous")
+)
 @pytest.mark.parametrize("case", CASES)
 def test_n_and_n_more_is_2n(case: str, run: Callable[..., Path], tmp_path: Path) -> None:
     """Also where nothing is evaluated at n in the straight run: the evaluation at an end is set aside, no more."""
@@ -116,6 +119,7 @@ def test_n_and_n_more_is_2n(case: str, run: Callable[..., Path], tmp_path: Path)
     assert json.loads((halves / f"result.{stopped}.json").read_bytes())["steps"] == stopped
 
 
+@pytest.mark.slow_cases(but=("td3",))
 @pytest.mark.parametrize("case", ["td3", "r2d2", "vtrace-lockstep"])
 def test_rows_written_ahead_of_checkpoints_change_no_bit(
     case: str, run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -135,6 +139,7 @@ LOCAL, WORKERS, MORE = ("cluster=local",), ("cluster=processes", "cluster.worker
 MOVES = {"to workers": (LOCAL, WORKERS), "from workers": (WORKERS, LOCAL), "to more workers": (WORKERS, MORE)}
 
 
+@pytest.mark.slow_cases(but=("to workers",))
 @pytest.mark.parametrize(("first", "then"), MOVES.values(), ids=MOVES)
 def test_where_it_goes_on_changes_no_bit(
     first: tuple[str, ...], then: tuple[str, ...], run: Callable[..., Path], tmp_path: Path
@@ -152,6 +157,7 @@ def test_where_it_goes_on_changes_no_bit(
     assert go(f"resume={halves}", *then) == 0  # no change
 
 
+@pytest.mark.slow
 def test_the_number_of_learners_may_change_on_the_way(run: Callable[..., Path], tmp_path: Path) -> None:
     halves = copied(run("vtrace-learners"), tmp_path)
     for number, steps in ((1, 2), (2, 3)):
@@ -173,6 +179,7 @@ def test_resume_where_it_was_evaluated_anyway_equals_in_everything(tmp_path: Pat
     assert [row["step"] for row in rows(parts) if "eval/return_mean" in row] == [*range(256, 2049, 256)]
 
 
+@pytest.mark.slow_cases(but=("duel",))
 @pytest.mark.parametrize("case", ["duel", "duel-lstm", "pong"])
 def test_when_answers_arrive_changes_nothing(case: str, run: Callable[..., Path]) -> None:
     prompt = run(case, *(["mdp.delay_ms=[0,0]"] if case == "pong" else []))
@@ -184,6 +191,7 @@ def test_pong_as_battles_trains_to_the_bits_of_pong_in_arrays(run: Callable[...,
     assert learned[0] == learned[1]
 
 
+@pytest.mark.slow
 def test_a_fresh_process_with_another_hash_seed_gives_the_same_bits(run: Callable[..., Path], tmp_path: Path) -> None:
     for hash_seed in ("1", "77"):
         words = [*words_of("duel"), f"budget.steps={N}", f"hydra.run.dir={hash_seed}"]

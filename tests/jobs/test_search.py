@@ -252,6 +252,7 @@ def cut(place: Path, there: Path, batches: int) -> int:
     return len(rows)
 
 
+@pytest.mark.slow_cases(but=("cma_es", "pbt", "random"))
 @pytest.mark.parametrize("name", EVOLVERS)
 def test_every_evolver_searches_and_goes_on_with_the_same_proposals(hydra: Hydra, tmp_path: Path, name: str) -> None:
     if name == "map_elites":
@@ -329,6 +330,7 @@ def test_to_minimize_is_to_maximize_the_negative(hydra: Hydra, tmp_path: Path) -
     assert len(down.jobs) == 40
 
 
+@pytest.mark.slow_cases(but=("sga", "pso"))
 @pytest.mark.parametrize("name", [name for name in EVOLVERS if name not in ("random", "map_elites")])
 def test_what_fails_has_no_fitness_and_no_children(hydra: Hydra, tmp_path: Path, name: str) -> None:
     def half(x: Mapping[str, float]) -> float | None:
@@ -402,6 +404,7 @@ def test_what_began_with_more_jobs_is_another_search_before_it_was_told(hydra: H
     assert len(told(tmp_path)) == 8
 
 
+@pytest.mark.slow
 def test_other_genes_are_refused_before_anything_is_written_while_nothing_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -508,6 +511,7 @@ WRONG = {
 }
 
 
+@pytest.mark.slow_cases(but=("nsga2",))
 @pytest.mark.parametrize("name", WRONG)
 def test_a_name_found_wrong_after_the_first_jobs_costs_no_job(hydra: Hydra, tmp_path: Path, name: str) -> None:
     """The jobs stay, and nothing keeps the mended command from going on with them."""

@@ -42,6 +42,7 @@ def of(sweep: Path, job: str) -> dict[str, Any]:
     return config.read_run_config(sweep / job, "run")
 
 
+@pytest.mark.slow_cases(but=("random",))
 @pytest.mark.parametrize("name", ["random", "nsga2", "cma_es"])
 def test_cartpole_is_searched(tmp_path: Path, name: str) -> None:
     words = ("--multirun", "mdp=cartpole", *QUICK, *SEARCH, f"hydra.sweeper.evolver={name}", "hydra.sweeper.jobs=6")
@@ -129,6 +130,7 @@ def killed(sweep: Sweep, jobs: int) -> None:
     assert process.wait(60) == -9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.fault), 5])
 def test_a_killed_search_goes_on_as_if_nothing_had_been(bred: Sweep, tmp_path: Path, jobs: int) -> None:
     sweep = Sweep(tmp_path, *PBT)
@@ -175,6 +177,7 @@ def test_where_all_fail_the_search_ends_and_can_go_on(tmp_path: Path) -> None:
     assert sweep.finished() == list("01234") and sweep.reasons() == {}
 
 
+@pytest.mark.slow
 def test_its_report_shows_every_job_and_what_was_searched(bred: Sweep, tmp_path: Path) -> None:
     from evorl.report import main
 

@@ -108,6 +108,7 @@ EXPERIMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["basic", pytest.param("ray", marks=pytest.mark.fault)])
 @pytest.mark.parametrize("what", EXPERIMENTS)
 def test_a_sweep_over_any_experiment(what: str, launcher: str, tmp_path: Path, short_path: Path) -> None:
@@ -120,6 +121,7 @@ def test_a_sweep_over_any_experiment(what: str, launcher: str, tmp_path: Path, s
         assert fingerprint(place / "1") == fingerprint(tmp_path / "alone")
 
 
+@pytest.mark.slow
 def test_each_job_is_a_run_of_wandb(tmp_path: Path) -> None:
     words = (*QUICK, "mdp=cartpole", "seed=1,2", "budget.steps=300", "record.wandb=offline", "record.group=the-twins")
     sweep = start("--multirun", *words, "hydra.sweep.dir=sweep", cwd=tmp_path)
@@ -173,6 +175,7 @@ def test_the_table_at_its_end_is_of_the_jobs_that_can_be_read(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_keys_of_choices_that_vary_may_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """rl.batch is no key of rl=ppo, the default that Hydra composes the sweep with."""
     words = ("--multirun", "mdp=pendulum", "rl=td3,sac", "rl.batch=16", "rl.net.hidden=[8]", "budget.steps=32")

@@ -18,6 +18,7 @@ from evorl.reproduction import parts
 from evorl.util import files, run_directory
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_failures_could_not_be_written_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,7 @@ def mean_returns(game: type[Game], learner: Learner) -> tuple[float, float]:
     return metrics["eval/return_mean"], metrics["eval/stochastic_return_mean"]
 
 
+@pytest.mark.slow_cases(but=("ppo",))
 @pytest.mark.parametrize(
     ("hyper", "iterations"), [(PPO_, 12), (A2C_, 80), (REINFORCE, 80)], ids=["ppo", "a2c", "reinforce"]
 )
@@ -51,6 +52,7 @@ def test_a_contextual_bandit(hyper: Any, iterations: int) -> None:
     assert still == 1.0 and drawn > 0.85
 
 
+@pytest.mark.slow_cases(but=("a2c",))
 @pytest.mark.parametrize(
     ("hyper", "iterations"), [(PPO_, 15), (A2C_, 150), (REINFORCE, 80)], ids=["ppo", "a2c", "reinforce"]
 )
@@ -71,6 +73,7 @@ def test_ppo_remembers_a_cue_with_an_lstm() -> None:
     assert still > 0.95 and drawn > 0.85
 
 
+@pytest.mark.slow
 def test_without_memory_the_cue_is_a_coin() -> None:
     """The state that asks for the cue is the same in all episodes, so is the mode of a policy of states: it is right
     exactly where the cue happens to agree."""

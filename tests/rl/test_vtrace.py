@@ -317,6 +317,7 @@ def test_a_mask_by_the_implied_policy_needs_one_discrete_action() -> None:
             VTrace(**SMALL, kl_mask=0.1).learner(game.spec, 0, CPU)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("game", "net", "parts", "reached"),
     [

@@ -32,6 +32,7 @@ MORE: dict[str, tuple[str, ...]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*LEARNERS, *(pytest.param(one, marks=pytest.mark.fault) for one in MORE)])
 def test_a_run_in_another_memory_has_the_bits_of_the_cpu(tmp_path: Path, name: str) -> None:
     def commands(run: Path) -> list[tuple[str, ...]]:

@@ -35,6 +35,7 @@ def growth(words: tuple[str, ...], warm: int, steps: int) -> int:
     return min(halves[1]) - min(halves[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "words", "steps"),
     [
@@ -58,6 +59,7 @@ def test_memory_is_flat_over_5_million_steps() -> None:
     assert growth(("mdp=pong",), 1_000_000, 5_000_000) < 8 << 20
 
 
+@pytest.mark.slow
 def test_memory_is_flat_over_lifetimes() -> None:
     """Each has a learner of its own, whose captured steps go with it: kept, they would be some 3 MB each."""
     words = ("mdp=cartpole", "ec=pbt", "ec.train_steps=64", "ec.episodes=1", "+ec.genes.rl.lr=[1e-4,1e-3]")

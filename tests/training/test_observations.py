@@ -90,6 +90,7 @@ def test_asynchronous_individuals_know_what_was_told_when_they_were_asked_for() 
     assert counts == sorted(counts) and len({*counts}) >= 4
 
 
+@pytest.mark.slow
 def test_the_statistics_matter() -> None:
     ends = []
     for how in ("false", "true", "whiten"):
@@ -101,6 +102,7 @@ def test_the_statistics_matter() -> None:
     assert all(one != other for one, other in combinations(ends, 2))
 
 
+@pytest.mark.slow
 def test_a_policy_is_its_weights_and_the_statistics_that_it_played_with(tmp_path: Path) -> None:
     """An elite keeps the fitness that it has, and so the eyes; evaluated again it plays the very same episodes."""
     words = (*SHARED, "ec=sga", "ec.elites=4", "budget.steps=3000")
@@ -121,6 +123,7 @@ def test_a_policy_is_its_weights_and_the_statistics_that_it_played_with(tmp_path
         assert torch.equal(learner.state_dict()["moments"]["0"]["mean"], torch.as_tensor(mean_of(memory)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["es-normal", "es-whiten"])
 def test_evaluate_judges_the_best_as_the_run_did(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert go(*QUICK, *CASES[case], "cluster=processes", "cluster.workers=1", f"hydra.run.dir={tmp_path / 'run'}") == 0
