@@ -233,7 +233,8 @@ def _log_fixation(gain: Array, alpha: float, population: int, smallest: float = 
     """
     if np.isinf(alpha):
         return np.asarray(np.log(np.select([gain > 0, gain < 0], [1 - smallest, smallest], 0.5)))
-    u = np.abs(alpha * gain)
+    signed = alpha * gain
+    u = np.abs(signed)
     safe = np.where(u > 0, u, 1.0)
     better = np.log(np.expm1(-safe) / np.expm1(-population * safe))
     return np.asarray(

@@ -57,7 +57,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """What is told of a table."""
+    """The content of a reproduced table: its rows, verdicts, notes, pictures, files and policies."""
 
     header: Sequence[str]
     rows: Cells

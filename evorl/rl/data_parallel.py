@@ -259,7 +259,7 @@ def _serve(
         collective = Collective(path, rank, size, device)
         learner: Parallel | None = None
         while (step := _receive_step(given)) is not None:
-            if learner is None:  # now: what is wrong with it, learner 0 has found out about its own before
+            if learner is None:  # not earlier: learner 0 reports errors of the build first, from its own
                 learner = make(device)
                 learner.collective = collective
             if not step.name:
@@ -317,7 +317,7 @@ class Keeper:
     """
 
     def __init__(self, works: Sequence[Callable[[], None]], keep: Sequence[int], lost: Callable[[], None]) -> None:
-        """``keep``: the file that each keeps open. ``lost``: called when one has ended, and so all have."""
+        """``keep``: the file descriptor that each process keeps open. ``lost``: called once all processes have ended."""
         self._works, self._keep, self._lost = works, keep, lost
         self._cause = ""
         self._known = threading.Event()  # all have ended

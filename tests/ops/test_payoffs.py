@@ -152,6 +152,7 @@ def test_projected_replicator_dynamics_by_golden_numbers() -> None:
         (UNEVEN, 100.0, 50, (1 / 3, 1 / 3, 1 / 3)),
         (UNEVEN, math.inf, 50, (1 / 3, 1 / 3, 1 / 3)),
         (CLONED, 100.0, 50, (0.4, 0.2, 0.2, 0.2)),
+        (UNEVEN, 0.0, 50, (1 / 3, 1 / 3, 1 / 3)),
     ],
 )
 def test_alpha_rank_by_golden_numbers(

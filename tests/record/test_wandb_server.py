@@ -1,4 +1,4 @@
-"""W&B's own library against a server on this machine: what a run writes arrives once, whatever befalls the server."""
+"""W&B's own library against a server on this machine: what a run writes arrives exactly once, also if the server fails for a while."""
 
 import json
 import os
