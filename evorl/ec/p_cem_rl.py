@@ -33,7 +33,7 @@ class PCEMRL(CEMRL, CriticWorker):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.parallel_critic and self.train_together > 1:
-            raise BadRequest("individuals start at different times beside a parallel critic: train_together needs parallel_critic=false", "train_together")
+            raise BadRequest("above 1 needs parallel_critic=false: individuals must start together", "train_together")
 
     @property
     def trained_in_one_job(self) -> int:

@@ -317,7 +317,7 @@ class Keeper:
     """
 
     def __init__(self, works: Sequence[Callable[[], None]], keep: Sequence[int], lost: Callable[[], None]) -> None:
-        """``keep``: the file descriptor that each process keeps open. ``lost``: called once all processes have ended."""
+        """``keep``: the descriptor that each process keeps open. ``lost``: called once all processes have ended."""
         self._works, self._keep, self._lost = works, keep, lost
         self._cause = ""
         self._known = threading.Event()  # all have ended
