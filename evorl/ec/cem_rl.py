@@ -16,7 +16,7 @@ from evorl.ec.core import Evaluation, Individual, Metrics
 from evorl.ec.shared_critic import EVOLVED, TRAINED, CriticOrder, SharedCriticEvolution, WarmUpActions
 from evorl.ec.space import Space
 from evorl.util.errors import BadRequest
-from evorl.util.types import Count, Positive, StateDict
+from evorl.util.types import Count, Positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,15 @@ class Strategy(CrossEntropy):
     def __init__(self, hyper: CEMRL, space: Space, seed: int) -> None:
         super().__init__(hyper, hyper, np.full(space.size, hyper.sigma), space, seed)
         self.trained = hyper.trained
-        self.trains = False
 
-    def propose(self, generator: np.random.Generator) -> list[Individual]:
-        number = self.trained if self.trains else 0
+    def ask(self, limit: int | None = None, train: bool = False) -> list[Individual]:
+        """As `SharedCriticEvolver.ask`; what counts is ``train`` where a generation begins."""
+        return self.take(limit, lambda generator: self._generation(generator, self.trained if train else 0))
+
+    def _generation(self, generator: np.random.Generator, trained: int) -> list[Individual]:
         return [
-            one._replace(role=TRAINED if place < number else EVOLVED, memory=None)
-            for place, one in enumerate(super().propose(generator))
+            individual._replace(role=TRAINED if place < trained else EVOLVED, memory=None)
+            for place, individual in enumerate(self.propose(generator))
         ]
 
     def learn(self, evaluations: list[Evaluation], generator: np.random.Generator) -> Metrics:
@@ -71,10 +73,3 @@ class Strategy(CrossEntropy):
             elite = [one.individual.role == TRAINED for one in self.population]
             metrics["population/elites_trained"] = sum(elite) / len(elite)
         return metrics
-
-    def state_dict(self) -> StateDict:
-        return {**super().state_dict(), "trains": self.trains}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        super().load_state_dict(state)
-        self.trains = state["trains"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,16 @@ class Generational(ABC):
         return self._out
 
     def ask(self, limit: int | None = None) -> list[Individual]:
+        return self.take(limit, self.propose)
+
+    def take(self, limit: int | None, propose: Callable[[np.random.Generator], list[Individual]]) -> list[Individual]:
+        """At most ``limit`` individuals of the queue, which ``propose`` fills where it is empty."""
         asked: list[Individual] = []
         while limit is None or len(asked) < limit:
             if not self._queue and not self._may_propose(limit is None and bool(asked)):
                 break
             if not self._queue:
-                self._queue = self.propose(seeds.generator(self.seed, "propose", self.proposed))
+                self._queue = propose(seeds.generator(self.seed, "propose", self.proposed))
                 self.proposed += 1
             take = len(self._queue) if limit is None else limit - len(asked)
             asked += self._queue[:take]

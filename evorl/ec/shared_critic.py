@@ -169,9 +169,10 @@ class SharedCriticEvolver(Evolver, Protocol):
     mean: Coordinates
     """The middle of its distribution [D], the policy that a run is judged by."""
     variance: Coordinates
-    trains: bool
-    """Whether it may propose individuals to train. The loop sets it before every `ask`: true once the warm-up is over,
-    beside the actors only when all critics have taken the gradient steps for it."""
+
+    def ask(self, limit: int | None = None, train: bool = False) -> list[Individual]:
+        """As of every evolver. ``train``: whether individuals to train may be proposed, since a critic has learned."""
+        ...
 
 
 class SteadyState(ABC):
@@ -187,7 +188,6 @@ class SteadyState(ABC):
         self.variance = np.full(space.size, hyper.sigma**2)
         self.population: Sequence[Evaluation] = []
         self.generation = 0  # individuals learned from
-        self.trains = False
         self.next_id = 0
         self.counts = {TRAINED: 1, EVOLVED: 1}  # individuals of each role proposed since training began, plus 1
         self.waiting: list[Evaluation] = []  # individuals whose mean was not asked for
@@ -198,12 +198,12 @@ class SteadyState(ABC):
     def due(self) -> Set[int]:
         return self._out
 
-    def ask(self, limit: int | None = None) -> list[Individual]:
-        asked = [self._next() for _ in range(1 if limit is None else limit)]
-        self._out.update(one.id for one in asked)
+    def ask(self, limit: int | None = None, train: bool = False) -> list[Individual]:
+        asked = [self._next(train) for _ in range(1 if limit is None else limit)]
+        self._out.update(individual.id for individual in asked)
         return asked
 
-    def _next(self) -> Individual:
+    def _next(self, train: bool) -> Individual:
         number, self.next_id = self.next_id, self.next_id + 1
         if self.waiting:
             one = self.waiting.pop(0)
@@ -211,15 +211,13 @@ class SteadyState(ABC):
             return self._individual(number, self.mean, MEAN, parents=(one.individual.id,))
         generator = seeds.generator(self.seed, "propose", number)
         x = self.mean + np.sqrt(self.variance) * generator.standard_normal(self.space.size)
-        return self._individual(number, x, self._role(generator))
+        return self._individual(number, x, self._role(generator) if train else EVOLVED)
 
     def _individual(self, number: int, x: Coordinates, role: str, parents: tuple[int, ...] = ()) -> Individual:
         genes, weights = self.space.individual(x)
         return Individual(number, genes, weights, parents, self.generation, role)
 
     def _role(self, generator: np.random.Generator) -> str:
-        if not self.trains:
-            return EVOLVED
         h, n = self._hyper, self.counts
         p = training_probability(n[TRAINED], n[EVOLVED], h.trained_share, h.share_gain)
         role = TRAINED if generator.random() < p else EVOLVED
@@ -255,7 +253,7 @@ class SteadyState(ABC):
     def state_dict(self) -> StateDict:
         return {
             "mean": self.mean, "variance": self.variance, "population": pack_evaluations(self.population),
-            "generation": self.generation, "trains": self.trains, "next_id": self.next_id, "counts": dict(self.counts),
+            "generation": self.generation, "next_id": self.next_id, "counts": dict(self.counts),
             "waiting": pack_evaluations(self.waiting), "out": sorted(self._out),
             "compared": {"id": list(self.compared), "individuals": pack_evaluations(list(self.compared.values()))},
         }  # fmt: skip
@@ -263,7 +261,7 @@ class SteadyState(ABC):
     def load_state_dict(self, state: StateDict) -> None:
         self.mean, self.variance = np.array(state["mean"]), np.array(state["variance"])
         self.population, self.waiting = unpack_evaluations(state["population"]), unpack_evaluations(state["waiting"])
-        self.generation, self.trains, self.next_id = state["generation"], state["trains"], state["next_id"]
+        self.generation, self.next_id = state["generation"], state["next_id"]
         self.counts, self._out = dict(state["counts"]), set(state["out"])
         compared: dict[str, Any] = state["compared"]
         self.compared = dict(zip(compared["id"], unpack_evaluations(compared["individuals"]), strict=True))

@@ -211,8 +211,8 @@ class CriticPopulation:
         if not self.beside and any(job.kind == RANDOM for job in self.in_flight):
             return None  # a generation begins when all that it learns from is there
         # before the critics have learned from the warm-up, individuals would follow random ones
-        self.evolver.trains = not self._warming() and (not self.beside or self.critics.learned(self.hyper.warm_up))
-        return next(iter(self.evolver.ask(1)), None)
+        train = not self._warming() and (not self.beside or self.critics.learned(self.hyper.warm_up))
+        return next(iter(self.evolver.ask(1, train)), None)
 
     def _send_individuals(self, some: Sequence[Individual]) -> None:
         """Give out individuals of one role in one job. Trained ones follow the newest version of their critic."""

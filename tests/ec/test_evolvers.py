@@ -8,8 +8,9 @@ import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ from evorl.ec.pbt import PBT
 from evorl.ec.pso import PSO
 from evorl.ec.random import Random
 from evorl.ec.sga import SGA
-from evorl.ec.shared_critic import MEAN, SharedCriticEvolution, SharedCriticEvolver, SteadyState
+from evorl.ec.shared_critic import MEAN, SharedCriticEvolution, SteadyState
 from evorl.ec.space import Gene, Space
 from evorl.ec.space_change import SpaceChange
 
@@ -152,7 +153,7 @@ def made(case: Case, space: Space, seed: int = 3, asynchronous: bool | None = No
     assert asynchronous is None or asynchronous in case.modes
     evolver = dataclasses.replace(case.hyper, **changes).evolver(space, seed)
     if isinstance(case.hyper, SharedCriticEvolution):
-        cast(SharedCriticEvolver, evolver).trains = True
+        vars(evolver)["ask"] = partial(evolver.ask, train=True)
     return evolver
 
 

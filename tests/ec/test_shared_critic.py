@@ -155,8 +155,7 @@ def test_a_generation_of_cem_rl_is_mirrored_and_its_first_half_is_trained() -> N
     evolver = CEMRL(population=10, trained=3).evolver(TWO, 0)
     assert {one.role for one in evolver.ask()} == {EVOLVED}  # nothing to train with yet
     evolver = CEMRL(population=10, trained=3).evolver(TWO, 0)
-    evolver.trains = True
-    asked = evolver.ask()
+    asked = evolver.ask(train=True)
     assert [one.role for one in asked] == [TRAINED] * 3 + [EVOLVED] * 7
     pairs = np.array([one.weights for one in asked])
     np.testing.assert_allclose(pairs[:5] + pairs[5:], 2 * evolver.mean[None].repeat(5, 0), atol=1e-7)
@@ -168,13 +167,11 @@ def test_the_share_of_trained_individuals_is_controlled() -> None:
     assert training_probability(49, 51, 0.5, 50) == 1.0
     for share in (0.1, 0.5):
         evolver = ACEMRL(trained_share=share).evolver(TWO, 0)
-        evolver.trains = True
-        roles = [one.role for one in evolver.ask(1000)]
+        roles = [one.role for one in evolver.ask(1000, train=True)]
         assert roles.count(TRAINED) / 1000 == pytest.approx(share, abs=0.01)
     for share, role in ((0.0, EVOLVED), (1.0, TRAINED)):
         evolver = ACEMRL(trained_share=share).evolver(TWO, 0)
-        evolver.trains = True
-        assert {one.role for one in evolver.ask(1000)} == {role}
+        assert {one.role for one in evolver.ask(1000, train=True)} == {role}
 
 
 @pytest.mark.parametrize(("sliding", "grows"), [(True, True), (False, False)])
