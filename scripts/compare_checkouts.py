@@ -1,10 +1,11 @@
 """Compare two checkouts of evorl: the same commands must leave the same bits.
 
-``python scripts/compare_checkouts.py BEFORE AFTER [--out DIR] [--only WORD] [--jobs N]``
+``python scripts/compare_checkouts.py BEFORE AFTER [--out DIR] [--only WORD] [--jobs N] [--renamed OLD=NEW ...]``
 
 Each case runs its first commands in both checkouts, each in a folder of its own, and compares what they leave. Then it
 copies the folder of BEFORE, runs the later commands (resume, evaluate, report, ...) with BEFORE in the folder and with
-AFTER in the copy, and compares again. Only what the clock says may differ. The interpreter of this program runs them.
+AFTER in the copy, and compares again. Only what the clock says may differ, and keys of checkpoints by ``--renamed``.
+The interpreter of this program runs them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -33,12 +34,17 @@ from typing import Any
 
 TIMES = {
     "*.jsonl": {"time", "seconds", "speed"},  # speed/*: steps per second, seconds of sampling and updates, waits
+    "jobs.jsonl": {"began", "trained", "ended", "worker"},  # whichever worker is free takes a job
     "result*.json": {"seconds", "steps_per_second"},
-    "state.json": {"recorder.time", "recorder.offset", "recorder.told"},  # offsets in files whose lines hold times
+    # offsets in files whose lines hold times; seconds of jobs
+    "state.json": {"recorder.time", "recorder.offset", "recorder.told", "recorder.files", "run.clock"},
     "manifest.json": {"sha256", "files.state.json"},  # checksums of the times in state.json
     "*.csv": {"seconds", "steps_per_second"},
 }
 """Keys that depend on the clock, by file. A key is written with dots, and counts with all that lies below it."""
+
+CHECKSUMS = {"file", "files.tensors.safetensors"}
+"""Those of files that hold keys of checkpoints, which may have been renamed."""
 
 READINGS = {"hardware"}
 """Keys of readings, which only some rows have."""
@@ -60,6 +66,10 @@ class Case:
 
 TINY = "run +debug=tiny record.tensorboard=false checkpoint.every=700"
 EVOLVE = f"{TINY} rl.slots=4 rl.horizon=16 rl.minibatch=32 rl.passes=2 rl.net.hidden=[8] ec.population=6 ec.episodes=3"
+SHARE = (
+    f"{TINY} mdp=pendulum mdp.time_limit=50 rl=td3 rl.net.hidden=[8] rl.batch=16 rl.warm_up=200 rl.capacity=1000 "
+    "ec.population=4 ec.critic_ratio=0.2 ec.actor_ratio=0.1"
+)
 PONG = "mdp=pong mdp.rounds=2 mdp.round_steps=60"
 ATARI = "mdp=atari mdp.size=36 mdp.time_limit=40 rl.slots=2"
 TRAIN = "ec.lifetime=train ec.train_steps=128 '+ec.genes.rl.lr={low:1e-4,high:1e-2,log:true}'"
@@ -116,6 +126,17 @@ nsga2-ray              60 mdp=problem mdp.id=zdt1 mdp.dimensions=5 ec=nsga2 clus
 """
 """Runs of a population, likewise. An asynchronous one has an order of its own in one process."""
 
+SHARED = """
+cem_rl               1200 ec=cem_rl ec.trained=2
+cem_rl-processes     1200 ec=cem_rl ec.trained=2 ec.warm_up_actions=told cluster=processes cluster.workers=2
+p_cem_rl             1200 rl=sac ec=p_cem_rl ec.trained=4 ec.train_together=2
+p_cem_rl-beside      1200 ec=p_cem_rl ec.trained=2 ec.parallel_critic=true ec.critic_job=30
+acem_rl              1200 rl=ddpg ec=acem_rl ec.slots=3 ec.critic_job=30
+one_plus_one_rl      1200 ec=one_plus_one_rl ec.mean_episodes=2 ec.critic_job=30
+aes_rl               1200 ec=aes_rl ec.slots=3 ec.scale=200 ec.critic_job=30 ec.critics=2 ec.max_critic_lag=200
+"""
+"""Runs of a population with a shared critic, likewise."""
+
 EVOLVERS = {
     **dict.fromkeys(("cem", "cma_es", "cso", "openai_es", "pso", "random", "sga"), ""),
     **dict.fromkeys(("nsga2", "nsga3"), "'ec.objectives=[fitness,{length:-1}]'"),
@@ -143,7 +164,7 @@ def runs(start: str, table: str) -> dict[str, Case]:
     return cases
 
 
-CASES = runs(TINY, LEARNERS) | runs(EVOLVE, POPULATIONS)
+CASES = runs(TINY, LEARNERS) | runs(EVOLVE, POPULATIONS) | runs(SHARE, SHARED)
 for evolver, needs in EVOLVERS.items():
     CASES |= runs(EVOLVE, f"{evolver} 1000 mdp=cartpole ec={evolver} ec.lifetime=play {needs}")
     CASES |= runs(EVOLVE, f"{evolver}-train 3000 mdp=cartpole ec={evolver} {TRAIN} {needs}")
@@ -160,6 +181,11 @@ CASES["other-genes"] = Case(
 CASES["replay"] = Case(
     (f"{EVOLVE} mdp=cartpole ec=pbt {TRAIN} cluster=processes budget.steps=3000 hydra.run.dir=run",),
     ("run replay=run hydra.run.dir=again", "run replay=run cluster=local hydra.run.dir=here"),
+    repeats=False,
+)
+CASES["replay-jobs"] = Case(
+    (f"{SHARE} ec=aes_rl ec.scale=200 ec.critic_job=30 cluster=processes budget.steps=1200 hydra.run.dir=run",),
+    ("run replay=run cluster=local hydra.run.dir=here",),
     repeats=False,
 )
 CASES["init"] = Case(
@@ -280,13 +306,21 @@ def timed(key: str, names: set[str]) -> bool:
     return any(re.search(rf"(^|\.){re.escape(name)}($|[./ ])", key) for name in names)
 
 
-def difference(path: str, one: Path, two: Path) -> str | None:
+def renamed_row(row: dict[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
+    """A flat row with the new names of its keys, without those that have none and without checksums of old names."""
+    for old, new in renamed.items():
+        part = re.compile(rf"(?<![^./]){re.escape(old)}(?![^./])")
+        row = {part.sub(new, key): x for key, x in row.items() if new or not part.search(key)}
+    return {key: x for key, x in row.items() if not (renamed and timed(key, CHECKSUMS))}
+
+
+def difference(path: str, one: Path, two: Path, renamed: Mapping[str, str]) -> str | None:
     """The first difference between two files: row, key and both values."""
     names = set().union(*(keys for pattern, keys in TIMES.items() if fnmatch(Path(path).name, pattern)))
     for number, pair in enumerate(zip_longest(rows(one), rows(two), fillvalue="(no row)"), 1):
         if pair[0] == pair[1] and repr(pair[0]) == repr(pair[1]):
             continue
-        before, after = ({k: x for k, x in flat(row) if not timed(k, READINGS)} for row in pair)
+        before, after = (renamed_row({k: x for k, x in flat(row) if not timed(k, READINGS)}, renamed) for row in pair)
         for key in [*before, *(key for key in after if key not in before)]:
             was, now = before.get(key, "(missing)"), after.get(key, "(missing)")
             if was != now and (not timed(key, names) or "(missing)" in (was, now)):
@@ -294,7 +328,7 @@ def difference(path: str, one: Path, two: Path) -> str | None:
     return None
 
 
-def compared(one: Path, two: Path) -> str | None:
+def compared(one: Path, two: Path, renamed: Mapping[str, str]) -> str | None:
     """The first difference between what two folders hold: in configs, then in rows of numbers, then in the rest."""
 
     def files(folder: Path) -> set[str]:
@@ -309,7 +343,8 @@ def compared(one: Path, two: Path) -> str | None:
         return "nothing to compare"
     if names != files(two):
         return f"files: {', '.join(sorted(names ^ files(two))[:4])}"
-    return next(filter(None, (difference(name, one / name, two / name) for name in sorted(names, key=order))), None)
+    found = (difference(name, one / name, two / name, renamed) for name in sorted(names, key=order))
+    return next(filter(None, found), None)
 
 
 def shown(found: str, commands: tuple[str, ...]) -> str:
@@ -317,20 +352,20 @@ def shown(found: str, commands: tuple[str, ...]) -> str:
     return "\n    ".join((found, *(f"python -m evorl.{command}" for command in commands)))
 
 
-def outcome(case: Case, before: Path, after: Path, place: Path) -> str | None:
+def outcome(case: Case, before: Path, after: Path, place: Path, renamed: Mapping[str, str]) -> str | None:
     """What differs between the checkouts in a case, or why it fails; None where nothing does."""
     old, new, crossed = place / "before", place / "after", place / "crossed"
     try:
         carry_out(case.first, before, old)
         if case.repeats:
             carry_out(case.first, after, new)
-            if found := compared(old, new):
+            if found := compared(old, new, renamed):
                 return shown(found, case.first)
         if case.later:
             shutil.copytree(old, crossed, symlinks=True)
             carry_out(case.later, before, old)
             carry_out(case.later, after, crossed)
-            if found := compared(old, crossed):
+            if found := compared(old, crossed, renamed):
                 return shown(f"{found} (AFTER on a copy of BEFORE's directory)", case.first + case.later)
     except Failed as failure:
         return str(failure)
@@ -346,7 +381,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a new folder for the runs; else a temporary one")
     parser.add_argument("--only", default="", help="only cases with this word in their names or commands")
     parser.add_argument("--jobs", type=int, default=1, help="cases at once")
+    parser.add_argument("--renamed", nargs="*", default=[], metavar="OLD=NEW", help="keys of checkpoints; OLD= is gone")
     given = parser.parse_args()
+    renamed = dict(words.split("=") for words in given.renamed)
     before, after = (checked(path.resolve()) for path in (given.before, given.after))
     out = (given.out or Path(tempfile.mkdtemp(prefix="compare-"))).resolve()
     out.mkdir(parents=True, exist_ok=True)
@@ -357,7 +394,7 @@ def main() -> int:
 
     def one(name: str) -> bool:
         begun = time.monotonic()
-        found = outcome(CASES[name], before, after, out / name.replace("/", "-"))
+        found = outcome(CASES[name], before, after, out / name.replace("/", "-"), renamed)
         print(f"{time.monotonic() - begun:6.1f} s  {name:22} {found or 'equal'}", flush=True)
         return found is None
 
